@@ -1,0 +1,144 @@
+//! Attributes of objects, the cache lock that may come with them, GETATTR and SETATTR.
+//!
+//! Decides: their layout. Implements `wire-spec.md` section 6.2.
+//! Leaves to others: what each operation changes (`server::namespace`).
+
+use crate::ids::{Ask, Generation, ObjectId, Terms, Want};
+
+codes! {
+    /// What an object is.
+    pub enum ObjectKind {
+        /// A regular file.
+        File = 1 "file",
+        /// A directory.
+        Directory = 2 "directory",
+        /// A symbolic link.
+        Symlink = 3 "symlink",
+    }
+}
+
+body! {
+    /// An object's attributes. Times are nanoseconds since 1970 on the server's wall clock; they never decide about leases.
+    pub struct Attr {
+        /// The object.
+        pub object: ObjectId,
+        /// Grows with every change of the object, contents and entries included.
+        pub version: u64,
+        /// What it is.
+        pub kind: ObjectKind,
+        /// Permission bits, 0 to 0o7777.
+        pub mode: u16,
+        /// Names that it has.
+        pub nlink: u32,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Bytes of contents, entries of a directory, or bytes of a link's target.
+        pub size: u64,
+        /// Time of last access as somebody set it; reading does not change it (R81).
+        pub atime_ns: i64,
+        /// Time of the last change of contents.
+        pub mtime_ns: i64,
+        /// Time of the last change of anything.
+        pub ctime_ns: i64,
+    }
+}
+
+body! {
+    /// A cache lock that comes with data, or none.
+    pub struct CacheGrant {
+        /// Its mode; nothing: the data must not be cached.
+        pub mode: Want,
+        /// The grant; 0: none.
+        pub generation: Generation,
+    }
+}
+
+impl CacheGrant {
+    /// No grant.
+    pub const NONE: Self = Self { mode: Want::Nothing, generation: Generation(0) };
+}
+
+body! {
+    /// What a mutation did to one object.
+    pub struct Effect {
+        /// The object's version before; 0: it did not exist.
+        pub before: u64,
+        /// Its attributes after; a link count of 0: it is gone.
+        pub attr: Attr,
+        /// The cache lock that the requester now has on it, if that is new.
+        pub grant: CacheGrant,
+    }
+}
+
+body! {
+    /// Agent to server: an object's attributes.
+    pub struct GetAttr {
+        /// The request.
+        pub ask: Ask,
+        /// The object.
+        pub object: ObjectId,
+        /// The cache lock wanted with them.
+        pub want: Want,
+    }
+}
+
+body! {
+    /// Which attributes SETATTR sets: bit 0 mode, 1 uid, 2 gid, 3 size, 4 atime, 5 mtime, 6 atime to now, 7 mtime to now.
+    pub struct SetMask {
+        /// The bits.
+        pub bits: u8,
+    }
+}
+
+impl SetMask {
+    /// Permission bits.
+    pub const MODE: u8 = 1;
+    /// Owner.
+    pub const UID: u8 = 2;
+    /// Group.
+    pub const GID: u8 = 4;
+    /// Size: truncates or extends with zeros.
+    pub const SIZE: u8 = 8;
+    /// Access time to the value given.
+    pub const ATIME: u8 = 16;
+    /// Modification time to the value given.
+    pub const MTIME: u8 = 32;
+    /// Access time to the server's time.
+    pub const ATIME_NOW: u8 = 64;
+    /// Modification time to the server's time.
+    pub const MTIME_NOW: u8 = 128;
+
+    /// Whether all of `bits` are set.
+    #[must_use]
+    pub const fn has(self, bits: u8) -> bool {
+        self.bits & bits == bits
+    }
+}
+
+body! {
+    /// Agent to server: sets attributes.
+    pub struct SetAttr<'a> {
+        /// The request.
+        pub ask: Ask,
+        /// The object.
+        pub object: ObjectId,
+        /// Which are set; the values of the others are ignored.
+        pub mask: SetMask,
+        /// Permission bits.
+        pub mode: u16,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Size.
+        pub size: u64,
+        /// Access time.
+        pub atime_ns: i64,
+        /// Modification time.
+        pub mtime_ns: i64,
+        /// Locks.
+        pub terms: Terms<'a>,
+    }
+}

@@ -1,0 +1,98 @@
+//! The control family: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION, PATH_CHALLENGE, PATH_RESPONSE.
+//!
+//! Decides: their layout. Implements `wire-spec.md` section 6.3.
+//! Invariant: each is idempotent by construction (it names a generation, a nonce or a session), so it needs no nonce and no slot
+//! of the window, and waits for nothing (R26, R27).
+//! Leaves to others: their effect (`server::control`).
+
+use crate::field::List;
+use crate::ids::{Generation, LockId};
+use crate::notice::Keep;
+
+codes! {
+    /// Why the agent ends its session.
+    pub enum EndReason {
+        /// It closes in good standing: nothing is in use any more.
+        Close = 1 "close",
+        /// It was NACKed, has discarded everything, and no user of it can act any more (R36).
+        Surrender = 2 "surrender",
+    }
+}
+
+body! {
+    /// Agent to server: renews the lease and does nothing else; sent only when nothing else has renewed it.
+    pub struct KeepAlive {
+        /// Number of the control message in its session, from 1.
+        pub serial: u64,
+        /// The agent's raw clock at sending, in microseconds from an arbitrary start; for the watch on clock rates.
+        pub clock_us: u64,
+    }
+}
+
+body! {
+    /// One lock given back.
+    pub struct ReleaseItem {
+        /// The lock.
+        pub lock: LockId,
+        /// The generation given back; a release acts on no other.
+        pub generation: Generation,
+        /// What the agent keeps: a shared lock makes this a downgrade.
+        pub keep: Keep,
+    }
+}
+
+body! {
+    /// Agent to server: gives locks back. Also an ACK of every demand for a generation up to the one named (R33).
+    pub struct Release<'a> {
+        /// Number of the control message in its session, from 1.
+        pub serial: u64,
+        /// The locks.
+        pub items: List<'a, ReleaseItem>,
+    }
+}
+
+body! {
+    /// Agent to server: gives back all cache locks of generations up to the one named, in one message (R21).
+    pub struct ReleaseAll {
+        /// Number of the control message in its session, from 1.
+        pub serial: u64,
+        /// The newest generation that the agent has seen.
+        pub up_to: Generation,
+    }
+}
+
+body! {
+    /// Agent to server: ends the wait of a queued lock request; works before the request arrives, too (R75).
+    pub struct Cancel {
+        /// Number of the control message in its session, from 1.
+        pub serial: u64,
+        /// The request.
+        pub nonce: u64,
+    }
+}
+
+body! {
+    /// Agent to server: the session in the header is over; nothing of it can be used again.
+    pub struct EndSession {
+        /// Number of the control message in its session, from 1.
+        pub serial: u64,
+        /// Why.
+        pub reason: EndReason,
+    }
+}
+
+body! {
+    /// Either side: proves that the peer is reached at the address to which this goes (R85).
+    pub struct PathChallenge {
+        /// A random number.
+        pub token: u64,
+    }
+}
+
+body! {
+    /// Either side: sent back from the address that was challenged.
+    pub struct PathResponse {
+        /// The number of the challenge.
+        pub token: u64,
+    }
+}

@@ -1,0 +1,351 @@
+//! The datagram: header, messages, checksum; the reasons why one is dropped; and the packer that fills one.
+//!
+//! Decides: what is a valid datagram. Place in the walk: first step in (`Datagram::decode`), last step out (`Packer`).
+//! Implements `wire-spec.md` section 3. Invariant: `Datagram::decode` accepts a datagram only if every message in it parses to its
+//! last byte, so no message of a bad datagram ever acts (R12).
+//! Leaves to others: sessions, replay, and what to do with each message.
+
+use crate::field::{Malformed, Writer};
+use crate::ids::SessionId;
+use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
+use crate::registry::{Direction, Kind, Lane, Message};
+use core::fmt;
+
+/// How the messages of a datagram are protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In clear, with a CRC-32 over the whole datagram.
+    Plain = 0,
+}
+
+/// What stands before the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whether the server sent it; a datagram that comes back to its own side is dropped.
+    pub from_server: bool,
+    /// The session; 0 in handshakes.
+    pub session: SessionId,
+    /// Number of this transmission, unique in its session and direction.
+    pub packet: u64,
+}
+
+/// Why a datagram was dropped. Every drop has one of these, a counter, and no other effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Shorter than header and checksum.
+    TooShort,
+    /// Longer than any datagram of this protocol.
+    TooLong,
+    /// Does not begin with the magic byte.
+    BadMagic,
+    /// A version that is not spoken here.
+    UnknownVersion(u8),
+    /// A form (sealed, say) that is not spoken here.
+    UnknownForm(u8),
+    /// A reserved bit is set.
+    ReservedBits,
+    /// The checksum does not match.
+    BadChecksum,
+    /// It came from the receiver's own side.
+    WrongDirection,
+    /// Packet number 0, which nobody sends.
+    BadPacketNumber,
+    /// No message in it.
+    Empty,
+    /// A message of a kind that is not known.
+    UnknownKind(u8),
+    /// A message's length runs past the datagram.
+    BadLength,
+    /// A message does not parse.
+    Malformed(Malformed),
+    /// A message that does not belong where it stands: a handshake in a session, or the reverse.
+    Misplaced(Kind),
+}
+
+impl DropReason {
+    /// Names of all reasons, by index.
+    pub const NAMES: [&'static str; 14] = [
+        "too_short",
+        "too_long",
+        "bad_magic",
+        "unknown_version",
+        "unknown_form",
+        "reserved_bits",
+        "bad_checksum",
+        "wrong_direction",
+        "bad_packet_number",
+        "empty",
+        "unknown_kind",
+        "bad_length",
+        "malformed",
+        "misplaced",
+    ];
+
+    /// Its place among the counters, below `NAMES.len()`.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        match self {
+            Self::TooShort => 0,
+            Self::TooLong => 1,
+            Self::BadMagic => 2,
+            Self::UnknownVersion(_) => 3,
+            Self::UnknownForm(_) => 4,
+            Self::ReservedBits => 5,
+            Self::BadChecksum => 6,
+            Self::WrongDirection => 7,
+            Self::BadPacketNumber => 8,
+            Self::Empty => 9,
+            Self::UnknownKind(_) => 10,
+            Self::BadLength => 11,
+            Self::Malformed(_) => 12,
+            Self::Misplaced(_) => 13,
+        }
+    }
+
+    /// Its name among the counters.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownVersion(version) => write!(f, "unknown version {version}"),
+            Self::UnknownForm(form) => write!(f, "unknown form {form}"),
+            Self::UnknownKind(kind) => write!(f, "unknown message kind {kind:#04x}"),
+            Self::Malformed(malformed) => write!(f, "malformed: {malformed}"),
+            Self::Misplaced(kind) => write!(f, "{} does not belong in this datagram", kind.name()),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+/// Which side receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Agent,
+    Server,
+    Anybody,
+}
+
+/// A valid datagram: every message in it parses.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Its header.
+    pub header: Header,
+    messages: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Decodes what a server received.
+    ///
+    /// # Errors
+    /// The reason why it must be dropped.
+    pub fn at_server(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        Self::decode(bytes, Side::Server)
+    }
+
+    /// Decodes what an agent received.
+    ///
+    /// # Errors
+    /// The reason why it must be dropped.
+    pub fn at_agent(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        Self::decode(bytes, Side::Agent)
+    }
+
+    /// Decodes what an onlooker saw, in either direction.
+    ///
+    /// # Errors
+    /// The reason why its receiver would drop it.
+    pub fn seen(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        Self::decode(bytes, Side::Anybody)
+    }
+
+    fn decode(bytes: &'a [u8], side: Side) -> Result<Self, DropReason> {
+        let (header, messages) = Self::envelope(bytes)?;
+        match side {
+            Side::Server if header.from_server => return Err(DropReason::WrongDirection),
+            Side::Agent if !header.from_server => return Err(DropReason::WrongDirection),
+            _ => {}
+        }
+        if messages.is_empty() {
+            return Err(DropReason::Empty);
+        }
+        let mut rest = messages;
+        while !rest.is_empty() {
+            let (kind, body, tail) = split_message(rest)?;
+            check_place(kind, &header)?;
+            Message::decode(kind, body).map_err(DropReason::Malformed)?;
+            rest = tail;
+        }
+        Ok(Self { header, messages })
+    }
+
+    /// Checks everything outside the messages.
+    fn envelope(bytes: &'a [u8]) -> Result<(Header, &'a [u8]), DropReason> {
+        if bytes.len() < HEADER_LEN + CHECKSUM_LEN {
+            return Err(DropReason::TooShort);
+        }
+        if bytes.len() > DATAGRAM_MAX {
+            return Err(DropReason::TooLong);
+        }
+        if bytes[0] != MAGIC {
+            return Err(DropReason::BadMagic);
+        }
+        if bytes[1] != VERSION {
+            return Err(DropReason::UnknownVersion(bytes[1]));
+        }
+        if bytes[2] != Form::Plain as u8 {
+            return Err(DropReason::UnknownForm(bytes[2]));
+        }
+        let (covered, checksum) = bytes.split_at(bytes.len() - CHECKSUM_LEN);
+        if crc32fast::hash(covered).to_be_bytes() != *checksum {
+            return Err(DropReason::BadChecksum);
+        }
+        if bytes[3] & !FROM_SERVER != 0 {
+            return Err(DropReason::ReservedBits);
+        }
+        let header =
+            Header { from_server: bytes[3] & FROM_SERVER != 0, session: SessionId(be64(&bytes[4..12])), packet: be64(&bytes[12..20]) };
+        if header.packet == 0 {
+            return Err(DropReason::BadPacketNumber);
+        }
+        Ok((header, &covered[HEADER_LEN..]))
+    }
+
+    /// The messages, in the order in which they stand.
+    #[must_use]
+    pub const fn messages(&self) -> Messages<'a> {
+        Messages { rest: self.messages }
+    }
+}
+
+/// Flag bit: sent by the server.
+const FROM_SERVER: u8 = 1;
+
+fn be64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// Splits the first message off: its kind, its body, what follows.
+fn split_message(bytes: &[u8]) -> Result<(Kind, &[u8], &[u8]), DropReason> {
+    let (head, rest) = bytes.split_at_checked(MESSAGE_HEADER_LEN).ok_or(DropReason::BadLength)?;
+    let kind = Kind::of(head[0]).ok_or(DropReason::UnknownKind(head[0]))?;
+    if head[1] != 0 {
+        return Err(DropReason::ReservedBits);
+    }
+    let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    let (body, tail) = rest.split_at_checked(len).ok_or(DropReason::BadLength)?;
+    Ok((kind, body, tail))
+}
+
+/// A handshake message stands only in session 0, every other only in a session, and each only in its own direction.
+fn check_place(kind: Kind, header: &Header) -> Result<(), DropReason> {
+    let handshake = matches!(kind.lane(), Lane::Handshake) || matches!(kind, Kind::Welcome);
+    let placed = handshake == (header.session.0 == 0) || matches!(kind, Kind::Padding);
+    let directed = match kind.direction() {
+        Direction::Both => true,
+        Direction::Agent => !header.from_server,
+        Direction::Server => header.from_server,
+    };
+    if placed && directed { Ok(()) } else { Err(DropReason::Misplaced(kind)) }
+}
+
+/// Iterator over the messages of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        // The datagram was validated whole, so neither step can fail.
+        let (kind, body, tail) = split_message(self.rest).ok()?;
+        self.rest = tail;
+        Message::decode(kind, body).ok()
+    }
+}
+
+/// Fills one datagram with as many messages as fit.
+#[derive(Debug)]
+pub struct Packer<'b> {
+    buf: &'b mut Writer,
+    limit: usize,
+}
+
+impl<'b> Packer<'b> {
+    /// Begins a datagram of at most `limit` bytes in `buf`, which is cleared first.
+    #[must_use]
+    pub fn new(buf: &'b mut Writer, header: Header, limit: usize) -> Self {
+        buf.clear();
+        buf.extend_from_slice(&[MAGIC, VERSION, Form::Plain as u8, if header.from_server { FROM_SERVER } else { 0 }]);
+        buf.extend_from_slice(&header.session.0.to_be_bytes());
+        buf.extend_from_slice(&header.packet.to_be_bytes());
+        Self { buf, limit }
+    }
+
+    /// Appends a message if it fits; otherwise leaves the datagram as it was and returns false.
+    pub fn push(&mut self, message: &Message<'_>) -> bool {
+        let mark = self.buf.len();
+        message.encode(self.buf);
+        self.keep_if_fits(mark)
+    }
+
+    /// Appends a message that was encoded before (`Message::to_bytes`), if it fits.
+    pub fn push_encoded(&mut self, message: &[u8]) -> bool {
+        let mark = self.buf.len();
+        self.buf.extend_from_slice(message);
+        self.keep_if_fits(mark)
+    }
+
+    /// Appends an ACK around a reply that was encoded before, if it fits.
+    pub fn push_ack(&mut self, nonce: u64, echo: u64, reply: &[u8]) -> bool {
+        self.push_around(Kind::Ack, &[&nonce.to_be_bytes(), &echo.to_be_bytes(), reply])
+    }
+
+    /// Appends a RESULT around a reply that was encoded before, if it fits.
+    pub fn push_result(&mut self, nonce: u64, reply: &[u8]) -> bool {
+        self.push_around(Kind::Result, &[&nonce.to_be_bytes(), reply])
+    }
+
+    fn push_around(&mut self, kind: Kind, parts: &[&[u8]]) -> bool {
+        let mark = self.buf.len();
+        let len = u16::try_from(parts.iter().map(|part| part.len()).sum::<usize>()).unwrap_or(u16::MAX);
+        self.buf.extend_from_slice(&[kind.code(), 0]);
+        self.buf.extend_from_slice(&len.to_be_bytes());
+        for part in parts {
+            self.buf.extend_from_slice(part);
+        }
+        self.keep_if_fits(mark)
+    }
+
+    fn keep_if_fits(&mut self, mark: usize) -> bool {
+        let fits = self.buf.len() + CHECKSUM_LEN <= self.limit;
+        if !fits {
+            self.buf.truncate(mark);
+        }
+        fits
+    }
+
+    /// Whether no message is in it yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buf.len() == HEADER_LEN
+    }
+
+    /// Bytes left for messages, their headers included.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.buf.len() + CHECKSUM_LEN)
+    }
+
+    /// Adds the checksum; the datagram is complete.
+    pub fn finish(self) {
+        let checksum = crc32fast::hash(self.buf);
+        self.buf.extend_from_slice(&checksum.to_be_bytes());
+    }
+}

@@ -1,0 +1,177 @@
+//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE, and PADDING.
+//!
+//! Decides: the layout of the messages that open a session (session 0 in the datagram header). Implements `wire-spec.md` section 6.1.
+//! Leaves to others: when a session is opened, ended or refused (`server::handshake`, `agent::opening`).
+
+use crate::field::{Bytes8, Bytes16, List};
+use crate::ids::{AgentId, SessionId, StoreId};
+
+codes! {
+    /// What an agent says of a former session of its own (R43).
+    pub enum Claim {
+        /// The agent has not discarded what it held; it does not know whether the session ended.
+        Unknown = 0 "unknown",
+        /// The agent wants to reclaim its locks in the new session.
+        Reclaiming = 1 "reclaiming",
+        /// Nothing of the session can be used again (R36).
+        Surrendered = 2 "surrendered",
+    }
+}
+
+codes! {
+    /// What the server says of a former session.
+    pub enum SessionFate {
+        /// In good standing until this handshake; it is being timed out from now on (R40).
+        Ending = 0 "ending",
+        /// Timing out since before this handshake.
+        TimingOut = 1 "timing out",
+        /// Ended: stolen from, closed, surrendered, or never known.
+        Ended = 2 "ended",
+        /// May be reclaimed from.
+        Reclaimable = 3 "reclaimable",
+    }
+}
+
+codes! {
+    /// Why a handshake is refused.
+    pub enum RefuseReason {
+        /// No version in common; the server's range is in the message.
+        Version = 1 "no common version",
+        /// A bound of the server is reached.
+        Busy = 2 "the server has reached a limit",
+        /// A higher incarnation of the agent was seen, or this one with another handshake that is newer (R41).
+        Superseded = 3 "superseded by a newer incarnation of the agent",
+        /// The server is ending.
+        Stopping = 4 "the server is stopping",
+    }
+}
+
+body! {
+    /// A former session and what the agent says of it.
+    pub struct FormerClaim {
+        /// The session.
+        pub session: SessionId,
+        /// The agent's word.
+        pub claim: Claim,
+    }
+}
+
+body! {
+    /// A former session and what the server says of it.
+    pub struct FormerFate {
+        /// The session.
+        pub session: SessionId,
+        /// The server's word.
+        pub fate: SessionFate,
+    }
+}
+
+body! {
+    /// Agent to server: opens a session. Without a cookie it changes nothing and is answered CHALLENGE.
+    pub struct Hello<'a> {
+        /// Random number of this handshake; all HELLOs of one handshake carry the same.
+        pub handshake: u64,
+        /// Lowest protocol version that the agent speaks.
+        pub version_min: u8,
+        /// Highest protocol version that the agent speaks.
+        pub version_max: u8,
+        /// Window W that the agent would like: most requests outstanding.
+        pub window: u16,
+        /// Largest datagram that the agent takes, in bytes.
+        pub max_datagram: u16,
+        /// Feature bits that the agent understands.
+        pub features: u64,
+        /// The agent's identity.
+        pub agent: AgentId,
+        /// Its incarnation: a durable count of its starts.
+        pub incarnation: u64,
+        /// Identity of the boot of its machine; all zero: not known.
+        pub boot: [u8; 16],
+        /// The store that the agent knows at this address; all zero: none.
+        pub store: StoreId,
+        /// That store's epoch as last seen.
+        pub epoch: u8,
+        /// The server incarnation last seen.
+        pub server_incarnation: u64,
+        /// What people call the agent (host and process, say); at most 64 bytes.
+        pub label: Bytes8<'a>,
+        /// The cookie of CHALLENGE; empty in the first HELLO.
+        pub cookie: Bytes8<'a>,
+        /// Former sessions of the agent that it does not know to have ended; at most 8.
+        pub former: List<'a, FormerClaim>,
+    }
+}
+
+body! {
+    /// Server to agent: proves that the agent's address is its own, and that its HELLO is fresh. Not an ACK.
+    pub struct Challenge<'a> {
+        /// The handshake.
+        pub handshake: u64,
+        /// Packet number of the HELLO answered.
+        pub echo: u64,
+        /// To be sent back in the next HELLO; at most 32 bytes.
+        pub cookie: Bytes8<'a>,
+    }
+}
+
+body! {
+    /// Server to agent: the session is open. Renews: the lease begins at the send time of the HELLO echoed.
+    pub struct Welcome<'a> {
+        /// The handshake.
+        pub handshake: u64,
+        /// Packet number of the HELLO answered.
+        pub echo: u64,
+        /// Protocol version of the session.
+        pub version: u8,
+        /// The session.
+        pub session: SessionId,
+        /// The store's identity.
+        pub store: StoreId,
+        /// The store's epoch: top 8 bits of generations.
+        pub epoch: u8,
+        /// The server's incarnation: a durable count of its starts.
+        pub server_incarnation: u64,
+        /// Feature bits of the server.
+        pub features: u64,
+        /// Lease period τ, in microseconds.
+        pub lease_us: u64,
+        /// Bound δ on the relative rate of any two clocks, in parts per million.
+        pub delta_ppm: u32,
+        /// Slack ε of the server's timer, in microseconds.
+        pub epsilon_us: u32,
+        /// Delivery timeout Td, in microseconds.
+        pub delivery_timeout_us: u32,
+        /// Window W of the session.
+        pub window: u16,
+        /// Largest datagram that either side sends, in bytes.
+        pub max_datagram: u16,
+        /// What became of the former sessions named in HELLO, in its order.
+        pub former: List<'a, FormerFate>,
+    }
+}
+
+body! {
+    /// Server to agent: no session. Not an ACK.
+    pub struct Refuse {
+        /// The handshake.
+        pub handshake: u64,
+        /// Packet number of the HELLO answered.
+        pub echo: u64,
+        /// Why.
+        pub reason: RefuseReason,
+        /// Lowest version that the server speaks.
+        pub version_min: u8,
+        /// Highest version that the server speaks.
+        pub version_max: u8,
+        /// When to try again, in milliseconds; 0: not by itself.
+        pub retry_ms: u32,
+    }
+}
+
+body! {
+    /// Either side: bytes without meaning, to make a datagram larger (so that an answer may be as large).
+    pub struct Padding<'a> {
+        /// Ignored.
+        pub bytes: Bytes16<'a>,
+    }
+}

@@ -1,0 +1,110 @@
+//! The three declarations from which formats are made: `body!` (a structure), `codes!` (a one-byte code), `number!` (a typed id).
+//!
+//! Decides: that a layout is declared once, as a Rust struct in wire order, and that its decoder, its encoder and the list of
+//! its fields all come from that declaration. Implements `wire-spec.md` section 4.
+//! Leaves to others: which structures exist.
+
+/// Declares a structure whose fields stand on the wire in the order written, and makes its [`crate::Field`] and its field list.
+macro_rules! body {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$fmeta:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name { $($(#[$fmeta])* pub $field: $ty),* }
+        body!(@impl [$name] $name { $($field: $ty),* });
+    };
+    ($(#[$meta:meta])* pub struct $name:ident<'a> { $($(#[$fmeta:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<'a> { $($(#[$fmeta])* pub $field: $ty),* }
+        body!(@impl [$name<'a>] $name { $($field: $ty),* });
+    };
+    (@impl [$full:ty] $name:ident { $($field:ident : $ty:ty),* }) => {
+        impl<'a> crate::Field<'a> for $full {
+            const TYPE: &'static str = stringify!($name);
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn get(r: &mut crate::Reader<'a>) -> Result<Self, crate::Malformed> {
+                Ok(Self { $($field: r.get().map_err(|e: crate::Malformed| e.within(stringify!($name), stringify!($field)))?),* })
+            }
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn put(&self, w: &mut crate::Writer) {
+                $( self.$field.put(w); )*
+            }
+        }
+        impl<'a> $full {
+            /// The fields in wire order: name and type.
+            pub const FIELDS: &'static [crate::FieldInfo] =
+                &[$( crate::FieldInfo { name: stringify!($field), ty: <$ty as crate::Field<'a>>::TYPE } ),*];
+        }
+    };
+}
+
+/// Declares a one-byte code: unknown values do not parse.
+macro_rules! codes {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $code:literal $text:literal),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vmeta])* $variant = $code),* }
+
+        impl $name {
+            /// Every value, in order of code.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The word for this value in logs, listings and the specification.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+
+        impl crate::Field<'_> for $name {
+            const TYPE: &'static str = stringify!($name);
+            fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
+                match u8::get(r)? {
+                    $($code => Ok(Self::$variant),)*
+                    _ => Err(crate::Malformed::new(crate::Fault::BadValue)),
+                }
+            }
+            fn put(&self, w: &mut crate::Writer) {
+                (*self as u8).put(w);
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+/// Declares a typed 64-bit number, shown in hexadecimal or decimal as its format string says.
+macro_rules! number {
+    ($($(#[$meta:meta])* $name:ident $format:literal),* $(,)?) => { $(
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub u64);
+
+        impl crate::Field<'_> for $name {
+            const TYPE: &'static str = stringify!($name);
+            fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
+                u64::get(r).map(Self)
+            }
+            fn put(&self, w: &mut crate::Writer) {
+                self.0.put(w);
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    )* };
+}

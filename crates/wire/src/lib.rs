@@ -1,0 +1,54 @@
+//! The wire format of Cistern: what a datagram and each message in it look like.
+//!
+//! Decides: the bytes. One registry line per message kind (`registry.rs`) gives its code, name, direction and section of
+//! `wire-spec.md`; one struct declaration per message gives its layout, from which decoding, encoding and field lists are made,
+//! so that a format is written in exactly one place.
+//! In the walk of a datagram this is the first step on the way in (`Datagram::decode`, borrowing, no allocation) and the last
+//! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9.
+//! Invariant: what does not parse to its last byte is never seen by anybody else (R12).
+//! Leaves to others: what a message means, who may send it when, and every clock, socket and table.
+
+#![no_std]
+
+extern crate alloc;
+
+#[macro_use]
+mod layout;
+
+mod answer;
+mod attr;
+mod content;
+mod control;
+mod datagram;
+mod field;
+mod handshake;
+mod ids;
+mod locks;
+mod names;
+mod notice;
+mod registry;
+mod reply;
+mod samples;
+mod status;
+
+pub mod limits;
+
+pub use answer::{
+    Ack, Alive, CancelOutcome, Cancelled, Ended, Fate, Hint, Nack, NackReason, Pending, Queued, Released, ReleasedItem, RequestResult,
+};
+pub use attr::{Attr, CacheGrant, Effect, GetAttr, ObjectKind, SetAttr, SetMask};
+pub use content::{Read, Stage, Write};
+pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseAll, ReleaseItem};
+pub use datagram::{Datagram, DropReason, Form, Header, Messages, Packer};
+pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
+pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Padding, Refuse, RefuseReason, SessionFate, Welcome};
+pub use ids::{AgentId, Ask, Generation, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
+pub use locks::{ExtendRun, Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
+pub use names::{Create, Detail, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink};
+pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver};
+pub use registry::{Direction, FieldInfo, Kind, Lane, Message};
+pub use reply::{
+    Changed, Data, Done, Failed, Granted, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport, Stated, Step, Walked,
+};
+pub use samples::{reply_samples, samples};
+pub use status::Status;

@@ -1,0 +1,43 @@
+//! The limits that the wire format itself sets, each with its unit and its reason.
+//!
+//! Decides: sizes in bytes and counts that no configuration can exceed. Implements `wire-spec.md` section 8.
+//! Leaves to others: limits that an operator sets (the configuration of agent and server).
+
+/// Version of the protocol that this crate speaks; both ends of the range offered in HELLO.
+pub const VERSION: u8 = 1;
+/// First byte of every datagram: tells Cistern from other UDP traffic at a glance.
+pub const MAGIC: u8 = 0xC5;
+/// Datagram header, in bytes: magic, version, form, flags, session, packet number.
+pub const HEADER_LEN: usize = 20;
+/// Header of one message inside a datagram, in bytes: kind, reserved, length.
+pub const MESSAGE_HEADER_LEN: usize = 4;
+/// CRC-32 at the end of a plain datagram, in bytes.
+pub const CHECKSUM_LEN: usize = 4;
+/// Room that a sealed datagram's tag takes in place of the CRC-32, in bytes.
+pub const TAG_LEN: usize = 16;
+/// Largest UDP payload by default, in bytes: the IPv6 minimum MTU of 1,280 less 40 (IPv6) and 8 (UDP).
+pub const DATAGRAM_DEFAULT: usize = 1_232;
+/// Payload that every IPv4 path carries, in bytes: 576 less 20 (IPv4) and 8 (UDP); control messages fit it (R28).
+pub const DATAGRAM_MIN: usize = 548;
+/// Largest UDP payload that can be configured, in bytes: a jumbo frame of 9,000 less 40 and 8.
+pub const DATAGRAM_MAX: usize = 8_952;
+/// Longest name of a directory entry, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest target of a symbolic link, in bytes: fits a datagram of the smallest size beside its request.
+pub const SYMLINK_MAX: usize = 400;
+/// Largest contents of a file, in bytes.
+pub const CONTENT_MAX: usize = 1 << 20;
+/// Largest window W that can be negotiated: most requests outstanding in a session.
+pub const WINDOW_MAX: u16 = 4_096;
+/// Most objects that one mutation can name as suspended: every operation affects at most this many (`wire-spec.md` section 11.4).
+pub const HELD_MAX: usize = 8;
+/// Most former sessions that one HELLO can name.
+pub const FORMER_MAX: usize = 8;
+/// Longest label of an agent, in bytes.
+pub const LABEL_MAX: usize = 64;
+/// Longest cookie, in bytes.
+pub const COOKIE_MAX: usize = 32;
+/// Object id of the root directory.
+pub const ROOT: u64 = 1;
+/// Feature bit of WELCOME: the server's store is volatile, a restart makes a new store identity.
+pub const FEATURE_VOLATILE: u64 = 1;

@@ -1,0 +1,244 @@
+//! The message registry: one line per kind.
+//!
+//! Decides: codes, names, directions, lanes, and for each answer whether it renews the lease (`wire-spec.md` section 7). The enum,
+//! the decoder, the encoder and the field lists are generated from the lines, and the specification is tested against them.
+//! Place in the walk: `Message::decode` is called by `Datagram::decode` for every message, and again when the messages are acted on.
+//! Leaves to others: layouts (the family files).
+
+use crate::field::{Fault, Field, Malformed, Reader, Writer};
+use crate::{answer, attr, content, control, handshake, locks, names, notice};
+use alloc::vec::Vec;
+
+/// Name and type of a field, in wire order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// The field's name.
+    pub name: &'static str,
+    /// Its type, as in `wire-spec.md` section 4.
+    pub ty: &'static str,
+}
+
+/// Who sends a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Agent to server.
+    Agent,
+    /// Server to agent.
+    Server,
+    /// Either.
+    Both,
+}
+
+/// The lane a message travels in: with which means it is made at-most-once (`wire-spec.md` section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Opens a session; session 0.
+    Handshake,
+    /// Has a nonce and a slot of the window.
+    Request,
+    /// Idempotent; waits for nothing.
+    Control,
+    /// Answers a request; does not renew.
+    Answer,
+    /// Answers a request or control message and renews the lease: carries `echo`.
+    Renewal,
+    /// From the server's own initiative; retransmitted until receipted.
+    Notice,
+    /// Fits any datagram.
+    Any,
+}
+
+macro_rules! registry {
+    ($($code:literal $name:ident $text:literal $direction:ident $lane:ident $ty:ty;)*) => {
+        /// A message, borrowed from its datagram.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each variant's structure is documented where it is declared")]
+        pub enum Message<'a> { $($name($ty)),* }
+
+        /// The kind of a message.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        #[allow(missing_docs, reason = "each kind's structure is documented where it is declared")]
+        pub enum Kind { $($name = $code),* }
+
+        impl Kind {
+            /// Every kind, in order of code.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The kind of a code, if there is one.
+            #[must_use]
+            pub const fn of(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+
+            /// Its code.
+            #[must_use]
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+
+            /// Its name in the specification, in captures and in logs.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text),* }
+            }
+
+            /// Who sends it.
+            #[must_use]
+            pub const fn direction(self) -> Direction {
+                match self { $(Self::$name => Direction::$direction),* }
+            }
+
+            /// How it travels.
+            #[must_use]
+            pub const fn lane(self) -> Lane {
+                match self { $(Self::$name => Lane::$lane),* }
+            }
+
+            /// Whether receiving it renews the lease (from the send time of the transmission echoed).
+            #[must_use]
+            pub const fn renews(self) -> bool {
+                matches!(self.lane(), Lane::Renewal)
+            }
+
+            /// Its fields in wire order.
+            #[must_use]
+            #[allow(clippy::extra_unused_lifetimes, reason = "some of the types named in the lines borrow")]
+            pub const fn fields<'a>(self) -> &'static [FieldInfo] {
+                match self { $(Self::$name => <$ty>::FIELDS),* }
+            }
+        }
+
+        impl<'a> Message<'a> {
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$name(_) => Kind::$name),* }
+            }
+
+            /// Reads the body of a message of `kind`, to its last byte.
+            ///
+            /// # Errors
+            /// [`Malformed`] names the structure and field at fault; the sender is to blame.
+            pub fn decode(kind: Kind, body: &'a [u8]) -> Result<Self, Malformed> {
+                let mut r = Reader::new(body);
+                let message = match kind { $(Kind::$name => Self::$name(r.get()?)),* };
+                if r.rest().is_empty() {
+                    Ok(message)
+                } else {
+                    Err(Malformed::new(Fault::Trailing).within(kind.name(), "end"))
+                }
+            }
+
+            /// Appends the body.
+            pub fn encode_body(&self, w: &mut Writer) {
+                match self { $(Self::$name(body) => body.put(w)),* }
+            }
+        }
+
+        $( impl<'a> From<$ty> for Message<'a> {
+            fn from(body: $ty) -> Self {
+                Self::$name(body)
+            }
+        } )*
+    };
+}
+
+registry! {
+    // Handshake: `wire-spec.md` section 6.1.
+    0x01 Hello         "HELLO"          Agent  Handshake handshake::Hello<'a>;
+    0x02 Challenge     "CHALLENGE"      Server Handshake handshake::Challenge<'a>;
+    0x03 Welcome       "WELCOME"        Server Renewal   handshake::Welcome<'a>;
+    0x04 Refuse        "REFUSE"         Server Handshake handshake::Refuse;
+    0x05 Padding       "PADDING"        Both   Any       handshake::Padding<'a>;
+    // Control: section 6.3.
+    0x10 KeepAlive     "KEEPALIVE"      Agent  Control   control::KeepAlive;
+    0x11 Release       "RELEASE"        Agent  Control   control::Release<'a>;
+    0x12 ReleaseAll    "RELEASE_ALL"    Agent  Control   control::ReleaseAll;
+    0x13 Cancel        "CANCEL"         Agent  Control   control::Cancel;
+    0x14 EndSession    "END_SESSION"    Agent  Control   control::EndSession;
+    0x15 PathChallenge "PATH_CHALLENGE" Both   Any       control::PathChallenge;
+    0x16 PathResponse  "PATH_RESPONSE"  Both   Any       control::PathResponse;
+    // Notices and their receipt: section 6.4.
+    0x20 Demand        "DEMAND"         Server Notice    notice::Demand;
+    0x21 Grant         "GRANT"          Server Notice    notice::Grant;
+    0x22 WaitOver      "WAIT_OVER"      Server Notice    notice::WaitOver;
+    0x23 Probe         "PROBE"          Server Notice    notice::Probe;
+    0x28 Receipt       "RECEIPT"        Agent  Control   notice::Receipt;
+    // Requests: section 6.2.
+    0x40 Lookup        "LOOKUP"         Agent  Request   names::Lookup<'a>;
+    0x41 GetAttr       "GETATTR"        Agent  Request   attr::GetAttr;
+    0x42 SetAttr       "SETATTR"        Agent  Request   attr::SetAttr<'a>;
+    0x43 ReadDir       "READDIR"        Agent  Request   names::ReadDir<'a>;
+    0x44 Create        "CREATE"         Agent  Request   names::Create<'a>;
+    0x45 Mkdir         "MKDIR"          Agent  Request   names::Mkdir<'a>;
+    0x46 Symlink       "SYMLINK"        Agent  Request   names::Symlink<'a>;
+    0x47 Link          "LINK"           Agent  Request   names::Link<'a>;
+    0x48 Unlink        "UNLINK"         Agent  Request   names::Unlink<'a>;
+    0x49 Rmdir         "RMDIR"          Agent  Request   names::Rmdir<'a>;
+    0x4A Rename        "RENAME"         Agent  Request   names::Rename<'a>;
+    0x50 Read          "READ"           Agent  Request   content::Read;
+    0x51 Stage         "STAGE"          Agent  Request   content::Stage<'a>;
+    0x52 Write         "WRITE"          Agent  Request   content::Write<'a>;
+    0x60 Lock          "LOCK"           Agent  Request   locks::Lock;
+    0x61 ExtendRun     "EXTEND_RUN"     Agent  Request   locks::ExtendRun;
+    0x62 ListLocks     "LIST_LOCKS"     Agent  Request   locks::ListLocks;
+    0x63 ServerStatus  "SERVER_STATUS"  Agent  Request   locks::ServerStatus;
+    // Answers: sections 6.5 and 7.
+    0x80 Ack           "ACK"            Server Renewal   answer::Ack<'a>;
+    0x81 Pending       "PENDING"        Server Renewal   answer::Pending;
+    0x82 Queued        "QUEUED"         Server Renewal   answer::Queued<'a>;
+    0x83 Result        "RESULT"         Server Answer    answer::RequestResult<'a>;
+    0x84 Nack          "NACK"           Server Answer    answer::Nack;
+    0x85 Alive         "ALIVE"          Server Renewal   answer::Alive;
+    0x86 Released      "RELEASED"       Server Renewal   answer::Released<'a>;
+    0x87 Cancelled     "CANCELLED"      Server Renewal   answer::Cancelled;
+    0x88 Ended         "ENDED"          Server Answer    answer::Ended;
+    0x89 Hint          "HINT"           Server Answer    answer::Hint<'a>;
+}
+
+impl Message<'_> {
+    /// The message as it stands in a datagram: header and body.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+
+    /// Appends the message with its header.
+    pub fn encode(&self, w: &mut Writer) {
+        let start = w.len();
+        w.extend_from_slice(&[self.kind().code(), 0, 0, 0]);
+        self.encode_body(w);
+        // A body longer than its length field cannot be sent: the packer refuses it by its size before that.
+        let len = u16::try_from(w.len() - start - crate::limits::MESSAGE_HEADER_LEN).unwrap_or(u16::MAX);
+        w[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
+    }
+
+    /// What a request begins with; `None` for other lanes.
+    #[must_use]
+    pub const fn ask(&self) -> Option<crate::Ask> {
+        Some(match self {
+            Self::Lookup(m) => m.ask,
+            Self::GetAttr(m) => m.ask,
+            Self::SetAttr(m) => m.ask,
+            Self::ReadDir(m) => m.ask,
+            Self::Create(m) => m.ask,
+            Self::Mkdir(m) => m.ask,
+            Self::Symlink(m) => m.ask,
+            Self::Link(m) => m.ask,
+            Self::Unlink(m) => m.ask,
+            Self::Rmdir(m) => m.ask,
+            Self::Rename(m) => m.ask,
+            Self::Read(m) => m.ask,
+            Self::Stage(m) => m.ask,
+            Self::Write(m) => m.ask,
+            Self::Lock(m) => m.ask,
+            Self::ExtendRun(m) => m.ask,
+            Self::ListLocks(m) => m.ask,
+            Self::ServerStatus(m) => m.ask,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! The replies: what an ACK or a RESULT carries.
+//!
+//! Decides: the reply registry (one line per kind of reply) and the layout of each. A reply begins with its one-byte kind, so
+//! that it can be read without knowing the request. Implements `wire-spec.md` section 6.5.
+//! Leaves to others: which request is answered by which reply (`wire-spec.md` section 6.2, `server::execute`).
+
+use crate::attr::{Attr, CacheGrant, Effect};
+use crate::field::{Bytes16, Fault, Field, List, Malformed, Reader, Writer};
+use crate::ids::{AgentId, Generation, LockId, Mode, StoreId};
+use crate::locks::{Holder, LockRow};
+use crate::names::Entry;
+use crate::registry::FieldInfo;
+use crate::status::Status;
+
+macro_rules! replies {
+    ($($(#[$doc:meta])* $code:literal $name:ident $text:literal $ty:ty),* $(,)?) => {
+        /// What an ACK or a RESULT carries.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reply<'a> { $($(#[$doc])* $name($ty)),* }
+
+        /// The kind of a reply.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum ReplyKind { $($(#[$doc])* $name = $code),* }
+
+        impl ReplyKind {
+            /// Every kind, in order of code.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its name in the specification.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text),* }
+            }
+
+            /// Its fields in wire order.
+            #[must_use]
+            #[allow(clippy::extra_unused_lifetimes, reason = "some of the types named in the lines borrow")]
+            pub const fn fields<'a>(self) -> &'static [FieldInfo] {
+                match self { $(Self::$name => <$ty>::FIELDS),* }
+            }
+        }
+
+        impl Reply<'_> {
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> ReplyKind {
+                match self { $(Self::$name(_) => ReplyKind::$name),* }
+            }
+        }
+
+        impl<'a> Field<'a> for Reply<'a> {
+            const TYPE: &'static str = "Reply";
+            fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+                match u8::get(r)? {
+                    $($code => r.get().map(Self::$name),)*
+                    _ => Err(Malformed::new(Fault::BadValue).within("Reply", "kind")),
+                }
+            }
+            fn put(&self, w: &mut Writer) {
+                (self.kind() as u8).put(w);
+                match self { $(Self::$name(body) => body.put(w)),* }
+            }
+        }
+    };
+}
+
+replies! {
+    /// Done; there is nothing to tell.
+    0x00 Done "DONE" Done,
+    /// The operation failed, or cannot be done now (BUSY, IN_GRACE).
+    0x01 Failed "FAILED" Failed,
+    /// The objects on a path.
+    0x02 Walked "WALKED" Walked<'a>,
+    /// An object's attributes.
+    0x03 Stated "STATED" Stated,
+    /// A page of a directory.
+    0x04 Listing "LISTING" Listing<'a>,
+    /// A page of contents.
+    0x05 Data "DATA" Data<'a>,
+    /// What a mutation did.
+    0x06 Changed "CHANGED" Changed<'a>,
+    /// An advisory lock.
+    0x07 Granted "GRANTED" Granted,
+    /// An advisory lock is held by somebody else.
+    0x08 LockRefused "LOCK_REFUSED" LockRefused<'a>,
+    /// Who holds and who waits.
+    0x09 LockRows "LOCK_ROWS" LockRows<'a>,
+    /// What the server is and how it is.
+    0x0A ServerReport "SERVER_REPORT" ServerReport,
+}
+
+body! {
+    /// Done; there is nothing to tell.
+    pub struct Done {}
+}
+
+body! {
+    /// The operation failed.
+    pub struct Failed {
+        /// Why; never OK.
+        pub status: Status,
+        /// When to try again, in milliseconds; 0: not by itself.
+        pub retry_ms: u32,
+    }
+}
+
+body! {
+    /// One object on a path.
+    pub struct Step {
+        /// Its attributes.
+        pub attr: Attr,
+        /// The cache lock on it.
+        pub grant: CacheGrant,
+    }
+}
+
+body! {
+    /// Answers LOOKUP: the start directory, then the object of each name walked, as far as the walk went.
+    pub struct Walked<'a> {
+        /// OK when all names were walked or the datagram was full or a symbolic link was met; else why the next name was not.
+        pub status: Status,
+        /// The objects; the first is the start directory.
+        pub steps: List<'a, Step>,
+        /// The target, when the last object is a symbolic link.
+        pub target: Bytes16<'a>,
+    }
+}
+
+body! {
+    /// Answers GETATTR.
+    pub struct Stated {
+        /// The attributes.
+        pub attr: Attr,
+        /// The cache lock.
+        pub grant: CacheGrant,
+    }
+}
+
+body! {
+    /// Answers READDIR.
+    pub struct Listing<'a> {
+        /// The directory.
+        pub dir: Attr,
+        /// The cache lock on it.
+        pub grant: CacheGrant,
+        /// Whether this page is the last.
+        pub end: bool,
+        /// The entries, in byte order of their names.
+        pub entries: List<'a, Entry<'a>>,
+    }
+}
+
+body! {
+    /// Answers READ.
+    pub struct Data<'a> {
+        /// The file.
+        pub attr: Attr,
+        /// The cache lock on it.
+        pub grant: CacheGrant,
+        /// Where the bytes begin.
+        pub offset: u64,
+        /// The bytes; fewer than asked for when the datagram is full or the file ends.
+        pub data: Bytes16<'a>,
+    }
+}
+
+body! {
+    /// Answers every mutation: each object that it affected, in the order of the table of `wire-spec.md` section 11.4.
+    pub struct Changed<'a> {
+        /// The effects.
+        pub effects: List<'a, Effect>,
+    }
+}
+
+body! {
+    /// Answers LOCK and EXTEND_RUN.
+    pub struct Granted {
+        /// The lock.
+        pub lock: LockId,
+        /// Its mode.
+        pub mode: Mode,
+        /// The grant, and the first token of its run.
+        pub generation: Generation,
+        /// How many consecutive tokens the run has.
+        pub run: u32,
+    }
+}
+
+body! {
+    /// Answers a LOCK that only tries.
+    pub struct LockRefused<'a> {
+        /// The lock.
+        pub lock: LockId,
+        /// One who holds it, or waits for it longer.
+        pub holder: Holder<'a>,
+    }
+}
+
+body! {
+    /// Answers LIST_LOCKS.
+    pub struct LockRows<'a> {
+        /// Whether this page is the last.
+        pub end: bool,
+        /// The rows: holders of an object before those who wait, in order.
+        pub rows: List<'a, LockRow<'a>>,
+    }
+}
+
+body! {
+    /// Answers SERVER_STATUS.
+    pub struct ServerReport {
+        /// The store.
+        pub store: StoreId,
+        /// Its epoch.
+        pub epoch: u8,
+        /// The server's incarnation.
+        pub incarnation: u64,
+        /// Since the server started, in milliseconds.
+        pub uptime_ms: u64,
+        /// The asking agent's own identity, as the server knows it.
+        pub agent: AgentId,
+        /// Sessions in good standing.
+        pub sessions: u32,
+        /// Sessions timing out: the only lease state there is.
+        pub timing_out: u32,
+        /// Locks held, of both classes.
+        pub locks: u64,
+        /// Requests that wait for a lock.
+        pub waiters: u32,
+        /// Objects in the namespace.
+        pub objects: u64,
+        /// Requests executed since the start.
+        pub requests: u64,
+        /// Demands sent since the start.
+        pub demands: u64,
+        /// Delivery failures since the start.
+        pub delivery_failures: u64,
+        /// Sessions stolen from since the start.
+        pub steals: u64,
+        /// Datagrams dropped since the start, for whatever reason.
+        pub drops: u64,
+    }
+}

@@ -1,0 +1,253 @@
+//! One or more samples of every message and every reply.
+//!
+//! Decides: the values on which codec tests, fuzz corpora, test vectors of the specification and the dissector's tests agree.
+//! Invariant: every `Kind` and every `ReplyKind` has at least one sample, with its lists and options filled at least once.
+//! Leaves to others: what is done with them.
+
+use crate::{
+    Ack, AgentId, Alive, Ask, Attr, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed, Claim, Create, Data,
+    Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, ExtendRun, Failed, Fate, FormerClaim, FormerFate, Generation,
+    GetAttr, Grant, Granted, Held, Hello, Hint, Holder, Keep, KeepAlive, Link, List, ListLocks, Listing, Lock, LockClass, LockId,
+    LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Padding, PathChallenge,
+    PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt, ReceiptAnswer, Refuse, RefuseReason, Release, ReleaseAll, ReleaseItem,
+    Released, ReleasedItem, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId,
+    SetAttr, SetMask, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, WaitOver, Walked, Want, Welcome, Write,
+};
+use alloc::vec;
+use alloc::vec::Vec;
+
+const ASK: Ask = Ask { nonce: 7, back: 2, limit: 1_232 };
+const LOCK: LockId = LockId { object: ObjectId(42), class: LockClass::Advisory };
+const CACHE: LockId = LockId { object: ObjectId(42), class: LockClass::Cache };
+const GRANT: CacheGrant = CacheGrant { mode: Want::Shared, generation: Generation(0x0100_0000_0000_0009) };
+const ATTR: Attr = Attr {
+    object: ObjectId(42),
+    version: 3,
+    kind: ObjectKind::File,
+    mode: 0o644,
+    nlink: 1,
+    uid: 1000,
+    gid: 100,
+    size: 11,
+    atime_ns: 1_700_000_000_000_000_001,
+    mtime_ns: 1_700_000_000_000_000_002,
+    ctime_ns: -1,
+};
+const DIR: Attr = Attr { object: ObjectId(1), kind: ObjectKind::Directory, mode: 0o755, nlink: 2, ..ATTR };
+const TERMS: Terms<'static> = Terms {
+    want: Want::Exclusive,
+    guard_object: ObjectId(9),
+    guard_generation: Generation(5),
+    held: List::of(&[Held { object: ObjectId(1), generation: Generation(4) }]),
+};
+const HOLDER: Holder<'static> = Holder {
+    label: Bytes8(b"host-a:4711"),
+    agent: AgentId([0xA1; 16]),
+    mode: Mode::Exclusive,
+    since_ms: 1_500,
+    standing: Standing::TimingOut,
+    bound_ms: 2_021,
+};
+const NAME: Bytes8<'static> = Bytes8(b"nightly");
+
+/// At least one sample of every kind of reply.
+#[must_use]
+pub fn reply_samples() -> Vec<Reply<'static>> {
+    vec![
+        Reply::Done(Done {}),
+        Reply::Failed(Failed { status: Status::ENOENT, retry_ms: 0 }),
+        Reply::Failed(Failed { status: Status::BUSY, retry_ms: 250 }),
+        Reply::Walked(Walked {
+            status: Status::OK,
+            steps: List::of(&[Step { attr: DIR, grant: GRANT }, Step { attr: ATTR, grant: CacheGrant::NONE }]),
+            target: Bytes16(b"../elsewhere"),
+        }),
+        Reply::Stated(Stated { attr: ATTR, grant: GRANT }),
+        Reply::Listing(Listing {
+            dir: DIR,
+            grant: GRANT,
+            end: true,
+            entries: List::of(&[
+                Entry { name: NAME, object: ObjectId(42), kind: ObjectKind::File, detail: Some(Detail { attr: ATTR, grant: GRANT }) },
+                Entry { name: Bytes8(b"\xff"), object: ObjectId(43), kind: ObjectKind::Symlink, detail: None },
+            ]),
+        }),
+        Reply::Data(Data { attr: ATTR, grant: CacheGrant::NONE, offset: 0, data: Bytes16(b"hello world") }),
+        Reply::Changed(Changed { effects: List::of(&[Effect { before: 2, attr: ATTR, grant: GRANT }]) }),
+        Reply::Granted(Granted { lock: LOCK, mode: Mode::Exclusive, generation: Generation(9), run: 1_024 }),
+        Reply::LockRefused(LockRefused { lock: LOCK, holder: HOLDER }),
+        Reply::LockRows(LockRows {
+            end: false,
+            rows: List::of(&[LockRow {
+                lock: LOCK,
+                state: RowState::Waits,
+                mode: Mode::Shared,
+                generation: Generation(0),
+                label: HOLDER.label,
+                agent: HOLDER.agent,
+                session: SessionId(0x1122_3344_5566_7788),
+                since_ms: 20,
+                standing: Standing::Good,
+                bound_ms: 0,
+                place: Bytes16(b"/jobs/nightly"),
+            }]),
+        }),
+        Reply::ServerReport(ServerReport {
+            store: StoreId([0x5A; 16]),
+            epoch: 1,
+            incarnation: 2,
+            uptime_ms: 3,
+            agent: AgentId([0xA1; 16]),
+            sessions: 4,
+            timing_out: 5,
+            locks: 6,
+            waiters: 7,
+            objects: 8,
+            requests: 9,
+            demands: 10,
+            delivery_failures: 11,
+            steals: 12,
+            drops: 13,
+        }),
+    ]
+}
+
+/// At least one sample of every kind of message.
+#[must_use]
+pub fn samples() -> Vec<Message<'static>> {
+    let mut all = handshake_samples();
+    all.extend(control_samples());
+    all.extend(request_samples());
+    all.extend(answer_samples());
+    all
+}
+
+fn handshake_samples() -> Vec<Message<'static>> {
+    vec![
+        Message::Hello(Hello {
+            handshake: 0x0102_0304_0506_0708,
+            version_min: 1,
+            version_max: 1,
+            window: 64,
+            max_datagram: 1_232,
+            features: 0,
+            agent: AgentId([0xA1; 16]),
+            incarnation: 3,
+            boot: [0xB0; 16],
+            store: StoreId([0x5A; 16]),
+            epoch: 1,
+            server_incarnation: 2,
+            label: Bytes8(b"host-a:4711"),
+            cookie: Bytes8(b"0123456789abcdef"),
+            former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Unknown }]),
+        }),
+        Message::Challenge(Challenge { handshake: 1, echo: 1, cookie: Bytes8(b"0123456789abcdef") }),
+        Message::Welcome(Welcome {
+            handshake: 1,
+            echo: 2,
+            version: 1,
+            session: SessionId(0x1122_3344_5566_7788),
+            store: StoreId([0x5A; 16]),
+            epoch: 1,
+            server_incarnation: 2,
+            features: 1,
+            lease_us: 2_000_000,
+            delta_ppm: 10_000,
+            epsilon_us: 1_000,
+            delivery_timeout_us: 500_000,
+            window: 64,
+            max_datagram: 1_232,
+            former: List::of(&[FormerFate { session: SessionId(5), fate: SessionFate::TimingOut }]),
+        }),
+        Message::Refuse(Refuse { handshake: 1, echo: 2, reason: RefuseReason::Version, version_min: 2, version_max: 3, retry_ms: 0 }),
+        Message::Padding(Padding { bytes: Bytes16(&[0; 8]) }),
+    ]
+}
+
+fn control_samples() -> Vec<Message<'static>> {
+    vec![
+        Message::KeepAlive(KeepAlive { serial: 1, clock_us: 123_456 }),
+        Message::Release(Release {
+            serial: 2,
+            items: List::of(&[
+                ReleaseItem { lock: CACHE, generation: Generation(9), keep: Keep::Shared },
+                ReleaseItem { lock: LOCK, generation: Generation(10), keep: Keep::Nothing },
+            ]),
+        }),
+        Message::ReleaseAll(ReleaseAll { serial: 3, up_to: Generation(11) }),
+        Message::Cancel(Cancel { serial: 4, nonce: 7 }),
+        Message::EndSession(EndSession { serial: 5, reason: EndReason::Close }),
+        Message::PathChallenge(PathChallenge { token: 0xFEED }),
+        Message::PathResponse(PathResponse { token: 0xFEED }),
+        Message::Demand(Demand { seq: 1, lock: CACHE, generation: Generation(9), keep: Keep::Nothing }),
+        Message::Grant(Grant { seq: 2, nonce: 7, lock: LOCK, mode: Mode::Exclusive, generation: Generation(2_048), run: 1_024 }),
+        Message::WaitOver(WaitOver { seq: 3, nonce: 7, lock: LOCK, status: Status::EDEADLK }),
+        Message::Probe(Probe { seq: 4 }),
+        Message::Receipt(Receipt { seq: 1, answer: ReceiptAnswer::InUse }),
+    ]
+}
+
+fn request_samples() -> Vec<Message<'static>> {
+    let (ask, terms, object, dir, name) = (ASK, TERMS, ObjectId(42), ObjectId(1), NAME);
+    vec![
+        Message::Lookup(Lookup { ask, start: dir, want: Want::Shared, names: List::of(&[Bytes8(b"jobs"), NAME]) }),
+        Message::GetAttr(GetAttr { ask, object, want: Want::Nothing }),
+        Message::SetAttr(SetAttr {
+            ask,
+            object,
+            mask: SetMask { bits: SetMask::MODE | SetMask::MTIME_NOW },
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            terms,
+        }),
+        Message::ReadDir(ReadDir { ask, dir, after: name, version: 3, detail: true, want: Want::Shared }),
+        Message::Create(Create { ask, dir, name, exclusive: true, mode: 0o644, uid: 1, gid: 2, terms }),
+        Message::Mkdir(Mkdir { ask, dir, name, mode: 0o755, uid: 1, gid: 2, terms: Terms::NONE }),
+        Message::Symlink(Symlink { ask, dir, name, target: Bytes16(b"/jobs"), uid: 1, gid: 2, terms }),
+        Message::Link(Link { ask, object, dir, name, terms }),
+        Message::Unlink(Unlink { ask, dir, name, force: false, terms }),
+        Message::Rmdir(Rmdir { ask, dir, name, terms }),
+        Message::Rename(Rename {
+            ask,
+            from_dir: dir,
+            from_name: name,
+            to_dir: ObjectId(2),
+            to_name: Bytes8(b"weekly"),
+            rule: RenameRule::Exchange,
+            force: false,
+            terms,
+        }),
+        Message::Read(Read { ask, object, offset: 4_096, length: 65_536, version: 3, want: Want::Shared }),
+        Message::Stage(Stage { ask, stage: 1, total: 2_000, offset: 1_000, data: Bytes16(b"piece") }),
+        Message::Write(Write { ask, object, offset: 0, truncate: true, stage: 0, data: Bytes16(b"hello"), terms }),
+        Message::Lock(Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Queue }),
+        Message::ExtendRun(ExtendRun { ask, lock: LOCK, generation: Generation(9) }),
+        Message::ListLocks(ListLocks { ask, object: ObjectId(0), after_object: ObjectId(41), after_row: 1 }),
+        Message::ServerStatus(ServerStatus { ask }),
+    ]
+}
+
+fn answer_samples() -> Vec<Message<'static>> {
+    let (nonce, echo) = (7, 19);
+    let mut all: Vec<_> = reply_samples().into_iter().map(|reply| Message::Ack(Ack { nonce, echo, reply })).collect();
+    all.extend([
+        Message::Pending(Pending { nonce, echo }),
+        Message::Queued(Queued { nonce, echo, lock: LOCK, ahead: 1, holder: HOLDER }),
+        Message::Result(RequestResult { nonce, reply: Reply::Done(Done {}) }),
+        Message::Nack(Nack { nonce, echo, reason: NackReason::TimingOut, fate: Fate::NotExecuted }),
+        Message::Alive(Alive { serial: 1, echo }),
+        Message::Released(Released {
+            serial: 2,
+            echo,
+            items: List::of(&[ReleasedItem { lock: CACHE, generation: Generation(9), keep: Keep::Shared, now: Generation(12) }]),
+        }),
+        Message::Cancelled(Cancelled { serial: 4, echo, nonce, outcome: CancelOutcome::Granted, generation: Generation(2_048) }),
+        Message::Ended(Ended { serial: 5, echo }),
+        Message::Hint(Hint { echo, detail: Bytes8(b"") }),
+    ]);
+    all
+}
