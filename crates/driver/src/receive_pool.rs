@@ -1,0 +1,80 @@
+//! The fixed memory that datagrams are received into, and their split into single datagrams.
+//!
+//! Decides how many buffers one receive call fills and how large they are. First step of the walk: the system
+//! fills the pool, the pool gives (path, bytes) pairs that borrow from it; nothing is copied or allocated.
+//! Invariant: a buffer takes the largest UDP datagram and the largest run of datagrams that the system joins
+//! (GRO), so the kernel never truncates; what is too large for the machine is seen at its full length.
+//! Leaves to `turn`: what is dropped, and the clock.
+
+use std::array;
+use std::io::{self, IoSliceMut};
+
+use cistern_link::Path;
+use mio::net::UdpSocket;
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+
+/// Largest IP datagram, and largest run of datagrams that the kernel joins for one receive (GRO).
+const BUFFER_BYTES: usize = 65_536;
+
+/// Distance between buffers: 20 cache lines more than a power of two, so that the starts of all buffers, where
+/// small datagrams live, do not compete for the same cache sets.
+const STRIDE: usize = BUFFER_BYTES + 20 * 64;
+
+/// Receive buffers for one batch. Untouched pages cost no memory: 2 MiB of addresses, a few pages in use.
+pub(crate) struct ReceivePool {
+    memory: Vec<u8>,
+    meta: [RecvMeta; BATCH_SIZE],
+}
+
+impl ReceivePool {
+    pub(crate) fn new() -> Self {
+        Self { memory: vec![0; STRIDE * BATCH_SIZE], meta: [RecvMeta::default(); BATCH_SIZE] }
+    }
+
+    /// Fills the pool by one receive call; gives how many buffers were filled.
+    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<usize> {
+        let mut rest = self.memory.as_mut_slice();
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| {
+            let (buffer, after) = std::mem::take(&mut rest).split_at_mut(STRIDE);
+            rest = after;
+            IoSliceMut::new(&mut buffer[..BUFFER_BYTES])
+        });
+        state.recv(socket.into(), &mut slices, &mut self.meta)
+    }
+
+    /// The datagrams of the first `filled` buffers, in the order of their arrival.
+    pub(crate) fn datagrams(&self, filled: usize) -> impl Iterator<Item = (Path, &[u8])> {
+        self.meta[..filled].iter().zip(self.memory.chunks(STRIDE)).flat_map(|(meta, buffer)| {
+            let path = Path { remote: meta.addr, local: meta.dst_ip };
+            split(&buffer[..meta.len], meta.stride).map(move |datagram| (path, datagram))
+        })
+    }
+}
+
+/// Single datagrams of `stride` bytes, the last one as long as what is left; an empty datagram is one too.
+fn split(joined: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
+    let stride = stride.max(1);
+    let count = joined.len().div_ceil(stride).max(1);
+    (0..count).map(move |index| {
+        let start = index * stride;
+        &joined[start..joined.len().min(start + stride)]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_datagrams_split_at_the_stride_and_the_last_may_be_shorter() {
+        let pieces: Vec<_> = split(b"aabbc", 2).collect();
+        assert_eq!(pieces, [&b"aa"[..], b"bb", b"c"]);
+        assert_eq!(split(b"aabb", 2).count(), 2);
+    }
+
+    #[test]
+    fn empty_datagram_is_one_datagram() {
+        let pieces: Vec<_> = split(b"", 0).collect();
+        assert_eq!(pieces, [b""]);
+    }
+}

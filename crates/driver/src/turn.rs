@@ -1,0 +1,231 @@
+//! One turn of the loop: the order in which a machine is given datagrams, timers and the chance to send.
+//!
+//! Decides the contract's order: receive batches until every socket was found empty (or the turn's bound is
+//! reached), the clock read after each receive call; then timers; then services; then sending, the clock read
+//! before each datagram (R6). Invariants: timers run only when in one round every socket was found empty, with the
+//! time read before that round, so whatever had arrived by the time that the timers see has been handled before
+//! them (R32); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
+//! for each datagram. Leaves to `event_loop`: sleeping; to `socket` and `outbox`: the system calls.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use cistern_link::{Machine, Path};
+
+use crate::clock::Clock;
+use crate::event_loop::{EventLoop, LoopError, Owner, failed, port_token};
+use crate::outbox::{Carrier, Filled};
+use crate::receive_pool::ReceivePool;
+use crate::services::Services;
+use crate::socket::{Sent, UdpPort, is_network_report, is_unicast, route};
+use crate::stats::Stats;
+
+/// Most errors that one socket may give in a row in one round before it is left for the next turn.
+const ERRORS_PER_ROUND: usize = 16;
+
+/// Most batches sent in one turn, so that a machine with much to send still receives.
+const BATCHES_PER_TURN: usize = 8;
+
+/// What one round over all sockets brought.
+#[derive(Default)]
+struct Round {
+    datagrams: usize,
+    /// Every socket was found empty, and the machine was told so.
+    drained: bool,
+    /// A socket gave nothing but errors.
+    trouble: bool,
+}
+
+/// What one socket had.
+enum Received {
+    /// So many buffers of the pool are filled.
+    Batch(usize),
+    Empty,
+    Trouble,
+}
+
+impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
+    /// Takes one turn; `Break` if the services want the loop to end.
+    pub(crate) fn turn(&mut self) -> Result<ControlFlow<()>, LoopError> {
+        self.stats.turns.one();
+        self.more = false;
+        self.trouble = false;
+        self.receive()?;
+        if self.serve()?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.transmit()?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Receives in rounds until all sockets are empty or the turn's bound is reached.
+    fn receive(&mut self) -> Result<(), LoopError> {
+        let mut left = self.options.datagrams_per_turn.max(1);
+        loop {
+            let Self { ports, pool, clock, stats, .. } = self;
+            // The receive calls do not block, so a shared machine may stay locked over them; only so no other
+            // thread can give it a later time than the one that the timers are given below.
+            let round = self.owner.with(|machine| receive_round(machine, ports, pool, clock, stats))?;
+            if round.drained {
+                return Ok(());
+            }
+            left = left.saturating_sub(round.datagrams);
+            if round.trouble || left == 0 {
+                self.trouble = round.trouble;
+                self.more = true;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves what became ready and the services' effects.
+    fn serve(&mut self) -> Result<ControlFlow<()>, LoopError> {
+        let Self { services, ready, clock, .. } = self;
+        let flow = self.owner.with(|machine| {
+            for token in ready.drain(..) {
+                services.on_ready(machine, clock.now(), token);
+            }
+            services.after_turn(machine, clock.now())
+        })?;
+        Ok(flow)
+    }
+
+    /// Sends what the machine has, batch by batch, until it has no more, the sockets have no room, or the turn's
+    /// bound is reached.
+    fn transmit(&mut self) -> Result<(), LoopError> {
+        self.drop_overdue();
+        let Self { ports, clock, stats, outbox, .. } = self;
+        self.more |= 'batches: {
+            for _ in 0..BATCHES_PER_TURN {
+                let filled = self.owner.with(|machine| {
+                    outbox.fill(machine, clock, |path| {
+                        let port = route(ports, path);
+                        if port.is_none() {
+                            stats.dropped_no_port.one();
+                        }
+                        port
+                    })
+                })?;
+                // Sent without the lock: other threads use a shared machine meanwhile.
+                outbox.flush(clock.now(), &mut Sockets { ports, stats });
+                if filled == Filled::MachineEmpty || outbox.is_full() {
+                    break 'batches false;
+                }
+            }
+            true
+        };
+        self.watch_blocked()
+    }
+
+    /// Gives up on what has waited too long, and lets its socket be tried again.
+    fn drop_overdue(&mut self) {
+        let dropped = self.outbox.drop_overdue(self.clock.now());
+        if dropped > 0 {
+            self.stats.dropped_held_too_long.add(dropped);
+            log::debug!("{}: dropped {dropped} datagrams that found no room for too long", self.options.name);
+            for port in &mut self.ports {
+                port.unblock();
+            }
+        }
+    }
+
+    fn watch_blocked(&mut self) -> Result<(), LoopError> {
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            port.watch(self.poll.registry(), port_token(index)).map_err(failed("watching a UDP socket"))?;
+        }
+        Ok(())
+    }
+}
+
+/// One receive call on every socket, each batch given to the machine; timers, if all were empty.
+fn receive_round<M: Machine>(machine: &mut M, ports: &[UdpPort], pool: &mut ReceivePool, clock: &Clock, stats: &Stats) -> Round {
+    let before = clock.now();
+    let mut round = Round { drained: true, ..Round::default() };
+    for port in ports {
+        match receive_from(port, pool, stats) {
+            Received::Batch(filled) => {
+                round.drained = false;
+                round.datagrams += hand_over(machine, pool, filled, clock, stats);
+            }
+            Received::Empty => {}
+            Received::Trouble => {
+                round.drained = false;
+                round.trouble = true;
+            }
+        }
+    }
+    if round.drained {
+        machine.handle_drained(before);
+    }
+    round
+}
+
+/// One receive call that is not an error report.
+fn receive_from(port: &UdpPort, pool: &mut ReceivePool, stats: &Stats) -> Received {
+    for _ in 0..ERRORS_PER_ROUND {
+        match port.receive(pool) {
+            Ok(filled) => return Received::Batch(filled),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Received::Empty,
+            // The call tells what the network said about something sent; the next one receives.
+            Err(error) => {
+                if port.drain_errors(stats) == 0 && !is_network_report(&error) {
+                    stats.receive_errors.one();
+                    log::debug!("{}: receive failed: {error}", port.local_addr());
+                }
+            }
+        }
+    }
+    Received::Trouble
+}
+
+/// Gives a received batch to the machine, with the time read now, after the receive call; gives how many datagrams
+/// the batch had, dropped ones included.
+fn hand_over<M: Machine>(machine: &mut M, pool: &ReceivePool, filled: usize, clock: &Clock, stats: &Stats) -> usize {
+    let now = clock.now();
+    let limit = machine.max_datagram();
+    let (mut all, mut given, mut bytes) = (0, 0, 0);
+    for (path, datagram) in pool.datagrams(filled) {
+        all += 1;
+        if admit(&path, datagram, limit, stats) {
+            given += 1;
+            bytes += datagram.len();
+            machine.handle_datagram(now, path, datagram);
+        }
+    }
+    stats.receive_batches.one();
+    stats.datagrams_in.add(given);
+    stats.bytes_in.add(bytes);
+    all
+}
+
+/// Whether the machine gets to see a datagram; what it does not is counted by name.
+fn admit(path: &Path, datagram: &[u8], limit: usize, stats: &Stats) -> bool {
+    let reason = if datagram.len() > limit {
+        &stats.dropped_oversized
+    } else if path.remote.port() == 0 {
+        &stats.dropped_from_port_zero
+    } else if !path.local.is_none_or(is_unicast) {
+        &stats.dropped_not_unicast
+    } else {
+        return true;
+    };
+    reason.one();
+    log::trace!("dropped {} bytes from {} at the socket", datagram.len(), path.remote);
+    false
+}
+
+/// The loop's sockets, as the outbox sends through them.
+struct Sockets<'a> {
+    ports: &'a mut [UdpPort],
+    stats: &'a Stats,
+}
+
+impl Carrier for Sockets<'_> {
+    fn segments(&self, port: usize) -> usize {
+        self.ports[port].segments()
+    }
+
+    fn send(&mut self, port: usize, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
+        self.ports[port].send(path, contents, segment, self.stats)
+    }
+}

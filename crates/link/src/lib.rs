@@ -1,0 +1,56 @@
+//! What the client agent and the metadata server both need to speak over a network that loses, repeats,
+//! delays and reorders, and to keep one lease by clocks that nobody adjusts.
+//!
+//! Decides nothing about sessions, locks or names: every file here is one small mechanism (a window, a
+//! cache, an estimate, a queue) that `cistern-agent` and `cistern-server` put together. No sockets, no
+//! clocks, no random source: time is an argument, randomness is a seed, and `no_std` makes the compiler
+//! keep that rule.
+//!
+//! On the walk of a datagram this crate stands between decoding and dispatch on the way in (fresh,
+//! duplicate, stale; executed before or not), and between the reply and encoding on the way out (window,
+//! echo, packet number, send time).
+//!
+//! | file | question it answers | used by |
+//! |---|---|---|
+//! | [`time`] | is the lease over, has the server waited | both |
+//! | [`machine`] | what does a driver turn, in which order | both, drivers |
+//! | [`rng`] | what is random | both |
+//! | [`packets`] | which number goes out, when was it sent | both; the log is the agent's |
+//! | [`replay`] | has this packet arrived before | both |
+//! | [`nonces`] | which requests are awaited | agent |
+//! | [`reply_cache`] | was this request executed, what was the reply | server |
+//! | [`rtt`] | how long to wait before asking again | both |
+//! | [`congestion`] | how many may be unanswered | both |
+//! | [`timers`] | which deadline is due, when to wake | both |
+//! | [`delivery_clock`] | how long has this side listened in vain | server |
+
+#![no_std]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+pub mod congestion;
+pub mod delivery_clock;
+pub mod machine;
+pub mod nonces;
+pub mod packets;
+pub mod replay;
+pub mod reply_cache;
+pub mod rng;
+pub mod rtt;
+pub mod time;
+pub mod timers;
+
+pub use congestion::Window;
+pub use delivery_clock::DeliveryClock;
+pub use machine::{Machine, Path};
+pub use nonces::Nonces;
+pub use packets::{PACKET_MAX, PacketCounter, SentLog};
+pub use replay::{Freshness, REPLAY_WINDOW, ReplayWindow};
+pub use reply_cache::{Admission, Fate, ReplyCache, Stored};
+pub use rng::Rng;
+pub use rtt::RoundTrip;
+pub use time::Instant;
+pub use timers::{Question, TimerQueue};

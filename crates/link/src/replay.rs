@@ -1,0 +1,249 @@
+//! The replay window: which arriving packet numbers are new.
+//!
+//! Decides fresh, duplicate or stale, right after decoding and before anything acts. It is not at-most-once:
+//! a *retransmission* is a fresh packet with an old nonce, which `reply_cache` recognises; the two layers stay
+//! apart (wire-spec: Datagram header, Replay; sealed mode: the packet number is the AEAD nonce).
+//! Invariant: a number passes at most once, and only what was authenticated moves the window: [`classify`] asks
+//! before the check of the datagram, [`note`] tells after it, so garbage cannot push real packets out.
+//! Leaves to the session: one window per session, direction and key.
+//!
+//! [`classify`]: ReplayWindow::classify
+//! [`note`]: ReplayWindow::note
+
+/// How many numbers below the highest are still told apart.
+pub const REPLAY_WINDOW: u64 = 1_024;
+
+const WORDS: usize = 16;
+const _: () = assert!(REPLAY_WINDOW == WORDS as u64 * 64, "one bit a number");
+
+/// What a packet number is to a [`ReplayWindow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Not seen before: the datagram may be checked and, if it is sound, acted on.
+    Fresh,
+    /// Seen before: a copy made by the network or by an attacker, to be dropped.
+    Duplicate,
+    /// Too old to be told apart, or 0, which no one sends: to be dropped.
+    Stale,
+}
+
+/// The packet numbers that have arrived from one peer: the highest, and which of the 1,023 below it.
+#[derive(Debug)]
+pub struct ReplayWindow {
+    /// 0 as long as nothing has arrived.
+    highest: u64,
+    /// Bit `n % 1,024` tells whether `n` has arrived, for the numbers within the window.
+    seen: [u64; WORDS],
+}
+
+impl ReplayWindow {
+    /// A window to which every number but 0 is fresh.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { highest: 0, seen: [0; WORDS] }
+    }
+
+    /// What `packet` is; changes nothing, so it may be asked about a datagram that is not authenticated yet.
+    #[must_use]
+    pub const fn classify(&self, packet: u64) -> Freshness {
+        if packet == 0 {
+            return Freshness::Stale;
+        }
+        if packet > self.highest {
+            return Freshness::Fresh;
+        }
+        if self.highest - packet >= REPLAY_WINDOW {
+            return Freshness::Stale;
+        }
+        let (word, bit) = place(packet);
+        if self.seen[word] & bit == 0 { Freshness::Fresh } else { Freshness::Duplicate }
+    }
+
+    /// Notes that the authentic datagram `packet` has arrived; a number that is not fresh changes nothing.
+    pub fn note(&mut self, packet: u64) {
+        if self.classify(packet) != Freshness::Fresh {
+            return;
+        }
+        if packet > self.highest {
+            self.advance_to(packet);
+        }
+        let (word, bit) = place(packet);
+        self.seen[word] |= bit;
+        debug_assert_eq!(self.classify(packet), Freshness::Duplicate);
+    }
+
+    /// The highest number noted, 0 if none: only that one may move a session to another address (R85).
+    #[must_use]
+    pub const fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Makes `packet` the highest; the numbers that come into the window by this have not been seen.
+    fn advance_to(&mut self, packet: u64) {
+        if packet - self.highest >= REPLAY_WINDOW {
+            self.seen = [0; WORDS];
+        } else {
+            for newcomer in self.highest + 1..=packet {
+                let (word, bit) = place(newcomer);
+                self.seen[word] &= !bit;
+            }
+        }
+        self.highest = packet;
+    }
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The word and the bit of a number.
+const fn place(packet: u64) -> (usize, u64) {
+    let slot = (packet % REPLAY_WINDOW) as usize;
+    (slot / 64, 1 << (slot % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Freshness::{Duplicate, Fresh, Stale};
+    use proptest::prelude::*;
+
+    fn noted(packets: &[u64]) -> ReplayWindow {
+        let mut window = ReplayWindow::new();
+        for &packet in packets {
+            window.note(packet);
+        }
+        window
+    }
+
+    #[test]
+    fn first_packet_is_fresh_and_its_repeat_a_duplicate() {
+        let mut window = ReplayWindow::new();
+        assert_eq!(window.classify(1), Fresh);
+        window.note(1);
+        assert_eq!(window.classify(1), Duplicate);
+        assert_eq!(window.highest(), 1);
+    }
+
+    #[test]
+    fn asking_changes_nothing_so_garbage_cannot_move_the_window() {
+        let window = noted(&[10]);
+        assert_eq!(window.classify(1 << 40), Fresh);
+        assert_eq!(window.classify(9), Fresh);
+        assert_eq!(window.highest(), 10);
+    }
+
+    #[test]
+    fn window_edge_is_exactly_1024_numbers() {
+        let window = noted(&[5_000]);
+        assert_eq!(window.classify(5_000 - 1_022), Fresh);
+        assert_eq!(window.classify(5_000 - 1_023), Fresh, "the last one inside");
+        assert_eq!(window.classify(5_000 - 1_024), Stale, "the first one outside");
+        assert_eq!(window.classify(5_000 - 1_025), Stale);
+        assert_eq!(window.classify(5_001), Fresh);
+    }
+
+    #[test]
+    fn edge_moves_with_the_highest_number() {
+        let mut window = noted(&[1]);
+        window.note(1_024);
+        assert_eq!(window.classify(1), Duplicate);
+        window.note(1_025);
+        assert_eq!(window.classify(1), Stale);
+        assert_eq!(window.classify(2), Fresh);
+    }
+
+    #[test]
+    fn jump_past_the_window_forgets_what_was_seen_and_admits_none_of_it_again() {
+        for jump in [1_023, 1_024, 1_025, 4_096] {
+            let window = noted(&[100, 101, 101 + jump]);
+            assert_eq!(window.classify(101 + jump), Duplicate);
+            assert_eq!(window.classify(101 + jump - 1), Fresh, "bits of old numbers are gone");
+            assert_eq!(window.classify(100), Stale);
+            assert_eq!(window.classify(101), if jump == 1_023 { Duplicate } else { Stale });
+        }
+    }
+
+    #[test]
+    fn zero_is_never_fresh() {
+        let mut window = ReplayWindow::new();
+        assert_eq!(window.classify(0), Stale);
+        window.note(0);
+        assert_eq!(window.highest(), 0);
+        assert_eq!(noted(&[3]).classify(0), Stale);
+    }
+
+    #[test]
+    fn largest_number_neither_wraps_nor_readmits() {
+        let window = noted(&[7, u64::MAX]);
+        assert_eq!(window.classify(u64::MAX), Duplicate);
+        assert_eq!(window.classify(u64::MAX - 1), Fresh);
+        assert_eq!(window.classify(u64::MAX - 1_023), Fresh);
+        assert_eq!(window.classify(u64::MAX - 1_024), Stale);
+        for old in [0, 1, 7] {
+            assert_eq!(window.classify(old), Stale);
+        }
+    }
+
+    #[test]
+    fn late_packet_inside_the_window_passes_once() {
+        let mut window = noted(&[1, 2, 5]);
+        assert_eq!(window.classify(3), Fresh);
+        window.note(3);
+        assert_eq!(window.classify(3), Duplicate);
+        assert_eq!(window.classify(4), Fresh);
+        assert_eq!(window.highest(), 5);
+    }
+
+    #[test]
+    fn number_that_was_skipped_is_fresh_in_whatever_place_it_comes() {
+        // Every place of the window was taken by an older number before.
+        let mut window = noted(&(1..=3_000).collect::<std::vec::Vec<_>>());
+        for skipped in 1..=20 {
+            let highest = window.highest();
+            window.note(highest + skipped + 1);
+            for packet in highest + 1..=highest + skipped {
+                assert_eq!(window.classify(packet), Fresh);
+                window.note(packet);
+            }
+        }
+    }
+
+    #[test]
+    fn noting_a_stale_number_changes_nothing() {
+        let mut window = noted(&[5_000]);
+        window.note(5_000 - 2_048);
+        assert_eq!(window.classify(5_000 - 1_000), Fresh, "no bit was set in its place");
+    }
+
+    proptest! {
+        #[test]
+        fn window_agrees_with_a_set_of_all_numbers(
+            start in 0u64..2_000,
+            hops in proptest::collection::vec(-1_100i64..1_100, 1..200),
+        ) {
+            let mut window = ReplayWindow::new();
+            let mut seen = std::collections::BTreeSet::new();
+            let mut packet = start;
+            for hop in hops {
+                packet = packet.saturating_add_signed(hop);
+                let highest = seen.last().copied().unwrap_or(0);
+                let truth = if packet == 0 || packet + REPLAY_WINDOW <= highest {
+                    Stale
+                } else if seen.contains(&packet) {
+                    Duplicate
+                } else {
+                    Fresh
+                };
+                prop_assert_eq!(window.classify(packet), truth);
+                if truth == Fresh {
+                    window.note(packet);
+                    seen.insert(packet);
+                }
+                prop_assert_eq!(window.highest(), seen.last().copied().unwrap_or(0));
+            }
+        }
+    }
+}

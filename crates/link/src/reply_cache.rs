@@ -1,0 +1,507 @@
+//! At most once, the server's side: what became of each request in the window of one session.
+//!
+//! Decides whether a request may be executed, and what a duplicate is answered. On the way in after the replay
+//! window (which knows packets, not requests) and before dispatch; on the way out each reply passes here before
+//! it is sent. wire-spec: At-most-once; rules R2, R4, R22, R26; TESTING M27 to M32.
+//! Invariant: a nonce is begun at most once, for ever. An entry leaves only when the floor that the agent
+//! announced passes it, and a nonce below the floor, or at floor + W or above, is never begun; so the cache holds
+//! at most W entries, and what it forgot can no longer be asked for.
+//! Leaves to the server: standing (a session timing out gets NACK also for what is kept here), encoding, echoes
+//! of duplicates, durability: `finish` only what a crash cannot take back.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+/// The reply to one request, kept for its duplicates until the agent no longer waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// The encoded reply, errors included, without its echo: each answer echoes the transmission that it answers.
+    Bytes(Box<[u8]>),
+    /// The request only read, and its reply was too big to keep: a duplicate reads anew, which changes nothing.
+    Recompute,
+}
+
+/// What a request is that has arrived from a session in good standing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission<'a> {
+    /// New: to be executed, after [`ReplyCache::begin`], or refused with no trace left.
+    Fresh,
+    /// Begun and not finished: answered "pending".
+    Executing,
+    /// Finished: answered by the same reply, with a fresh echo.
+    Done(&'a Stored),
+    /// Answered "queued" before, so its nonce is retired: answered "queued" again; the outcome is a notice.
+    Queued,
+    /// Said never to be executed: cancelled, or reported so after a delivery failure.
+    Fenced,
+    /// The agent said that it no longer waits for this: not executed, not answered.
+    BelowFloor,
+    /// Further ahead than the window allows: not executed; the agent is in error.
+    BeyondWindow,
+    /// Another request went under this nonce before: not executed; the agent is in error.
+    OtherBody,
+}
+
+/// What a NACK may say about a nonce (R4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was executed, once; the reply may still be kept. A queued request counts: it took its place in the queue.
+    Executed,
+    /// It was not executed and never will be in this session.
+    NotExecuted,
+    /// It may have been executed, or may yet be.
+    Unknown,
+}
+
+/// What is known of one nonce of the window.
+#[derive(Debug)]
+enum Slot {
+    /// Nothing has arrived.
+    Free,
+    /// Begun; `packet` is the newest received transmission that carried it.
+    Executing {
+        digest: u64,
+        packet: u64,
+    },
+    Queued {
+        digest: u64,
+    },
+    Done {
+        digest: u64,
+        stored: Stored,
+    },
+    /// Never to be executed, whatever body it comes with.
+    Fenced,
+}
+
+/// The replies of one session, by nonce, for at most W nonces from the floor on.
+///
+/// A session that never asked anything costs the size of this value and no allocation.
+#[derive(Debug)]
+pub struct ReplyCache {
+    /// The highest floor announced; nonces start at 1.
+    floor: u64,
+    /// What is known of `floor`, `floor + 1`, ... as far as anything is known.
+    slots: VecDeque<Slot>,
+    window: u16,
+}
+
+// Part of the 512 bytes that an idle session may cost (TESTING S12), and of the 8 KiB with a window of 64.
+const _: () = assert!(size_of::<ReplyCache>() <= 48 && size_of::<Slot>() <= 32);
+
+impl ReplyCache {
+    /// The cache of a new session whose agent keeps at most `window` (W, at least 1) nonces from its floor on.
+    #[must_use]
+    pub const fn new(window: u16) -> Self {
+        assert!(window > 0, "a window of 0 would admit nothing");
+        Self { floor: 1, slots: VecDeque::new(), window }
+    }
+
+    /// Judges an arrived request: its `nonce`, the `floor` it announces, and a digest of its body. Raises the floor,
+    /// changes nothing else: a `Fresh` one that is refused (a table is full) may come again.
+    ///
+    /// A `Done` one that is answered anew is judged by the session's standing first.
+    pub fn admit(&mut self, nonce: u64, floor: u64, digest: u64) -> Admission<'_> {
+        self.raise_floor(floor);
+        if nonce < self.floor {
+            return Admission::BelowFloor;
+        }
+        if nonce - self.floor >= u64::from(self.window) {
+            return Admission::BeyondWindow;
+        }
+        let known = match self.slot(nonce) {
+            None | Some(Slot::Free) => return Admission::Fresh,
+            Some(Slot::Fenced) => return Admission::Fenced,
+            Some(Slot::Executing { digest, .. }) => (digest, Admission::Executing),
+            Some(Slot::Queued { digest }) => (digest, Admission::Queued),
+            Some(Slot::Done { digest, stored }) => (digest, Admission::Done(stored)),
+        };
+        if *known.0 == digest { known.1 } else { Admission::OtherBody }
+    }
+
+    /// Marks `nonce`, just admitted as `Fresh`, as executing; `packet` is the transmission that carried it.
+    ///
+    /// # Panics
+    /// If it was not admitted as `Fresh`: it would be executed a second time (I7).
+    pub fn begin(&mut self, nonce: u64, digest: u64, packet: u64) {
+        let slot = self.slot_to_fill(nonce);
+        let slot = slot.expect("a nonce outside the window was never admitted");
+        assert!(matches!(slot, Slot::Free), "nonce {nonce} would be executed twice");
+        *slot = Slot::Executing { digest, packet };
+    }
+
+    /// Notes that `packet` carried `nonce` too: the answer of an executing request echoes the newest (R2).
+    ///
+    /// Anything but an executing request is left alone: its answer echoes the duplicate that is being answered.
+    pub fn note_packet(&mut self, nonce: u64, packet: u64) {
+        if let Some(Slot::Executing { packet: newest, .. }) = self.slot_mut(nonce) {
+            *newest = packet.max(*newest);
+        }
+    }
+
+    /// The newest received transmission that carried the executing request `nonce`; `None` if none executes.
+    #[must_use]
+    pub fn newest_packet(&self, nonce: u64) -> Option<u64> {
+        match self.slot(nonce) {
+            Some(Slot::Executing { packet, .. }) => Some(*packet),
+            _ => None,
+        }
+    }
+
+    /// Keeps the reply of the executing request `nonce`, and gives the packet number for its answer to echo.
+    ///
+    /// Called when the answer is produced, which for a mutation is when it is durable (R4, R61). `None` if the
+    /// floor has passed it: the agent no longer waits, so there is nothing to keep and nothing to send.
+    ///
+    /// # Panics
+    /// If the request was not executing: one execution has one reply.
+    pub fn finish(&mut self, nonce: u64, stored: Stored) -> Option<u64> {
+        self.conclude(nonce, |digest| Slot::Done { digest, stored })
+    }
+
+    /// Retires the executing request `nonce` as one that waits for a lock (R26), and gives the packet number for
+    /// its answer "queued" to echo. `None` if the floor has passed it.
+    ///
+    /// # Panics
+    /// If the request was not executing.
+    pub fn queue(&mut self, nonce: u64) -> Option<u64> {
+        self.conclude(nonce, |digest| Slot::Queued { digest })
+    }
+
+    /// Fences the executing request `nonce`: the caller dropped it before it had any effect and will not take it
+    /// up again (a cancelled wait, a parked request of a session that ends; R5). False if the floor has passed it.
+    ///
+    /// # Panics
+    /// If the request was not executing.
+    pub fn withdraw(&mut self, nonce: u64) -> bool {
+        self.conclude(nonce, |_| Slot::Fenced).is_some()
+    }
+
+    /// What is certain about `nonce` now; for what has not arrived that is `Unknown`, until it is fenced.
+    #[must_use]
+    pub fn fate(&self, nonce: u64) -> Fate {
+        match self.slot(nonce) {
+            Some(Slot::Done { .. } | Slot::Queued { .. }) => Fate::Executed,
+            Some(Slot::Fenced) => Fate::NotExecuted,
+            Some(Slot::Executing { .. } | Slot::Free) | None => Fate::Unknown,
+        }
+    }
+
+    /// Makes sure that `nonce`, if it has not begun, never will; gives what is then certain about it.
+    ///
+    /// `NotExecuted` is a promise: the nonce is admitted as `Fenced` or `BelowFloor` from now on (R4, R75).
+    /// `Unknown` for what is executing, below the floor, or beyond the window, where nothing can be remembered.
+    pub fn fence(&mut self, nonce: u64) -> Fate {
+        if let Some(slot @ Slot::Free) = self.slot_to_fill(nonce) {
+            *slot = Slot::Fenced;
+        }
+        self.fate(nonce)
+    }
+
+    /// The kept reply of `nonce`, for a RESULT or a NACK that carries it.
+    #[must_use]
+    pub fn stored(&self, nonce: u64) -> Option<&Stored> {
+        match self.slot(nonce) {
+            Some(Slot::Done { stored, .. }) => Some(stored),
+            _ => None,
+        }
+    }
+
+    /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it.
+    pub fn raise_floor(&mut self, floor: u64) {
+        let Some(passed) = floor.checked_sub(self.floor).filter(|passed| *passed > 0) else {
+            return;
+        };
+        let gone = usize::try_from(passed).unwrap_or(usize::MAX).min(self.slots.len());
+        self.slots.drain(..gone);
+        self.floor = floor;
+        self.shrink();
+        self.check();
+    }
+
+    /// The lowest nonce that the agent still waits for, as far as it has said.
+    #[must_use]
+    pub const fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// How many nonces from the floor on may begin, W.
+    #[must_use]
+    pub const fn window(&self) -> u16 {
+        self.window
+    }
+
+    /// How many nonces something is remembered about, gaps included: at most W.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether nothing is remembered but the floor.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The bytes of replies kept now; a gauge, counted when asked.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        let bytes = self.slots.iter().map(|slot| match slot {
+            Slot::Done { stored: Stored::Bytes(bytes), .. } => bytes.len(),
+            _ => 0,
+        });
+        bytes.sum()
+    }
+
+    /// Moves an executing request to its end; gives the newest packet that carried it.
+    fn conclude(&mut self, nonce: u64, end: impl FnOnce(u64) -> Slot) -> Option<u64> {
+        if nonce < self.floor {
+            return None;
+        }
+        match self.slot_mut(nonce) {
+            Some(slot @ &mut Slot::Executing { digest, packet }) => {
+                *slot = end(digest);
+                Some(packet)
+            }
+            other => panic!("nonce {nonce} ends but is not executing: {other:?}"),
+        }
+    }
+
+    fn index(&self, nonce: u64) -> Option<usize> {
+        usize::try_from(nonce.checked_sub(self.floor)?).ok()
+    }
+
+    fn slot(&self, nonce: u64) -> Option<&Slot> {
+        self.slots.get(self.index(nonce)?)
+    }
+
+    fn slot_mut(&mut self, nonce: u64) -> Option<&mut Slot> {
+        let at = self.index(nonce)?;
+        self.slots.get_mut(at)
+    }
+
+    /// The slot of `nonce`, made with all before it if nothing was known so far; `None` outside the window.
+    fn slot_to_fill(&mut self, nonce: u64) -> Option<&mut Slot> {
+        let at = self.index(nonce).filter(|at| *at < usize::from(self.window))?;
+        while self.slots.len() <= at {
+            self.slots.push_back(Slot::Free);
+        }
+        self.check();
+        self.slots.get_mut(at)
+    }
+
+    /// Gives back the memory of a burst: half of it whenever a quarter would do, so that it is not soon wanted again.
+    fn shrink(&mut self) {
+        let capacity = self.slots.capacity();
+        if capacity > 16 && self.slots.len() <= capacity / 4 {
+            self.slots.shrink_to(capacity / 2);
+        }
+    }
+
+    fn check(&self) {
+        debug_assert!(self.floor > 0, "nonce 0 is never above the floor");
+        debug_assert!(self.slots.len() <= usize::from(self.window), "the window bounds the cache");
+    }
+}
+
+#[cfg(test)]
+mod orders;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: u64 = 77;
+
+    fn reply(byte: u8) -> Stored {
+        Stored::Bytes(Box::from([byte; 3]))
+    }
+
+    /// A cache in which `nonce` was begun by packet 10.
+    fn begun(nonce: u64) -> ReplyCache {
+        let mut cache = ReplyCache::new(64);
+        assert_eq!(cache.admit(nonce, 1, BODY), Admission::Fresh);
+        cache.begin(nonce, BODY, 10);
+        cache
+    }
+
+    #[test]
+    fn duplicate_of_an_executing_request_is_not_executed_again() {
+        let mut cache = begun(1);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Executing);
+        assert_eq!(cache.fate(1), Fate::Unknown);
+    }
+
+    #[test]
+    fn duplicate_of_an_executed_request_gets_the_same_reply_errors_included() {
+        let mut cache = begun(1);
+        assert_eq!(cache.finish(1, reply(9)), Some(10));
+        for _ in 0..3 {
+            assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&reply(9)));
+        }
+        assert_eq!(cache.fate(1), Fate::Executed);
+        assert_eq!((cache.stored(1), cache.stored_bytes()), (Some(&reply(9)), 3));
+    }
+
+    #[test]
+    fn big_read_is_marked_instead_of_kept() {
+        let mut cache = begun(1);
+        cache.finish(1, Stored::Recompute);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&Stored::Recompute));
+        assert_eq!(cache.stored_bytes(), 0);
+    }
+
+    #[test]
+    fn answer_echoes_the_newest_transmission_that_carried_the_request() {
+        let mut cache = begun(1);
+        cache.note_packet(1, 14);
+        cache.note_packet(1, 12);
+        assert_eq!(cache.newest_packet(1), Some(14));
+        assert_eq!(cache.finish(1, reply(1)), Some(14));
+        cache.note_packet(1, 20);
+        assert_eq!(cache.newest_packet(1), None, "the echo was bound when the answer was produced");
+    }
+
+    #[test]
+    fn queued_request_is_retired_and_its_duplicate_is_told_so_again() {
+        let mut cache = begun(1);
+        assert_eq!(cache.queue(1), Some(10));
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Queued);
+        assert_eq!(cache.fate(1), Fate::Executed);
+        assert_eq!(cache.admit(2, 2, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor, "the agent moved on");
+    }
+
+    #[test]
+    fn nonce_below_the_floor_is_never_executed() {
+        let mut cache = begun(1);
+        cache.finish(1, reply(1));
+        assert_eq!(cache.admit(2, 2, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor);
+        assert_eq!(cache.fate(1), Fate::Unknown, "forgotten");
+        assert_eq!(cache.fence(1), Fate::Unknown, "too late to promise anything");
+        assert_eq!(cache.admit(0, 0, BODY), Admission::BelowFloor);
+    }
+
+    #[test]
+    fn floor_only_grows() {
+        let mut cache = ReplyCache::new(4);
+        assert_eq!(cache.admit(9, 8, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(9, 3, BODY), Admission::Fresh);
+        assert_eq!(cache.floor(), 8);
+        assert_eq!(cache.admit(7, 7, BODY), Admission::BelowFloor);
+    }
+
+    #[test]
+    fn window_ends_at_floor_plus_w() {
+        let mut cache = ReplyCache::new(4);
+        assert_eq!(cache.admit(4, 1, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(5, 1, BODY), Admission::BeyondWindow);
+        assert_eq!(cache.admit(5, 2, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(u64::MAX, 2, BODY), Admission::BeyondWindow);
+        assert_eq!(cache.fence(u64::MAX), Fate::Unknown);
+    }
+
+    #[test]
+    fn largest_nonces_and_floors_do_not_wrap() {
+        let mut cache = begun(1);
+        assert_eq!(cache.admit(u64::MAX, u64::MAX, BODY), Admission::Fresh);
+        cache.begin(u64::MAX, BODY, 11);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor);
+        assert_eq!(cache.len(), 1);
+        assert_eq!(cache.finish(u64::MAX, reply(1)), Some(11));
+    }
+
+    #[test]
+    fn other_body_under_a_known_nonce_gets_no_reply_of_the_first() {
+        let mut cache = begun(1);
+        assert_eq!(cache.admit(1, 1, BODY + 1), Admission::OtherBody);
+        cache.finish(1, reply(1));
+        assert_eq!(cache.admit(1, 1, BODY + 1), Admission::OtherBody);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&reply(1)));
+    }
+
+    #[test]
+    fn finishing_after_the_floor_passed_keeps_nothing() {
+        let mut cache = begun(1);
+        assert_eq!(cache.admit(2, 2, BODY), Admission::Fresh);
+        assert_eq!(cache.finish(1, reply(1)), None);
+        assert_eq!((cache.len(), cache.stored_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn refused_fresh_request_leaves_no_trace_and_may_come_again() {
+        let mut cache = ReplyCache::new(4);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Fresh);
+        assert!(cache.is_empty());
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Fresh);
+    }
+
+    #[test]
+    fn fenced_nonce_is_never_executed_whenever_and_with_whatever_body_it_comes() {
+        let mut cache = ReplyCache::new(64);
+        assert_eq!(cache.fate(3), Fate::Unknown, "it may yet come");
+        assert_eq!(cache.fence(3), Fate::NotExecuted);
+        assert_eq!(cache.fence(3), Fate::NotExecuted);
+        assert_eq!(cache.admit(3, 1, BODY), Admission::Fenced);
+        assert_eq!(cache.admit(3, 1, BODY + 1), Admission::Fenced);
+        assert_eq!(cache.admit(2, 1, BODY), Admission::Fresh, "others are not touched");
+    }
+
+    #[test]
+    fn fence_does_not_undo_what_has_begun() {
+        let mut cache = begun(1);
+        assert_eq!(cache.fence(1), Fate::Unknown);
+        cache.finish(1, reply(1));
+        assert_eq!(cache.fence(1), Fate::Executed);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&reply(1)));
+    }
+
+    #[test]
+    fn withdrawn_request_counts_as_not_executed() {
+        let mut cache = begun(1);
+        assert!(cache.withdraw(1));
+        assert_eq!(cache.fate(1), Fate::NotExecuted);
+        assert_eq!(cache.admit(1, 1, BODY), Admission::Fenced);
+    }
+
+    #[test]
+    #[should_panic(expected = "executed twice")]
+    fn beginning_twice_is_a_broken_invariant() {
+        begun(1).begin(1, BODY, 11);
+    }
+
+    #[test]
+    #[should_panic(expected = "executed twice")]
+    fn beginning_what_was_fenced_is_a_broken_invariant() {
+        let mut cache = ReplyCache::new(4);
+        cache.fence(1);
+        cache.begin(1, BODY, 11);
+    }
+
+    #[test]
+    #[should_panic(expected = "not executing")]
+    fn finishing_twice_is_a_broken_invariant() {
+        let mut cache = begun(1);
+        cache.finish(1, reply(1));
+        cache.finish(1, reply(2));
+    }
+
+    #[test]
+    fn idle_session_allocates_nothing_and_a_burst_is_given_back() {
+        let mut cache = ReplyCache::new(64);
+        assert_eq!(cache.slots.capacity(), 0);
+        for nonce in 1..=64 {
+            cache.begin(nonce, BODY, nonce);
+            cache.finish(nonce, reply(0));
+        }
+        assert!(cache.slots.capacity() >= 64);
+        for nonce in 65..70 {
+            assert_eq!(cache.admit(nonce, nonce, BODY), Admission::Fresh);
+            cache.begin(nonce, BODY, nonce);
+            cache.finish(nonce, reply(0));
+        }
+        assert!(cache.slots.capacity() <= 16);
+        assert_eq!(cache.len(), 1);
+    }
+}
