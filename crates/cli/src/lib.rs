@@ -1,1 +1,85 @@
-//! placeholder
+//! What the programs `cistern` and `cisternd` do.
+//!
+//! Decides: which command is which function, and that every failure becomes one clear line on standard error and a documented
+//! exit status. Leaves to others: the command line (`args`), each command (its own file), the protocol (the other crates).
+
+mod args;
+mod backend;
+mod demo;
+mod execute;
+mod files;
+mod host_agent;
+mod local;
+mod lock;
+mod locks;
+mod logging;
+mod places;
+mod serve;
+mod server_control;
+mod settings;
+mod show;
+mod signals;
+mod text;
+mod tree;
+mod watch;
+
+use crate::args::{Cistern, Cisternd, Command};
+use crate::local::Failure;
+use clap::Parser;
+use std::process::ExitCode;
+
+/// The program `cistern`: its exit status.
+#[must_use]
+pub fn main_cistern() -> ExitCode {
+    // The processes that run a command under a lock are this program, too; they go their own way before anything else.
+    if let Some(code) = cistern_run::hidden_main(std::env::args_os()) {
+        return code;
+    }
+    let args = Cistern::parse();
+    let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(_));
+    logging::start(daemon);
+    finish("cistern", dispatch(&args.command))
+}
+
+/// The program `cisternd`: its exit status.
+#[must_use]
+pub fn main_cisternd() -> ExitCode {
+    let args = Cisternd::parse();
+    logging::start(true);
+    finish("cisternd", serve::serve(&args.serve).map(|()| 0))
+}
+
+fn dispatch(command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Demo(args) => demo::demo(args),
+        Command::Ls(args) => files::ls(args).map(|()| 0),
+        Command::Stat(args) => files::stat(args).map(|()| 0),
+        Command::Cat(args) => files::cat(args).map(|()| 0),
+        Command::Put(args) => files::put(args).map(|()| 0),
+        Command::Mkdir(args) => files::mkdir(args).map(|()| 0),
+        Command::Rm(args) => files::rm(args).map(|()| 0),
+        Command::Mv(args) => files::mv(args).map(|()| 0),
+        Command::Ln(args) => files::ln(args).map(|()| 0),
+        Command::Import(args) => tree::import(args).map(|()| 0),
+        Command::Export(args) => tree::export(args).map(|()| 0),
+        Command::Lock(args) => lock::lock(args),
+        Command::Locks(args) => locks::locks(args).map(|()| 0),
+        Command::Evict(args) => server_control::evict(args).map(|()| 0),
+        Command::Status(args) => files::status(args).map(|()| 0),
+        Command::Ping(args) => files::ping(args).map(|()| 0),
+        Command::WatchLease(args) => watch::watch_lease(args).map(|()| 0),
+        Command::Agent(args) => host_agent::agent(args).map(|()| 0),
+        Command::Serve(args) => serve::serve(args).map(|()| 0),
+        Command::Settings => settings::print_all().map(|()| 0),
+    }
+}
+
+fn finish(program: &str, result: Result<u8, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            show::error(program, &failure);
+            ExitCode::from(failure.exit)
+        }
+    }
+}

@@ -1,1 +1,42 @@
-//! placeholder
+//! Cistern for applications: locks with fencing tokens, and coherent cached files, over one lease.
+//!
+//! A [`Client`] is one agent: it has an identity, one session and one lease with a server, and a cache that it may use without
+//! asking anybody while the lease is valid. Cloning it is cheap; all clones and threads share the agent.
+//!
+//! Every operation gives a [`Call`]: `call.wait()` blocks, `call.await` works under any runtime (the agent has a thread of its
+//! own and needs none). An answer from cache is there at once; then neither waits, and no message is sent.
+//!
+//! ```no_run
+//! use cistern_client::Client;
+//! # fn main() -> Result<(), cistern_client::Error> {
+//! let client = Client::builder().server("cistern.example.net:7311").connect()?;
+//! let settings = client.read("/etc/service.toml").wait()?;
+//! let guard = client.lock("/jobs/nightly").wait()?;
+//! println!("{} bytes; lock held under token {}", settings.data.len(), guard.token());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Decides: threads, waiting, names of errors for people. Leaves to others: the protocol (`cistern-agent`), sockets and clocks
+//! (`cistern-driver`).
+
+mod builder;
+mod call;
+mod client;
+mod error;
+mod file;
+mod guard;
+mod hub;
+pub mod identity;
+
+pub use builder::{Builder, DEFAULT_PORT};
+pub use call::Call;
+pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase};
+pub use cistern_agent::config::{Config, IdlePolicy};
+pub use cistern_link::Instant;
+pub use cistern_wire::{AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RenameRule, RowState, ServerReport, SessionId, Standing, Status};
+pub use client::{Client, Contents, Directory};
+pub use error::Error;
+pub use file::File;
+pub use guard::{Guard, GuardState, LockRequest};
+pub use identity::Identity;

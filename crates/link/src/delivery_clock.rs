@@ -43,6 +43,8 @@ impl DeliveryClock {
     pub fn turn(&mut self, now: Instant, planned_wake: Option<Duration>) {
         let gap = now.since(self.last_turn);
         let heard = planned_wake.unwrap_or(Duration::ZERO).saturating_add(self.slack);
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Time in which the server stood still MUST NOT count towards a delivery timeout.
         let counted = gap.min(heard);
         self.elapsed = self.elapsed.saturating_add(counted);
         self.stalled = self.stalled.saturating_add(gap - counted);
@@ -93,6 +95,9 @@ mod tests {
         assert_eq!(clock.not_counted(), Duration::ZERO);
     }
 
+    //= wire-spec.md#11-3-failure-and-ending
+    //= type=test
+    //# Time in which the server stood still MUST NOT count towards a delivery timeout.
     #[test]
     fn stall_counts_no_more_than_the_planned_sleep_and_the_slack() {
         let mut clock = DeliveryClock::new(at(0), SLACK);

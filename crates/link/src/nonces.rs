@@ -39,6 +39,8 @@ impl Nonces {
         if !self.can_start(window) {
             return None;
         }
+        //= wire-spec.md#11-2-delivery
+        //# The agent MUST number the requests of a session 1, 2, 3 and so on.
         let nonce = self.floor + self.awaited.len() as u64;
         self.awaited.push_back(true);
         self.outstanding += 1;
@@ -84,6 +86,9 @@ impl Nonces {
         if !self.awaits(nonce) {
             return None;
         }
+        //= wire-spec.md#11-2-delivery
+        //# The floor that an agent announces MUST be the lowest nonce whose answer it still awaits, or the request's own nonce if there is
+        //# none lower.
         // `start` keeps every awaited nonce within a window, and a window is a u16.
         u16::try_from(nonce - self.floor).ok()
     }
@@ -117,6 +122,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The agent MUST number the requests of a session 1, 2, 3 and so on.
     #[test]
     fn nonces_are_sequential_from_one() {
         let mut nonces = Nonces::new();
@@ -124,6 +132,10 @@ mod tests {
         assert_eq!((nonces.floor(), nonces.outstanding()), (1, 2));
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The floor that an agent announces MUST be the lowest nonce whose answer it still awaits, or the request's own nonce if there is none
+    //# lower.
     #[test]
     fn floor_follows_the_lowest_awaited_nonce() {
         let mut nonces = Nonces::new();

@@ -33,9 +33,13 @@ impl PacketCounter {
     /// The number of the next transmission; `None`, for ever, once [`PACKET_MAX`] was dealt out: the session
     /// must then send nothing more (R44).
     pub const fn take(&mut self) -> Option<u64> {
+        //= wire-spec.md#8-1-limits-of-the-format
+        //# A side that has used packet number 2^60 in a session MUST send nothing more in it.
         if self.last >= PACKET_MAX {
             return None;
         }
+        //= wire-spec.md#3-2-packet-numbers
+        //# A packet number MUST NOT be used for two transmissions of one session and direction.
         self.last += 1;
         Some(self.last)
     }
@@ -88,6 +92,8 @@ impl SentLog {
         if self.sent.len() >= self.max {
             self.sent.pop_front();
         }
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST remember by full 64-bit packet number when it sent each transmission whose answer could still renew.
         self.sent.push_back((packet, now));
         debug_assert!(self.sent.len() <= self.max);
     }
@@ -95,6 +101,8 @@ impl SentLog {
     /// When `packet` was sent; `None` for a number that was never sent or is forgotten: such an echo renews nothing.
     #[must_use]
     pub fn sent_at(&self, packet: u64) -> Option<Instant> {
+        //= wire-spec.md#11-1-lease
+        //# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
         let found = self.sent.binary_search_by_key(&packet, |entry| entry.0);
         found.ok().and_then(|at| self.sent.get(at)).map(|entry| entry.1)
     }
@@ -137,6 +145,9 @@ mod tests {
         Instant::new(ms * 1_000_000, ms * 1_000_000)
     }
 
+    //= wire-spec.md#3-2-packet-numbers
+    //= type=test
+    //# A packet number MUST NOT be used for two transmissions of one session and direction.
     #[test]
     fn numbers_start_at_one_and_follow_one_another() {
         let mut counter = PacketCounter::new();
@@ -145,6 +156,9 @@ mod tests {
         assert_eq!(counter.last(), 3);
     }
 
+    //= wire-spec.md#8-1-limits-of-the-format
+    //= type=test
+    //# A side that has used packet number 2^60 in a session MUST send nothing more in it.
     #[test]
     fn counter_stops_hard_at_its_end() {
         let mut counter = PacketCounter { last: PACKET_MAX - 1 };
@@ -154,6 +168,9 @@ mod tests {
         assert_eq!(counter.last(), PACKET_MAX);
     }
 
+    //= wire-spec.md#11-1-lease
+    //= type=test
+    //# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
     #[test]
     fn echo_of_a_number_never_sent_has_no_send_time() {
         let mut log = SentLog::new(8);
@@ -167,6 +184,9 @@ mod tests {
         }
     }
 
+    //= wire-spec.md#11-1-lease
+    //= type=test
+    //# The agent MUST remember by full 64-bit packet number when it sent each transmission whose answer could still renew.
     #[test]
     fn transmission_is_forgotten_exactly_when_its_echo_could_renew_nothing() {
         let mut log = SentLog::new(8);

@@ -52,6 +52,9 @@ impl ReplayWindow {
         if packet > self.highest {
             return Freshness::Fresh;
         }
+        //= wire-spec.md#3-2-packet-numbers
+        //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the
+        //# highest received.
         if self.highest - packet >= REPLAY_WINDOW {
             return Freshness::Stale;
         }
@@ -135,6 +138,10 @@ mod tests {
         assert_eq!(window.highest(), 10);
     }
 
+    //= wire-spec.md#3-2-packet-numbers
+    //= type=test
+    //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the highest
+    //# received.
     #[test]
     fn window_edge_is_exactly_1024_numbers() {
         let window = noted(&[5_000]);

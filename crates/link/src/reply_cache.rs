@@ -104,9 +104,13 @@ impl ReplyCache {
     pub fn admit(&mut self, nonce: u64, floor: u64, digest: u64) -> Admission<'_> {
         self.raise_floor(floor);
         if nonce < self.floor {
+            //= wire-spec.md#11-2-delivery
+            //# The server MUST NOT execute a request whose nonce is below the floor.
             return Admission::BelowFloor;
         }
         if nonce - self.floor >= u64::from(self.window) {
+            //= wire-spec.md#11-2-delivery
+            //# The server MUST NOT execute a request whose nonce is the floor plus W or more.
             return Admission::BeyondWindow;
         }
         let known = match self.slot(nonce) {
@@ -116,6 +120,8 @@ impl ReplyCache {
             Some(Slot::Queued { digest }) => (digest, Admission::Queued),
             Some(Slot::Done { digest, stored }) => (digest, Admission::Done(stored)),
         };
+        //= wire-spec.md#11-2-delivery
+        //# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
         if *known.0 == digest { known.1 } else { Admission::OtherBody }
     }
 
@@ -126,6 +132,8 @@ impl ReplyCache {
     pub fn begin(&mut self, nonce: u64, digest: u64, packet: u64) {
         let slot = self.slot_to_fill(nonce);
         let slot = slot.expect("a nonce outside the window was never admitted");
+        //= wire-spec.md#11-2-delivery
+        //# The server MUST execute a request at most once, however often it arrives.
         assert!(matches!(slot, Slot::Free), "nonce {nonce} would be executed twice");
         *slot = Slot::Executing { digest, packet };
     }
@@ -193,6 +201,8 @@ impl ReplyCache {
     /// `Unknown` for what is executing, below the floor, or beyond the window, where nothing can be remembered.
     pub fn fence(&mut self, nonce: u64) -> Fate {
         if let Some(slot @ Slot::Free) = self.slot_to_fill(nonce) {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
             *slot = Slot::Fenced;
         }
         self.fate(nonce)
@@ -209,10 +219,14 @@ impl ReplyCache {
 
     /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it.
     pub fn raise_floor(&mut self, floor: u64) {
+        //= wire-spec.md#11-2-delivery
+        //# The server MUST keep the highest floor that was announced.
         let Some(passed) = floor.checked_sub(self.floor).filter(|passed| *passed > 0) else {
             return;
         };
         let gone = usize::try_from(passed).unwrap_or(usize::MAX).min(self.slots.len());
+        //= wire-spec.md#11-2-delivery
+        //# The server MUST keep the outcome of a nonce until the floor has passed it.
         self.slots.drain(..gone);
         self.floor = floor;
         self.shrink();
@@ -325,6 +339,9 @@ mod tests {
         cache
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The server MUST execute a request at most once, however often it arrives.
     #[test]
     fn duplicate_of_an_executing_request_is_not_executed_again() {
         let mut cache = begun(1);
@@ -332,6 +349,9 @@ mod tests {
         assert_eq!(cache.fate(1), Fate::Unknown);
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The server MUST keep the outcome of a nonce until the floor has passed it.
     #[test]
     fn duplicate_of_an_executed_request_gets_the_same_reply_errors_included() {
         let mut cache = begun(1);
@@ -372,6 +392,9 @@ mod tests {
         assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor, "the agent moved on");
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The server MUST NOT execute a request whose nonce is below the floor.
     #[test]
     fn nonce_below_the_floor_is_never_executed() {
         let mut cache = begun(1);
@@ -383,6 +406,9 @@ mod tests {
         assert_eq!(cache.admit(0, 0, BODY), Admission::BelowFloor);
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The server MUST keep the highest floor that was announced.
     #[test]
     fn floor_only_grows() {
         let mut cache = ReplyCache::new(4);
@@ -392,6 +418,9 @@ mod tests {
         assert_eq!(cache.admit(7, 7, BODY), Admission::BelowFloor);
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# The server MUST NOT execute a request whose nonce is the floor plus W or more.
     #[test]
     fn window_ends_at_floor_plus_w() {
         let mut cache = ReplyCache::new(4);
@@ -412,6 +441,9 @@ mod tests {
         assert_eq!(cache.finish(u64::MAX, reply(1)), Some(11));
     }
 
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
     #[test]
     fn other_body_under_a_known_nonce_gets_no_reply_of_the_first() {
         let mut cache = begun(1);
@@ -437,6 +469,9 @@ mod tests {
         assert_eq!(cache.admit(1, 1, BODY), Admission::Fresh);
     }
 
+    //= wire-spec.md#11-3-failure-and-ending
+    //= type=test
+    //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
     #[test]
     fn fenced_nonce_is_never_executed_whenever_and_with_whatever_body_it_comes() {
         let mut cache = ReplyCache::new(64);

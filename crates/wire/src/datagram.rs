@@ -177,6 +177,8 @@ impl<'a> Datagram<'a> {
         while !rest.is_empty() {
             let (kind, body, tail) = split_message(rest)?;
             check_place(kind, &header)?;
+            //= wire-spec.md#3-5-validation-and-drops
+            //# A receiver MUST validate a datagram to its last byte before any message in it acts.
             Message::decode(kind, body).map_err(DropReason::Malformed)?;
             rest = tail;
         }
@@ -197,6 +199,8 @@ impl<'a> Datagram<'a> {
         if bytes[1] != VERSION {
             return Err(DropReason::UnknownVersion(bytes[1]));
         }
+        //= wire-spec.md#3-6-sealed-forms
+        //# A receiver that has no sealed mode MUST drop datagrams of forms 1 and 2 as `unknown_form`.
         if bytes[2] != Form::Plain as u8 {
             return Err(DropReason::UnknownForm(bytes[2]));
         }
@@ -282,6 +286,8 @@ impl<'b> Packer<'b> {
     #[must_use]
     pub fn new(buf: &'b mut Writer, header: Header, limit: usize) -> Self {
         buf.clear();
+        //= wire-spec.md#3-1-header
+        //# A sender MUST set reserved bits and reserved bytes to zero.
         buf.extend_from_slice(&[MAGIC, VERSION, Form::Plain as u8, if header.from_server { FROM_SERVER } else { 0 }]);
         buf.extend_from_slice(&header.session.0.to_be_bytes());
         buf.extend_from_slice(&header.packet.to_be_bytes());
@@ -335,6 +341,12 @@ impl<'b> Packer<'b> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buf.len() == HEADER_LEN
+    }
+
+    /// Bytes that the datagram has so far, the checksum to come included.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.buf.len() + CHECKSUM_LEN
     }
 
     /// Bytes left for messages, their headers included.

@@ -103,8 +103,11 @@ pub type Writer = Vec<u8>;
 
 /// Something that has one place in a body.
 pub trait Field<'a>: Sized {
-    /// Name of the type in layout tables (`u64`, `lock`, `list of held`, ...).
+    /// Name of the type in layout tables (`u64`, `LockId`, `list`, ...).
     const TYPE: &'static str;
+
+    /// Name of the type of what a list or an option holds; empty for all others.
+    const ITEM: &'static str = "";
 
     /// Reads the value.
     ///
@@ -159,6 +162,7 @@ impl Field<'_> for [u8; 16] {
 
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     const TYPE: &'static str = "optional";
+    const ITEM: &'static str = T::TYPE;
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         if bool::get(r)? { T::get(r).map(Some) } else { Ok(None) }
     }
@@ -319,6 +323,7 @@ impl<'a, T: Field<'a> + Clone> Iterator for ListIter<'a, T> {
 
 impl<'a, T: Field<'a> + Clone> Field<'a> for List<'a, T> {
     const TYPE: &'static str = "list";
+    const ITEM: &'static str = T::TYPE;
 
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = u16::get(r)?;

@@ -33,7 +33,11 @@ macro_rules! body {
         impl<'a> $full {
             /// The fields in wire order: name and type.
             pub const FIELDS: &'static [crate::FieldInfo] =
-                &[$( crate::FieldInfo { name: stringify!($field), ty: <$ty as crate::Field<'a>>::TYPE } ),*];
+                &[$( crate::FieldInfo {
+                    name: stringify!($field),
+                    ty: <$ty as crate::Field<'a>>::TYPE,
+                    item: <$ty as crate::Field<'a>>::ITEM,
+                } ),*];
         }
     };
 }

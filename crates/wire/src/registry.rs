@@ -16,6 +16,8 @@ pub struct FieldInfo {
     pub name: &'static str,
     /// Its type, as in `wire-spec.md` section 4.
     pub ty: &'static str,
+    /// Of a list or an option, the type of what it holds; else empty.
+    pub item: &'static str,
 }
 
 /// Who sends a message.
@@ -98,6 +100,8 @@ macro_rules! registry {
             /// Whether receiving it renews the lease (from the send time of the transmission echoed).
             #[must_use]
             pub const fn renews(self) -> bool {
+                //= wire-spec.md#7-the-table-of-answers
+                //# An agent MUST NOT renew its lease on a message that this table does not mark as renewing.
                 matches!(self.lane(), Lane::Renewal)
             }
 

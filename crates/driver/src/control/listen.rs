@@ -70,7 +70,7 @@ pub enum ControlError {
 
 /// The socket file; removed when this is dropped, unless the name has become another file's.
 #[derive(Debug)]
-pub(super) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -91,8 +91,12 @@ impl Drop for SocketFile {
     }
 }
 
-/// Makes the socket file at `path` and listens on it.
-pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ControlError> {
+/// Makes the socket file at `path` with mode 0600 and listens on it, without blocking; for programs that serve their connections
+/// themselves. A file that a dead process left is replaced, as [`ControlServer::bind`](super::ControlServer::bind) does.
+///
+/// # Errors
+/// [`ControlError`]: somebody listens there, or the file cannot be made; whoever chose the path is at fault.
+pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ControlError> {
     let at = |step| move |source| from_io(path, step, source);
     let address = address(path)?;
     clear_stale(path, &address)?;

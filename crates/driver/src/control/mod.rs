@@ -18,10 +18,9 @@ use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use connection::{Connection, Read};
-use listen::SocketFile;
 
 pub use client::{ClientError, ControlClient};
-pub use listen::ControlError;
+pub use listen::{ControlError, SocketFile, listen};
 
 /// What each bound of a control socket is.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +90,7 @@ impl ControlServer {
     /// Makes the socket file at `path` with mode 0600 and listens on it. A file that a dead process left is replaced
     /// (only if nobody answers there); the caller holds the lock of the state directory. The file goes with the value.
     pub fn bind(path: &Path, limits: ControlLimits) -> Result<Self, ControlError> {
-        let (listener, file) = listen::listen(path)?;
+        let (listener, file) = listen(path)?;
         Ok(Self {
             listener: UnixListener::from_std(listener),
             file,

@@ -1,0 +1,465 @@
+//! What users ask of an agent and what it tells them: commands, outputs, errors, events.
+//!
+//! Decides: the vocabulary between the agent's core and its users (the client library, the command line, the simulator).
+//! Place in the walk: `Agent::submit` takes a [`Command`]; its end comes back at once or as [`Event::Done`].
+//! Invariant: every command ends exactly once, with an output or an error that says what is known of its outcome (R20, R23).
+//! Leaves to others: how a command is carried out (`ops`), locks (`locks`), sockets and threads (the client library).
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_link::Instant;
+use cistern_wire::{AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RenameRule, RowState, SessionId, Standing, Status};
+use core::time::Duration;
+
+/// Number of a command, chosen by the agent when it takes the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// One local user's hold of an advisory lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderId(pub u64);
+
+/// What a command is about: a path from the root, or an object known by its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A path; `/` separates names, `.` and `..` and symbolic links are resolved as POSIX does.
+    Path(Bytes),
+    /// An object.
+    Object(ObjectId),
+}
+
+/// The advisory lock under which a mutation is done: it fails when that grant is not current any more (R73).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// The locked object.
+    pub object: ObjectId,
+    /// The grant held.
+    pub generation: Generation,
+}
+
+/// How long a lock request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    Try,
+    /// At most so long, on the agent's clock.
+    AtMost(Duration),
+    /// Until it is granted or cancelled.
+    Forever,
+}
+
+/// Attributes to set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttrChange {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes: truncates, or extends with zeros.
+    pub size: Option<u64>,
+    /// Access time, in nanoseconds since 1970.
+    pub atime_ns: Option<i64>,
+    /// Modification time, in nanoseconds since 1970.
+    pub mtime_ns: Option<i64>,
+}
+
+/// Who owns what is created, and its permission bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// Permission bits, 0 to 0o7777.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What a user asks of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// An object's attributes → [`Output::Attr`].
+    Stat {
+        /// What.
+        target: Target,
+        /// Whether a symbolic link at the end of the path is followed.
+        follow: bool,
+    },
+    /// Contents of a file → [`Output::Data`], all of one version.
+    Read {
+        /// What; symbolic links are followed.
+        target: Target,
+        /// First byte.
+        offset: u64,
+        /// Most bytes; `None`: to the end.
+        length: Option<u64>,
+    },
+    /// Target of a symbolic link → [`Output::Data`].
+    ReadLink {
+        /// What.
+        target: Target,
+    },
+    /// A directory, all of one version → [`Output::Listing`].
+    List {
+        /// What; symbolic links are followed.
+        target: Target,
+        /// Whether entries come with attributes.
+        detail: bool,
+    },
+    /// Writes into an existing file → [`Output::Attr`].
+    Write {
+        /// What; symbolic links are followed.
+        target: Target,
+        /// Where.
+        offset: u64,
+        /// The bytes, at most 1 MiB less the offset.
+        data: Bytes,
+        /// Whether what was after them is cut off.
+        truncate: bool,
+        /// The lock that guards it.
+        guard: Option<Guard>,
+    },
+    /// Makes a file if it is missing, then replaces its contents → [`Output::Attr`].
+    Put {
+        /// Path of the file.
+        path: Bytes,
+        /// Its new contents, at most 1 MiB.
+        data: Bytes,
+        /// Who owns it, when it is new.
+        owner: Ownership,
+        /// The lock that guards it.
+        guard: Option<Guard>,
+    },
+    /// Makes an empty file → [`Output::Attr`].
+    Create {
+        /// Its path.
+        path: Bytes,
+        /// Whether an existing one is an error.
+        exclusive: bool,
+        /// Who owns it.
+        owner: Ownership,
+    },
+    /// Makes a directory → [`Output::Attr`].
+    Mkdir {
+        /// Its path.
+        path: Bytes,
+        /// Who owns it.
+        owner: Ownership,
+    },
+    /// Makes a symbolic link → [`Output::Attr`].
+    Symlink {
+        /// Its path.
+        path: Bytes,
+        /// What it points to.
+        points_to: Bytes,
+        /// Who owns it; the mode is ignored.
+        owner: Ownership,
+    },
+    /// Gives a file one more name → [`Output::Attr`].
+    Link {
+        /// The file; a symbolic link at the end is not followed.
+        existing: Bytes,
+        /// The new name.
+        path: Bytes,
+    },
+    /// Takes a name of a file or symbolic link away → [`Output::Done`].
+    Unlink {
+        /// The name.
+        path: Bytes,
+        /// Although somebody holds an advisory lock on it (R74).
+        force: bool,
+    },
+    /// Takes an empty directory away → [`Output::Done`].
+    Rmdir {
+        /// The directory.
+        path: Bytes,
+    },
+    /// Moves a name → [`Output::Done`].
+    Rename {
+        /// The old name.
+        from: Bytes,
+        /// The new name.
+        to: Bytes,
+        /// What happens when it exists.
+        rule: RenameRule,
+        /// Although somebody holds an advisory lock on what is replaced (R74).
+        force: bool,
+    },
+    /// Sets attributes → [`Output::Attr`].
+    SetAttr {
+        /// What.
+        target: Target,
+        /// Whether a symbolic link at the end of the path is followed.
+        follow: bool,
+        /// What to set.
+        change: AttrChange,
+        /// The lock that guards it.
+        guard: Option<Guard>,
+    },
+    /// An advisory lock → [`Output::Locked`].
+    Lock {
+        /// On what; symbolic links are followed.
+        target: Target,
+        /// Its mode.
+        mode: Mode,
+        /// How long to wait.
+        wait: Wait,
+    },
+    /// Gives an advisory lock back → [`Output::Done`].
+    Unlock {
+        /// Whose.
+        holder: HolderId,
+    },
+    /// Who holds and waits for advisory locks → [`Output::Locks`].
+    ListLocks {
+        /// On what; `None`: everywhere.
+        target: Option<Target>,
+    },
+    /// How the server is → [`Output::Server`].
+    ServerStatus,
+    /// One round trip to the server's application → [`Output::Pong`].
+    Ping,
+}
+
+/// One name in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name.
+    pub name: Bytes,
+    /// The object.
+    pub object: ObjectId,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its attributes, when asked for.
+    pub attr: Option<Attr>,
+}
+
+/// An advisory lock as a user sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Locked {
+    /// The hold; give it to [`Command::Unlock`].
+    pub holder: HolderId,
+    /// The locked object.
+    pub object: ObjectId,
+    /// The mode.
+    pub mode: Mode,
+    /// The agent's grant; guards name it.
+    pub generation: Generation,
+    /// The fencing token of this hold: larger than every token shown before for any lock of the store.
+    pub token: u64,
+    /// The lock is certain until this instant on the agent's lease clock; renewals move it on.
+    pub valid_until: Instant,
+}
+
+/// A holder or waiter of an advisory lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockInfo {
+    /// The object.
+    pub object: ObjectId,
+    /// A path of it, as far as the server told; may be empty.
+    pub place: Bytes,
+    /// What about it is locked.
+    pub class: LockClass,
+    /// Holds or waits.
+    pub state: RowState,
+    /// The mode.
+    pub mode: Mode,
+    /// The grant, for a holder.
+    pub generation: Generation,
+    /// The agent's label.
+    pub label: Bytes,
+    /// The agent.
+    pub agent: AgentId,
+    /// Its session.
+    pub session: SessionId,
+    /// Since when, in milliseconds before the answer.
+    pub since_ms: u64,
+    /// Its session's standing.
+    pub standing: Standing,
+    /// When it ends at the latest, in milliseconds; 0: no bound is known.
+    pub bound_ms: u64,
+}
+
+/// What a command brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Done.
+    Done,
+    /// Attributes after the operation.
+    Attr(Attr),
+    /// Bytes, with the attributes of the version they belong to.
+    Data {
+        /// Attributes.
+        attr: Attr,
+        /// Where the bytes begin.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+    },
+    /// A directory.
+    Listing {
+        /// Its attributes.
+        dir: Attr,
+        /// Its entries in byte order of their names.
+        entries: Vec<Listed>,
+    },
+    /// A lock.
+    Locked(Locked),
+    /// Locks.
+    Locks(Vec<LockInfo>),
+    /// The server's report.
+    Server(cistern_wire::ServerReport),
+    /// A round trip.
+    Pong {
+        /// How long it took on the agent's clock.
+        round_trip: Duration,
+    },
+}
+
+/// Why a command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpError {
+    /// The server's application said so; or the agent itself, with the same meaning, before asking.
+    Status(Status),
+    /// A lock request waited as long as it was allowed to.
+    TimedOut,
+    /// The server did not answer in the time that commands have; nothing was changed by this command.
+    Unreachable,
+    /// The session ended before the outcome of a mutation was known: it was done once, or not at all (R23).
+    OutcomeUnknown,
+    /// The lease ran out while the operation was running (R19), or the lock was lost.
+    LeaseLost,
+    /// The server refused a session.
+    Refused(RefuseReason),
+    /// The server at this address is not the one that the agent knows (R47).
+    AnotherServer,
+    /// The agent is closing.
+    Closed,
+    /// A bound of the agent is reached: too many commands at once.
+    Overloaded,
+}
+
+/// What happens to a lock that a user holds (R46).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockEvent {
+    /// Operations under it should end: the lease was not renewed in time and ends soon.
+    Suspect {
+        /// When it ends.
+        valid_until: Instant,
+    },
+    /// The lease is over: stop using it. It may become certain again.
+    Uncertain,
+    /// It is held after all, under the same token.
+    Certain {
+        /// Until when.
+        valid_until: Instant,
+    },
+    /// It is gone for good.
+    Lost,
+}
+
+/// What the agent tells its users unasked, and how commands end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A command ended.
+    Done {
+        /// Which.
+        op: OpId,
+        /// How.
+        result: Result<Output, OpError>,
+    },
+    /// Something happened to a lock.
+    Lock {
+        /// Whose.
+        holder: HolderId,
+        /// On what.
+        object: ObjectId,
+        /// What.
+        what: LockEvent,
+    },
+    /// A session is open.
+    SessionOpened {
+        /// Which.
+        session: SessionId,
+    },
+    /// A session is over; every lock in it was told as lost before.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+        /// Why, in words for a log.
+        why: &'static str,
+    },
+    /// The agent cannot get a session for now and goes on trying; told once per attempt series.
+    NoSession {
+        /// Why.
+        error: OpError,
+    },
+}
+
+/// How a command was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It ended at once: answered from cache under a valid lease, with no message; or refused.
+    Now(Result<Output, OpError>),
+    /// It runs; its end comes as [`Event::Done`].
+    Later(OpId),
+}
+
+/// Where the lease stands (DESIGN 3.5): fractions of τ since the send time of the newest renewing transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// No session is open.
+    NoSession,
+    /// Renewed not long ago.
+    Valid,
+    /// Keep-alives are sent if it is worth it.
+    Renewing,
+    /// No new operation starts.
+    Suspect,
+    /// What is owed to external storage is written.
+    Flush,
+    /// Over: nothing of the cache or the locks may be used until an ACK revives it.
+    Expired,
+}
+
+/// A look at the agent's lease, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// Its phase.
+    pub phase: Phase,
+    /// The session, if one is open.
+    pub session: Option<SessionId>,
+    /// Lease period τ.
+    pub lease: Duration,
+    /// Time until the lease is over; zero when it is.
+    pub left: Duration,
+    /// When it is over, on the agent's clock.
+    pub valid_until: Option<Instant>,
+    /// Renewals by ACKs of ordinary requests and control messages.
+    pub renewals_opportunistic: u64,
+    /// Renewals by keep-alives.
+    pub renewals_explicit: u64,
+    /// Demands received (each counted once).
+    pub demands: u64,
+    /// NACKs accepted: sessions lost.
+    pub nacks: u64,
+    /// Cache locks held, shared and exclusive.
+    pub cache_locks: u64,
+    /// Advisory locks held by the agent.
+    pub advisory_locks: u64,
+    /// Of these, how many local users hold.
+    pub holders: u64,
+    /// Requests sent (first transmissions).
+    pub requests: u64,
+    /// Datagrams sent and received.
+    pub datagrams_out: u64,
+    /// Datagrams received.
+    pub datagrams_in: u64,
+    /// Retransmissions.
+    pub retransmissions: u64,
+    /// Commands answered from cache, with no message.
+    pub cache_hits: u64,
+    /// Smoothed round trip.
+    pub round_trip: Option<Duration>,
+}

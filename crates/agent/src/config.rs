@@ -1,0 +1,200 @@
+//! What can be set of an agent: every period and every bound, in one place, with the relations that they must keep.
+//!
+//! Decides the defaults. Place in the walk: read everywhere, changed nowhere. Implements `wire-spec.md` sections 8 and 11.1 (phases).
+//! Invariant: a driver hands over only a configuration that passed [`Config::check`], so no other file checks a setting again; every
+//! table of the agent has its bound here. Fractions are parts per million, so that no instant depends on how a float is rounded.
+//! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), τ and δ (the server tells them).
+
+use crate::cache::CacheLimits;
+use alloc::format;
+use alloc::string::String;
+use cistern_wire::limits::{DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
+use core::fmt;
+use core::time::Duration;
+
+/// Where the phases of the lease end, in parts per million of τ (DESIGN 3.5); increasing, below 1,000,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    /// End of *valid*: from here on a lease that is worth it is renewed on purpose.
+    pub valid_ppm: u32,
+    /// End of *renewing*: from here on nothing new starts under the lease.
+    pub renewing_ppm: u32,
+    /// End of *suspect*: from here on only what is owed to external storage is written.
+    pub suspect_ppm: u32,
+    /// End of *flush*; the rest up to τ is guard, in which nothing is done.
+    pub flush_ppm: u32,
+}
+
+impl Default for Phases {
+    /// 0.60, 0.80, 0.88 and 0.97 of τ (DESIGN 16).
+    fn default() -> Self {
+        Self { valid_ppm: 600_000, renewing_ppm: 800_000, suspect_ppm: 880_000, flush_ppm: 970_000 }
+    }
+}
+
+/// What an agent does with a lease that nothing has renewed by the end of *valid* (R21).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// Renews it as long as it holds any lock.
+    Eager,
+    /// Renews it only while something is in use: a local holder, a wait, a command. Otherwise lets it lapse: what is held stays, and
+    /// the next answer of the server makes it usable again.
+    Lazy,
+    /// Renews it while something is in use or was used lately; otherwise gives everything back, and goes silent.
+    #[default]
+    Auto,
+}
+
+/// Every period and bound of an agent. Sizes are in bytes, counts are inclusive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where the phases of the lease end.
+    pub phases: Phases,
+    /// What happens to the lease of an idle agent.
+    pub idle: IdlePolicy,
+    /// With [`IdlePolicy::Auto`], how long after its last use what is held counts as worth keeping; at most 1 h.
+    pub idle_after: Duration,
+    /// Most requests outstanding that the agent asks for, W; 1 to 4,096. The server may allow fewer.
+    pub window: u16,
+    /// Largest datagram that the agent takes and makes; 548 to 8,952. The server may allow less.
+    pub max_datagram: u16,
+    /// How long a command may run before it ends without an answer; 100 ms to 1 day. A queued lock request has its own limit.
+    pub give_up_after: Duration,
+    /// How long the end of a session is waited for when the agent closes; at most 1 h. After that the server ends it by itself.
+    pub close_within: Duration,
+    /// Most commands that run at once, waiting lock requests included; 1 to 4,096.
+    pub commands_max: usize,
+    /// Bounds of the cache; each cached object needs a cache lock.
+    pub cache: CacheLimits,
+    /// Most objects of which the agent holds an advisory lock or waits for one.
+    pub advisory_max: usize,
+    /// Most transmissions whose send times are remembered, 24 bytes each; an answer to one that was forgotten renews nothing.
+    pub sent_max: usize,
+}
+
+impl Default for Config {
+    /// `give_up_after` is longer than the 12.6 s that a change may wait, with the server's defaults, for an agent that receipts a
+    /// demand, does not comply, and is timed out: compliance time, Td and T.
+    fn default() -> Self {
+        Self {
+            phases: Phases::default(),
+            idle: IdlePolicy::default(),
+            idle_after: Duration::from_secs(30),
+            window: 64,
+            max_datagram: DEFAULT_DATAGRAM,
+            give_up_after: Duration::from_secs(15),
+            close_within: Duration::from_secs(2),
+            commands_max: 4_096,
+            cache: CacheLimits::default(),
+            advisory_max: 65_536,
+            sent_max: cistern_link::SentLog::DEFAULT_MAX,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
+const DEFAULT_DATAGRAM: u16 = DATAGRAM_DEFAULT as u16;
+
+const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+impl Config {
+    /// Checks every setting and every relation between settings.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used, with what it must keep; whoever wrote the configuration is at fault.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let Phases { valid_ppm, renewing_ppm, suspect_ppm, flush_ppm } = self.phases;
+        counts("phase-valid", valid_ppm.into(), 1, (renewing_ppm.max(1) - 1).into(), "above 0 and below phase-renewing")?;
+        counts("phase-renewing", renewing_ppm.into(), 1, (suspect_ppm.max(1) - 1).into(), "below phase-suspect")?;
+        counts("phase-suspect", suspect_ppm.into(), 1, (flush_ppm.max(1) - 1).into(), "below phase-flush")?;
+        counts("phase-flush", flush_ppm.into(), 1, 999_999, "below 1")?;
+        spans("idle-after", self.idle_after, Duration::ZERO, HOUR, "at most 1 h")?;
+        counts("window", self.window.into(), 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
+        counts("max-datagram", self.max_datagram.into(), DATAGRAM_MIN as u64, DATAGRAM_MAX as u64, "548 to 8,952 bytes")?;
+        spans("give-up-after", self.give_up_after, Duration::from_millis(100), DAY, "100 ms to one day")?;
+        spans("close-within", self.close_within, Duration::ZERO, HOUR, "at most 1 h")?;
+        table("commands-max", self.commands_max, 1, 4_096, "1 to 4,096")?;
+        table("cache-objects", self.cache.objects, 1, COUNT_MAX, "1 to 4,294,967,295")?;
+        table("cache-bytes", self.cache.bytes, 4_096, usize::MAX, "at least 4,096 bytes")?;
+        table("advisory-max", self.advisory_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
+        table("sent-max", self.sent_max, 64, 1 << 24, "64 to 16,777,216")
+    }
+}
+
+/// Most entries of any table.
+const COUNT_MAX: usize = u32::MAX as usize;
+
+fn spans(setting: &'static str, value: Duration, least: Duration, most: Duration, rule: &'static str) -> Result<(), ConfigError> {
+    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value:?}"), rule }) }
+}
+
+fn table(setting: &'static str, value: usize, least: usize, most: usize, rule: &'static str) -> Result<(), ConfigError> {
+    counts(setting, value as u64, least as u64, most as u64, rule)
+}
+
+fn counts(setting: &'static str, value: u64, least: u64, most: u64, rule: &'static str) -> Result<(), ConfigError> {
+    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value}"), rule }) }
+}
+
+/// A setting that cannot be used; the text says which, its value, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The setting, as it is written in files and on command lines.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it must be.
+    pub rule: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}; it must be {}", self.setting, self.value, self.rule)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn defaults_keep_their_own_relations() {
+        assert_eq!(Config::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn each_relation_is_checked() {
+        let base = Config::default;
+        let phases = Phases::default();
+        let bad = [
+            ("phase-valid", Config { phases: Phases { valid_ppm: 800_000, ..phases }, ..base() }),
+            ("phase-valid", Config { phases: Phases { valid_ppm: 0, ..phases }, ..base() }),
+            ("phase-renewing", Config { phases: Phases { renewing_ppm: 880_000, ..phases }, ..base() }),
+            ("phase-suspect", Config { phases: Phases { suspect_ppm: 990_000, ..phases }, ..base() }),
+            ("phase-flush", Config { phases: Phases { flush_ppm: 1_000_000, ..phases }, ..base() }),
+            ("idle-after", Config { idle_after: DAY, ..base() }),
+            ("window", Config { window: 0, ..base() }),
+            ("max-datagram", Config { max_datagram: 547, ..base() }),
+            ("give-up-after", Config { give_up_after: Duration::ZERO, ..base() }),
+            ("close-within", Config { close_within: DAY, ..base() }),
+            ("commands-max", Config { commands_max: 4_097, ..base() }),
+            ("cache-objects", Config { cache: CacheLimits { objects: 0, bytes: 1 << 20 }, ..base() }),
+            ("cache-bytes", Config { cache: CacheLimits { objects: 1, bytes: 0 }, ..base() }),
+            ("advisory-max", Config { advisory_max: 0, ..base() }),
+            ("sent-max", Config { sent_max: 1, ..base() }),
+        ];
+        for (setting, config) in bad {
+            assert_eq!(config.check().unwrap_err().setting, setting);
+        }
+    }
+
+    #[test]
+    fn refusal_says_which_setting_its_value_and_what_is_allowed() {
+        let error = Config { window: 0, ..Config::default() }.check().unwrap_err();
+        assert_eq!(error.to_string(), "window is 0; it must be 1 to 4,096 requests");
+    }
+}

@@ -1,0 +1,164 @@
+//! The lease: until when the agent may use what it holds, and in which phase it is.
+//!
+//! Decides by comparing now with stored instants, at the moment of use; no timer need fire for the answer to be right.
+//! Place in the walk: renewed by `incoming` from the send time of the very transmission that an answer echoes, asked by everything
+//! that uses a lock or the cache. Implements `wire-spec.md` section 11.1 (R1, R9, R13, R19).
+//! Invariants: the end never goes back while the session lives, and moves only by [`Lease::renew`]; without a session nothing is
+//! usable, whatever arrives (R8).
+//! Leaves to others: which answers renew (`incoming`), what is done in each phase (`idle`).
+
+use crate::api::Phase;
+use crate::config::Phases;
+use cistern_link::Instant;
+use core::time::Duration;
+
+/// What renewed a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// The answer to the handshake.
+    Opening,
+    /// An answer to something that was asked for its own sake.
+    Opportunistic,
+    /// The answer to a keep-alive.
+    Explicit,
+}
+
+/// Where each phase ends, for one renewal.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    valid: Instant,
+    renewing: Instant,
+    suspect: Instant,
+    flush: Instant,
+    over: Instant,
+}
+
+/// A session's lease.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    tau: Duration,
+    /// None until the first renewal.
+    ends: Option<Ends>,
+}
+
+/// The agent's one lease.
+///
+/// ```text
+///              renew: every end := max(end, sent(echo) + its fraction of τ)
+///              ┌────────────────────────────────────────────────────┐
+///              ▼                                                    │
+///  open ──▶ Valid ──▶ Renewing ──▶ Suspect ──▶ Flush ──▶ Expired ───┤
+///              └──────────┴────────────┴──────────┴──────────┴──▶ NoSession (close)
+/// ```
+#[derive(Debug)]
+pub(crate) struct Lease {
+    phases: Phases,
+    open: Option<Open>,
+    opportunistic: u64,
+    explicit: u64,
+}
+
+impl Lease {
+    /// No session, so no lease.
+    pub(crate) const fn new(phases: Phases) -> Self {
+        Self { phases, open: None, opportunistic: 0, explicit: 0 }
+    }
+
+    /// A session with lease period `tau` is open; nothing is usable before the first renewal.
+    pub(crate) const fn open(&mut self, tau: Duration) {
+        self.open = Some(Open { tau, ends: None });
+    }
+
+    /// The session is over: nothing renews from now on (R8).
+    pub(crate) const fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Takes an answer that renews: the lease runs from the send time of the transmission answered, if that is later than what it
+    /// runs from already (R1). Whether it moved.
+    pub(crate) fn renew(&mut self, sent: Instant, by: Renewal) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        let after = |ppm: u32| sent.plus(part(open.tau, ppm));
+        let fresh = Ends {
+            valid: after(self.phases.valid_ppm),
+            renewing: after(self.phases.renewing_ppm),
+            suspect: after(self.phases.suspect_ppm),
+            flush: after(self.phases.flush_ppm),
+            over: sent.plus(open.tau),
+        };
+        let ends = open.ends.map_or(fresh, |old| Ends {
+            valid: old.valid.max(fresh.valid),
+            renewing: old.renewing.max(fresh.renewing),
+            suspect: old.suspect.max(fresh.suspect),
+            flush: old.flush.max(fresh.flush),
+            over: old.over.max(fresh.over),
+        });
+        let moved = open.ends.is_none_or(|old| old.over != ends.over);
+        open.ends = Some(ends);
+        match by {
+            Renewal::Opening => {}
+            Renewal::Opportunistic => self.opportunistic += u64::from(moved),
+            Renewal::Explicit => self.explicit += u64::from(moved),
+        }
+        moved
+    }
+
+    /// Whether locks and cache may be used now (R9).
+    pub(crate) fn usable(&self, now: Instant) -> bool {
+        self.ends().is_some_and(|ends| !now.lease_over(ends.over))
+    }
+
+    /// Whether an operation or a local grant may start now under the lease (R19).
+    pub(crate) fn starts(&self, now: Instant) -> bool {
+        self.ends().is_some_and(|ends| !now.lease_over(ends.renewing))
+    }
+
+    /// The phase.
+    pub(crate) fn phase(&self, now: Instant) -> Phase {
+        if self.open.is_none() {
+            return Phase::NoSession;
+        }
+        let Some(ends) = self.ends() else { return Phase::Expired };
+        // Between the end of *flush* and that of the lease lies the guard: what is held is still held, and nothing is done.
+        let phases = [(ends.valid, Phase::Valid), (ends.renewing, Phase::Renewing), (ends.suspect, Phase::Suspect), (ends.over, Phase::Flush)];
+        phases.into_iter().find(|(end, _)| !now.lease_over(*end)).map_or(Phase::Expired, |(_, phase)| phase)
+    }
+
+    /// When *valid* ends: the moment to renew on purpose.
+    pub(crate) fn valid_ends(&self) -> Option<Instant> {
+        self.ends().map(|ends| ends.valid)
+    }
+
+    /// When *suspect* begins.
+    pub(crate) fn suspect_at(&self) -> Option<Instant> {
+        self.ends().map(|ends| ends.renewing)
+    }
+
+    /// When the lease is over.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        self.ends().map(|ends| ends.over)
+    }
+
+    /// The lease period; zero without a session.
+    pub(crate) fn tau(&self) -> Duration {
+        self.open.map_or(Duration::ZERO, |open| open.tau)
+    }
+
+    /// Renewals so far: opportunistic, explicit.
+    pub(crate) const fn renewals(&self) -> (u64, u64) {
+        (self.opportunistic, self.explicit)
+    }
+
+    fn ends(&self) -> Option<&Ends> {
+        self.open.as_ref()?.ends.as_ref()
+    }
+}
+
+/// A part of a span, rounded down (R13).
+fn part(tau: Duration, ppm: u32) -> Duration {
+    let ns = tau.as_nanos() * u128::from(ppm) / 1_000_000;
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

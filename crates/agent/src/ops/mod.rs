@@ -1,0 +1,249 @@
+//! The operations: every command that a user gives, from its first look at the cache to its end.
+//!
+//! Decides: which commands are answered at once from cache, which become tasks, and how the protocol half talks to them.
+//! Place in the walk: `Agent::submit` calls [`Ops::submit`]; what it sends goes through `Ctx::out`; what comes back comes to
+//! [`Ops::answer`]; demands reach the cache by [`Ops::revoke`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
+//! Invariants: every command ends exactly once; a demand is complied with at any moment, for nothing that waits for the server is
+//! in hand (R68); everything in one call of these functions is of one instant (R17, R77).
+//! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
+
+mod change;
+mod effects;
+mod list;
+mod locks;
+mod put;
+mod read;
+mod request;
+mod resolve;
+mod server;
+mod stat;
+mod task;
+
+use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
+use crate::cache::{Cache, CacheLimits};
+use crate::port::{Answer, Ctx, TaskId};
+use crate::walk::Walk;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::limits::DATAGRAM_DEFAULT;
+use cistern_wire::{Generation, Keep, ObjectId, Reply};
+use core::time::Duration;
+use task::{Call, Desk, Flow, Office, Task};
+
+/// Most commands that run at once; more are refused (`OpError::Overloaded`). Far above any window, and bounded all the same.
+pub(crate) const TASKS_MAX: usize = 4_096;
+
+/// All running commands, and the cache they share.
+#[derive(Debug)]
+pub(crate) struct Ops {
+    cache: Cache,
+    tasks: BTreeMap<TaskId, Box<Task>>,
+    /// Mutations whose commands are over for their users: they suspend their objects until their outcome is known (R70).
+    orphans: BTreeMap<(TaskId, u32), Call>,
+    office: Office,
+    next: u64,
+    /// A walk at rest, so that an answer from cache needs no memory of its own.
+    spare: Option<Walk>,
+    hits: u64,
+    misses: u64,
+}
+
+impl Ops {
+    pub(crate) fn new(limits: CacheLimits) -> Self {
+        Self {
+            cache: Cache::new(limits),
+            tasks: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            office: Office { stages: 0, datagram: DATAGRAM_DEFAULT, epoch: 0, naps: Vec::new() },
+            next: 0,
+            spare: None,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Tells the largest datagram of the session, in bytes (WELCOME).
+    pub(crate) const fn set_datagram(&mut self, bytes: usize) {
+        self.office.datagram = bytes;
+    }
+
+    /// A number for a command that is not carried out here.
+    pub(crate) const fn next_op(&mut self) -> OpId {
+        self.next += 1;
+        OpId(self.next)
+    }
+
+    /// Takes a command: answers from cache if the lease allows an operation to start and every lock needed is held, with no message
+    /// and, but for what the answer itself is made of, no memory; otherwise it becomes a task of the number returned.
+    pub(crate) fn submit(&mut self, ctx: &mut Ctx<'_>, command: Command) -> Submitted {
+        if self.tasks.len() >= TASKS_MAX {
+            return Submitted::Now(Err(OpError::Overloaded));
+        }
+        let op = self.next_op();
+        let reads = is_read(&command);
+        let walk = self.spare.take().unwrap_or_else(Walk::new);
+        let mut task = Task::new(TaskId(op.0), command, walk, ctx.now);
+        let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+        let flow = task.run(&mut desk);
+        task.new = false;
+        if reads {
+            let counter = if matches!(flow, Flow::End(_)) { &mut self.hits } else { &mut self.misses };
+            *counter += 1;
+        }
+        match flow {
+            Flow::End(result) => {
+                self.spare = Some(task.walk);
+                Submitted::Now(result)
+            }
+            Flow::Handed => {
+                self.spare = Some(task.walk);
+                Submitted::Later(op)
+            }
+            Flow::Wait | Flow::Again => {
+                self.tasks.insert(task.id, Box::new(task));
+                Submitted::Later(op)
+            }
+        }
+    }
+
+    /// Tells what became of a call. Calls that nobody waits for any more are no matter.
+    pub(crate) fn answer(&mut self, ctx: &mut Ctx<'_>, id: TaskId, call: u32, answer: &Answer<'_>) {
+        let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+        if let Some(orphan) = self.orphans.remove(&(id, call)) {
+            settle_orphan(&mut desk, &orphan, answer);
+            return;
+        }
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        let flow = task.answer(&mut desk, call, answer);
+        self.went(ctx, task, flow);
+    }
+
+    fn went(&mut self, ctx: &mut Ctx<'_>, task: Box<Task>, flow: Flow) {
+        match flow {
+            Flow::Wait | Flow::Again => {
+                self.tasks.insert(task.id, task);
+            }
+            Flow::End(result) => self.end(ctx, *task, Some(result)),
+            Flow::Handed => self.end(ctx, *task, None),
+        }
+    }
+
+    fn end(&mut self, ctx: &mut Ctx<'_>, task: Task, result: Option<Result<Output, OpError>>) {
+        let id = task.id;
+        self.office.naps.retain(|nap| nap.task != id);
+        let (walk, left) = task.abandon();
+        self.spare = Some(walk);
+        self.orphans.extend(left.into_iter().map(|(number, call)| ((id, number), call)));
+        if let Some(result) = result {
+            ctx.events.push_back(Event::Done { op: OpId(id.0), result });
+        }
+    }
+
+    /// Ends a command because its time is up or the agent is closing (`why`); one whose mutation is under way ends as
+    /// [`OpError::OutcomeUnknown`]. That mutation must be asked on, and its outcome told, or the session ended: its objects are not
+    /// answered from cache before (R70).
+    pub(crate) fn give_up(&mut self, ctx: &mut Ctx<'_>, id: TaskId, why: OpError) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        let error = if task.is_changing() { OpError::OutcomeUnknown } else { why };
+        self.end(ctx, *task, Some(Err(error)));
+    }
+
+    /// A cache lock was given back or lost, or a shared one is kept of it: what was known under it goes, or stays.
+    pub(crate) fn revoke(&mut self, object: ObjectId, keep: Keep) {
+        self.cache.revoke(object, keep);
+    }
+
+    /// A cache lock has another generation now, and was held without a break between the two.
+    pub(crate) fn regenerated(&mut self, object: ObjectId, from: Generation, to: Generation) {
+        self.cache.carry(object, from, to);
+    }
+
+    /// The session ended: everything that was known is dropped, and no mutation of it is under way any more.
+    pub(crate) fn discard_all(&mut self) {
+        self.cache.discard();
+        self.orphans.clear();
+        self.office.epoch += 1;
+    }
+
+    /// All cache locks are given back in a session that goes on.
+    pub(crate) fn forget_cached(&mut self) {
+        self.cache.forget();
+    }
+
+    /// Up to `count` cache locks that are of least use. What was known under them is gone when this returns, so they must be disowned
+    /// and released before the next answer is taken in.
+    pub(crate) fn release_candidates(&mut self, count: usize) -> Vec<ObjectId> {
+        self.cache.release_candidates(count)
+    }
+
+    /// How many cache locks are held for nothing, because the cache's bounds made it drop what was known under them.
+    pub(crate) fn unwanted(&self) -> usize {
+        self.cache.unwanted()
+    }
+
+    /// When [`Self::handle_time`] has something to do.
+    pub(crate) fn wake_after(&self, now: Instant) -> Option<Duration> {
+        self.office.naps.iter().map(|nap| now.until_waited(nap.until)).min()
+    }
+
+    /// Sends again what waited for a busy or recovering server.
+    pub(crate) fn handle_time(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.now;
+        let mut waiting = core::mem::take(&mut self.office.naps);
+        for nap in waiting.extract_if(.., |nap| now.waited(nap.until)) {
+            let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+            if let Some(task) = self.tasks.get_mut(&nap.task) {
+                task.wake(&mut desk, nap.request);
+            }
+        }
+        self.office.naps = waiting;
+    }
+
+    /// Commands that read and were answered from cache, with no message.
+    pub(crate) const fn hits(&self) -> u64 {
+        self.hits
+    }
+
+    /// Commands that read and needed the server.
+    pub(crate) const fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// Objects and bytes in the cache.
+    pub(crate) fn cached(&self) -> (usize, usize) {
+        (self.cache.objects(), self.cache.bytes())
+    }
+
+    /// Whether a command runs.
+    pub(crate) fn is_running(&self, id: TaskId) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
+    /// The commands that run, oldest first.
+    pub(crate) fn running(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.tasks.keys().copied()
+    }
+}
+
+/// Whether a command only reads what can be cached; hits and misses count these.
+const fn is_read(command: &Command) -> bool {
+    matches!(command, Command::Stat { .. } | Command::Read { .. } | Command::ReadLink { .. } | Command::List { .. })
+}
+
+fn settle_orphan(desk: &mut Desk<'_, '_>, call: &Call, answer: &Answer<'_>) {
+    match answer {
+        Answer::Reply(reply) => call.settle(desk, Some(reply)),
+        Answer::Result(reply) => {
+            desk.taking = false;
+            call.settle(desk, reply.as_ref());
+        }
+        Answer::SessionEnded(_) => call.settle(desk, None::<&Reply<'_>>),
+        // Its outcome will never be known: the objects stay suspended until the session ends.
+        Answer::GivenUp => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! What operations ask of the server, kept so that it can be asked again.
+//!
+//! Decides: how each request is encoded, which cache locks it asks for, and which objects a mutation affects as far as the agent
+//! can know them (R70, R71).
+//! Place in the walk: made by the operations, encoded once per sending by `task`. Implements `wire-spec.md` sections 6.2 and 11.4.
+//! Invariant: a request names objects by number, never by path, so asking again means the same; the locks named in a mutation are
+//! those held at the moment of encoding.
+//! Leaves to others: nonces and retransmission (the protocol half), what the answer means (the operations).
+
+use crate::api::{AttrChange, Guard, Ownership};
+use crate::cache::Cache;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::limits::HELD_MAX;
+use cistern_wire::{Ask, Bytes8, Bytes16, Generation, Held, List, Message, ObjectId, RenameRule, SetMask, Terms, Want};
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// LOOKUP.
+    Lookup { start: ObjectId, names: Vec<Bytes> },
+    /// GETATTR.
+    GetAttr { object: ObjectId, want: Want },
+    /// READ; version 0: any.
+    Read { object: ObjectId, offset: u64, length: u32, version: u64, want: Want },
+    /// READDIR; version 0: any.
+    ReadDir { dir: ObjectId, after: Bytes, version: u64, detail: bool },
+    /// STAGE: the piece of `data` at `offset`.
+    Stage { stage: u64, data: Bytes, offset: usize, length: usize },
+    /// A mutation.
+    Change { change: Change, guard: Option<Guard> },
+    /// LIST_LOCKS.
+    ListLocks { object: ObjectId, after_object: ObjectId, after_row: u32 },
+    /// SERVER_STATUS.
+    ServerStatus,
+}
+
+/// A mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// CREATE.
+    Create { dir: ObjectId, name: Bytes, exclusive: bool, owner: Ownership },
+    /// MKDIR.
+    Mkdir { dir: ObjectId, name: Bytes, owner: Ownership },
+    /// SYMLINK.
+    Symlink { dir: ObjectId, name: Bytes, points_to: Bytes, owner: Ownership },
+    /// LINK.
+    Link { object: ObjectId, dir: ObjectId, name: Bytes },
+    /// UNLINK.
+    Unlink { dir: ObjectId, name: Bytes, force: bool },
+    /// RMDIR.
+    Rmdir { dir: ObjectId, name: Bytes },
+    /// RENAME.
+    Rename { from_dir: ObjectId, from_name: Bytes, to_dir: ObjectId, to_name: Bytes, rule: RenameRule, force: bool },
+    /// SETATTR.
+    SetAttr { object: ObjectId, change: AttrChange },
+    /// WRITE; `data` is what is written whether it was staged or not.
+    Write { object: ObjectId, offset: u64, truncate: bool, stage: u64, data: Bytes },
+}
+
+/// The request's nonce and floor are filled in when it is sent.
+const UNASKED: Ask = Ask { nonce: 0, back: 0, limit: 0 };
+
+impl Request {
+    /// Whether it changes the namespace.
+    pub(crate) const fn is_mutation(&self) -> bool {
+        matches!(self, Self::Change { .. })
+    }
+
+    /// The object whose state the answer tells, if it is one that is named in the request.
+    pub(crate) const fn subject(&self) -> Option<ObjectId> {
+        match self {
+            Self::GetAttr { object, .. } | Self::Read { object, .. } => Some(*object),
+            Self::ReadDir { dir, .. } => Some(*dir),
+            _ => None,
+        }
+    }
+
+    /// The message; `held` are the suspended locks that a mutation names.
+    pub(crate) fn encode(&self, held: &[Held]) -> Vec<u8> {
+        match self {
+            Self::Lookup { start, names } => {
+                let names: Vec<Bytes8<'_>> = names.iter().map(|name| Bytes8(name)).collect();
+                let names = List::of(&names);
+                Message::from(cistern_wire::Lookup { ask: UNASKED, start: *start, want: Want::Shared, names }).to_bytes()
+            }
+            Self::GetAttr { object, want } => {
+                Message::from(cistern_wire::GetAttr { ask: UNASKED, object: *object, want: *want }).to_bytes()
+            }
+            Self::Read { object, offset, length, version, want } => Message::from(cistern_wire::Read {
+                ask: UNASKED,
+                object: *object,
+                offset: *offset,
+                length: *length,
+                version: *version,
+                want: *want,
+            })
+            .to_bytes(),
+            Self::ReadDir { dir, after, version, detail } => Message::from(cistern_wire::ReadDir {
+                ask: UNASKED,
+                dir: *dir,
+                after: Bytes8(after),
+                version: *version,
+                detail: *detail,
+                want: Want::Shared,
+            })
+            .to_bytes(),
+            Self::Stage { stage, data, offset, length } => {
+                let piece = &data[*offset..*offset + *length];
+                let (total, offset) = (cut(data.len()), cut(*offset));
+                Message::from(cistern_wire::Stage { ask: UNASKED, stage: *stage, total, offset, data: Bytes16(piece) }).to_bytes()
+            }
+            Self::Change { change, guard } => change.encode(&terms(change.want(), *guard, held)),
+            Self::ListLocks { object, after_object, after_row } => Message::from(cistern_wire::ListLocks {
+                ask: UNASKED,
+                object: *object,
+                after_object: *after_object,
+                after_row: *after_row,
+            })
+            .to_bytes(),
+            Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: UNASKED }).to_bytes(),
+        }
+    }
+}
+
+/// A length within staged contents, which are at most 1 MiB.
+fn cut(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn terms<'a>(want: Want, guard: Option<Guard>, held: &'a [Held]) -> Terms<'a> {
+    let guard = guard.unwrap_or(Guard { object: ObjectId(0), generation: Generation(0) });
+    Terms { want, guard_object: guard.object, guard_generation: guard.generation, held: List::of(held) }
+}
+
+impl Change {
+    /// Which cache lock the agent would like on what it affects. Who makes a file or directory most often fills it next: an
+    /// exclusive lock keeps others from caching it half made, so that filling it needs no demands. For all else a shared lock
+    /// serves as well, for changes go through the server anyway, and does not stand in the way of other readers.
+    const fn want(&self) -> Want {
+        match self {
+            Self::Create { .. } | Self::Mkdir { .. } => Want::Exclusive,
+            _ => Want::Shared,
+        }
+    }
+
+    /// The objects that it affects, as far as they are known (`wire-spec.md` section 11.4): those named in it, and those behind
+    /// its names as the cache believes them to be. What is missing here the server demands back like from anybody (R71); what is
+    /// too much only is not answered from cache for a moment.
+    pub(crate) fn affected(&self, cache: &Cache) -> Vec<ObjectId> {
+        let mut objects = Vec::with_capacity(4);
+        match self {
+            Self::Create { dir, name, .. } | Self::Mkdir { dir, name, .. } | Self::Symlink { dir, name, .. } => {
+                objects.push(*dir);
+                objects.extend(cache.guess(*dir, name));
+            }
+            Self::Link { object, dir, .. } => objects.extend([*dir, *object]),
+            Self::Unlink { dir, name, .. } | Self::Rmdir { dir, name } => {
+                objects.push(*dir);
+                objects.extend(cache.guess(*dir, name));
+            }
+            Self::Rename { from_dir, from_name, to_dir, to_name, .. } => {
+                objects.extend([*from_dir, *to_dir]);
+                objects.extend(cache.guess(*from_dir, from_name));
+                objects.extend(cache.guess(*to_dir, to_name));
+            }
+            Self::SetAttr { object, .. } | Self::Write { object, .. } => objects.push(*object),
+        }
+        objects.sort_unstable();
+        objects.dedup();
+        debug_assert!(objects.len() <= HELD_MAX, "every operation affects at most so many objects");
+        objects
+    }
+
+    fn encode(&self, terms: &Terms<'_>) -> Vec<u8> {
+        let (ask, terms) = (UNASKED, *terms);
+        match self {
+            Self::Create { dir, name, exclusive, owner: Ownership { mode, uid, gid } } => Message::from(cistern_wire::Create {
+                ask,
+                dir: *dir,
+                name: Bytes8(name),
+                exclusive: *exclusive,
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+                terms,
+            })
+            .to_bytes(),
+            Self::Mkdir { dir, name, owner: Ownership { mode, uid, gid } } => {
+                Message::from(cistern_wire::Mkdir { ask, dir: *dir, name: Bytes8(name), mode: *mode, uid: *uid, gid: *gid, terms })
+                    .to_bytes()
+            }
+            Self::Symlink { dir, name, points_to, owner: Ownership { uid, gid, .. } } => Message::from(cistern_wire::Symlink {
+                ask,
+                dir: *dir,
+                name: Bytes8(name),
+                target: Bytes16(points_to),
+                uid: *uid,
+                gid: *gid,
+                terms,
+            })
+            .to_bytes(),
+            Self::Link { object, dir, name } => {
+                Message::from(cistern_wire::Link { ask, object: *object, dir: *dir, name: Bytes8(name), terms }).to_bytes()
+            }
+            Self::Unlink { dir, name, force } => {
+                Message::from(cistern_wire::Unlink { ask, dir: *dir, name: Bytes8(name), force: *force, terms }).to_bytes()
+            }
+            Self::Rmdir { dir, name } => Message::from(cistern_wire::Rmdir { ask, dir: *dir, name: Bytes8(name), terms }).to_bytes(),
+            Self::Rename { from_dir, from_name, to_dir, to_name, rule, force } => Message::from(cistern_wire::Rename {
+                ask,
+                from_dir: *from_dir,
+                from_name: Bytes8(from_name),
+                to_dir: *to_dir,
+                to_name: Bytes8(to_name),
+                rule: *rule,
+                force: *force,
+                terms,
+            })
+            .to_bytes(),
+            Self::SetAttr { object, change } => encode_set_attr(*object, change, terms),
+            Self::Write { object, offset, truncate, stage, data } => Message::from(cistern_wire::Write {
+                ask,
+                object: *object,
+                offset: *offset,
+                truncate: *truncate,
+                stage: *stage,
+                data: Bytes16(if *stage == 0 { data } else { &[] }),
+                terms,
+            })
+            .to_bytes(),
+        }
+    }
+}
+
+fn encode_set_attr(object: ObjectId, change: &AttrChange, terms: Terms<'_>) -> Vec<u8> {
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    let bits = bit(change.mode.is_some(), SetMask::MODE)
+        | bit(change.uid.is_some(), SetMask::UID)
+        | bit(change.gid.is_some(), SetMask::GID)
+        | bit(change.size.is_some(), SetMask::SIZE)
+        | bit(change.atime_ns.is_some(), SetMask::ATIME)
+        | bit(change.mtime_ns.is_some(), SetMask::MTIME);
+    Message::from(cistern_wire::SetAttr {
+        ask: UNASKED,
+        object,
+        mask: SetMask { bits },
+        mode: change.mode.unwrap_or_default(),
+        uid: change.uid.unwrap_or_default(),
+        gid: change.gid.unwrap_or_default(),
+        size: change.size.unwrap_or_default(),
+        atime_ns: change.atime_ns.unwrap_or_default(),
+        mtime_ns: change.mtime_ns.unwrap_or_default(),
+        terms,
+    })
+    .to_bytes()
+}

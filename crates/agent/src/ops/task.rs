@@ -1,0 +1,354 @@
+//! One command that could not be answered at once: its calls, and what is done again when they fail.
+//!
+//! Decides: when objects are suspended and resumed around a mutation (R70), what a lost session means for a command (R23), when
+//! something is asked again and how often.
+//! Place in the walk: `Ops` hands every answer to the task that asked; the task hands replies to its family (`stat`, `read`, ...).
+//! Implements `wire-spec.md` sections 7 and 11.4. Invariant: a mutation whose outcome is not known is never asked again, and its
+//! objects stay suspended until the outcome is known or the session is over.
+//! Leaves to others: what the replies mean (the families), nonces and retransmission (the protocol half).
+
+use super::effects;
+use super::list::Gathering;
+use super::locks::Rows;
+use super::put::Putting;
+use super::read::Reading;
+use super::request::Request;
+use crate::api::{Command, OpError, Output};
+use crate::cache::{Cache, View};
+use crate::port::{Answer, Ctx, Outbound, TaskId};
+use crate::walk::{Found, Walk};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{Fate, Generation, Held, ObjectId, Reply, Status};
+use core::time::Duration;
+
+/// How often a command begins again, from cache or by the server, when what it rested on changed under it. After this it walks by
+/// the server alone, where each LOOKUP is of one instant.
+const WARM_STARTS_MAX: u32 = 4;
+/// How often a command begins again at all. Only a new session each time, or objects that vanish each time, come so far.
+const STARTS_MAX: u32 = 64;
+/// How often a command waits for a busy or recovering server. With hints of 100 ms and more this outlasts the longest grace at the
+/// default lease (5 T, about 10 s).
+const NAPS_MAX: u32 = 128;
+
+/// How a task goes on.
+#[derive(Debug)]
+pub(super) enum Flow {
+    /// It waits for answers, or for a nap to end.
+    Wait,
+    /// It is over.
+    End(Result<Output, OpError>),
+    /// It has become a matter of the locks: they tell the user how it ends.
+    Handed,
+    /// It begins again.
+    Again,
+}
+
+impl Flow {
+    /// The end, with what the server or the agent said instead of success.
+    pub(super) const fn failed(status: Status) -> Self {
+        Self::End(Err(OpError::Status(status)))
+    }
+}
+
+/// What all tasks of an agent share.
+#[derive(Debug)]
+pub(super) struct Office {
+    /// Stage numbers given out; unique in every session because they are never reused.
+    pub(super) stages: u64,
+    /// Largest datagram of the session, in bytes.
+    pub(super) datagram: usize,
+    /// Count of sessions that ended: what was suspended before an end is not suspended any more.
+    pub(super) epoch: u64,
+    /// Requests that wait before they are sent again.
+    pub(super) naps: Vec<Nap>,
+}
+
+/// A request that waits before it is sent again.
+#[derive(Debug)]
+pub(super) struct Nap {
+    /// When it is sent.
+    pub(super) until: Instant,
+    /// Whose it is.
+    pub(super) task: TaskId,
+    /// What is sent.
+    pub(super) request: Request,
+}
+
+/// What a task works with during one call of the agent.
+pub(super) struct Desk<'a, 'c> {
+    pub(super) ctx: &'a mut Ctx<'c>,
+    pub(super) cache: &'a mut Cache,
+    pub(super) office: &'a mut Office,
+    /// Whether answers may be taken into the cache.
+    pub(super) taking: bool,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) request: Request,
+    /// The agent's locks on the objects a mutation affects, named in it.
+    held: Vec<Held>,
+    /// Those objects, locked or not.
+    suspended: Vec<ObjectId>,
+    /// In which of the agent's sessions they were suspended.
+    epoch: u64,
+    /// The lock held on the object asked about, when it was asked.
+    pub(super) covered: Option<Generation>,
+}
+
+/// Where a task stands.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// On the way to the objects that the command names.
+    Walking,
+    /// One request is out, and its answer is the end.
+    Asked,
+    /// Contents are being read.
+    Reading(Reading),
+    /// A directory is being read.
+    Listing(Gathering),
+    /// Contents are being written.
+    Putting(Putting),
+    /// Locks are being listed.
+    Rows(Rows),
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) command: Command,
+    pub(super) walk: Walk,
+    /// Whether the walk is under way.
+    pub(super) walking: bool,
+    /// Where the walks so far have ended.
+    pub(super) found: [Option<Found>; 2],
+    pub(super) stage: Stage,
+    calls: BTreeMap<u32, Call>,
+    next_call: u32,
+    /// Whether the command has only now come: it starts under the lease, or goes to the server (R19).
+    pub(super) new: bool,
+    /// Whether the cache is passed by.
+    cold: bool,
+    starts: u32,
+    naps: u32,
+    /// When the command came.
+    pub(super) since: Instant,
+}
+
+impl Task {
+    pub(super) fn new(id: TaskId, command: Command, walk: Walk, since: Instant) -> Self {
+        Self {
+            id,
+            command,
+            walk,
+            walking: false,
+            found: [None, None],
+            stage: Stage::Walking,
+            calls: BTreeMap::new(),
+            next_call: 0,
+            new: true,
+            cold: false,
+            starts: 0,
+            naps: 0,
+            since,
+        }
+    }
+
+    /// Runs until it waits or is over.
+    pub(super) fn run(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        let mut flow = self.start(desk);
+        while matches!(flow, Flow::Again) {
+            flow = self.again(desk);
+        }
+        flow
+    }
+
+    /// Takes in what became of a call.
+    pub(super) fn answer(&mut self, desk: &mut Desk<'_, '_>, number: u32, answer: &Answer<'_>) -> Flow {
+        self.new = false;
+        // A call of an earlier start: nobody waits for it.
+        let Some(call) = self.calls.remove(&number) else { return Flow::Wait };
+        let mut flow = self.settled(desk, call, answer);
+        while matches!(flow, Flow::Again) {
+            flow = self.again(desk);
+        }
+        flow
+    }
+
+    /// Sends a request again whose nap is over.
+    pub(super) fn wake(&mut self, desk: &mut Desk<'_, '_>, request: Request) {
+        self.ask(desk, request);
+    }
+
+    /// The user is told that the command is over, whatever comes; what must still be listened to comes back.
+    pub(super) fn abandon(mut self) -> (Walk, Vec<(u32, Call)>) {
+        let mut left = Vec::new();
+        while let Some((number, call)) = self.calls.pop_first() {
+            if call.request.is_mutation() {
+                left.push((number, call));
+            }
+        }
+        (self.walk, left)
+    }
+
+    /// Whether a mutation is out whose outcome is not known.
+    pub(super) fn is_changing(&self) -> bool {
+        self.calls.values().any(|call| call.request.is_mutation())
+    }
+
+    fn again(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        self.starts += 1;
+        if self.starts > STARTS_MAX {
+            return Flow::End(Err(OpError::Unreachable));
+        }
+        self.cold |= self.starts > WARM_STARTS_MAX;
+        self.start(desk)
+    }
+
+    fn start(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        debug_assert!(!self.is_changing(), "a command with a mutation under way does not begin again");
+        self.calls.clear();
+        let id = self.id;
+        desk.office.naps.retain(|nap| nap.task != id);
+        self.found = [None, None];
+        self.walking = false;
+        self.stage = Stage::Walking;
+        self.resolve(desk)
+    }
+
+    /// The path led to an object that is gone: the cache is not asked about it again.
+    pub(super) fn stale(&mut self) -> Flow {
+        if self.cold && self.starts > WARM_STARTS_MAX {
+            return Flow::failed(Status::ESTALE);
+        }
+        self.cold = true;
+        Flow::Again
+    }
+
+    /// What is known, as far as this command may use it now (R19).
+    pub(super) fn view<'d>(&self, desk: &'d mut Desk<'_, '_>) -> View<'d> {
+        let lease = desk.ctx.lease;
+        let allowed = if self.new { lease.starts(desk.ctx.now) } else { lease.usable(desk.ctx.now) };
+        View { cache: desk.cache, locks: desk.ctx.locks, open: allowed && !self.cold, taking: desk.taking }
+    }
+
+    /// Sends a request. A mutation's objects are suspended from here on.
+    pub(super) fn ask(&mut self, desk: &mut Desk<'_, '_>, request: Request) {
+        let number = self.next_call;
+        self.next_call += 1;
+        let mut held = Vec::new();
+        let mut suspended = Vec::new();
+        if let Request::Change { change, .. } = &request {
+            suspended = change.affected(desk.cache);
+            desk.cache.suspend(&suspended);
+            for object in &suspended {
+                held.extend(desk.ctx.locks.cache_generation(*object).map(|generation| Held { object: *object, generation }));
+            }
+        }
+        let covered = request.subject().and_then(|object| desk.ctx.locks.cache_generation(object));
+        let message = request.encode(&held);
+        let mutation = request.is_mutation();
+        desk.ctx.out.push_back(Outbound { task: self.id, call: number, message, mutation });
+        self.calls.insert(number, Call { request, held, suspended, epoch: desk.office.epoch, covered });
+    }
+
+    /// How many calls are out.
+    pub(super) fn calls_out(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Forgets the calls that are out: their answers say nothing to this task any more. None of them is a mutation.
+    pub(super) fn drop_calls(&mut self, desk: &mut Desk<'_, '_>) {
+        debug_assert!(!self.is_changing(), "what a mutation does is awaited");
+        self.calls.clear();
+        let id = self.id;
+        desk.office.naps.retain(|nap| nap.task != id);
+    }
+
+    fn settled(&mut self, desk: &mut Desk<'_, '_>, call: Call, answer: &Answer<'_>) -> Flow {
+        match answer {
+            Answer::Reply(Reply::Failed(failed)) if matches!(failed.status, Status::BUSY | Status::IN_GRACE) => {
+                call.resume(desk);
+                self.nap(desk, call.request, failed.status, failed.retry_ms)
+            }
+            Answer::Reply(reply) => {
+                call.settle(desk, Some(reply));
+                self.heard(desk, &call, reply)
+            }
+            Answer::Result(Some(reply)) => {
+                desk.taking = false;
+                call.settle(desk, Some(reply));
+                self.heard(desk, &call, reply)
+            }
+            Answer::SessionEnded(Fate::NotExecuted) => {
+                call.resume(desk);
+                Flow::Again
+            }
+            Answer::GivenUp if call.request.is_mutation() => Flow::End(Err(OpError::OutcomeUnknown)),
+            Answer::GivenUp => Flow::End(Err(OpError::Unreachable)),
+            Answer::Result(None) | Answer::SessionEnded(Fate::Executed | Fate::Unknown) => {
+                if !call.request.is_mutation() {
+                    return Flow::Again;
+                }
+                call.settle(desk, None);
+                Flow::End(Err(OpError::OutcomeUnknown))
+            }
+        }
+    }
+
+    /// The server asks for patience; without a hint there is nothing to wait for.
+    fn nap(&mut self, desk: &mut Desk<'_, '_>, request: Request, status: Status, retry_ms: u32) -> Flow {
+        self.naps += 1;
+        if retry_ms == 0 || self.naps > NAPS_MAX {
+            return Flow::failed(status);
+        }
+        let until = desk.ctx.now.plus(Duration::from_millis(retry_ms.into()));
+        desk.office.naps.push(Nap { until, task: self.id, request });
+        Flow::Wait
+    }
+
+    fn heard(&mut self, desk: &mut Desk<'_, '_>, call: &Call, reply: &Reply<'_>) -> Flow {
+        match &self.stage {
+            Stage::Walking => self.heard_walking(desk, call, reply),
+            Stage::Reading(_) => self.heard_reading(desk, call, reply),
+            Stage::Listing(_) => self.heard_listing(desk, call, reply),
+            Stage::Putting(_) => self.heard_putting(desk, call, reply),
+            Stage::Rows(_) => self.heard_rows(desk, reply),
+            Stage::Asked => match &self.command {
+                Command::Stat { .. } => self.heard_stat(desk, call, reply),
+                Command::ReadLink { .. } => self.heard_link(desk, call, reply),
+                Command::ServerStatus | Command::Ping => self.heard_server(desk, reply),
+                _ => self.heard_change(desk, call, reply),
+            },
+        }
+    }
+}
+
+impl Call {
+    /// The outcome is known, or will never be: what it did is taken in, and its objects are answered from cache again.
+    pub(super) fn settle(&self, desk: &mut Desk<'_, '_>, reply: Option<&Reply<'_>>) {
+        if let Request::Change { change, .. } = &self.request {
+            match reply {
+                // It did nothing.
+                Some(Reply::Failed(_)) => {}
+                Some(Reply::Changed(changed)) if desk.taking => {
+                    let mut view = View { cache: desk.cache, locks: desk.ctx.locks, open: false, taking: true };
+                    effects::absorb(&mut view, change, &self.held, changed.effects);
+                }
+                // What it did may not be taken in, or is not known.
+                _ => self.suspended.iter().for_each(|object| desk.cache.drop_object(*object)),
+            }
+        }
+        self.resume(desk);
+    }
+
+    fn resume(&self, desk: &mut Desk<'_, '_>) {
+        if self.epoch == desk.office.epoch {
+            desk.cache.resume(&self.suspended);
+        }
+    }
+}

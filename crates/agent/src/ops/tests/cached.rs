@@ -1,0 +1,246 @@
+//! What is answered from cache, and when it is not.
+
+use super::bench::{Bench, at, attr, bytes, create, data, list, mkdir, names, put, read, stat, unlink};
+use super::held;
+use super::toy::Node;
+use crate::api::{Command, OpError, Output, Target};
+use crate::cache::CacheLimits;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use cistern_wire::{Kind, ObjectId, Status};
+
+const ENOENT: Result<Output, OpError> = Err(OpError::Status(Status::ENOENT));
+
+/// `/d/f` with "hello", `/d/sub/`, `/link` → `d`.
+fn bench() -> (Bench, [u64; 4]) {
+    let mut bench = Bench::new();
+    let space = &mut bench.toy.space;
+    let d = space.plant(1, "d", Node::Dir(BTreeMap::new()));
+    let f = space.plant(d, "f", Node::File(b"hello".to_vec()));
+    let sub = space.plant(d, "sub", Node::Dir(BTreeMap::new()));
+    let link = space.plant(1, "link", Node::Link(b"d".to_vec()));
+    (bench, [d, f, sub, link])
+}
+
+#[test]
+fn a_second_look_at_anything_sends_nothing() {
+    let (mut bench, [d, f, ..]) = bench();
+    for command in [stat("/d/f"), read("/d/f"), list("/d"), stat("/link/f"), Command::ReadLink { target: at("/link") }] {
+        let first = bench.run(command.clone());
+        let sent = bench.sent();
+        assert_eq!(bench.cached(command.clone()), first, "{command:?}");
+        assert_eq!(bench.sent(), sent);
+        assert!(first.is_ok());
+    }
+    assert_eq!(attr(&bench.cached(stat("/d"))).object, ObjectId(d));
+    assert_eq!(attr(&bench.cached(Command::Stat { target: Target::Object(ObjectId(f)), follow: true })).size, 5);
+    assert_eq!(data(&bench.cached(Command::Read { target: at("/d/f"), offset: 1, length: Some(3) })), b"ell");
+    assert_eq!(data(&bench.cached(Command::Read { target: at("/d/f"), offset: 9, length: None })), b"");
+    assert!(bench.ops.hits() >= 9 && bench.ops.misses() == 4, "{} hits, {} misses", bench.ops.hits(), bench.ops.misses());
+}
+
+#[test]
+fn a_path_is_walked_in_one_round_trip() {
+    let (mut bench, _) = bench();
+    assert_eq!(attr(&bench.run(stat("/d/f"))).size, 5);
+    assert_eq!(bench.seen, [Kind::Lookup]);
+}
+
+#[test]
+fn a_link_in_the_way_costs_one_more_round_trip_the_first_time() {
+    let (mut bench, _) = bench();
+    assert_eq!(attr(&bench.run(stat("/link/f"))).size, 5);
+    assert_eq!(bench.seen, [Kind::Lookup, Kind::Lookup]);
+    bench.cached(stat("/link/f")).unwrap();
+}
+
+#[test]
+fn an_absent_name_is_remembered_as_absent() {
+    let (mut bench, _) = bench();
+    assert_eq!(bench.run(stat("/d/none")), ENOENT);
+    assert_eq!(bench.cached(stat("/d/none")), ENOENT);
+    assert_eq!(bench.cached(read("/d/none/deeper")), ENOENT);
+    assert!(matches!(bench.submit(stat("/d/other")), crate::api::Submitted::Later(_)), "nothing was said of other names");
+}
+
+#[test]
+fn a_complete_listing_answers_for_every_name() {
+    let (mut bench, [d, ..]) = bench();
+    for n in 0..25 {
+        bench.toy.space.plant(d, &format!("n{n:02}"), Node::File(b"x".to_vec()));
+    }
+    let listed = bench.run(list("/d"));
+    assert_eq!(names(&listed).len(), 27);
+    assert_eq!(bench.seen.iter().filter(|kind| **kind == Kind::ReadDir).count(), 3);
+    assert_eq!(bench.cached(stat("/d/none")), ENOENT);
+    // The name is known, the object's attributes are not: only they are asked for.
+    bench.seen.clear();
+    bench.run(stat("/d/n07")).unwrap();
+    assert_eq!(bench.seen, [Kind::GetAttr]);
+    bench.cached(stat("/d/n07")).unwrap();
+}
+
+#[test]
+fn a_listing_with_attributes_answers_for_the_attributes_of_every_entry() {
+    let (mut bench, [d, f, ..]) = bench();
+    let command = Command::List { target: at("/d"), detail: true };
+    let listed = bench.run(command.clone());
+    assert_eq!(bench.cached(command.clone()), listed);
+    assert_eq!(attr(&bench.cached(stat("/d/f"))).object, ObjectId(f));
+    bench.others(&[f], |_| ());
+    let again = bench.run(command);
+    assert_ne!(again, listed, "one entry had changed");
+    assert_eq!(attr(&bench.cached(list("/d"))).object, ObjectId(d));
+}
+
+#[test]
+fn a_demand_drops_what_it_covers_and_nothing_else() {
+    let (mut bench, [d, f, ..]) = bench();
+    bench.run(read("/d/f")).unwrap();
+    bench.run(list("/d")).unwrap();
+    bench.others(&[f], |toy| toy.space.objects.get_mut(&f).unwrap().node = Node::File(b"HELLO".to_vec()));
+    bench.cached(list("/d")).unwrap();
+    bench.seen.clear();
+    assert_eq!(data(&bench.run(read("/d/f"))), b"HELLO");
+    assert_eq!(bench.seen, [Kind::Read], "the path is still known");
+    bench.others(&[d], |toy| toy.space.plant(d, "new", Node::File(b"".to_vec())));
+    assert_eq!(names(&bench.run(list("/d"))), ["f", "new", "sub"]);
+}
+
+#[test]
+fn what_came_without_a_lock_is_not_cached() {
+    let (mut bench, [_, f, ..]) = bench();
+    bench.toy.ungranted.insert(f);
+    for _ in 0..3 {
+        bench.seen.clear();
+        assert_eq!(data(&bench.run(read("/d/f"))), b"hello");
+        assert_eq!(bench.seen.last(), Some(&Kind::Read));
+    }
+    bench.toy.grants = false;
+    let (mut bare, _) = self::bench();
+    bare.toy.grants = false;
+    for _ in 0..3 {
+        bare.seen.clear();
+        bare.run(list("/link")).unwrap();
+        assert_eq!(bare.seen, [Kind::Lookup, Kind::Lookup, Kind::ReadDir]);
+    }
+    assert_eq!(bare.ops.cached(), (0, 0));
+}
+
+#[test]
+fn an_answer_whose_lock_was_demanded_meanwhile_is_told_and_not_kept() {
+    let (mut bench, [_, f, ..]) = bench();
+    bench.run(stat("/d/f")).unwrap();
+    let op = bench.start(read("/d/f"));
+    let answer = bench.execute();
+    bench.others(&[f], |toy| toy.space.objects.get_mut(&f).unwrap().node = Node::File(b"HELLO".to_vec()));
+    bench.deliver(&answer);
+    assert_eq!(data(&bench.ended(op).unwrap()), b"hello", "it was right when it was read");
+    assert_eq!(data(&bench.run(read("/d/f"))), b"HELLO");
+}
+
+#[test]
+fn without_a_lease_that_lets_operations_start_the_server_is_asked() {
+    let (mut bench, _) = bench();
+    bench.run(stat("/d/f")).unwrap();
+    held::set(&mut bench.lease, false, true);
+    bench.seen.clear();
+    bench.run(stat("/d/f")).unwrap();
+    assert_eq!(bench.seen.len(), 1, "suspect: nothing starts under the lease (R19)");
+    held::set(&mut bench.lease, false, false);
+    bench.run(stat("/d/f")).unwrap();
+    assert_eq!(bench.seen.len(), 2);
+    held::set(&mut bench.lease, true, true);
+    bench.cached(stat("/d/f")).unwrap();
+}
+
+#[test]
+fn nothing_survives_the_session() {
+    let (mut bench, _) = bench();
+    bench.run(list("/d")).unwrap();
+    bench.ops.discard_all();
+    held::forget(&mut bench.locks);
+    assert_eq!(bench.ops.cached(), (0, 0));
+    bench.seen.clear();
+    bench.run(list("/d")).unwrap();
+    assert_eq!(bench.seen, [Kind::Lookup, Kind::ReadDir]);
+}
+
+#[test]
+fn what_an_agent_writes_it_knows() {
+    let (mut bench, _) = bench();
+    bench.run(mkdir("/new")).unwrap();
+    assert_eq!(names(&bench.cached(list("/new"))), [""; 0], "a new directory is known to be empty");
+    bench.run(create("/new/empty")).unwrap();
+    assert_eq!(data(&bench.cached(read("/new/empty"))), b"");
+    bench.run(put("/new/file", b"contents")).unwrap();
+    assert_eq!(data(&bench.cached(read("/new/file"))), b"contents");
+    let link = Command::Symlink { path: bytes("/new/link"), points_to: bytes("file"), owner: super::bench::OWNER };
+    bench.run(link).unwrap();
+    assert_eq!(data(&bench.cached(read("/new/link"))), b"contents");
+    assert_eq!(names(&bench.cached(list("/new"))), ["empty", "file", "link"]);
+    bench.run(unlink("/new/empty")).unwrap();
+    assert_eq!(bench.cached(stat("/new/empty")), ENOENT);
+    assert_eq!(names(&bench.cached(list("/new"))), ["file", "link"]);
+}
+
+#[test]
+fn the_maker_of_a_file_writes_it_without_losing_a_lock() {
+    let (mut bench, _) = bench();
+    bench.run(list("/d")).unwrap();
+    bench.seen.clear();
+    bench.run(put("/d/made", b"one")).unwrap();
+    assert_eq!(bench.seen, [Kind::Create, Kind::Write], "the listing says that the name is free");
+    assert_eq!(data(&bench.cached(read("/d/made"))), b"one");
+    assert_eq!(names(&bench.cached(list("/d"))), ["f", "made", "sub"]);
+}
+
+#[test]
+fn bounds_hold_and_the_least_used_goes_first() {
+    let mut bench = Bench::with_limits(CacheLimits { objects: 8, bytes: 1 << 20 });
+    for n in 0..20 {
+        bench.toy.space.plant(1, &format!("f{n:02}"), Node::File(b"x".to_vec()));
+    }
+    for n in 0..20 {
+        bench.run(stat(&format!("/f{n:02}"))).unwrap();
+        assert!(bench.ops.cached().0 <= 8);
+    }
+    for n in 13..20 {
+        bench.cached(stat(&format!("/f{n:02}"))).unwrap();
+    }
+    assert_eq!(bench.ops.unwanted(), 13);
+    let offered = bench.ops.release_candidates(14);
+    assert_eq!(offered.len(), 14);
+    assert_eq!((bench.ops.unwanted(), bench.ops.cached().0), (0, 7));
+    assert!(!offered.contains(&ObjectId(1)), "the root is used by every walk");
+}
+
+#[test]
+fn contents_do_not_outgrow_their_bound() {
+    let mut bench = Bench::with_limits(CacheLimits { objects: 1_000, bytes: 100_000 });
+    bench.toy.page = 60_000;
+    for n in 0..10 {
+        bench.toy.space.plant(1, &format!("f{n}"), Node::File(alloc::vec![n; 30_000]));
+    }
+    for n in 0..10 {
+        assert_eq!(data(&bench.run(read(&format!("/f{n}")))).len(), 30_000);
+        assert!(bench.ops.cached().1 <= 100_000);
+    }
+    bench.cached(read("/f9")).unwrap();
+    bench.cached(read("/f8")).unwrap();
+}
+
+#[test]
+fn a_dropped_object_does_not_come_back_older_than_it_was() {
+    let (mut bench, [_, f, ..]) = bench();
+    bench.toy.regrants = false;
+    bench.run(stat("/d/f")).unwrap();
+    let slow = bench.start(read("/d/f"));
+    let old = bench.execute();
+    bench.run(put("/d/f", b"newer")).unwrap();
+    // The cache is full for a moment: the file's state goes, but its lock is not given back yet.
+    bench.ops.cache.drop_object(ObjectId(f));
+    bench.deliver(&old);
+    assert_eq!(data(&bench.ended(slow).unwrap()), b"hello");
+    assert_eq!(data(&bench.run(read("/d/f"))), b"newer");
+}

@@ -1,0 +1,11 @@
+//! Tests of the operations against a toy server: what needs a message and what does not, and that nothing stale is ever told.
+
+mod bench;
+mod cached;
+mod held;
+mod mutations;
+mod random;
+mod toy;
+mod transfers;
+mod trouble;
+mod walks;

@@ -1,0 +1,429 @@
+//! The command lines of `cistern` and `cisternd`.
+//!
+//! Decides: names of commands and flags, their help, their examples. Leaves to others: what each command does, and which settings
+//! are possible (`settings`).
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  cistern demo                                   see it work, on this machine, in half a minute
+  cisternd --volatile                            a server on loopback
+  export CISTERN_SERVER=meta.example.net:7311
+  cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
+  cistern import ./site /site && cistern ls -l /site
+  cistern locks --json
+  cistern watch-lease
+
+Exit status: 0 success; 1 the operation failed; 2 wrong usage or settings; 69 no answer from the server, or it refuses a session;
+70 a defect of cistern itself; 74 the outcome of a change is unknown. `cistern lock` has its own: see `cistern lock --help`.";
+
+const LOCK_HELP: &str = "\
+PATH is made as an empty file if it is missing; its parent directories are not.
+
+COMMAND finds the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK. When the lease is not renewed, COMMAND's whole process
+tree gets SIGTERM when the lease becomes suspect (20 % of the lease period before the lock is uncertain) and SIGKILL at 12 % before:
+it has ended before the lock can be anyone else's, also when `cistern` itself is killed.
+
+Exit status: COMMAND's own, or 128 + the signal that ended it; 71 parts of COMMAND could not be killed; 75 not obtained (--try);
+79 the lock was lost and COMMAND was stopped; 124 not obtained in time (--wait); 125 cistern itself failed (no server, wrong usage);
+126 COMMAND cannot be run; 127 COMMAND was not found.
+
+Examples:
+  cistern lock /jobs/nightly -- ./backup.sh
+  cistern lock --try /jobs/nightly -- ./backup.sh || echo 'somebody else is at it'
+  cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/";
+
+/// Locks, leases and metadata for groups of computers.
+#[derive(Debug, Parser)]
+#[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
+pub(crate) struct Cistern {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The metadata server of Cistern; the same as `cistern serve`.
+#[derive(Debug, Parser)]
+#[command(name = "cisternd", version, max_term_width = 120)]
+pub(crate) struct Cisternd {
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the main job on this machine: a server, two agents, cache, locks, a failure, a steal, a recovery
+    Demo(Demo),
+    /// List a directory
+    Ls(Ls),
+    /// Show attributes
+    Stat(Paths),
+    /// Write contents of files to standard output
+    Cat(Paths),
+    /// Store a local file (or `-`, standard input) at a path
+    Put(Put),
+    /// Make directories
+    Mkdir(Mkdir),
+    /// Remove files and directories
+    Rm(Rm),
+    /// Move or rename
+    Mv(Mv),
+    /// Make a link to a file
+    Ln(Ln),
+    /// Copy a local directory tree in
+    Import(Import),
+    /// Copy a tree out into a local directory
+    Export(Export),
+    /// Run a command under a lock
+    #[command(after_help = LOCK_HELP)]
+    Lock(Lock),
+    /// Show who holds and who waits for locks
+    Locks(Locks),
+    /// End an agent's session: its locks are free after the lease period (on the server's host, by the control socket)
+    Evict(Evict),
+    /// Show what the server is and how it is
+    Status(Status),
+    /// Measure round trips to the server's application
+    Ping(Ping),
+    /// Live view of an agent's lease
+    WatchLease(WatchLease),
+    /// Run the host's agent: one cache and one lease for all programs of this computer
+    Agent(Agent),
+    /// Run a metadata server
+    Serve(Serve),
+    /// Print every setting, its default and the relation it must keep, as a TOML file
+    Settings,
+}
+
+/// Which server, which agent, which output.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas
+    #[arg(long, short = 's', env = "CISTERN_SERVER", value_delimiter = ',', value_name = "ADDRESS")]
+    pub(crate) server: Vec<String>,
+    /// Control socket of a host agent to go through, instead of an identity of its own
+    #[arg(long, env = "CISTERN_AGENT", value_name = "SOCKET")]
+    pub(crate) agent: Option<PathBuf>,
+    /// Settings file (TOML)
+    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Give up when the server does not answer for so long
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) give_up: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// A directory tree to import; by default a sizeable one found on this machine
+    pub(crate) dir: Option<PathBuf>,
+    /// Lease period τ of the demonstration
+    #[arg(long, value_parser = duration, default_value = "2s", value_name = "TIME")]
+    pub(crate) lease: Duration,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Attributes, too
+    #[arg(short = 'l', long)]
+    pub(crate) long: bool,
+    /// What to list
+    #[arg(default_value = "/")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Paths {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Paths
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Local file; `-` for standard input
+    pub(crate) from: OsString,
+    /// Where it goes
+    pub(crate) path: OsString,
+    /// Permission bits, octal, if the file is new
+    #[arg(long, value_parser = octal, default_value = "644")]
+    pub(crate) mode: u16,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mkdir {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Parents, too; no error if the directory exists
+    #[arg(short = 'p', long)]
+    pub(crate) parents: bool,
+    /// Permission bits, octal
+    #[arg(short = 'm', long, value_parser = octal, default_value = "755")]
+    pub(crate) mode: u16,
+    /// Directories
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rm {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Directories and what is in them
+    #[arg(short = 'r', visible_short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Empty directories
+    #[arg(short = 'd', long)]
+    pub(crate) dir: bool,
+    /// No error for what does not exist; also what somebody holds a lock on
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+    /// What to remove
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mv {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Fail if the new name exists
+    #[arg(short = 'n', long, conflicts_with = "exchange")]
+    pub(crate) no_clobber: bool,
+    /// Exchange the two
+    #[arg(long)]
+    pub(crate) exchange: bool,
+    /// Also replace what somebody holds a lock on
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+    /// Old path
+    pub(crate) from: OsString,
+    /// New path, or a directory to move it into
+    pub(crate) to: OsString,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ln {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// A symbolic link
+    #[arg(short = 's', long = "symbolic")]
+    pub(crate) symbolic: bool,
+    /// What it points to
+    pub(crate) target: OsString,
+    /// The new name
+    pub(crate) path: OsString,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Local directory
+    pub(crate) dir: PathBuf,
+    /// Where its contents go; made if missing
+    pub(crate) path: OsString,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Tree to copy out
+    pub(crate) path: OsString,
+    /// Local directory; made if missing
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Lock {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Shared with other shared holders
+    #[arg(long)]
+    pub(crate) shared: bool,
+    /// Do not wait
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) try_once: bool,
+    /// Wait at most so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) wait: Option<Duration>,
+    /// What to lock
+    pub(crate) path: OsString,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Locks {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Only of this object
+    pub(crate) path: Option<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Evict {
+    /// The agent: its id or the beginning of it, or its label
+    pub(crate) agent: String,
+    /// The server's control socket
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
+    pub(crate) control: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Ask a server on this host by its control socket: sessions, counters, drops
+    #[arg(long, value_name = "SOCKET", env = "CISTERN_CONTROL")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ping {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// How many
+    #[arg(short = 'c', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: u32,
+    /// Time between them
+    #[arg(short = 'i', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchLease {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Time between two looks
+    #[arg(short = 'i', long, value_parser = duration, default_value = "200ms", value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// End after so many looks
+    #[arg(short = 'n', long)]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Agent {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// State directory: the agent's identity, and its control socket
+    #[arg(long, value_name = "DIR", default_value = crate::places::AGENT_DIR)]
+    pub(crate) state: PathBuf,
+    /// What people see of this agent in listings
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+    /// What the agent does when it is idle and its lease runs out
+    #[arg(long, value_enum)]
+    pub(crate) idle: Option<Idle>,
+}
+
+/// What an idle agent does (wire-spec section 11.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Idle {
+    /// Renews as long as it holds any lock
+    Eager,
+    /// Lets the lease lapse unless something is in use
+    Lazy,
+    /// Renews while the cache is in use, then gives everything back
+    Auto,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Address to listen on; repeat for several
+    #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Keep everything in memory: the store is empty at each start, and counts as a new cluster
+    #[arg(long)]
+    pub(crate) volatile: bool,
+    /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// State directory: the control socket
+    #[arg(long, value_name = "DIR", default_value = crate::places::SERVER_DIR)]
+    pub(crate) state: PathBuf,
+    /// Settings file (TOML)
+    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Lease period τ
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
+    /// Bound δ on the relative rate of any two clocks
+    #[arg(long, value_name = "FRACTION")]
+    pub(crate) delta: Option<f64>,
+    /// Delivery timeout Td
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) delivery_timeout: Option<Duration>,
+    /// Most sessions
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_sessions: Option<u32>,
+    /// Print one line of JSON with the addresses when ready
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `1.5s`, `200ms`, `3m`, or a plain number of seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "m" | "min" => 60.0,
+        "h" => 3_600.0,
+        unit => return Err(format!("{unit:?} is no unit of time: use us, ms, s, m or h")),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| "a time must be zero or more, and not immense".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    duration(text)
+}
+
+fn octal(text: &str) -> Result<u16, String> {
+    u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777).ok_or_else(|| "permission bits are octal, 0 to 7777".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_lines_are_well_formed() {
+        Cistern::command().debug_assert();
+        Cisternd::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, ms) in [("2", 2_000), ("1.5s", 1_500), ("200ms", 200), ("2m", 120_000), ("0", 0)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1s", "1 fortnight", "nan", "1e400", "inf"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

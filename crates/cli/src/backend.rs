@@ -1,0 +1,104 @@
+//! Through whom a command line acts: an agent of its own, used once, or the host's agent by its control socket.
+//!
+//! Decides: that choice, and that both behave alike. Place in the walk: every file command makes a `Request` and calls this.
+//! Leaves to others: what a request does (`execute`), the socket of the host's agent (`host_agent`).
+
+use crate::args::Common;
+use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
+use crate::local::{Answer, Failure, Request, Response};
+use crate::settings;
+use cistern_client::Client;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time that a clean end of an own session is given: one round trip and a few retransmissions. What is not confirmed by then
+/// ends by the lease.
+const CLOSE_TIME: Duration = Duration::from_millis(500);
+
+/// An agent to act through.
+pub(crate) enum Backend {
+    /// An identity of its own.
+    Own(Client, Holds),
+    /// The host's agent.
+    Host(Line),
+}
+
+/// A connection to an agent's control socket: a line out, a line back.
+pub(crate) struct Line {
+    path: PathBuf,
+    reader: BufReader<UnixStream>,
+}
+
+impl Line {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let stream = UnixStream::connect(path).map_err(|e| {
+            let hint = "is an agent running there? Start one with `cistern agent`";
+            Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {e}: {hint}", path.display()))
+        })?;
+        Ok(Self { path: path.to_owned(), reader: BufReader::new(stream) })
+    }
+
+    pub(crate) fn call(&mut self, request: &Request) -> Result<Response, Failure> {
+        let broken = |what: String| Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {what}", self.path.display()));
+        let mut line = serde_json::to_string(request).map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
+        line.push('\n');
+        self.reader.get_mut().write_all(line.as_bytes()).map_err(|e| broken(e.to_string()))?;
+        line.clear();
+        if self.reader.read_line(&mut line).map_err(|e| broken(e.to_string()))? == 0 {
+            return Err(broken("the agent has ended the connection".to_owned()));
+        }
+        match serde_json::from_str(&line) {
+            Ok(Answer::Ok(response)) => Ok(response),
+            Ok(Answer::Error(failure)) => Err(failure),
+            Err(e) => Err(broken(format!("not an answer of an agent: {e}"))),
+        }
+    }
+}
+
+impl Backend {
+    /// Opens what the command line asks for; with an agent of its own, a session, too.
+    pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
+        match &common.agent {
+            Some(path) => Ok(Self::Host(Line::open(path)?)),
+            None => Ok(Self::Own(own_client(common, None)?, Holds::default())),
+        }
+    }
+
+    pub(crate) fn call(&mut self, request: Request) -> Result<Response, Failure> {
+        match self {
+            Self::Own(client, holds) => execute(client, holds, request),
+            Self::Host(line) => line.call(&request),
+        }
+    }
+
+    /// Ends an own session, so that nothing of it has to be timed out.
+    pub(crate) fn close(self) {
+        if let Self::Own(client, holds) = self {
+            drop(holds);
+            if let Err(error) = client.close(CLOSE_TIME) {
+                log::debug!("the session was not closed: {error}");
+            }
+        }
+    }
+}
+
+/// A client with an identity of its own, and a session.
+pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Client, Failure> {
+    if common.server.is_empty() {
+        return Err(Failure::usage("no server is named: use --server HOST[:PORT] or set CISTERN_SERVER"));
+    }
+    let mut config = settings::load(common.config.as_deref())?.agent_config()?;
+    if let Some(span) = common.give_up {
+        config.give_up_after = span;
+    }
+    let mut builder = Client::builder().config(config);
+    for server in &common.server {
+        builder = builder.server(server);
+    }
+    if let Some(label) = label {
+        builder = builder.label(label);
+    }
+    Ok(builder.connect()?)
+}

@@ -1,0 +1,46 @@
+//! `cistern demo`: the main job in one command, on real input, with real processes on loopback.
+//!
+//! Decides: the acts, in which order, and which claims they show. Every claim is checked by what the processes themselves report;
+//! the exit status is 0 only if all hold.
+//! Leaves to others: the processes (`cast`), the network that can be cut (`relay`), bookkeeping (`report`), the tree (`scenery`).
+
+mod acts;
+mod cast;
+mod relay;
+mod report;
+mod scenery;
+
+use crate::args::Demo;
+use crate::execute::EXIT_FAILED;
+use crate::local::{Failure, millis};
+use cast::Cast;
+use report::Report;
+use std::time::Duration;
+
+/// The shortest lease period at which the acts can be told apart by a person and by a busy machine.
+const LEASE_MIN: Duration = Duration::from_millis(500);
+/// The longest with which the demonstration ends within half a minute.
+const LEASE_MAX: Duration = Duration::from_secs(4);
+
+pub(crate) fn demo(args: &Demo) -> Result<u8, Failure> {
+    if !(LEASE_MIN..=LEASE_MAX).contains(&args.lease) {
+        return Err(Failure::usage(format!("--lease of a demonstration is from {} to {} ms", millis(LEASE_MIN), millis(LEASE_MAX))));
+    }
+    let tree = scenery::find(args.dir.as_deref())?;
+    let mut report = Report::new(args.lease, args.json);
+    let mut cast = Cast::start(args.lease)?;
+    report.say(&format!("a server and two agents run as processes {} on {}", cast.pids(), cast.server))?;
+    let played = play(&mut cast, &tree, &mut report);
+    cast.stop();
+    played?;
+    let held = report.finish()?;
+    Ok(if held { 0 } else { EXIT_FAILED })
+}
+
+fn play(cast: &mut Cast, tree: &scenery::Tree, report: &mut Report) -> Result<(), Failure> {
+    acts::import(cast, tree, report)?;
+    acts::read_cold_and_cached(cast, report)?;
+    acts::hand_over(cast, report)?;
+    acts::renewals(cast, report)?;
+    acts::failure_and_recovery(cast, report)
+}

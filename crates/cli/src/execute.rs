@@ -1,0 +1,156 @@
+//! Carries out a local request with a client.
+//!
+//! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
+//! Leaves to others: where the request came from.
+
+use crate::local::{Failure, Hold, Request, Response, Rule, micros};
+use crate::text::{Blob, Text};
+use cistern_client::{AttrChange, Client, Error, Guard, GuardState, LockRequest, Ownership, RenameRule};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Exit status: the operation failed.
+pub(crate) const EXIT_FAILED: u8 = 1;
+/// Exit status: wrong usage or settings.
+pub(crate) const EXIT_USAGE: u8 = 2;
+/// Exit status: no answer from the server, or it refuses a session (`EX_UNAVAILABLE`).
+pub(crate) const EXIT_UNAVAILABLE: u8 = 69;
+/// Exit status: a defect of this program (`EX_SOFTWARE`).
+pub(crate) const EXIT_SOFTWARE: u8 = 70;
+/// Exit status: the outcome of a change is unknown (`EX_IOERR`).
+pub(crate) const EXIT_UNKNOWN: u8 = 74;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (code, exit) = match &error {
+            Error::Status { status, .. } => (status.name(), EXIT_FAILED),
+            Error::TimedOut { .. } => ("TIMED_OUT", EXIT_FAILED),
+            Error::LeaseLost { .. } => ("LEASE_LOST", EXIT_FAILED),
+            Error::Unreachable { .. } => ("UNREACHABLE", EXIT_UNAVAILABLE),
+            Error::Refused { .. } => ("REFUSED", EXIT_UNAVAILABLE),
+            Error::AnotherServer { .. } => ("ANOTHER_SERVER", EXIT_UNAVAILABLE),
+            Error::Resolve { .. } => ("UNKNOWN_HOST", EXIT_UNAVAILABLE),
+            Error::OutcomeUnknown { .. } => ("OUTCOME_UNKNOWN", EXIT_UNKNOWN),
+            Error::NoServer | Error::Settings(_) | Error::State { .. } => ("USAGE", EXIT_USAGE),
+            _ => ("INTERNAL", EXIT_SOFTWARE),
+        };
+        Self { code: code.to_owned(), message: error.to_string(), exit }
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(code: &str, exit: u8, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), exit }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new("USAGE", EXIT_USAGE, message)
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new("FAILED", EXIT_FAILED, message)
+    }
+}
+
+/// Who owns what a local program makes: the user that runs it.
+pub(crate) fn ownership(mode: u16) -> Ownership {
+    Ownership { mode, uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
+}
+
+/// The locks that one local program holds; given back when it goes.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    next: u64,
+    guards: BTreeMap<u64, Guard>,
+}
+
+impl Holds {
+    fn keep(&mut self, guard: Guard) -> Response {
+        self.next += 1;
+        let (token, object) = (guard.token(), guard.object().0);
+        self.guards.insert(self.next, guard);
+        Response::Locked { hold: self.next, token, object }
+    }
+
+    fn get(&self, hold: u64) -> Result<&Guard, Failure> {
+        self.guards.get(&hold).ok_or_else(|| Failure::failed(format!("hold {hold} is not one of this connection's")))
+    }
+}
+
+/// Carries out one request; blocks until its end.
+pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> Result<Response, Failure> {
+    Ok(match request {
+        Request::Stat { path, follow: true } => Response::Attr(client.stat(path.as_os()).wait()?.into()),
+        Request::Stat { path, follow: false } => Response::Attr(client.lstat(path.as_os()).wait()?.into()),
+        Request::List { path, detail } => {
+            let directory = client.list(path.as_os(), detail).wait()?;
+            Response::Listing(directory.entries.into_iter().map(Into::into).collect())
+        }
+        Request::Read { path } => data(client.read(path.as_os()).wait()?),
+        Request::ReadLink { path } => data(client.read_link(path.as_os()).wait()?),
+        Request::Lock { path, shared, wait_ms } => holds.keep(lock(client, &path, shared, wait_ms).wait()?),
+        Request::Unlock { hold } => {
+            holds.get(hold)?;
+            holds.guards.remove(&hold);
+            Response::Done
+        }
+        Request::Hold { hold } => Response::Hold(look(holds.get(hold)?)),
+        Request::Locks { path } => {
+            let locks = client.locks(path.as_ref().map(Text::as_os)).wait()?;
+            Response::Locks(locks.into_iter().map(Into::into).collect())
+        }
+        Request::Server => Response::Server(client.server_status().wait()?.into()),
+        Request::Ping => Response::Pong { round_trip_us: micros(client.ping().wait()?) },
+        Request::Lease => Response::Lease(client.lease()?.into()),
+        change => mutate(client, change)?,
+    })
+}
+
+fn mutate(client: &Client, request: Request) -> Result<Response, Failure> {
+    let attr = match request {
+        Request::Put { path, data, mode } => client.put(path.as_os(), data.0, ownership(mode)),
+        Request::Create { path, exclusive, mode } => client.create(path.as_os(), exclusive, ownership(mode)),
+        Request::Mkdir { path, mode } => client.mkdir(path.as_os(), ownership(mode)),
+        Request::Symlink { target, path } => client.symlink(target.as_os(), path.as_os(), ownership(0o777)),
+        Request::Link { existing, path } => client.link(existing.as_os(), path.as_os()),
+        Request::SetAttr { path, mode, mtime_ns } => {
+            client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, ..AttrChange::default() })
+        }
+        Request::Unlink { path, force } => return Ok(client.unlink(path.as_os(), force).wait().map(|()| Response::Done)?),
+        Request::Rmdir { path } => return Ok(client.rmdir(path.as_os()).wait().map(|()| Response::Done)?),
+        Request::Rename { from, to, rule, force } => {
+            let rule = match rule {
+                Rule::Replace => RenameRule::Replace,
+                Rule::NoReplace => RenameRule::NoReplace,
+                Rule::Exchange => RenameRule::Exchange,
+            };
+            return Ok(client.rename(from.as_os(), to.as_os(), rule, force).wait().map(|()| Response::Done)?);
+        }
+        other => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{other:?} is not a change"))),
+    };
+    Ok(Response::Attr(attr.wait()?.into()))
+}
+
+fn data(contents: cistern_client::Contents) -> Response {
+    Response::Data { attr: contents.attr.into(), data: Blob(contents.data.to_vec()) }
+}
+
+/// `wait_ms`: `None` waits for as long as it takes, 0 only tries.
+pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u64>) -> LockRequest {
+    let request = client.lock(path.as_os());
+    let request = if shared { request.shared() } else { request };
+    match wait_ms {
+        None => request,
+        Some(0) => request.try_once(),
+        Some(ms) => request.at_most(Duration::from_millis(ms)),
+    }
+}
+
+fn look(guard: &Guard) -> Hold {
+    let state = match guard.state() {
+        GuardState::Certain { .. } => "certain",
+        GuardState::Uncertain => "uncertain",
+        GuardState::Lost => "lost",
+    };
+    Hold { state: state.to_owned(), left_ms: crate::local::millis(guard.left()) }
+}

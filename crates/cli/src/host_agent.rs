@@ -1,0 +1,211 @@
+//! `cistern agent`: one agent for all programs of a computer, asked through a Unix socket.
+//!
+//! Decides: who may connect (the owner of the state directory, up to a bound), and the order of a clean end: no new connections;
+//! every program told, by the end of its connection, that its locks are going; then, once nobody can still act under a lock that
+//! it was shown, the session closed (R36). Place in the walk: the host's end of `local`; `backend` is the other one.
+//! Invariant: a lock taken on a connection is given back when the connection ends, and no later.
+//! Leaves to others: one connection (`connection`), what a request does (`execute`), the identity (`cistern_client::identity`).
+
+mod connection;
+
+use crate::args::{Agent, Idle};
+use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
+use crate::local::{Answer, Failure};
+use crate::signals::{End, wait_for};
+use crate::{places, settings, show};
+use cistern_client::{Client, IdlePolicy};
+use nix::poll::{PollFd, PollFlags};
+use serde_json::json;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most connections at a time, each of which has a thread.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long the clean end of the session may take: a round trip and a few retransmissions. What is not confirmed by then ends by
+/// the lease.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+
+/// How long a program has to take each part of an answer before it counts as stuck.
+const WRITE_TIME: Duration = Duration::from_secs(10);
+
+/// Pause after a connection could not be accepted for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs the host's agent until it is asked to end.
+pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
+    let client = start(args)?;
+    let socket = args.state.join(places::SOCKET_NAME);
+    let (listener, file) =
+        cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
+    let end = Arc::new(End::catch()?);
+    announce(args, &client, &socket)?;
+    greet(&client);
+    let rooms = Arc::new(Rooms::default());
+    receive(&listener, &client, &rooms, &end);
+    // Programs that start from now on find no agent, rather than one that does not answer.
+    drop((listener, file));
+    // Every instant until which a lock was shown as certain lies at most one lease period ahead.
+    let longest = client.lease().map_or(Duration::ZERO, |view| view.lease);
+    if !rooms.wait_until_empty(longest + ACCEPT_PAUSE) {
+        log::warn!("programs that hold locks have not ended their connections; nothing that they were shown is certain any more");
+    }
+    if let Err(error) = client.close(CLOSE_TIME) {
+        log::warn!("the session was not closed, and ends by its lease: {error}");
+    }
+    Ok(())
+}
+
+/// An agent with the identity of the state directory; its session opens when there is something to ask, or a server to be had.
+fn start(args: &Agent) -> Result<Client, Failure> {
+    let common = &args.common;
+    if common.server.is_empty() {
+        return Err(Failure::usage("no server is named: use --server HOST[:PORT] or set CISTERN_SERVER"));
+    }
+    let mut config = settings::load(common.config.as_deref())?.agent_config()?;
+    if let Some(span) = common.give_up {
+        config.give_up_after = span;
+    }
+    if let Some(idle) = args.idle {
+        config.idle = idle.into();
+    }
+    let mut builder = Client::builder().config(config).state_dir(&args.state);
+    for server in &common.server {
+        builder = builder.server(server);
+    }
+    if let Some(label) = &args.label {
+        builder = builder.label(label);
+    }
+    Ok(builder.start()?)
+}
+
+impl From<Idle> for IdlePolicy {
+    fn from(idle: Idle) -> Self {
+        match idle {
+            Idle::Eager => Self::Eager,
+            Idle::Lazy => Self::Lazy,
+            Idle::Auto => Self::Auto,
+        }
+    }
+}
+
+fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure> {
+    let (agent, incarnation) = client.identity();
+    if args.common.json {
+        // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
+        let socket = socket.to_string_lossy();
+        return show::json(&json!({ "ready": true, "socket": socket, "agent": agent.to_string(), "incarnation": incarnation }));
+    }
+    log::info!("agent {agent}/{incarnation}: serves programs of this user on {}", socket.display());
+    Ok(())
+}
+
+/// Opens the session at once, so that a wrong address or a server that is down is told now and not to the first program.
+fn greet(client: &Client) {
+    let client = client.clone();
+    let hello = move || {
+        if let Err(error) = client.ping().wait() {
+            log::warn!("{error}; the agent goes on trying when it is asked for something");
+        }
+    };
+    // Without the thread nothing but that word is missing.
+    if let Err(error) = std::thread::Builder::new().name("cistern-hello".to_owned()).spawn(hello) {
+        log::debug!("no thread for the first handshake: {error}");
+    }
+}
+
+/// Takes connections until the agent is asked to end.
+fn receive(listener: &UnixListener, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>) {
+    // Programs that were refused still have to read why; the oldest of them are forgotten first.
+    let mut refused = VecDeque::new();
+    loop {
+        let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+        wait_for(&mut fds, None);
+        if end.is_asked() {
+            return;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if let Some(stream) = admit(stream, client, rooms, end) {
+                    refused.push_back(stream);
+                    while refused.len() > CONNECTIONS_MAX {
+                        refused.pop_front();
+                    }
+                }
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(e) => {
+                log::warn!("cannot accept a connection: {e}");
+                end.wait(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// Gives a connection a thread of its own; or tells why it cannot have one, and gives it back.
+fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>) -> Option<UnixStream> {
+    let refuse = |mut stream: UnixStream, why: String| {
+        log::warn!("refused a connection: {why}");
+        let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("the agent {why}"));
+        let line = serde_json::to_string(&Answer::Error(failure)).unwrap_or_default();
+        // It fits the socket's buffer; should it fail, the end of the connection says enough.
+        let _ = writeln!(stream, "{line}");
+        Some(stream)
+    };
+    let Some(room) = rooms.enter() else {
+        return refuse(stream, format!("serves {CONNECTIONS_MAX} connections already, the most it does; end one"));
+    };
+    let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(WRITE_TIME))).and_then(|()| stream.try_clone());
+    let kept = match prepared {
+        Ok(kept) => kept,
+        Err(e) => return refuse(stream, format!("cannot serve one more connection: {e}")),
+    };
+    let (client, end) = (client.clone(), Arc::clone(end));
+    let serve = move || {
+        let _room = room;
+        connection::serve(client, stream, &end);
+    };
+    match std::thread::Builder::new().name("cistern-local".to_owned()).spawn(serve) {
+        Ok(_) => None,
+        Err(e) => refuse(kept, format!("has no thread for one more connection: {e}")),
+    }
+}
+
+/// How many connections there are.
+#[derive(Debug, Default)]
+struct Rooms {
+    taken: Mutex<usize>,
+    left: Condvar,
+}
+
+/// One connection's place, given back when dropped, also by a panic.
+struct Room(Arc<Rooms>);
+
+impl Rooms {
+    fn enter(self: &Arc<Self>) -> Option<Room> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        (*taken < CONNECTIONS_MAX).then(|| {
+            *taken += 1;
+            Room(Arc::clone(self))
+        })
+    }
+
+    /// Whether all have left within `span`.
+    fn wait_until_empty(&self, span: Duration) -> bool {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, _) = self.left.wait_timeout_while(taken, span, |taken| *taken > 0).unwrap_or_else(PoisonError::into_inner);
+        *taken == 0
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.left.notify_all();
+    }
+}

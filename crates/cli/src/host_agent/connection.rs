@@ -1,0 +1,203 @@
+//! One connection of a local program to the host's agent: lines in, answers out, in order.
+//!
+//! Decides: how lines are cut and bounded; that a program which has gone away waits for no lock any more; and what happens to the
+//! locks of a connection at its end: given back when the program ends it, and kept until then when the agent ends it (R36).
+//! Place in the walk: a thread, between a program's socket and `execute`. Implements nothing of the wire format.
+//! Invariant: while a request is carried out nothing more is read, so a program cannot make the agent keep more than one line.
+//! Leaves to others: what requests mean (`local`, `execute`).
+
+use crate::execute::{Holds, execute, lock};
+use crate::local::{Answer, Failure, Request, Response};
+use crate::signals::{End, wait_for};
+use crate::text::Text;
+use cistern_client::{Call, Client, Guard};
+use nix::poll::{PollFd, PollFlags};
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// Longest line, in bytes: the largest contents as base64 (4/3 of 1 MiB) and the path they go to.
+const LINE_MAX: usize = 2 << 20;
+const CHUNK: usize = 16 << 10;
+
+/// Serves a connection to its end.
+pub(super) fn serve(client: Client, stream: UnixStream, end: &End) {
+    let mut connection = Connection { client, stream, end, holds: Holds::default(), buffer: Vec::new(), searched: 0 };
+    if let Err(error) = connection.run() {
+        // A program that was killed, or does not read its answers: nothing for the agent to mend.
+        log::debug!("a program's connection broke: {error}");
+    }
+    connection.hand_in();
+}
+
+struct Connection<'e> {
+    client: Client,
+    stream: UnixStream,
+    end: &'e End,
+    holds: Holds,
+    /// Bytes read that no request was made of yet.
+    buffer: Vec<u8>,
+    /// How much of `buffer` is known to hold no line end.
+    searched: usize,
+}
+
+impl Connection<'_> {
+    fn run(&mut self) -> io::Result<()> {
+        while let Some(line) = self.next_line()? {
+            let answer = match serde_json::from_slice(&line) {
+                Ok(request) => self.carry_out(request),
+                Err(e) => Some(Err(Failure::usage(format!("not a request: {e}")))),
+            };
+            match answer {
+                Some(result) => self.answer(result)?,
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line without its end; `None` when the connection is over or the agent ends.
+    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut too_long = false;
+        while !self.end.is_asked() {
+            let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+            if let Some(at) = found.map(|at| self.searched + at) {
+                let line: Vec<u8> = self.buffer.drain(..=at).collect();
+                self.searched = 0;
+                if !too_long {
+                    return Ok(Some(line));
+                }
+                too_long = false;
+                self.answer(Err(Failure::usage(format!("the line is longer than {LINE_MAX} bytes"))))?;
+                continue;
+            }
+            too_long |= self.buffer.len() > LINE_MAX;
+            if too_long || self.buffer.is_empty() {
+                // Nothing to keep: neither the line nor the memory that an earlier one took.
+                self.buffer = Vec::new();
+            }
+            self.searched = self.buffer.len();
+            if !self.read_some()? {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for bytes and takes them; false when there will be none.
+    fn read_some(&mut self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN), PollFd::new(self.end.as_fd(), PollFlags::POLLIN)];
+        wait_for(&mut fds, None);
+        if fds[0].any() != Some(true) {
+            return Ok(true);
+        }
+        let mut chunk = [0; CHUNK];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Ok(false),
+            Ok(count) => {
+                self.buffer.extend_from_slice(&chunk[..count]);
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Carries out a request; `None` when nobody waits for its answer any more.
+    fn carry_out(&mut self, request: Request) -> Option<Result<Response, Failure>> {
+        log::trace!("local request: {request:?}");
+        match request {
+            Request::Lock { path, shared, wait_ms } => self.wait_for_lock(&path, shared, wait_ms),
+            request => Some(execute(&self.client, &mut self.holds, request)),
+        }
+    }
+
+    /// Waits for a lock as long as the program does: when it has gone, the request is cancelled.
+    fn wait_for_lock(&mut self, path: &Text, shared: bool, wait_ms: Option<u64>) -> Option<Result<Response, Failure>> {
+        let mut call: Call<Guard> = lock(&self.client, path, shared, wait_ms).call();
+        let (bell, waker) = match Bell::new() {
+            Ok(pair) => pair,
+            Err(e) => return Some(Err(Failure::failed(format!("the agent cannot wait for the lock: {e}")))),
+        };
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut call).poll(&mut Context::from_waker(&waker)) {
+                return Some(result.map(|guard| self.holds.keep(guard)).map_err(Failure::from));
+            }
+            let mut fds = [
+                PollFd::new(bell.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.end.as_fd(), PollFlags::POLLIN),
+                // No event is asked for: an error and the end of both directions are always told, waiting lines do not matter now.
+                PollFd::new(self.stream.as_fd(), PollFlags::empty()),
+            ];
+            wait_for(&mut fds, None);
+            let seen = fds.map(|fd| fd.any().unwrap_or(false));
+            bell.silence();
+            if seen[1] || seen[2] {
+                log::debug!("{path}: nobody waits for the lock any more");
+                return None;
+            }
+        }
+    }
+
+    fn answer(&mut self, result: Result<Response, Failure>) -> io::Result<()> {
+        let answer = match result {
+            Ok(response) => Answer::Ok(response),
+            Err(failure) => Answer::Error(failure),
+        };
+        let mut line = serde_json::to_vec(&answer)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)
+    }
+
+    /// The end: locks go back at once when the program has ended the connection. When the agent ends it, the program is told so by
+    /// its end, and the locks go back when it has closed its side, or when no instant that it was shown lies ahead any more.
+    fn hand_in(self) {
+        // Fails only if the connection is gone altogether.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        if self.end.is_asked() && !self.holds.is_empty() {
+            let longest = self.client.lease().map_or(Duration::ZERO, |view| view.lease);
+            wait_for(&mut [PollFd::new(self.stream.as_fd(), PollFlags::empty())], Some(longest));
+        }
+        drop(self.holds);
+    }
+}
+
+/// Makes a descriptor readable when a call may have ended, so that it can be waited for beside a socket.
+struct Bell {
+    rung: UnixStream,
+    rings: UnixStream,
+}
+
+impl Bell {
+    fn new() -> io::Result<(Arc<Self>, Waker)> {
+        let (rung, rings) = UnixStream::pair()?;
+        rung.set_nonblocking(true)?;
+        rings.set_nonblocking(true)?;
+        let bell = Arc::new(Self { rung, rings });
+        Ok((Arc::clone(&bell), Waker::from(bell)))
+    }
+
+    fn silence(&self) {
+        // Whatever the reason for which nothing can be read: then it does not ring.
+        while matches!((&self.rung).read(&mut [0; 16]), Ok(1..)) {}
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // A full pipe rings already.
+        let _ = (&self.rings).write(&[1]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.rung.as_fd()
+    }
+}

@@ -1,0 +1,286 @@
+//! The service of an agent to local programs: what can be asked, what is answered, as one line of JSON each.
+//!
+//! Decides: the names in that JSON, and that a command line does the same things in the same way whether it has an agent of its
+//! own or goes through the host's. A line is a [`Request`]; the answer is `{"ok": …}` or `{"error": {…}}`.
+//! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
+
+use crate::text::{Blob, Text};
+use cistern_client::{Attr, LeaseView, Listed, LockInfo, ObjectKind, ServerReport};
+use serde::{Deserialize, Serialize};
+
+/// What a local program asks of an agent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    Stat { path: Text, follow: bool },
+    List { path: Text, detail: bool },
+    Read { path: Text },
+    ReadLink { path: Text },
+    Put { path: Text, data: Blob, mode: u16 },
+    Create { path: Text, exclusive: bool, mode: u16 },
+    Mkdir { path: Text, mode: u16 },
+    Symlink { target: Text, path: Text },
+    Link { existing: Text, path: Text },
+    Unlink { path: Text, force: bool },
+    Rmdir { path: Text },
+    Rename { from: Text, to: Text, rule: Rule, force: bool },
+    SetAttr { path: Text, mode: Option<u16>, mtime_ns: Option<i64> },
+    Locks { path: Option<Text> },
+    Server,
+    Ping,
+    Lease,
+    /// Takes a lock that belongs to this connection: it is given back when the connection ends.
+    Lock { path: Text, shared: bool, wait_ms: Option<u64> },
+    Unlock { hold: u64 },
+    Hold { hold: u64 },
+}
+
+/// What a rename does when the new name exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rule {
+    Replace,
+    NoReplace,
+    Exchange,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Response {
+    Done,
+    Attr(Attributes),
+    Listing(Vec<Row>),
+    Data { attr: Attributes, data: Blob },
+    Locks(Vec<LockRow>),
+    Server(Report),
+    Pong { round_trip_us: u64 },
+    Lease(Lease),
+    Locked { hold: u64, token: u64, object: u64 },
+    Hold(Hold),
+}
+
+/// Why it did not work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// The symbolic result code (`ENOENT`, `BUSY`, ...) or a word of this program's own.
+    pub(crate) code: String,
+    /// For a person.
+    pub(crate) message: String,
+    /// Exit status of a command that fails with it.
+    pub(crate) exit: u8,
+}
+
+/// One line of answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Ok(Response),
+    Error(Failure),
+}
+
+/// Attributes as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attributes {
+    pub(crate) object: u64,
+    pub(crate) version: u64,
+    pub(crate) kind: String,
+    pub(crate) mode: u16,
+    pub(crate) nlink: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
+    pub(crate) atime_ns: i64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
+}
+
+impl From<Attr> for Attributes {
+    fn from(a: Attr) -> Self {
+        Self {
+            object: a.object.0,
+            version: a.version,
+            kind: a.kind.name().to_owned(),
+            mode: a.mode,
+            nlink: a.nlink,
+            uid: a.uid,
+            gid: a.gid,
+            size: a.size,
+            atime_ns: a.atime_ns,
+            mtime_ns: a.mtime_ns,
+            ctime_ns: a.ctime_ns,
+        }
+    }
+}
+
+impl Attributes {
+    pub(crate) fn is(&self, kind: ObjectKind) -> bool {
+        self.kind == kind.name()
+    }
+}
+
+/// A directory entry as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) name: Text,
+    pub(crate) object: u64,
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) attr: Option<Attributes>,
+}
+
+impl From<Listed> for Row {
+    fn from(l: Listed) -> Self {
+        Self { name: Text(l.name.to_vec()), object: l.object.0, kind: l.kind.name().to_owned(), attr: l.attr.map(Into::into) }
+    }
+}
+
+/// A lock's holder or waiter as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LockRow {
+    pub(crate) object: u64,
+    pub(crate) path: Text,
+    pub(crate) state: String,
+    pub(crate) mode: String,
+    pub(crate) token: u64,
+    pub(crate) agent: String,
+    pub(crate) label: Text,
+    pub(crate) session: String,
+    pub(crate) since_ms: u64,
+    pub(crate) standing: String,
+    /// When this ends at the latest, in milliseconds; absent: no bound is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) bound_ms: Option<u64>,
+}
+
+impl From<LockInfo> for LockRow {
+    fn from(l: LockInfo) -> Self {
+        Self {
+            object: l.object.0,
+            path: Text(l.place.to_vec()),
+            state: l.state.name().to_owned(),
+            mode: l.mode.name().to_owned(),
+            token: l.generation.0,
+            agent: l.agent.to_string(),
+            label: Text(l.label.to_vec()),
+            session: l.session.to_string(),
+            since_ms: l.since_ms,
+            standing: l.standing.name().to_owned(),
+            bound_ms: Some(l.bound_ms).filter(|ms| *ms > 0),
+        }
+    }
+}
+
+/// The server's report as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) store: String,
+    pub(crate) epoch: u8,
+    pub(crate) incarnation: u64,
+    pub(crate) uptime_ms: u64,
+    pub(crate) sessions: u32,
+    pub(crate) timing_out: u32,
+    pub(crate) locks: u64,
+    pub(crate) waiters: u32,
+    pub(crate) objects: u64,
+    pub(crate) requests: u64,
+    pub(crate) demands: u64,
+    pub(crate) delivery_failures: u64,
+    pub(crate) steals: u64,
+    pub(crate) drops: u64,
+}
+
+impl From<ServerReport> for Report {
+    fn from(r: ServerReport) -> Self {
+        Self {
+            store: r.store.to_string(),
+            epoch: r.epoch,
+            incarnation: r.incarnation,
+            uptime_ms: r.uptime_ms,
+            sessions: r.sessions,
+            timing_out: r.timing_out,
+            locks: r.locks,
+            waiters: r.waiters,
+            objects: r.objects,
+            requests: r.requests,
+            demands: r.demands,
+            delivery_failures: r.delivery_failures,
+            steals: r.steals,
+            drops: r.drops,
+        }
+    }
+}
+
+/// An agent's lease as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) phase: String,
+    pub(crate) session: Option<String>,
+    pub(crate) lease_ms: u64,
+    pub(crate) left_ms: u64,
+    pub(crate) renewals_opportunistic: u64,
+    pub(crate) renewals_explicit: u64,
+    pub(crate) demands: u64,
+    pub(crate) nacks: u64,
+    pub(crate) cache_locks: u64,
+    pub(crate) advisory_locks: u64,
+    pub(crate) holders: u64,
+    pub(crate) requests: u64,
+    pub(crate) datagrams_out: u64,
+    pub(crate) datagrams_in: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) cache_hits: u64,
+    pub(crate) round_trip_us: Option<u64>,
+}
+
+pub(crate) fn millis(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn micros(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl From<LeaseView> for Lease {
+    fn from(v: LeaseView) -> Self {
+        Self {
+            phase: phase_name(v.phase).to_owned(),
+            session: v.session.map(|s| s.to_string()),
+            lease_ms: millis(v.lease),
+            left_ms: millis(v.left),
+            renewals_opportunistic: v.renewals_opportunistic,
+            renewals_explicit: v.renewals_explicit,
+            demands: v.demands,
+            nacks: v.nacks,
+            cache_locks: v.cache_locks,
+            advisory_locks: v.advisory_locks,
+            holders: v.holders,
+            requests: v.requests,
+            datagrams_out: v.datagrams_out,
+            datagrams_in: v.datagrams_in,
+            retransmissions: v.retransmissions,
+            cache_hits: v.cache_hits,
+            round_trip_us: v.round_trip.map(micros),
+        }
+    }
+}
+
+const fn phase_name(phase: cistern_client::Phase) -> &'static str {
+    use cistern_client::Phase;
+    match phase {
+        Phase::NoSession => "no session",
+        Phase::Valid => "valid",
+        Phase::Renewing => "renewing",
+        Phase::Suspect => "suspect",
+        Phase::Flush => "flush",
+        Phase::Expired => "expired",
+    }
+}
+
+/// A hold of a lock as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Hold {
+    /// `certain`, `uncertain` or `lost`.
+    pub(crate) state: String,
+    pub(crate) left_ms: u64,
+}

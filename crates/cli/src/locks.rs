@@ -1,0 +1,42 @@
+//! `cistern locks`: who holds, who waits, since when, and for how long at most.
+//!
+//! Decides: the table. Leaves to others: asking (`backend`).
+
+use crate::args::Locks;
+use crate::backend::Backend;
+use crate::files::unexpected;
+use crate::local::{Failure, LockRow, Request, Response};
+use crate::show;
+
+pub(crate) fn locks(args: &Locks) -> Result<(), Failure> {
+    let mut backend = Backend::open(&args.common)?;
+    let path = args.path.as_ref().map(|path| path.as_os_str().into());
+    let result = backend.call(Request::Locks { path }).and_then(|response| match response {
+        Response::Locks(rows) if args.common.json => rows.iter().try_for_each(show::json),
+        Response::Locks(rows) => table(&rows),
+        other => unexpected(&other),
+    });
+    backend.close();
+    result
+}
+
+fn table(rows: &[LockRow]) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut cells = vec![["PATH", "STATE", "MODE", "TOKEN", "AGENT", "LABEL", "SINCE", "STANDING", "AT MOST"].map(str::to_owned).to_vec()];
+    cells.extend(rows.iter().map(|row| {
+        vec![
+            if row.path.0.is_empty() { format!("#{}", row.object) } else { row.path.to_string() },
+            row.state.clone(),
+            row.mode.clone(),
+            if row.token == 0 { "-".to_owned() } else { row.token.to_string() },
+            row.agent.chars().take(8).collect(),
+            row.label.to_string(),
+            show::span(row.since_ms),
+            row.standing.clone(),
+            row.bound_ms.map_or_else(|| "-".to_owned(), show::span),
+        ]
+    }));
+    show::table(&cells)
+}

@@ -1,0 +1,210 @@
+//! `cisternd`, `cistern serve`: the metadata server as a process.
+//!
+//! Decides: what is checked before anything is opened (what this version cannot do, who could reach an unauthenticated server), the
+//! order in which things are opened, and what the loop's guests are: the store and the control socket.
+//! Place in the walk: around it; `cistern_driver::EventLoop` turns the server. Implements `wire-spec.md` section 11.8 (plain mode).
+//! Invariant: one server to a state directory, for the life of the process (R53); a store that failed ends the process before
+//! anything more is sent (R62).
+//! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
+
+mod state;
+
+use crate::args::Serve;
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
+use crate::local::Failure;
+use crate::{server_control, settings, show, signals};
+use cistern_driver::{Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort};
+use cistern_driver::{Response, seed};
+use cistern_link::Instant;
+use cistern_server::{Config, Identity, Server};
+use cistern_store::MemoryStore;
+use cistern_wire::StoreId;
+use mio::{Registry, Token};
+use serde_json::json;
+use state::StateDir;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often the server is told the wall clock anew, as far as it is awake: it may be set, and files have times.
+const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
+
+/// Runs a server until it is asked to end.
+pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
+    refuse_what_is_not_built(args)?;
+    refuse_to_be_reached(args)?;
+    let config = settings::load(args.config.as_deref())?.server_config(args)?;
+    let state = StateDir::hold(&args.state)?;
+    let ports = open_ports(&args.listen)?;
+    let control = ControlServer::bind(&state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
+    let mut event_loop = set_up(config, ports, control)?;
+    let handle = event_loop.handle();
+    signals::at_end(move || handle.stop())?;
+    announce(args, event_loop.local_addrs().collect(), &state)?;
+    match event_loop.run() {
+        Ok(Ended::Stopped) => Ok(()),
+        Ok(Ended::ByServices) => Err(Failure::new("STORE", EXIT_FAILED, event_loop.services_mut().failure.take().unwrap_or_default())),
+        Err(e) => Err(Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string())),
+    }
+}
+
+fn failed(code: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::new(code, EXIT_FAILED, error.to_string())
+}
+
+fn refuse_what_is_not_built(args: &Serve) -> Result<(), Failure> {
+    if args.volatile {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "durable storage is not built yet: give --volatile to keep everything in memory (the store is then empty at each start, and \
+         counts as a new cluster)",
+    ))
+}
+
+/// Without a key anybody who can send datagrams to the server can take part.
+fn refuse_to_be_reached(args: &Serve) -> Result<(), Failure> {
+    let Some(open) = args.listen.iter().find(|address| !address.ip().is_loopback()) else { return Ok(()) };
+    if args.insecure {
+        log::warn!("{open}: without a key, and therefore open to everybody who can send datagrams to it (--insecure)");
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "will not listen on {open}: without a key anybody who can reach that address could take part; listen on loopback, or give \
+         --insecure in a network in which every host is trusted"
+    )))
+}
+
+fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Failure> {
+    let mut addresses = addresses.to_vec();
+    addresses.sort_unstable();
+    // Named twice is meant once; with port 0 every one is another.
+    addresses.dedup_by(|a, b| a == b && a.port() != 0);
+    addresses.into_iter().map(|address| UdpPort::open(address, &PortOptions::default()).map_err(|e| failed("ADDRESS", &e))).collect()
+}
+
+type ServerLoop = EventLoop<Owned<Server>, Daemon>;
+
+fn set_up(config: Config, ports: Vec<UdpPort>, control: ControlServer) -> Result<ServerLoop, Failure> {
+    let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
+    let clock = Clock::new().map_err(|e| internal(&e))?;
+    let now = clock.now();
+    // A volatile store is a new one at each start: the first incarnation in the first epoch.
+    let mut store = [0; 16];
+    store.copy_from_slice(&seed().map_err(|e| internal(&e))?[..16]);
+    let identity = Identity { store: StoreId(store), epoch: 0, incarnation: 1 };
+    let options = LoopOptions { name: server_control::who(&identity), ..LoopOptions::default() };
+    let server =
+        Server::new(now, wall_clock(), identity, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
+    let daemon = Daemon { store: MemoryStore::new(), control, stats: Arc::default(), wall_clock_told: now, failure: None };
+    let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
+    event_loop.services_mut().stats = event_loop.stats();
+    Ok(event_loop)
+}
+
+/// Nanoseconds since 1970.
+fn wall_clock() -> i64 {
+    let since = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(span) => since(span),
+        Err(before) => -since(before.duration()),
+    }
+}
+
+fn announce(args: &Serve, listen: Vec<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
+    if args.json {
+        // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
+        return show::json(&json!({ "ready": true, "listen": listen, "control": state.socket().to_string_lossy() }));
+    }
+    let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+    log::info!("listening on {}, control socket {}", listen.join(", "), state.socket().display());
+    Ok(())
+}
+
+/// The guests of the server's loop: its store and its control socket.
+struct Daemon {
+    store: MemoryStore,
+    control: ControlServer,
+    stats: Arc<Stats>,
+    wall_clock_told: Instant,
+    /// Why the loop was ended.
+    failure: Option<String>,
+}
+
+impl Services<Server> for Daemon {
+    fn register(&mut self, registry: &Registry, _handle: &Handle) -> io::Result<()> {
+        self.control.register(registry, 0)
+    }
+
+    fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
+        let stats = &self.stats;
+        self.control.on_ready(token, &mut |_, line: &str| Response::Line(server_control::answer(server, now, &stats.read(), line)));
+    }
+
+    fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
+        if now.since(self.wall_clock_told) >= WALL_CLOCK_PERIOD {
+            self.wall_clock_told = now;
+            server.set_wall_clock(now, wall_clock());
+        }
+        // A store in memory answers at once, so nothing waits for the next turn.
+        while let Some(work) = server.poll_effect() {
+            for event in self.store.take(work) {
+                server.store_event(now, event);
+            }
+        }
+        match server.failure() {
+            Some(why) => {
+                self.failure = Some(why.to_owned());
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cisternd;
+    use clap::Parser;
+
+    fn refusal(flags: &[&str]) -> Option<String> {
+        let args = Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve;
+        refuse_what_is_not_built(&args).and_then(|()| refuse_to_be_reached(&args)).err().map(|failure| failure.message)
+    }
+
+    #[test]
+    fn without_a_key_only_loopback_is_listened_on_unless_told_otherwise() {
+        for address in ["127.0.0.1:0", "127.8.8.8:7311", "[::1]:7311"] {
+            assert_eq!(refusal(&["--volatile", "--listen", address]), None, "{address}");
+        }
+        for address in ["0.0.0.0:7311", "[::]:7311", "10.0.0.1:7311", "[::ffff:127.0.0.1]:7311"] {
+            let flags = ["--volatile", "--listen", "127.0.0.1:7311", "--listen", address];
+            assert!(refusal(&flags).unwrap().contains(address), "{address}");
+            assert_eq!(refusal(&[flags.as_slice(), &["--insecure"]].concat()), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_built_is_refused_with_what_to_do() {
+        assert!(refusal(&[]).unwrap().contains("give --volatile"));
+    }
+
+    #[test]
+    fn an_address_named_twice_is_opened_once() {
+        let free = UdpPort::open(SocketAddr::from(([127, 0, 0, 1], 0)), &PortOptions::default()).unwrap().local_addr();
+        assert_eq!(open_ports(&[free, free]).unwrap().len(), 1);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        assert_eq!(open_ports(&[any, any]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_address_in_use_is_told_by_name() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let failure = open_ports(&[address]).err().unwrap();
+        assert!(failure.message.contains(&address.to_string()) && failure.message.contains("in use"), "{}", failure.message);
+    }
+}

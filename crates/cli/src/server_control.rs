@@ -1,0 +1,259 @@
+//! The server's control socket: what an operator can ask, and the commands that ask it.
+//!
+//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}` or `{"op": "evict", "agent": "…"}`; the answer
+//! is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. `status` and `sessions` change nothing.
+//! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
+//! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
+
+mod ask;
+
+pub(crate) use ask::{ask, evict, status};
+
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
+use crate::local::{Failure, micros, millis};
+use crate::text::Text;
+use cistern_driver::stats::Counts;
+use cistern_link::Instant;
+use cistern_server::{Identity, Server, SessionRow};
+use cistern_wire::{AgentId, Kind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Most sessions listed at once: a line of some 3 MB, made in a few milliseconds in which no agent is served.
+const ROWS_MAX: usize = 10_000;
+
+/// Most agents named when several are meant.
+const NAMED_MAX: usize = 5;
+
+/// What an operator asks.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+enum Request {
+    /// Everything about the server.
+    Status {},
+    /// The sessions.
+    Sessions {},
+    /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
+    Evict { agent: String },
+}
+
+/// A session, in lists.
+#[derive(Debug, Serialize)]
+struct Row {
+    agent: String,
+    incarnation: u64,
+    label: Text,
+    session: String,
+    address: String,
+    standing: &'static str,
+    /// When it is over at the latest, in milliseconds; only of one that is timing out.
+    left_ms: Option<u64>,
+    age_ms: u64,
+    /// Its lock requests that wait.
+    waits: usize,
+    /// Whether somebody waits for it.
+    waited_for: bool,
+    /// Messages of the server's own that it has not receipted.
+    notices: usize,
+}
+
+impl From<SessionRow> for Row {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            agent: row.agent.to_string(),
+            incarnation: row.incarnation,
+            label: Text(row.label.into_vec()),
+            session: row.session.to_string(),
+            address: row.address.to_string(),
+            standing: row.standing,
+            left_ms: row.left.map(millis),
+            age_ms: millis(row.age),
+            waits: row.waits,
+            waited_for: row.waited_for,
+            notices: row.notices,
+        }
+    }
+}
+
+/// Who the server is, at the beginning of lines of the log.
+pub(crate) fn who(identity: &Identity) -> String {
+    format!("server {:.8}/{}", identity.store.to_string(), identity.incarnation)
+}
+
+/// Answers one line; called by the server's loop.
+pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, line: &str) -> String {
+    let result = match serde_json::from_str(line) {
+        Ok(Request::Status {}) => Ok(status_of(server, now, driver)),
+        Ok(Request::Sessions {}) => Ok(sessions_of(server, now)),
+        Ok(Request::Evict { agent }) => evict_from(server, now, &agent),
+        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, evict"))),
+    };
+    match result {
+        Ok(value) => json!({ "ok": value }),
+        Err(failure) => json!({ "error": failure }),
+    }
+    .to_string()
+}
+
+fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
+    let (status, stats) = (server.status(now), server.stats());
+    let (received, transmitted) = (stats.received(), stats.transmitted());
+    let by_kind = |count: &dyn Fn(Kind) -> u64| -> Map<String, Value> {
+        Kind::ALL.iter().map(|kind| (kind.name().to_owned(), count(*kind).into())).filter(|(_, n)| *n != json!(0)).collect()
+    };
+    json!({
+        "who": who(&status.identity),
+        "store": status.identity.store.to_string(),
+        "epoch": status.identity.epoch,
+        "incarnation": status.identity.incarnation,
+        "serving": status.serving,
+        "failure": status.failure,
+        "uptime_ms": millis(status.uptime),
+        "lease_us": micros(status.lease),
+        "timer_us": micros(status.wait),
+        "sessions": status.sessions,
+        "timing_out": status.timing_out,
+        "lease_timers": server.lease_timers(),
+        "listening_for": server.listening(),
+        "locks": status.locks,
+        "waiting": status.waiting,
+        "parked": status.parked,
+        "held": status.held,
+        "stalled_ms": millis(status.stalled),
+        "welcomes": stats.welcomes,
+        "requests": stats.requests,
+        "repeated": stats.repeated,
+        "delivery_failures": stats.failures,
+        "steals": stats.steals,
+        "moves": stats.moves,
+        "datagrams_in": received.0,
+        "bytes_in": received.1,
+        "datagrams_out": transmitted.0,
+        "bytes_out": transmitted.1,
+        "drops": stats.drops_total(),
+        "drops_by_reason": stats.drops().map(|(reason, count)| (reason.to_owned(), count.into())).collect::<Map<String, Value>>(),
+        "messages_in": by_kind(&|kind| stats.messages_in(kind)),
+        "messages_out": by_kind(&|kind| stats.messages_out(kind)),
+        "driver": driver.entries().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect::<Map<String, Value>>(),
+    })
+}
+
+fn sessions_of(server: &Server, now: Instant) -> Value {
+    let mut rows = server.sessions(now);
+    let more = rows.len().saturating_sub(ROWS_MAX);
+    rows.truncate(ROWS_MAX);
+    json!({ "sessions": rows.into_iter().map(Row::from).collect::<Vec<_>>(), "more": more })
+}
+
+fn evict_from(server: &mut Server, now: Instant, whom: &str) -> Result<Value, Failure> {
+    let agent = find_agent(&server.sessions(now), whom)?;
+    let evicted = server.evict(now, &agent.to_string()).map_err(|e| Failure::new("NOT_EVICTED", EXIT_FAILED, e.to_string()))?;
+    let rows: Vec<_> = server.sessions(now).into_iter().filter(|row| evicted.contains(&row.session)).collect();
+    let free_in = rows.iter().filter_map(|row| row.left).max();
+    let Some(last) = rows.into_iter().next_back() else {
+        return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, "the session has vanished while it was evicted"));
+    };
+    Ok(json!({
+        "agent": agent.to_string(),
+        "label": Text(last.label.into_vec()),
+        "sessions": evicted.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "locks_free_in_ms": free_in.map(millis),
+    }))
+}
+
+/// The one agent that is meant: what is named whole comes before what only begins so.
+fn find_agent(rows: &[SessionRow], whom: &str) -> Result<AgentId, Failure> {
+    let lower = whom.to_ascii_lowercase();
+    let is = |row: &SessionRow| row.agent.to_string() == lower || *row.label == *whom.as_bytes();
+    let begins = |row: &SessionRow| row.agent.to_string().starts_with(&lower) || row.label.starts_with(whom.as_bytes());
+    let mut meant: Vec<_> = rows.iter().filter(|row| is(row)).collect();
+    if meant.is_empty() && !whom.is_empty() {
+        meant = rows.iter().filter(|row| begins(row)).collect();
+    }
+    meant.sort_by_key(|row| row.agent);
+    meant.dedup_by_key(|row| row.agent);
+    match meant.as_slice() {
+        [] => Err(Failure::new(
+            "UNKNOWN_AGENT",
+            EXIT_FAILED,
+            format!("no session is of an agent whose id or label is {whom:?} or begins so; `cistern status --control SOCKET` lists them"),
+        )),
+        [one] => Ok(one.agent),
+        several => {
+            let named = several.iter().take(NAMED_MAX).map(|row| format!("{} ({})", row.agent, Text(row.label.to_vec())));
+            let rest = several.len().saturating_sub(NAMED_MAX);
+            let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+            let message = format!("{whom:?} may be {}{more}; name one by its id", named.collect::<Vec<_>>().join(", "));
+            Err(Failure::new("AMBIGUOUS", EXIT_FAILED, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::SessionId;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    fn row(agent: u8, label: &str) -> SessionRow {
+        SessionRow {
+            session: SessionId(u64::from(agent)),
+            agent: AgentId([agent; 16]),
+            incarnation: 1,
+            label: label.as_bytes().into(),
+            address: SocketAddr::from(([127, 0, 0, 1], 4_000)),
+            standing: "good",
+            left: None,
+            age: Duration::from_millis(1_500),
+            waits: 0,
+            waited_for: false,
+            notices: 0,
+        }
+    }
+
+    fn rows() -> Vec<SessionRow> {
+        vec![row(0xab, "web"), row(0xac, "web-2"), row(0xcd, "db"), row(0xcd, "db")]
+    }
+
+    #[test]
+    fn an_agent_is_meant_by_id_or_label_or_the_beginning_of_either() {
+        let full = "cd".repeat(16);
+        for (whom, agent) in [("db", 0xcd), ("d", 0xcd), ("cd", 0xcd), ("AB", 0xab), (&full, 0xcd), ("web-", 0xac)] {
+            assert_eq!(find_agent(&rows(), whom).unwrap(), AgentId([agent; 16]), "{whom}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_another_one_begins_with_can_still_be_meant() {
+        assert_eq!(find_agent(&rows(), "web").unwrap(), AgentId([0xab; 16]));
+    }
+
+    #[test]
+    fn who_is_not_meant_by_one_name_is_not_evicted() {
+        let failure = find_agent(&rows(), "we").unwrap_err();
+        assert!(failure.code == "AMBIGUOUS" && failure.message.contains("abababab") && failure.message.contains("(web-2)"), "{failure:?}");
+        for whom in ["", "x", "abb"] {
+            assert_eq!(find_agent(&rows(), whom).unwrap_err().code, "UNKNOWN_AGENT", "{whom}");
+        }
+        let many: Vec<_> = (0..20).map(|n| row(n, "same")).collect();
+        assert!(find_agent(&many, "same").unwrap_err().message.contains("and 15 more"));
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_what_requests_there_are() {
+        for line in ["", "{}", "{\"op\":\"reboot\"}", "[]", "{\"op\":\"evict\"}", "{\"op\":\"status\",\"x\":1}", "{\"op\":\"evict\",\"agent\":1}"] {
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+        }
+        assert!(matches!(serde_json::from_str("{\"op\":\"status\"}"), Ok(Request::Status {})));
+        assert!(matches!(serde_json::from_str("{\"op\":\"evict\",\"agent\":\"a\"}"), Ok(Request::Evict { agent }) if agent == "a"));
+    }
+
+    #[test]
+    fn a_session_as_json_survives_any_label() {
+        let mut session = row(1, "");
+        session.label = Box::from(&b"\xff\n"[..]);
+        let value = serde_json::to_value(Row::from(session)).unwrap();
+        assert_eq!((value["label"]["b64"].as_str(), value["age_ms"].as_u64(), value["left_ms"].is_null()), (Some("/wo="), Some(1_500), true));
+    }
+}

@@ -1,0 +1,164 @@
+//! Kinds of settings: how a value is written in a settings file, and what else is understood.
+//!
+//! Decides: that a time is a number of seconds or a text such as "500ms", that δ is a fraction (and rounded up to whole millionths:
+//! a larger δ is the safe side, R13), that counts and sizes are whole numbers.
+//! Invariant: what `text` writes `read` understands, and gives the same value.
+//! Leaves to others: whether a value can be used (the crates' own checks).
+
+use crate::args;
+use std::time::Duration;
+use toml::Value;
+
+/// How the values of some settings are read and written.
+pub(super) trait Kind {
+    /// What the configuration holds.
+    type Field;
+    /// What may be written, for a person.
+    const WANTED: &'static str;
+    /// The value, if it is of this kind.
+    fn read(value: &Value) -> Option<Self::Field>;
+    /// The value as TOML.
+    fn text(field: &Self::Field) -> String;
+}
+
+/// A span of time.
+pub(super) struct Time;
+
+impl Kind for Time {
+    type Field = Duration;
+    const WANTED: &'static str = "a time: a number of seconds, or a text such as \"500ms\", \"2s\", \"1m\"";
+
+    fn read(value: &Value) -> Option<Duration> {
+        match value {
+            Value::String(text) => args::duration(text).ok(),
+            Value::Integer(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
+            Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+            _ => None,
+        }
+    }
+
+    fn text(span: &Duration) -> String {
+        let us = span.as_micros();
+        match us {
+            _ if span.subsec_nanos() % 1_000 != 0 => format!("\"{}us\"", span.as_secs_f64() * 1e6),
+            _ if us.is_multiple_of(1_000_000) => format!("\"{}s\"", us / 1_000_000),
+            _ if us.is_multiple_of(1_000) => format!("\"{}ms\"", us / 1_000),
+            _ => format!("\"{us}us\""),
+        }
+    }
+}
+
+/// A fraction, held in millionths.
+pub(super) struct Fraction;
+
+/// A fraction in whole millionths, rounded up.
+pub(super) fn ppm(fraction: f64) -> Option<u32> {
+    // What cannot be told from a whole number of millionths for the want of binary digits is one.
+    let millionths = (fraction * 1e6 - 1e-6).ceil();
+    // Text is the conversion that neither saturates nor wraps.
+    (0.0..=1e9).contains(&millionths).then(|| format!("{millionths:.0}").parse().ok())?
+}
+
+impl Kind for Fraction {
+    type Field = u32;
+    const WANTED: &'static str = "a fraction such as 0.01";
+
+    fn read(value: &Value) -> Option<u32> {
+        match value {
+            Value::Float(fraction) => ppm(*fraction),
+            Value::Integer(whole) => u32::try_from(*whole).ok()?.checked_mul(1_000_000),
+            _ => None,
+        }
+    }
+
+    fn text(ppm: &u32) -> String {
+        let text = format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000);
+        let short = text.trim_end_matches('0');
+        if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
+    }
+}
+
+/// A count, or a size in bytes.
+pub(super) struct Number<T>(std::marker::PhantomData<T>);
+
+impl<T: TryFrom<i64> + Copy + std::fmt::Display> Kind for Number<T> {
+    type Field = T;
+    const WANTED: &'static str = "a whole number";
+
+    fn read(value: &Value) -> Option<T> {
+        T::try_from(value.as_integer()?).ok()
+    }
+
+    fn text(number: &T) -> String {
+        let digits = number.to_string();
+        let mut text = String::new();
+        for (i, digit) in digits.chars().enumerate() {
+            if i > 0 && (digits.len() - i).is_multiple_of(3) {
+                text.push('_');
+            }
+            text.push(digit);
+        }
+        text
+    }
+}
+
+/// Yes or no.
+pub(super) struct Switch;
+
+impl Kind for Switch {
+    type Field = bool;
+    const WANTED: &'static str = "true or false";
+
+    fn read(value: &Value) -> Option<bool> {
+        value.as_bool()
+    }
+
+    fn text(on: &bool) -> String {
+        on.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn again<K: Kind>(field: &K::Field) -> Option<K::Field> {
+        let text = format!("x = {}", K::text(field));
+        K::read(&text.parse::<toml::Table>().unwrap_or_else(|e| panic!("{text}: {e}"))["x"])
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for ns in [0, 1_500, 1_000, 20_000_000, 500_000_000, 1_000_000_000, 3_600_000_000_000, 2_000_001_000] {
+            let span = Duration::from_nanos(ns);
+            assert_eq!(again::<Time>(&span), Some(span));
+        }
+        for millionths in [0, 1, 3_000, 10_000, 999_999, 1_000_000] {
+            assert_eq!(again::<Fraction>(&millionths), Some(millionths));
+        }
+        for number in [0u32, 7, 999, 1_000, 1_048_576, u32::MAX] {
+            assert_eq!(again::<Number<u32>>(&number), Some(number));
+        }
+        assert_eq!(again::<Switch>(&true), Some(true));
+    }
+
+    #[test]
+    fn a_fraction_is_rounded_up() {
+        for (fraction, millionths) in [(0.01, 10_000), (0.010_000_4, 10_001), (0.07, 70_000), (0.29, 290_000)] {
+            assert_eq!(ppm(fraction), Some(millionths));
+        }
+        for fraction in [f64::NAN, f64::INFINITY, -0.5] {
+            assert_eq!(ppm(fraction), None, "{fraction}");
+        }
+    }
+
+    #[test]
+    fn values_of_another_kind_are_no_values() {
+        assert_eq!(Time::read(&Value::String("soon".to_owned())), None);
+        assert_eq!(Time::read(&Value::Integer(-1)), None);
+        assert_eq!(Number::<u16>::read(&Value::Integer(70_000)), None);
+        assert_eq!(Number::<u16>::read(&Value::Float(7.0)), None);
+        assert_eq!(Fraction::read(&Value::String("0.01".to_owned())), None);
+        assert_eq!(Switch::read(&Value::Integer(1)), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! The settings as people read them: a settings file with all defaults, and the page of the manual.
+//!
+//! Decides: how both look. Invariant: both are made from `table` alone, and the file is a valid one that changes nothing.
+//! Leaves to others: the words about each setting (`table`).
+
+use super::table::{AGENT, Named, SERVER, Setting};
+use std::fmt::Write;
+
+/// Widest line of the file's comments.
+const WIDTH: usize = 110;
+
+/// Every setting, with its default, as a settings file.
+pub(super) fn toml() -> String {
+    let mut text = String::from(
+        "# Settings of Cistern: name this file by --config FILE or CISTERN_CONFIG. Everything here is at its default.\n\
+         # Times are texts (\"500ms\", \"2s\", \"1m\", \"1h\") or numbers of seconds, sizes are numbers of bytes.\n\
+         # Flags win over this file. What follows the lease period is commented out: set it only to fix it.\n",
+    );
+    toml_table(&mut text, SERVER);
+    toml_table(&mut text, AGENT);
+    text
+}
+
+fn toml_table<C: Named>(text: &mut String, table: &[Setting<C>]) {
+    text.push_str(&format!("\n[{}]\n", C::TABLE));
+    for Setting { name, rule, help, follows, .. } in table {
+        let follows = follows.map_or_else(String::new, |what| format!(" Follows the lease period: {what}."));
+        text.push('\n');
+        comment(text, &format!("{help}. It must be {rule}.{follows}"));
+        let mark = if follows.is_empty() { "" } else { "# " };
+        text.push_str(&format!("{mark}{name} = {}\n", default_text(table, name)));
+    }
+}
+
+fn comment(text: &mut String, words: &str) {
+    let mut line = String::from("#");
+    for word in words.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text.push_str(&line);
+            text.push('\n');
+            line.truncate(1);
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push('\n');
+}
+
+fn default_text<C: Named>(table: &[Setting<C>], name: &str) -> String {
+    let default = C::default();
+    table.iter().find(|setting| setting.name == name).map(|setting| (setting.text)(&default)).unwrap_or_default()
+}
+
+/// The page of the manual.
+#[cfg(test)]
+pub(super) fn markdown() -> String {
+    let mut text = String::from(
+        "# Settings\n\n\
+         Every setting of server and agent, its default, and the relation that it must keep. They are set in a TOML file, named by\n\
+         `--config FILE` or `CISTERN_CONFIG`; `cistern settings` prints such a file with all of them. Some are flags, too; a flag wins\n\
+         over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are numbers of bytes. A\n\
+         setting that cannot be used is told with its file and line, and the exit status is 2.\n\n\
+         This page is made from `crates/cli/src/settings/table.rs`, by `CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings`.\n",
+    );
+    markdown_table(&mut text, SERVER, "`cisternd`, `cistern serve`");
+    markdown_table(&mut text, AGENT, "`cistern agent`, and every command with an agent of its own");
+    text
+}
+
+#[cfg(test)]
+fn markdown_table<C: Named>(text: &mut String, table: &[Setting<C>], who: &str) {
+    let _ = writeln!(text, "\n## [{}]: {who}\n\n| setting | default | must be | what it is |\n|---|---|---|---|", C::TABLE);
+    for Setting { name, rule, help, follows, flag, .. } in table {
+        let default = default_text(table, name).replace('"', "");
+        let default = follows.map_or_else(|| default.clone(), |what| format!("{default}; follows τ: {what}"));
+        let flag = flag.map_or_else(String::new, |flag| format!(" (`{flag}`)"));
+        let _ = writeln!(text, "| `{name}`{flag} | {default} | {rule} | {help} |");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load;
+    use super::*;
+    use std::time::Duration;
+
+    /// Reads the text as a settings file.
+    fn configs(text: &str) -> (cistern_server::Config, cistern_agent::config::Config) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let settings = load(Some(file.path())).unwrap_or_else(|f| panic!("{}\n{text}", f.message));
+        let mut server = cistern_server::Config::default();
+        settings.apply(SERVER, &mut server).unwrap();
+        (server, settings.agent_config().unwrap())
+    }
+
+    #[test]
+    fn the_printed_file_is_valid_and_changes_nothing() {
+        assert_eq!(configs(&toml()), Default::default());
+    }
+
+    #[test]
+    fn the_printed_file_is_still_valid_with_everything_in_it_set() {
+        let lines = toml().lines().map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line).to_owned()).collect::<Vec<_>>();
+        let text = lines.join("\n");
+        assert_eq!(configs(&text), Default::default());
+        let set = lines.iter().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()).count();
+        assert_eq!(set, SERVER.len() + AGENT.len());
+    }
+
+    #[test]
+    fn exactly_what_changes_with_the_lease_is_said_to_follow_it() {
+        let (short, long) = (Duration::from_millis(400), Duration::from_secs(3_600));
+        for setting in SERVER.iter().filter(|setting| setting.name != "lease") {
+            let at = |lease| (setting.text)(&cistern_server::Config::for_lease(lease));
+            let changes = at(short) != at(long) || at(Duration::from_secs(2)) != at(long);
+            assert_eq!(changes, setting.follows.is_some(), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_every_line_of_the_file_is_short() {
+        let mut names: Vec<_> = SERVER.iter().map(|s| s.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SERVER.len());
+        for line in toml().lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_manual_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+        if std::env::var_os("CISTERN_WRITE_DOCS").is_some() {
+            std::fs::write(path, markdown()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == markdown(), "docs/settings.md has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings");
+    }
+}

@@ -1,0 +1,147 @@
+//! The table of settings: each with its name, its place in a configuration, the rule that it keeps and a line of help.
+//!
+//! Decides: the names in settings files, and the words of `cistern settings` and `docs/settings.md`, which are made from this table.
+//! Invariant: the names are those by which the crates' own checks call their settings, so a refusal leads back to the file.
+//! Leaves to others: defaults and checks (`cistern_server::config`, `cistern_agent::config`), which hold whatever is said here.
+
+use super::kind::{Fraction, Kind, Number, Switch, Time};
+use cistern_agent::config::Config as Agent;
+use cistern_server::Config as Server;
+use toml::Value;
+
+/// A configuration that has a table of its own in settings files.
+pub(super) trait Named: Default {
+    /// The table's name.
+    const TABLE: &'static str;
+}
+
+impl Named for Server {
+    const TABLE: &'static str = "server";
+}
+
+impl Named for Agent {
+    const TABLE: &'static str = "agent";
+}
+
+/// One setting of a configuration.
+pub(super) struct Setting<C> {
+    /// Its name in settings files.
+    pub(super) name: &'static str,
+    /// What it must be; follows "it must be".
+    pub(super) rule: &'static str,
+    /// What it is, without a full stop.
+    pub(super) help: &'static str,
+    /// How its default follows the lease period, if it does.
+    pub(super) follows: Option<&'static str>,
+    /// The flag that sets it, too.
+    #[cfg_attr(not(test), expect(dead_code, reason = "shown in the manual, which tests make"))]
+    pub(super) flag: Option<&'static str>,
+    /// What may be written.
+    pub(super) wanted: &'static str,
+    /// Its value as TOML.
+    pub(super) text: fn(&C) -> String,
+    /// Sets it; `None` if the value is of another kind.
+    pub(super) put: fn(&mut C, &Value) -> Option<()>,
+}
+
+macro_rules! settings {
+    ($config:ty: $($name:literal $kind:ty = $($field:ident).+, $rule:literal, $help:literal
+        $(, follows $follows:literal)? $(, flag $flag:literal)?;)*) => {
+        &[$(Setting {
+            name: $name,
+            rule: $rule,
+            help: $help,
+            follows: settings!(@option $($follows)?),
+            flag: settings!(@option $($flag)?),
+            wanted: <$kind as Kind>::WANTED,
+            text: |config: &$config| <$kind as Kind>::text(&config.$($field).+),
+            put: |config: &mut $config, value| {
+                config.$($field).+ = <$kind as Kind>::read(value)?;
+                Some(())
+            },
+        }),*]
+    };
+    (@option $value:literal) => { Some($value) };
+    (@option) => { None };
+}
+
+/// The server's settings.
+pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
+    "lease" Time = lease, "100 ms to 1 h",
+        "Lease period τ: how long an agent may act after it sent the request that the server answered last", flag "--lease";
+    "delta" Fraction = delta_ppm, "0.003 to 1",
+        "δ: bound on the relative rate of any two clocks; leases are measured on clocks that no time daemon slews, so it covers \
+         oscillators only", flag "--delta";
+    "epsilon" Time = epsilon, "1 µs to the lease period",
+        "ε: what is added to the wait for a silent agent, for the granularity and read error of clocks";
+    "delivery-timeout" Time = delivery_timeout, "three retransmission timeouts (60 ms, or 3/8 of a lease below 160 ms) to 1 h",
+        "Td: how long a demand or another message of the server's own may go without a receipt before the delivery has failed",
+        follows "τ/4, at least 100 ms", flag "--delivery-timeout";
+    "probe-period" Time = probe_period, "20 ms (1/8 of a lease below 160 ms) to 1 h",
+        "How long an agent that somebody waits for may be silent before it is probed", follows "τ/2, at least 20 ms";
+    "compliance-time" Time = compliance_time, "the delivery timeout to one day",
+        "How long an agent may keep a cache lock that it was asked to give back, and said that it heard",
+        follows "10 s, or the delivery timeout if that is longer";
+    "surrender" Switch = surrender, "true or false",
+        "Whether an agent that says that nothing of its failed session can be used again ends the wait for it";
+    "window" Number<u16> = window, "1 to 4,096 requests",
+        "W: most requests that one agent may have outstanding";
+    "max-datagram" Number<u16> = max_datagram, "548 to 8,952 bytes",
+        "Largest datagram, in bytes of UDP payload; above 1,232 only where every path carries it unfragmented";
+    "sessions-max" Number<u32> = sessions_max, "1 to 16,777,216",
+        "Most sessions", flag "--max-sessions";
+    "opening-max" Number<u32> = opening_max, "1 to 16,777,216",
+        "Most sessions that are being opened";
+    "tombstones-max" Number<u32> = tombstones_max, "1 to 16,777,216",
+        "Most ended sessions that are remembered, so that their agents are told so at once";
+    "cookie-life" Time = cookie_life, "1 s to 1 h",
+        "How long an agent has to answer the challenge of a handshake";
+    "challenges-per-second" Number<u32> = challenges_per_second, "1 to 1,000,000,000",
+        "Most answers in a second to addresses that have not proven themselves";
+    "hint-interval" Time = hint_interval, "1 ms to 1 h",
+        "Least time between two answers to senders whose session is not known";
+    "notices-in-flight" Number<u16> = notices_in_flight, "1 to 4,096",
+        "Most messages of the server's own that are on the way to one agent; the others wait";
+    "answer-bytes-max" Number<u32> = answer_bytes_max, "one datagram (8,952) to 1 GiB",
+        "Most bytes of answers that wait to be sent to one agent; an answer beyond it is dropped, counted, and asked for again";
+    "freed-per-turn" Number<u32> = freed_per_turn, "at least 1",
+        "Most locks of an ended session that are freed before other agents are served again";
+    "locks-max" Number<usize> = locks.locks_max, "1 to 4,294,967,295",
+        "Most locks held by all agents";
+    "locks-per-session" Number<usize> = locks.locks_per_session, "1 to locks-max",
+        "Most locks held by one agent";
+    "waiters-per-object" Number<usize> = locks.waiters_per_object, "at least 1",
+        "Most lock requests that wait for one object";
+    "waiters-per-session" Number<usize> = locks.waiters_per_session, "at least 1",
+        "Most lock requests of one agent that wait";
+    "mutations-per-object" Number<usize> = locks.mutations_per_object, "at least 1",
+        "Most changes that wait until agents have given back what they cached of one object";
+    "demands-outstanding" Number<usize> = locks.demands_outstanding, "at least 1",
+        "Most locks that agents were asked to give back, and have not yet";
+    "token-run" Number<u32> = locks.run, "1 to 1,048,576 tokens",
+        "Fencing tokens that an agent gets with a lock, to give to its local users one after the other";
+    "hot-below" Time = locks.hot_below, "any time",
+        "A cached object that is demanded back sooner than this after it was cached counts as contended";
+    "cooling" Time = locks.cooling, "any time",
+        "How long a contended object is not cached anywhere; doubled each time, six times at most";
+    "objects-max" Number<u64> = namespace.objects_max, "at least 1",
+        "Most files, directories and symbolic links";
+    "bytes-max" Number<u64> = namespace.bytes_max, "any number",
+        "Most bytes of contents in all files";
+    "links-max" Number<u32> = namespace.links_max, "any number",
+        "Most names of one file, and most subdirectories of one directory";
+    "stages-per-session" Number<usize> = stages.stages_per_session, "1 to 4,096",
+        "Most files of several datagrams that one agent may be writing at once";
+    "stage-bytes-per-session" Number<usize> = stages.bytes_per_session, "1 MiB (one file's contents) to stage-bytes-total",
+        "Most bytes of such files of one agent";
+    "stage-bytes-total" Number<usize> = stages.bytes_total, "at least stage-bytes-per-session",
+        "Most bytes of such files of all agents";
+    "stage-idle" Time = stages.idle, "the lease period to one day",
+        "How long the pieces of such a file are kept when no more come";
+    "cache-bytes" Number<usize> = cache.bytes_max, "at least 8 MiB",
+        "Memory for what was read from the store, in bytes";
+};
+
+/// The agent's settings.
+pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
+};

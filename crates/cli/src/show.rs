@@ -1,0 +1,177 @@
+//! How results look: columns for people, JSON for scripts, errors as one line.
+//!
+//! Decides: formats of sizes, times, modes and tables; that output to a closed pipe ends the program quietly.
+//! Leaves to others: what is shown.
+
+use crate::execute::EXIT_FAILED;
+use crate::local::{Attributes, Failure};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    bytes(format!("{}\n", text.as_ref()).as_bytes())
+}
+
+/// Writes bytes to standard output.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| {
+        // Whoever read the output has had enough: the convention is to end without a word.
+        let message = if e.kind() == io::ErrorKind::BrokenPipe { String::new() } else { format!("standard output: {e}") };
+        Failure::new("OUTPUT", EXIT_FAILED, message)
+    })
+}
+
+/// Writes a value as one line of JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|e| Failure::failed(e.to_string()))?;
+    line(text)
+}
+
+/// Tells a person what went wrong.
+pub(crate) fn error(program: &str, failure: &Failure) {
+    if !failure.message.is_empty() {
+        // Nothing can be done when standard error is closed.
+        let _ = writeln!(io::stderr().lock(), "{program}: {}", failure.message);
+    }
+}
+
+/// A note for the person at a terminal; nothing otherwise.
+pub(crate) struct Progress {
+    shown: bool,
+    last: std::time::Instant,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { shown: false, last: std::time::Instant::now() }
+    }
+
+    /// Shows what is being done, at most a few times a second, and not in the first second.
+    pub(crate) fn tell(&mut self, text: &str) {
+        let wait = Duration::from_millis(if self.shown { 200 } else { 1_000 });
+        if self.last.elapsed() < wait || !io::stderr().is_terminal() {
+            return;
+        }
+        self.shown = true;
+        self.last = std::time::Instant::now();
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
+    }
+
+    /// Takes the note away.
+    pub(crate) fn done(&mut self) {
+        if self.shown {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+            self.shown = false;
+        }
+    }
+}
+
+/// Permission bits as `ls -l` writes them.
+pub(crate) fn mode(attr: &Attributes) -> String {
+    let kind = match attr.kind.as_str() {
+        "directory" => 'd',
+        "symlink" => 'l',
+        _ => '-',
+    };
+    let bit = |mask: u16, c: char| if attr.mode & mask != 0 { c } else { '-' };
+    let special = |mask: u16, exec: u16, both: char, only: char| match (attr.mode & mask != 0, attr.mode & exec != 0) {
+        (true, true) => both,
+        (true, false) => only,
+        (false, true) => 'x',
+        (false, false) => '-',
+    };
+    [
+        kind,
+        bit(0o400, 'r'),
+        bit(0o200, 'w'),
+        special(0o4000, 0o100, 's', 'S'),
+        bit(0o040, 'r'),
+        bit(0o020, 'w'),
+        special(0o2000, 0o010, 's', 'S'),
+        bit(0o004, 'r'),
+        bit(0o002, 'w'),
+        special(0o1000, 0o001, 't', 'T'),
+    ]
+    .iter()
+    .collect()
+}
+
+/// Nanoseconds since 1970 as a UTC time.
+pub(crate) fn time(ns: i64) -> String {
+    let at = if ns >= 0 {
+        UNIX_EPOCH + Duration::from_nanos(ns.unsigned_abs())
+    } else {
+        UNIX_EPOCH.checked_sub(Duration::from_nanos(ns.unsigned_abs())).unwrap_or(UNIX_EPOCH)
+    };
+    let (year, month, day, seconds) = civil(at);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", seconds / 3_600, seconds / 60 % 60)
+}
+
+/// Date and second of the day, in the proleptic Gregorian calendar, by counting in eras of 400 years that begin in March.
+fn civil(at: SystemTime) -> (i64, i64, i64, i64) {
+    let seconds = match at.duration_since(UNIX_EPOCH) {
+        Ok(span) => i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        Err(e) => -i64::try_from(e.duration().as_secs()).unwrap_or(i64::MAX),
+    };
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let from_march = days + 719_468;
+    let (era, day_of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day, second)
+}
+
+/// A span in milliseconds, in the unit a person would use.
+pub(crate) fn span(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms / 1_000 % 60),
+        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+/// Rows in aligned columns, the last one ragged.
+pub(crate) fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(i, cell)| {
+            let pad = if i + 1 == row.len() { 0 } else { widths[i] - cell.chars().count() };
+            format!("{cell}{}", " ".repeat(pad))
+        });
+        line(cells.collect::<Vec<_>>().join("  "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_the_calendar_s() {
+        for (ns, text) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400_000_000_000, "2000-02-29 00:00"),
+            (1_700_000_000_000_000_000, "2023-11-14 22:13"),
+            (-86_400_000_000_000, "1969-12-31 00:00"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn spans_are_in_the_unit_people_use() {
+        for (ms, text) in [(0, "0 ms"), (999, "999 ms"), (2_021, "2.0 s"), (61_000, "1 min 1 s"), (3_660_000, "1 h 1 min")] {
+            assert_eq!(span(ms), text);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How long-running commands learn that they should end: SIGINT, SIGTERM, SIGHUP.
+//!
+//! Decides: that the first such signal asks for a clean end and a second one ends the process at once, so that a clean end that hangs
+//! can always be cut short. A signal that was ignored when the process started stays ignored (`nohup`, background jobs of scripts).
+//! Place in the walk: beside it; a thread of its own waits for the signals, so no other thread needs to expect them.
+//! Leaves to others: what a clean end is (`serve`, `host_agent`, `watch`); signals for a command under a lock (`cistern-run`).
+
+use crate::execute::EXIT_SOFTWARE;
+use crate::local::Failure;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::{emulate_default_handler, signal_name};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Calls `act`, in a thread of its own, when the process is first asked to end.
+///
+/// # Errors
+/// When the system gives no thread or no handler; without it the process could only be killed.
+pub(crate) fn at_end(act: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let broken = |e: std::io::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("cannot wait for signals: {e}"));
+    let ignored = cistern_run::ignored_from_start();
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal));
+    let mut signals = Signals::new(wanted).map_err(broken)?;
+    let wait = move || {
+        let mut act = Some(act);
+        for signal in signals.forever() {
+            match act.take() {
+                Some(act) => {
+                    log::info!("{}: ending", signal_name(signal).unwrap_or("signal"));
+                    act();
+                }
+                // Asked again: the clean end takes too long for somebody.
+                None => {
+                    if let Err(e) = emulate_default_handler(signal) {
+                        log::error!("cannot end at once: {e}");
+                    }
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map(drop).map_err(broken)
+}
+
+/// Whether the process has been asked to end, for any number of threads; readable (at its end) from then on.
+#[derive(Debug)]
+pub(crate) struct End {
+    asked: UnixStream,
+}
+
+impl End {
+    /// Catches the signals from now on.
+    ///
+    /// # Errors
+    /// As [`at_end`].
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        let (end, asker) = Self::pair()?;
+        at_end(move || drop(asker))?;
+        Ok(end)
+    }
+
+    /// An end that comes when the other value is dropped.
+    pub(crate) fn pair() -> Result<(Self, UnixStream), Failure> {
+        let (asked, asker) =
+            UnixStream::pair().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("no pair of sockets to be had: {e}")))?;
+        Ok((Self { asked }, asker))
+    }
+
+    /// Whether the process has been asked to end.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.wait(Duration::ZERO)
+    }
+
+    /// Waits until the process is asked to end, at most for `span`; whether it has been.
+    pub(crate) fn wait(&self, span: Duration) -> bool {
+        let mut fds = [PollFd::new(self.asked.as_fd(), PollFlags::POLLIN)];
+        wait_for(&mut fds, Some(span));
+        fds[0].any().unwrap_or(false)
+    }
+}
+
+impl AsFd for End {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.asked.as_fd()
+    }
+}
+
+/// Waits until something is to be seen on one of the descriptors, at most for `span`; signals do not cut it short.
+pub(crate) fn wait_for(fds: &mut [PollFd<'_>], span: Option<Duration>) {
+    // A span beyond the end of the clock is as good as none.
+    let until = span.and_then(|span| Instant::now().checked_add(span));
+    loop {
+        // Rounded up to whole milliseconds, so that the last one is not spent in a busy loop.
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_micros().div_ceil(1_000));
+        let timeout = left.map_or(PollTimeout::NONE, |ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
+        match poll(fds, timeout) {
+            Err(Errno::EINTR) => {}
+            Ok(0) if left != Some(0) => {}
+            Ok(_) => return,
+            // For want of kernel memory; nothing else can go wrong with a right call. Callers look and wait again.
+            Err(e) => {
+                log::warn!("cannot wait for sockets: {e}");
+                std::thread::sleep(Duration::from_millis(10));
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_seen_by_everybody_and_for_good() {
+        let (end, asker) = End::pair().unwrap();
+        assert!(!end.is_asked());
+        assert!(!end.wait(Duration::from_millis(5)));
+        drop(asker);
+        for _ in 0..2 {
+            assert!(end.is_asked());
+            assert!(end.wait(Duration::from_secs(60)));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Leader election with fencing: whoever holds the lock leads; what the leader writes is guarded by its grant, so that a leader
+//! that was stopped for too long cannot overwrite its successor's work.
+//!
+//! Run a server, then this in several terminals, and stop or kill the leader:
+//!
+//! ```text
+//! cargo run --release -- serve --volatile --listen 127.0.0.1:7311
+//! cargo run --release -p cistern-client --example leader_election -- 127.0.0.1:7311
+//! ```
+#![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
+
+use cistern_client::{Client, Guard, LockEvent, Ownership, Status};
+use std::error::Error;
+use std::time::Duration;
+
+const ELECTION: &str = "/election";
+const STATE: &str = "/election-state";
+const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
+const TERM: Duration = Duration::from_millis(500);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7311".to_owned());
+    // Bounded, so that the example ends by itself: how many times to do the leader's work.
+    let rounds: u32 = std::env::args().nth(2).map_or(Ok(120), |n| n.parse())?;
+    let client = Client::builder().server(server).connect()?;
+    client.create(ELECTION, false, OWNER).wait()?;
+
+    let mut done = 0;
+    while done < rounds {
+        println!("standing for election");
+        let guard = client.lock(ELECTION).wait()?;
+        println!("leading, with token {}", guard.token());
+        done += lead(&client, &guard, rounds - done)?;
+    }
+    Ok(())
+}
+
+/// Does the leader's work until the lock is not certain any more; gives how many rounds were done.
+fn lead(client: &Client, guard: &Guard, rounds: u32) -> Result<u32, Box<dyn Error>> {
+    let mut done = 0;
+    while done < rounds {
+        // The local check costs no message; the guard makes the server check again, at the moment of the write.
+        if !guard.is_valid() {
+            println!("not certain to lead: holding still");
+        } else {
+            match client.put_guarded(STATE, format!("token {}\n", guard.token()), OWNER, guard).wait() {
+                Ok(attr) => {
+                    done += 1;
+                    println!("wrote version {} under token {}", attr.version, guard.token());
+                }
+                Err(error) if error.status() == Some(Status::STALE_GUARD) => {
+                    println!("somebody else leads: the server refused the write");
+                    return Ok(done);
+                }
+                Err(error) => println!("{error}"),
+            }
+        }
+        match guard.wait_event(TERM) {
+            Some(LockEvent::Lost) => {
+                println!("lost the lead");
+                return Ok(done);
+            }
+            Some(event) => println!("{event:?}"),
+            None => {}
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,154 @@
+//! Settings of a client, and how it starts: names resolved, sockets opened, a thread that turns the agent.
+//!
+//! Decides: defaults that suit an application, and that `connect` tells at once when no server answers.
+//! Leaves to others: the relations between settings (`cistern_agent::config`), the loop (`cistern-driver`).
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::hub::{Hub, Inner, UntilClosed};
+use crate::identity::Identity;
+use cistern_agent::Agent;
+use cistern_agent::config::Config;
+use cistern_driver::{Clock, EventLoop, LoopOptions, PortOptions, UdpPort};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// UDP port of a server when none is given.
+pub const DEFAULT_PORT: u16 = 7311;
+
+/// Settings of a new client.
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing happens before `connect` or `start`"]
+pub struct Builder {
+    servers: Vec<String>,
+    label: Option<String>,
+    state_dir: Option<PathBuf>,
+    config: Config,
+}
+
+impl Builder {
+    /// Adds an address of the server: `host`, `host:port`, `[v6]:port`; several are tried in turn.
+    pub fn server(mut self, address: impl Into<String>) -> Self {
+        self.servers.push(address.into());
+        self
+    }
+
+    /// What people see of this agent in listings; by default the host's name and the process id.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Keeps the agent's identity in a directory that no other process uses; otherwise it is fresh and used once.
+    pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(dir.into());
+        self
+    }
+
+    /// All further settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Starts the agent and opens a session.
+    ///
+    /// # Errors
+    /// As [`Builder::start`], and [`Error::Unreachable`] or [`Error::Refused`] when there is no session to be had.
+    pub fn connect(self) -> Result<Client, Error> {
+        let client = self.start()?;
+        client.ping().wait()?;
+        Ok(client)
+    }
+
+    /// Starts the agent; it opens a session when the first operation needs one.
+    ///
+    /// # Errors
+    /// [`Error::NoServer`], [`Error::Resolve`], [`Error::Settings`], [`Error::State`], [`Error::Start`].
+    pub fn start(mut self) -> Result<Client, Error> {
+        if self.servers.is_empty() {
+            return Err(Error::NoServer);
+        }
+        let addresses = resolve(&self.servers)?;
+        let identity = match &self.state_dir {
+            Some(dir) => Identity::durable(dir)?,
+            None => Identity::fresh()?,
+        };
+        let label = self.label.take().unwrap_or_else(default_label);
+        self.config.check().map_err(|e| Error::Settings(e.to_string()))?;
+        let clock = Clock::new().map_err(|e| Error::Start(e.to_string()))?;
+        let seed = cistern_driver::seed().map_err(|e| Error::Start(e.to_string()))?;
+        let give_up_after = self.config.give_up_after;
+        let (agent, incarnation) = (identity.agent, identity.incarnation);
+        let name = format!("agent {label}/{incarnation}");
+        let core_identity = cistern_agent::Identity {
+            agent: identity.agent,
+            incarnation: identity.incarnation,
+            boot: identity.boot,
+            label: label.into_bytes(),
+        };
+        let ports = open_ports(&addresses)?;
+        let core = Agent::new(self.config, core_identity, seed, addresses);
+        let hub = Arc::new(Mutex::new(Hub::new(core, name.clone())));
+        let options = LoopOptions { name: name.clone(), ..LoopOptions::default() };
+        let mut event_loop = EventLoop::new(ports, Arc::clone(&hub), UntilClosed, clock.clone(), options)
+            .map_err(|e| Error::Start(e.to_string()))?;
+        let handle = event_loop.handle();
+        let thread_hub = Arc::clone(&hub);
+        std::thread::Builder::new()
+            .name("cistern-agent".to_owned())
+            .spawn(move || {
+                // Held for the life of the agent: no other process may be the same agent meanwhile.
+                let _identity = identity;
+                if let Err(error) = event_loop.run() {
+                    log::error!("{name}: {error}");
+                }
+                if let Ok(mut hub) = thread_hub.lock() {
+                    hub.abandon();
+                }
+            })
+            .map_err(|e| Error::Start(format!("no thread to be had: {e}")))?;
+        let servers = self.servers.join(", ");
+        Ok(Client::new(Inner { hub, clock, handle, servers, agent, incarnation, give_up_after }))
+    }
+}
+
+fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Error> {
+    let mut addresses = Vec::new();
+    for name in names {
+        let fail = |source| Error::Resolve { name: name.clone(), source };
+        let found: Vec<_> = match name.to_socket_addrs() {
+            Ok(found) => found.collect(),
+            // No port: a plain name, an IPv4 address, or an IPv6 address with or without brackets.
+            Err(_) => {
+                let host = name.trim_start_matches('[').trim_end_matches(']');
+                (host, DEFAULT_PORT).to_socket_addrs().map_err(fail)?.collect()
+            }
+        };
+        addresses.extend(found);
+    }
+    Ok(addresses)
+}
+
+/// One socket for each family that the server has addresses of.
+fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Error> {
+    let mut ports = Vec::new();
+    let any = [(Ipv4Addr::UNSPECIFIED, 0).into(), SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))];
+    for local in any {
+        if addresses.iter().any(|address| address.is_ipv4() == local.is_ipv4()) {
+            ports.push(UdpPort::open(local, &PortOptions::default()).map_err(|e| Error::Start(e.to_string()))?);
+        }
+    }
+    Ok(ports)
+}
+
+fn default_label() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "host".to_owned());
+    let mut label = format!("{host}:{}", std::process::id());
+    if label.len() > cistern_wire::limits::LABEL_MAX {
+        // Keep the end: it tells processes of one host apart.
+        label = label.chars().rev().take(cistern_wire::limits::LABEL_MAX).collect::<Vec<_>>().into_iter().rev().collect();
+    }
+    label
+}

@@ -1,0 +1,236 @@
+//! Locks as applications hold them.
+//!
+//! Decides: what a holder sees of its lock: the token, until when it is certain, and the events when that changes (R46, R73).
+//! Dropping a guard gives the lock back. Leaves to others: when the lock is certain (the agent).
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::Error;
+use crate::hub::{Done, Inner};
+use bytes::Bytes;
+use cistern_agent::api::{self, Command, LockEvent, Locked, Target, Wait};
+use cistern_link::Instant;
+use cistern_wire::{Generation, Mode, ObjectId};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Where a lock's events are put.
+#[derive(Debug, Default)]
+pub(crate) struct GuardShared {
+    state: Mutex<Events>,
+    came: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    queue: VecDeque<LockEvent>,
+    lost: bool,
+    waker: Option<Waker>,
+}
+
+impl GuardShared {
+    pub(crate) fn push(&self, event: LockEvent) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.lost |= event == LockEvent::Lost;
+        // A holder that does not look sees the newest state of each kind; the queue does not grow with time.
+        state.queue.retain(|queued| std::mem::discriminant(queued) != std::mem::discriminant(&event));
+        state.queue.push_back(event);
+        self.came.notify_all();
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn lost(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).lost
+    }
+}
+
+/// How certain a lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardState {
+    /// Held, for certain until the instant given, on this machine's lease clock.
+    Certain {
+        /// The end of the lease as it stands.
+        valid_until: Instant,
+        /// When operations under the lock should be ending, unless the lease is renewed before.
+        suspect_at: Instant,
+    },
+    /// The lease is over: it may be held by somebody else already, or become certain again.
+    Uncertain,
+    /// Gone for good.
+    Lost,
+}
+
+/// A lock held by the application; given back when dropped.
+#[derive(Debug)]
+pub struct Guard {
+    inner: Arc<Inner>,
+    locked: Locked,
+    shared: Arc<GuardShared>,
+}
+
+impl Guard {
+    /// The fencing token: larger than every token that any holder of any lock of the store was shown before. Give it to the
+    /// resource that the lock protects, which refuses a smaller one than it has seen.
+    #[must_use]
+    pub const fn token(&self) -> u64 {
+        self.locked.token
+    }
+
+    /// The locked object.
+    #[must_use]
+    pub const fn object(&self) -> ObjectId {
+        self.locked.object
+    }
+
+    /// The mode.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.locked.mode
+    }
+
+    /// The agent's grant.
+    #[must_use]
+    pub const fn generation(&self) -> Generation {
+        self.locked.generation
+    }
+
+    /// How certain the lock is now.
+    #[must_use]
+    pub fn state(&self) -> GuardState {
+        if self.shared.lost() {
+            return GuardState::Lost;
+        }
+        let Ok(hub) = self.inner.lock() else { return GuardState::Lost };
+        match hub.agent.holder_view(self.inner.clock.now(), self.locked.holder) {
+            Some(view) if view.certain => GuardState::Certain { valid_until: view.valid_until, suspect_at: view.suspect_at },
+            Some(_) => GuardState::Uncertain,
+            None => GuardState::Lost,
+        }
+    }
+
+    /// Whether the lock is certain at this moment: the check to make right before acting under it.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        matches!(self.state(), GuardState::Certain { .. })
+    }
+
+    /// Until when the lock is certain as things stand; `None` when it is not. Renewals move it on.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Instant> {
+        match self.state() {
+            GuardState::Certain { valid_until, .. } => Some(valid_until),
+            _ => None,
+        }
+    }
+
+    /// Time left until the lock is uncertain unless it is renewed; zero when it is not certain.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.valid_until().map_or(Duration::ZERO, |until| self.inner.clock.now().until_lease_over(until))
+    }
+
+    /// Blocks until something happens to the lock, at most for `span`.
+    #[must_use]
+    pub fn wait_event(&self, span: Duration) -> Option<LockEvent> {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) =
+            self.shared.came.wait_timeout_while(state, span, |s| s.queue.is_empty()).unwrap_or_else(PoisonError::into_inner);
+        state.queue.pop_front()
+    }
+
+    /// The next thing that happens to the lock, as a future. It never ends when nothing happens.
+    pub const fn event(&self) -> NextEvent<'_> {
+        NextEvent { guard: self }
+    }
+
+    /// The guard for mutations under this lock: they fail when this grant is not current any more.
+    pub(crate) const fn guard(&self) -> api::Guard {
+        api::Guard { object: self.locked.object, generation: self.locked.generation }
+    }
+
+    /// Gives the lock back.
+    pub fn release(self) {}
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.inner.unlock(self.locked.holder);
+    }
+}
+
+/// Future of [`Guard::event`].
+#[derive(Debug)]
+pub struct NextEvent<'g> {
+    guard: &'g Guard,
+}
+
+impl Future for NextEvent<'_> {
+    type Output = LockEvent;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LockEvent> {
+        let mut state = self.guard.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(event) = state.queue.pop_front() {
+            return Poll::Ready(event);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// A lock about to be asked for: exclusive and waiting for as long as it takes, unless said otherwise.
+#[derive(Debug)]
+#[must_use = "nothing is asked for before `wait` or `call`"]
+pub struct LockRequest {
+    client: Client,
+    path: Bytes,
+    mode: Mode,
+    wait: Wait,
+}
+
+impl LockRequest {
+    pub(crate) const fn new(client: Client, path: Bytes) -> Self {
+        Self { client, path, mode: Mode::Exclusive, wait: Wait::Forever }
+    }
+
+    /// Shared with other shared holders.
+    pub const fn shared(mut self) -> Self {
+        self.mode = Mode::Shared;
+        self
+    }
+
+    /// Fails at once when somebody else holds it.
+    pub const fn try_once(mut self) -> Self {
+        self.wait = Wait::Try;
+        self
+    }
+
+    /// Waits at most so long.
+    pub const fn at_most(mut self, span: Duration) -> Self {
+        self.wait = Wait::AtMost(span);
+        self
+    }
+
+    /// Asks for the lock.
+    pub fn call(self) -> Call<Guard> {
+        let target = Target::Path(self.path.clone());
+        let command = Command::Lock { target, mode: self.mode, wait: self.wait };
+        self.client.inner().submit(String::from_utf8_lossy(&self.path).into_owned(), command, |inner, done| match done {
+            Done::Locked(locked, shared) => Ok(Guard { inner: Arc::clone(inner), locked, shared }),
+            _ => Err(Error::Broken { why: "a lock request ended as something else".to_owned() }),
+        })
+    }
+
+    /// Asks for the lock and blocks until it is granted or refused.
+    ///
+    /// # Errors
+    /// `Status(EAGAIN)` when only tried, [`Error::TimedOut`], or why it cannot be had.
+    pub fn wait(self) -> Result<Guard, Error> {
+        self.call().wait()
+    }
+}

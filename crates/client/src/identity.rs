@@ -1,0 +1,130 @@
+//! Who an agent is: a 128-bit identity and a count of its starts, durable in a locked state directory, or fresh and used once.
+//!
+//! Decides: that the incarnation is on disk before any HELLO carries it, and that two processes never are one agent (R41, R44).
+//! Implements `wire-spec.md` section 11.6. Leaves to others: what the server makes of it.
+
+use crate::error::Error;
+use cistern_wire::AgentId;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// An agent's identity and incarnation.
+#[derive(Debug)]
+pub struct Identity {
+    /// The identity.
+    pub agent: AgentId,
+    /// The count of its starts, from 1.
+    pub incarnation: u64,
+    /// Identity of this boot of the machine; zero where the system does not tell.
+    pub boot: [u8; 16],
+    /// Held for the life of the process, so that no other process is the same agent.
+    _lock: Option<Flock<File>>,
+}
+
+impl Identity {
+    /// A new identity, used once.
+    ///
+    /// # Errors
+    /// [`Error::Start`] when the system gives no randomness.
+    pub fn fresh() -> Result<Self, Error> {
+        let seed = cistern_driver::seed().map_err(|e| Error::Start(e.to_string()))?;
+        let mut agent = [0; 16];
+        agent.copy_from_slice(&seed[..16]);
+        Ok(Self { agent: AgentId(agent), incarnation: 1, boot: boot_id(), _lock: None })
+    }
+
+    /// The identity kept in `dir` (made if it is missing), with the next incarnation, already durable.
+    ///
+    /// # Errors
+    /// [`Error::State`] when the directory cannot be made or written, is in use by another process, or is damaged.
+    pub fn durable(dir: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(|e| state(dir, &format!("cannot be made: {e}")))?;
+        let lock = lock(&dir.join("lock"))?;
+        let path = dir.join("agent");
+        let (agent, last) = match fs::read_to_string(&path) {
+            Ok(text) => parse(&text).ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent"))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (Self::fresh()?.agent, 0),
+            Err(e) => return Err(state(&path, &format!("cannot be read: {e}"))),
+        };
+        let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory"))?;
+        store(dir, &path, agent, incarnation)?;
+        Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
+    }
+}
+
+fn state(path: &Path, why: &str) -> Error {
+    Error::State { path: PathBuf::from(path), why: why.to_owned() }
+}
+
+fn lock(path: &Path) -> Result<Flock<File>, Error> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| state(path, &format!("cannot be opened: {e}")))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, e)| state(path, &format!("is in use by another agent ({e}); give each agent a directory of its own")))
+}
+
+/// `<32 hex digits> <incarnation>` and a line end.
+fn parse(text: &str) -> Option<(AgentId, u64)> {
+    let (id, incarnation) = text.strip_suffix('\n')?.split_once(' ')?;
+    let value = u128::from_str_radix(id, 16).ok().filter(|_| id.len() == 32)?;
+    Some((AgentId(value.to_be_bytes()), incarnation.parse().ok()?))
+}
+
+/// Written beside, synced, renamed, and the directory synced: a crash leaves the old count or the new one.
+fn store(dir: &Path, path: &Path, agent: AgentId, incarnation: u64) -> Result<(), Error> {
+    let write = || {
+        let beside = dir.join("agent.new");
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+        writeln!(file, "{agent} {incarnation}")?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(|e| state(path, &format!("cannot be written: {e}")))
+}
+
+fn boot_id() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_start_has_a_larger_incarnation_of_the_same_agent() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Identity::durable(dir.path()).unwrap();
+        let (agent, incarnation) = (first.agent, first.incarnation);
+        drop(first);
+        let second = Identity::durable(dir.path()).unwrap();
+        assert_eq!((second.agent, second.incarnation), (agent, incarnation + 1));
+    }
+
+    #[test]
+    fn two_processes_cannot_be_one_agent() {
+        let dir = tempfile::tempdir().unwrap();
+        let _first = Identity::durable(dir.path()).unwrap();
+        assert!(matches!(Identity::durable(dir.path()), Err(Error::State { .. })));
+    }
+
+    #[test]
+    fn a_damaged_identity_is_refused_and_left_as_it_is() {
+        for damage in ["", "garbage", "00 1\n", "0123456789abcdef0123456789abcdef 1", "0123456789abcdef0123456789abcdef x\n"] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("agent"), damage).unwrap();
+            assert!(matches!(Identity::durable(dir.path()), Err(Error::State { .. })), "{damage:?}");
+            assert_eq!(fs::read_to_string(dir.path().join("agent")).unwrap(), damage);
+        }
+    }
+}

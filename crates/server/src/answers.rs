@@ -1,0 +1,216 @@
+//! Answers to requests: ACK, PENDING, QUEUED, RESULT, NACK, each with its echo bound here and never again (R2).
+//!
+//! Decides which of them a request gets at the moment at which its answer exists: the session's standing now, not when the request
+//! came. Place in the walk: after `execute` or the store's word that a batch is durable, before `transmit`. Implements
+//! `wire-spec.md` sections 6.5 and 7. Invariant: a renewing answer is produced only in good standing and echoes a packet that was
+//! received in good standing (R1 to R3); "executed" is said only of what is durable (R4).
+//! Leaves to others: executing, sending.
+
+use crate::locks::Row;
+use crate::out::Urgency;
+use crate::parked::{Answering, Job, Parked};
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::standing::Standing;
+use crate::stats::Dropped;
+use crate::transmit::SMALL;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::Stored;
+use cistern_wire::{
+    AgentId, Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
+    Pending, Queued, Reader, Reply, Status,
+};
+use core::time::Duration;
+
+/// A read's reply up to this size is kept for its duplicates; a larger one is made again (TESTING.md S12).
+const KEPT_READ_MAX: usize = 128;
+/// What stands around a reply in the smallest datagram: headers, checksum, nonce and echo.
+pub(crate) const AROUND_REPLY: usize = 44;
+
+/// The holder of a lock whose holder is not known.
+const NOBODY: Holder<'static> = Holder {
+    label: Bytes8(b""),
+    agent: AgentId([0; 16]),
+    mode: Mode::Shared,
+    since_ms: 0,
+    standing: cistern_wire::Standing::Good,
+    bound_ms: 0,
+};
+
+/// Whether running a request again changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeatable {
+    /// It only reads: a reply too large to keep is made again.
+    Reads,
+    /// It changes something: its reply is kept.
+    Changes,
+}
+
+impl Server {
+    /// Appends a message that renews. The only way by which one comes into being for a session.
+    pub(crate) fn renew(&mut self, key: Key, message: &Message<'_>) {
+        assert!(self.is_good(key), "{} would renew a session that is not in good standing (R3)", message.kind().name());
+        self.push_urgent(key, message);
+    }
+
+    /// The request is executing: says so to a duplicate, or to the first transmission when a lock is waited for.
+    pub(crate) fn pending(&mut self, key: Key, nonce: u64, echo: u64) {
+        self.renew(key, &Message::Pending(Pending { nonce, echo }));
+    }
+
+    /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
+    pub(crate) fn reply(&mut self, job: Job, reply: &[u8], repeatable: Repeatable) {
+        let Some(session) = self.sessions.get_mut(job.key) else {
+            return;
+        };
+        let standing = session.standing();
+        let echo = match job.answering {
+            Answering::Again { packet } => Some(packet),
+            Answering::First => {
+                let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
+                let stored = if kept { Stored::Bytes(Box::from(reply)) } else { Stored::Recompute };
+                session.cache.finish(job.nonce, stored)
+            }
+        };
+        // Without an echo the agent has said that it no longer waits.
+        let Some(echo) = echo else {
+            return;
+        };
+        match standing {
+            Standing::Good => self.push_bulk(job.key, job.limit, |bytes| put_ack(bytes, job.nonce, echo, reply)),
+            // Executed before D, durable after it (R4).
+            Standing::TimingOut { .. } => self.result(job.key, job.nonce, reply),
+            Standing::Opening | Standing::Ending { .. } | Standing::Ended { .. } => {}
+        }
+    }
+
+    /// The request failed without any effect.
+    pub(crate) fn reply_failed(&mut self, job: Job, status: Status, retry_ms: u32, repeatable: Repeatable) {
+        let mut reply = Vec::new();
+        Reply::Failed(Failed { status, retry_ms }).put(&mut reply);
+        self.reply(job, &reply, repeatable);
+    }
+
+    /// Answers a duplicate by the reply that is kept; gives false if that must be made again.
+    pub(crate) fn repeat(&mut self, key: Key, nonce: u64, echo: u64, limit: u16) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return true;
+        };
+        assert!(session.standing().is_good(), "a cached reply would renew a session that is not in good standing (R3)");
+        if session.out.bulk_bytes() > self.config.answer_bytes_max as usize {
+            self.stats.count_dropped(Dropped::Shed);
+            return true;
+        }
+        let Some(Stored::Bytes(reply)) = session.cache.stored(nonce) else {
+            return false;
+        };
+        session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply));
+        self.stats.repeated += 1;
+        self.line_up(key);
+        true
+    }
+
+    /// The lock request waits in line: says so, for the first time or to a duplicate.
+    pub(crate) fn queued(&mut self, key: Key, nonce: u64, echo: u64, lock: LockId, ahead: u32, holder: Option<Row>) {
+        let holder = holder.map_or(NOBODY, |row| self.holder(&row));
+        let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
+        assert!(self.is_good(key), "QUEUED would renew a session that is not in good standing (R3)");
+        self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
+    }
+
+    /// A holder of a lock, as other agents are told of it.
+    pub(crate) fn holder(&self, row: &Row) -> Holder<'_> {
+        let since_ms = millis(self.now.since(row.since));
+        match self.sessions.find(row.session).and_then(|key| self.sessions.get(key)) {
+            Some(session) => Holder {
+                label: Bytes8(&session.label),
+                agent: session.agent,
+                mode: row.mode,
+                since_ms,
+                standing: session.standing().told(),
+                bound_ms: session.standing().bound(self.now).map_or(0, |bound| millis(bound).max(1)),
+            },
+            None => Holder { mode: row.mode, since_ms, ..NOBODY },
+        }
+    }
+
+    /// Refuses a request of a session that is not in good standing, and says what became of it (R4).
+    pub(crate) fn refuse(&mut self, key: Key, nonce: u64, echo: u64) {
+        // After a NACK nothing of the session is taken up again: what is parked never executes (R5, R34).
+        if let Some(op) = self.unpark_request(key, nonce) {
+            self.discard(&op);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let reason = match session.standing() {
+            Standing::TimingOut { .. } => NackReason::TimingOut,
+            _ => NackReason::Ended,
+        };
+        let fate = fate(session.cache.fence(nonce));
+        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
+        if fate == Fate::Executed
+            && let Some(Stored::Bytes(reply)) = self.sessions.get(key).and_then(|session| session.cache.stored(nonce))
+        {
+            let reply = reply.clone();
+            self.result(key, nonce, &reply);
+        }
+    }
+
+    /// An operation that had no effect will not be run: its nonce is fenced, its place in line is free.
+    pub(crate) fn discard(&mut self, op: &Parked) {
+        if op.job.entered {
+            self.locks.mutation_leave(self.now, op.job.id.ticket());
+        }
+        if op.job.answering == Answering::First
+            && let Some(session) = self.sessions.get_mut(op.job.key)
+        {
+            session.cache.withdraw(op.job.nonce);
+        }
+    }
+
+    /// Appends the outcome of a request executed before D, without grants. Outcomes of reads and of lock requests are worth
+    /// nothing to a session that has lost everything: the NACK has said all.
+    fn result(&mut self, key: Key, nonce: u64, reply: &[u8]) {
+        let Ok(reply) = Reader::new(reply).get::<Reply<'_>>() else {
+            debug_assert!(false, "a reply made here decodes");
+            return;
+        };
+        let effects: Vec<Effect>;
+        let stripped = match reply {
+            Reply::Changed(changed) => {
+                effects = changed.effects.iter().map(|effect| Effect { grant: CacheGrant::NONE, ..effect }).collect();
+                Reply::Changed(Changed { effects: List::of(&effects) })
+            }
+            Reply::Failed(_) | Reply::Done(_) => reply,
+            _ => return,
+        };
+        let message = Message::Result(cistern_wire::RequestResult { nonce, reply: stripped });
+        self.push_bulk(key, SMALL, |bytes| message.encode(bytes));
+    }
+}
+
+/// Appends an ACK around an encoded reply.
+fn put_ack(bytes: &mut Vec<u8>, nonce: u64, echo: u64, reply: &[u8]) {
+    let len = u16::try_from(8 + 8 + reply.len()).unwrap_or(u16::MAX);
+    bytes.extend_from_slice(&[Kind::Ack.code(), 0]);
+    bytes.extend_from_slice(&len.to_be_bytes());
+    bytes.extend_from_slice(&nonce.to_be_bytes());
+    bytes.extend_from_slice(&echo.to_be_bytes());
+    bytes.extend_from_slice(reply);
+}
+
+/// The cache's word in that of the wire.
+const fn fate(known: cistern_link::Fate) -> Fate {
+    match known {
+        cistern_link::Fate::Executed => Fate::Executed,
+        cistern_link::Fate::NotExecuted => Fate::NotExecuted,
+        cistern_link::Fate::Unknown => Fate::Unknown,
+    }
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

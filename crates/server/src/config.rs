@@ -1,0 +1,329 @@
+//! What an operator can set: every period and every bound of the server, in one place, with the relations that they must keep.
+//!
+//! Decides the defaults and T = τ(1+δ)+ε, in integers, rounded up (R13). Place in the walk: read everywhere, changed nowhere.
+//! Implements `wire-spec.md` section 8. Invariant: a server is only made from a configuration that passed [`Config::check`], so no
+//! other file checks a setting again; every table of the server has its bound here.
+//! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), limits of the format (`wire::limits`).
+
+use crate::locks::LockLimits;
+use crate::namespace::NamespaceLimits;
+use crate::stage::StageLimits;
+use crate::store::CacheLimits;
+use alloc::format;
+use alloc::string::String;
+use cistern_link::DeliveryClock;
+use cistern_link::rtt::RTO_MIN;
+use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
+use core::fmt;
+use core::time::Duration;
+
+/// Shortest lease period: below it the 20 ms of a loop's scheduling would be a fifth of the lease.
+pub const LEASE_MIN: Duration = Duration::from_millis(100);
+/// Longest lease period: a server waits as long for a silent agent, and again after a restart.
+pub const LEASE_MAX: Duration = Duration::from_secs(3_600);
+/// Smallest δ, in parts per million: oscillators drift by up to 100 ppm, three tenths of a percent leave room for bad ones (R14).
+pub const DELTA_PPM_MIN: u32 = 3_000;
+/// Largest δ, in parts per million: with 1 the server waits twice the lease.
+pub const DELTA_PPM_MAX: u32 = 1_000_000;
+/// Retransmission timeouts are at most this part of τ, so that a healed network is noticed long before a lease ends (R27).
+pub const RTO_CAP_DIVISOR: u32 = 8;
+/// Least number of transmissions, each given its RTO, before a delivery counts as failed (R32).
+pub const TRANSMISSIONS_MIN: u32 = 3;
+
+/// Every period and bound of a server. Sizes are in bytes, counts are inclusive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Lease period τ; 100 ms to 1 h.
+    pub lease: Duration,
+    /// Bound δ on the relative rate of any two clocks, in parts per million; 3,000 to 1,000,000.
+    pub delta_ppm: u32,
+    /// Slack ε that lengthens the server's timer; at least 1 µs (granularity and read error of a clock), below τ.
+    pub epsilon: Duration,
+    /// Delivery timeout Td, from the first transmission of a notice; at least three RTO floors, at most 1 h.
+    pub delivery_timeout: Duration,
+    /// How long a session that somebody waits for may go without an unreceipted notice; at least the RTO floor.
+    pub probe_period: Duration,
+    /// How long an agent may keep a cache lock after it receipted the demand for it; at least Td.
+    pub compliance_time: Duration,
+    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). Off until it is proven in
+    /// the simulator; a session in good standing may always be closed.
+    pub surrender: bool,
+    /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
+    pub volatile: bool,
+
+    /// Most requests that an agent may have outstanding, W; 1 to 4,096.
+    pub window: u16,
+    /// Largest datagram sent or taken; 548 to 8,952.
+    pub max_datagram: u16,
+    /// Most sessions, those that are ending included.
+    pub sessions_max: u32,
+    /// Most sessions whose record is not durable yet.
+    pub opening_max: u32,
+    /// Most ended sessions remembered, so that their agents are told so; the oldest is forgotten first.
+    pub tombstones_max: u32,
+    /// How long a cookie is good for; at least 1 s.
+    pub cookie_life: Duration,
+    /// Most CHALLENGE and REFUSE answers in a second (a hundredth of it at once).
+    pub challenges_per_second: u32,
+    /// Least time between two hints to senders without a session (R87).
+    pub hint_interval: Duration,
+    /// Most notices of one session that are unreceipted on the way; the others wait their turn.
+    pub notices_in_flight: u16,
+    /// Most bytes of answers of one session that wait to be sent; an answer beyond it is shed and counted (R27).
+    pub answer_bytes_max: u32,
+    /// Most locks of an ended session that are freed in one turn of the loop.
+    pub freed_per_turn: u32,
+
+    /// Bounds of the lock table.
+    pub locks: LockLimits,
+    /// Bounds of the namespace.
+    pub namespace: NamespaceLimits,
+    /// Bounds of contents that are staged.
+    pub stages: StageLimits,
+    /// Bounds of what is kept in memory of the store.
+    pub cache: CacheLimits,
+}
+
+impl Default for Config {
+    /// DESIGN.md section 16 and TESTING.md S12.
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(2),
+            delta_ppm: 10_000,
+            epsilon: Duration::from_millis(1),
+            delivery_timeout: Duration::from_millis(500),
+            probe_period: Duration::from_secs(1),
+            compliance_time: Duration::from_secs(10),
+            surrender: false,
+            volatile: false,
+            window: 64,
+            max_datagram: DEFAULT_DATAGRAM,
+            sessions_max: 10_000,
+            opening_max: 1_024,
+            tombstones_max: 1_024,
+            cookie_life: Duration::from_secs(10),
+            challenges_per_second: 20_000,
+            hint_interval: Duration::from_millis(20),
+            notices_in_flight: 64,
+            answer_bytes_max: 1 << 20,
+            freed_per_turn: 4_096,
+            locks: LockLimits::default(),
+            namespace: NamespaceLimits::default(),
+            stages: STAGES,
+            cache: CacheLimits::default(),
+        }
+    }
+}
+
+/// Four files of the largest size in the making per agent, and memory for 64 agents that do so at once.
+const STAGES: StageLimits =
+    StageLimits { bytes_per_session: 4 << 20, bytes_total: 256 << 20, stages_per_session: 8, idle: Duration::from_secs(30) };
+
+#[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
+const DEFAULT_DATAGRAM: u16 = DATAGRAM_DEFAULT as u16;
+
+impl Config {
+    /// The defaults for another lease period: what is a part of τ follows it (the probe period is τ/2, Td is τ/4 but not below 100 ms).
+    #[must_use]
+    pub fn for_lease(lease: Duration) -> Self {
+        let delivery_timeout = (lease / 4).max(Duration::from_millis(100));
+        Self {
+            lease,
+            delivery_timeout,
+            probe_period: (lease / 2).max(RTO_MIN),
+            compliance_time: Duration::from_secs(10).max(delivery_timeout),
+            ..Self::default()
+        }
+    }
+
+    /// T = τ(1+δ)+ε: how long the server waits from D before it takes a session's locks; rounded up to whole nanoseconds.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        let lease_ns = self.lease.as_nanos();
+        let margin_ns = (lease_ns * u128::from(self.delta_ppm)).div_ceil(1_000_000);
+        // LEASE_MAX twice is below 2^43 ns, so this conversion never saturates for a checked configuration.
+        Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon
+    }
+
+    /// The longest retransmission timeout, τ/8.
+    #[must_use]
+    pub fn rto_cap(&self) -> Duration {
+        self.lease / RTO_CAP_DIVISOR
+    }
+
+    /// The shortest retransmission timeout: 20 ms, or τ/8 where that is shorter.
+    #[must_use]
+    pub fn rto_floor(&self) -> Duration {
+        RTO_MIN.min(self.rto_cap())
+    }
+
+    /// How much of one stall counts as listening: no longer than the shortest RTO, so that a stall never passes for one.
+    pub(crate) fn loop_slack(&self) -> Duration {
+        DeliveryClock::DEFAULT_SLACK.min(self.rto_floor())
+    }
+
+    /// Checks every setting and every relation between settings.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used, with what it must keep; whoever wrote the configuration is at fault.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_lease()?;
+        self.check_delivery()?;
+        self.check_sessions()?;
+        self.check_tables()
+    }
+
+    fn check_lease(&self) -> Result<(), ConfigError> {
+        spans("lease", self.lease, LEASE_MIN, LEASE_MAX, "100 ms to 1 h")?;
+        counts("delta", self.delta_ppm, DELTA_PPM_MIN, DELTA_PPM_MAX, "0.003 to 1 (3,000 to 1,000,000 ppm)")?;
+        spans("epsilon", self.epsilon, Duration::from_micros(1), self.lease, "1 µs to the lease period")
+    }
+
+    fn check_delivery(&self) -> Result<(), ConfigError> {
+        let three = self.rto_floor() * TRANSMISSIONS_MIN;
+        let rule = "three retransmission timeouts (60 ms, or 3/8 of a lease below 160 ms) to 1 h";
+        spans("delivery-timeout", self.delivery_timeout, three, LEASE_MAX, rule)?;
+        spans("probe-period", self.probe_period, self.rto_floor(), LEASE_MAX, "20 ms (1/8 of a lease below 160 ms) to 1 h")?;
+        let rule = "the delivery timeout to one day";
+        spans("compliance-time", self.compliance_time, self.delivery_timeout, Duration::from_secs(86_400), rule)
+    }
+
+    fn check_sessions(&self) -> Result<(), ConfigError> {
+        counts("window", u32::from(self.window), 1, u32::from(WINDOW_MAX), "1 to 4,096 requests")?;
+        let (least, most) = (DATAGRAM_MIN as u64, DATAGRAM_MAX as u64);
+        within("max-datagram", u64::from(self.max_datagram), least, most, "548 to 8,952 bytes")?;
+        counts("sessions-max", self.sessions_max, 1, 1 << 24, "1 to 16,777,216")?;
+        counts("opening-max", self.opening_max, 1, 1 << 24, "1 to 16,777,216")?;
+        counts("tombstones-max", self.tombstones_max, 1, 1 << 24, "1 to 16,777,216")?;
+        spans("cookie-life", self.cookie_life, Duration::from_secs(1), LEASE_MAX, "1 s to 1 h")?;
+        counts("challenges-per-second", self.challenges_per_second, 1, 1_000_000_000, "1 to 1,000,000,000")?;
+        spans("hint-interval", self.hint_interval, Duration::from_millis(1), LEASE_MAX, "1 ms to 1 h")?;
+        counts("notices-in-flight", u32::from(self.notices_in_flight), 1, 4_096, "1 to 4,096")?;
+        let rule = "one datagram (8,952) to 1 GiB";
+        within("answer-bytes-max", u64::from(self.answer_bytes_max), most, 1 << 30, rule)?;
+        counts("freed-per-turn", self.freed_per_turn, 1, u32::MAX, "at least 1")
+    }
+
+    fn check_tables(&self) -> Result<(), ConfigError> {
+        let LockLimits { locks_max, locks_per_session, waiters_per_object, waiters_per_session, .. } = self.locks;
+        table("locks-max", locks_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
+        table("locks-per-session", locks_per_session, 1, locks_max, "1 to locks-max")?;
+        table("waiters-per-object", waiters_per_object, 1, COUNT_MAX, "at least 1")?;
+        table("waiters-per-session", waiters_per_session, 1, COUNT_MAX, "at least 1")?;
+        table("mutations-per-object", self.locks.mutations_per_object, 1, COUNT_MAX, "at least 1")?;
+        table("demands-outstanding", self.locks.demands_outstanding, 1, COUNT_MAX, "at least 1")?;
+        counts("token-run", self.locks.run, 1, 1 << 20, "1 to 1,048,576 tokens")?;
+        within("objects-max", self.namespace.objects_max, 1, u64::MAX, "at least 1")?;
+        table("stages-per-session", self.stages.stages_per_session, 1, 4_096, "1 to 4,096")?;
+        let (each, all) = (self.stages.bytes_per_session, self.stages.bytes_total);
+        table("stage-bytes-per-session", each, CONTENT_MAX, all, "1 MiB (one file's contents) to stage-bytes-total")?;
+        spans("stage-idle", self.stages.idle, self.lease, Duration::from_secs(86_400), "the lease period to one day")?;
+        table("cache-bytes", self.cache.bytes_max, 8 << 20, usize::MAX, "at least 8 MiB")
+    }
+}
+
+/// Most entries of any table.
+const COUNT_MAX: usize = u32::MAX as usize;
+
+fn spans(setting: &'static str, value: Duration, least: Duration, most: Duration, rule: &'static str) -> Result<(), ConfigError> {
+    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value:?}"), rule }) }
+}
+
+fn counts(setting: &'static str, value: u32, least: u32, most: u32, rule: &'static str) -> Result<(), ConfigError> {
+    within(setting, u64::from(value), u64::from(least), u64::from(most), rule)
+}
+
+fn table(setting: &'static str, value: usize, least: usize, most: usize, rule: &'static str) -> Result<(), ConfigError> {
+    within(setting, value as u64, least as u64, most as u64, rule)
+}
+
+fn within(setting: &'static str, value: u64, least: u64, most: u64, rule: &'static str) -> Result<(), ConfigError> {
+    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value}"), rule }) }
+}
+
+/// A setting that cannot be used; the text says which, its value, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The setting, as it is written in files and on command lines.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it must be.
+    pub rule: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}; it must be {}", self.setting, self.value, self.rule)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+
+    #[test]
+    fn defaults_keep_their_own_relations_for_every_lease() {
+        for ms in [100, 101, 160, 500, 2_000, 30_000, 3_600_000] {
+            let config = Config::for_lease(Duration::from_millis(ms));
+            assert_eq!(config.check(), Ok(()), "τ of {ms} ms");
+        }
+        assert_eq!(Config::for_lease(Duration::from_secs(2)), Config::default());
+    }
+
+    #[test]
+    fn wait_is_tau_times_one_plus_delta_plus_epsilon() {
+        assert_eq!(Config::default().wait(), Duration::from_millis(2_021));
+    }
+
+    #[test]
+    fn wait_is_rounded_up_to_the_nanosecond() {
+        let config = Config { lease: Duration::from_nanos(100_000_001), delta_ppm: 3_000, ..Config::default() };
+        // 100,000,001 ns × 0.003 = 300,000.003 ns.
+        assert_eq!(config.wait() - config.epsilon - config.lease, Duration::from_nanos(300_001));
+    }
+
+    #[test]
+    fn refusal_says_which_setting_its_value_and_what_is_allowed() {
+        let config = Config { delta_ppm: 100, ..Config::default() };
+        let error = config.check().unwrap_err();
+        assert_eq!(error.to_string(), "delta is 100; it must be 0.003 to 1 (3,000 to 1,000,000 ppm)");
+    }
+
+    #[test]
+    fn each_relation_is_checked() {
+        let base = Config::default;
+        let ms = Duration::from_millis;
+        let (locks, stages) = (LockLimits::default(), STAGES);
+        let bad = [
+            ("lease", Config { lease: ms(99), ..base() }),
+            ("epsilon", Config { epsilon: Duration::ZERO, ..base() }),
+            ("delivery-timeout", Config { delivery_timeout: ms(59), ..base() }),
+            ("probe-period", Config { probe_period: ms(19), ..base() }),
+            ("compliance-time", Config { compliance_time: ms(499), ..base() }),
+            ("window", Config { window: 0, ..base() }),
+            ("max-datagram", Config { max_datagram: 547, ..base() }),
+            ("sessions-max", Config { sessions_max: 0, ..base() }),
+            ("locks-per-session", Config { locks: LockLimits { locks_max: 10, locks_per_session: 11, ..locks }, ..base() }),
+            ("stage-idle", Config { stages: StageLimits { idle: ms(1_999), ..stages }, ..base() }),
+            ("stage-bytes-per-session", Config { stages: StageLimits { bytes_per_session: 1 << 19, ..stages }, ..base() }),
+        ];
+        for (setting, config) in bad {
+            assert_eq!(config.check().unwrap_err().setting, setting);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn wait_is_never_shorter_than_any_agents_lease(lease_us in 100_000u64..3_600_000_000, delta_ppm in 3_000u32..=1_000_000) {
+            let config = Config { lease: Duration::from_micros(lease_us), delta_ppm, ..Config::default() };
+            // The slowest agent clock allowed shows τ after τ(1+δ) of the server's.
+            let slowest_ns = config.lease.as_nanos() * u128::from(1_000_000 + delta_ppm);
+            prop_assert!((config.wait() - config.epsilon).as_nanos() * 1_000_000 >= slowest_ns);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Control messages: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION, RECEIPT, PATH_CHALLENGE.
+//!
+//! Decides their effect and their answers. None waits for anything; each is idempotent, for it names a generation, a nonce or the
+//! session itself. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 6.3 and 6.4.
+//! Invariant: from a session that is timing out, receipts, releases, path messages and its surrender are accepted, and nothing
+//! renews (R29); a lock leaves only by a release or refusal that names its generation (R11).
+//! Leaves to others: the lock table, the end of a session (`ending`).
+
+use crate::dispatch::Origin;
+use crate::locks::CancelResult;
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::standing::{Cause, Standing};
+use alloc::vec::Vec;
+use cistern_link::Fate as Known;
+use cistern_wire::{
+    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, Nack, NackReason,
+    PathChallenge, PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
+};
+use log::debug;
+
+/// Most items of one RELEASED: (548 - 20 - 4 - 4 - 16 - 2) / 26. The answer to a longer RELEASE is several messages.
+const RELEASED_ITEMS_MAX: usize = 19;
+
+impl Server {
+    pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) {
+        if self.is_good(origin.key) {
+            self.renew(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
+        } else {
+            self.control_refused = true;
+        }
+    }
+
+    pub(crate) fn release(&mut self, origin: Origin, message: &Release<'_>) {
+        let key = origin.key;
+        if !self.may_give_back(key) {
+            self.control_refused = true;
+            return;
+        }
+        let mut items: Vec<ReleasedItem> = Vec::with_capacity(message.items.len());
+        for item in message.items {
+            debug!("{}: session {} releases {} generation {}", self.who, key.id(), item.lock, item.generation);
+            items.push(self.locks.release(self.now, key.id(), item));
+            self.gave_back(key, item.lock, item.generation);
+        }
+        self.listen(key);
+        if !self.is_good(key) {
+            self.control_refused = true;
+            return;
+        }
+        let mut parts = items.chunks(RELEASED_ITEMS_MAX);
+        let first = parts.next().unwrap_or_default();
+        for part in core::iter::once(first).chain(parts) {
+            let items = List::of(part);
+            self.renew(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+        }
+    }
+
+    pub(crate) fn release_all(&mut self, origin: Origin, message: &ReleaseAll) {
+        let key = origin.key;
+        if !self.may_give_back(key) {
+            self.control_refused = true;
+            return;
+        }
+        debug!("{}: session {} releases all cache locks up to {}", self.who, key.id(), message.up_to);
+        self.locks.release_all(key.id(), message.up_to);
+        if let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) {
+            outbox.released_all(message.up_to);
+        }
+        self.freeing = true;
+        self.listen(key);
+        if self.is_good(key) {
+            let items = List::of(&[]);
+            self.renew(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+        } else {
+            self.control_refused = true;
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, origin: Origin, message: &Cancel) {
+        let key = origin.key;
+        if !self.is_good(key) {
+            self.control_refused = true;
+            return;
+        }
+        let nonce = message.nonce;
+        let (outcome, generation) = match self.locks.cancel(self.now, key.id(), nonce) {
+            CancelResult::Cancelled => {
+                if let Some(outbox) = self.outbox(key) {
+                    outbox.wait_ended(nonce, None);
+                }
+                (CancelOutcome::Cancelled, Generation(0))
+            }
+            CancelResult::Granted { generation, .. } => (CancelOutcome::Granted, generation),
+            CancelResult::Unknown => (self.cancel_unqueued(key, nonce), Generation(0)),
+        };
+        debug!("{}: session {} cancels request {nonce}: {outcome}", self.who, key.id());
+        let answer = Cancelled { serial: message.serial, echo: origin.packet, nonce, outcome, generation };
+        self.renew(key, &Message::Cancelled(answer));
+    }
+
+    /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.
+    fn cancel_unqueued(&mut self, key: Key, nonce: u64) -> CancelOutcome {
+        if let Some(op) = self.unpark_request(key, nonce) {
+            self.discard(&op);
+            return CancelOutcome::Cancelled;
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return CancelOutcome::Answered;
+        };
+        let waited = session.outbox.as_ref().and_then(|outbox| outbox.ended_wait(nonce));
+        match (waited, session.cache.fence(nonce)) {
+            // A cancellation repeated, or a request that never came and now never executes.
+            (Some(None), _) | (None, Known::NotExecuted) => CancelOutcome::Cancelled,
+            _ => CancelOutcome::Answered,
+        }
+    }
+
+    pub(crate) fn end_session(&mut self, origin: Origin, message: &EndSession) {
+        let key = origin.key;
+        let Some(standing) = self.sessions.get(key).map(|session| session.standing()) else {
+            return;
+        };
+        let cause = match message.reason {
+            EndReason::Close => Cause::Closed,
+            EndReason::Surrender => Cause::Surrendered,
+        };
+        match standing {
+            Standing::Good => self.over(key, cause),
+            Standing::TimingOut { .. } if self.config.surrender => self.over(key, cause),
+            Standing::Ending { .. } => {}
+            Standing::TimingOut { .. } | Standing::Opening | Standing::Ended { .. } => {
+                self.control_refused = true;
+                return;
+            }
+        }
+        // ENDED follows when the end is durable (R61); the newest transmission is the one answered (R2).
+        self.farewells.insert(key, (message.serial, origin.packet));
+    }
+
+    pub(crate) fn receipt(&mut self, origin: Origin, message: &Receipt) {
+        if self.may_give_back(origin.key) {
+            self.receipted(origin.key, message.seq, message.answer);
+        }
+    }
+
+    pub(crate) fn path_challenge(&mut self, origin: Origin, message: &PathChallenge) {
+        // The answer is as large as the question, so it goes to the proven address only.
+        if self.sessions.get(origin.key).is_some_and(|session| session.path.remote == origin.path.remote) {
+            self.push_urgent(origin.key, &Message::PathResponse(PathResponse { token: message.token }));
+        }
+    }
+
+    /// Says once for a datagram that its control messages were refused, because the session is not in good standing.
+    pub(crate) fn refuse_control(&mut self, origin: Origin) {
+        if !core::mem::take(&mut self.control_refused) {
+            return;
+        }
+        let reason = match self.sessions.get(origin.key).map(|session| session.standing()) {
+            Some(Standing::TimingOut { .. }) => NackReason::TimingOut,
+            _ => NackReason::Ended,
+        };
+        self.push_urgent(origin.key, &Message::Nack(Nack { nonce: 0, echo: origin.packet, reason, fate: Fate::Unknown }));
+    }
+
+    /// Whether the session's releases and receipts still count: until its end has begun (R29).
+    fn may_give_back(&self, key: Key) -> bool {
+        self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. }))
+    }
+}

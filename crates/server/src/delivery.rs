@@ -1,0 +1,178 @@
+//! Delivery: what the lock table wants said, and what follows when nobody answers.
+//!
+//! Decides that a session somebody waits for always has an unreceipted notice on the way, or is probed within the probe period
+//! (R30); that a cache lock demanded and receipted is back within the compliance time (R31); and that both clocks run only while
+//! this server listens (R32). Place in the walk: between the lock table and `outbox`; its deadlines run when the socket is empty.
+//! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing.
+//! Leaves to others: when a single notice has failed (`outbox`), what D means (`timing_out`).
+
+use crate::listening::Reason;
+use crate::locks::Action;
+use crate::outbox::{Body, Outbox, Verdict};
+use crate::parked::OpId;
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::standing::Cause;
+use alloc::boxed::Box;
+use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer};
+use log::{debug, info};
+
+impl Server {
+    /// Does everything that the lock table wants done, until it wants nothing more.
+    pub(crate) fn settle(&mut self) {
+        while let Some(action) = self.locks.poll_action() {
+            match action {
+                Action::Demand { session, lock, generation, keep } => {
+                    debug!("{}: demands {lock} generation {generation} of session {session}, which may keep {keep}", self.who);
+                    self.notify(session, Body::Demand { lock, generation, keep });
+                }
+                Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
+                    info!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
+                    self.notify(session, Body::Grant { nonce, lock, mode, generation, run });
+                }
+                Action::WaitOver { session, nonce, lock, status } => self.notify(session, Body::WaitOver { nonce, lock, status }),
+                Action::MutationReady { ticket } => self.turn_came(OpId(ticket.0)),
+            }
+        }
+    }
+
+    /// Adds a notice for a session in good standing; one that is timing out is told nothing.
+    fn notify(&mut self, session: cistern_wire::SessionId, body: Body) {
+        if let Some(key) = self.sessions.find(session)
+            && self.is_good(key)
+            && let Some(outbox) = self.outbox(key)
+        {
+            outbox.add(body);
+            self.listening.set(key, Reason::Probe, None);
+            self.line_up(key);
+        }
+    }
+
+    /// The session's notices; made when first needed.
+    pub(crate) fn outbox(&mut self, key: Key) -> Option<&mut Outbox> {
+        let session = self.sessions.get_mut(key)?;
+        Some(session.outbox.get_or_insert_with(|| Box::new(Outbox::new(&self.config))))
+    }
+
+    /// The agent's application said something about notice `seq`.
+    pub(crate) fn receipted(&mut self, key: Key, seq: u64, answer: ReceiptAnswer) {
+        let Some(body) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()).and_then(|o| o.receipt(seq, self.now))
+        else {
+            // Settled before: by a release, by a newer demand, or by the first copy of this receipt.
+            return;
+        };
+        match (body, answer) {
+            (Body::Demand { lock, generation, .. } | Body::Grant { lock, generation, .. }, ReceiptAnswer::NotHeld) => {
+                self.locks.disowned(self.now, key.id(), lock, generation);
+                self.gave_back(key, lock, generation);
+            }
+            // Nobody holds a cache lock "in use" for longer than an operation, so that too is a promise to comply.
+            (Body::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
+            (Body::Demand { .. } | Body::Grant { .. } | Body::WaitOver { .. } | Body::Probe, _) => {}
+        }
+        self.listen(key);
+    }
+
+    /// A demand for a cache lock was receipted: from now on it is owed, unless it came back already.
+    fn promised(&mut self, key: Key, lock: LockId, generation: Generation) {
+        if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
+            let by = self.delivery.elapsed() + self.config.compliance_time;
+            if let Some(outbox) = self.outbox(key) {
+                outbox.owe(lock, generation, by);
+            }
+        }
+    }
+
+    /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (R33).
+    pub(crate) fn gave_back(&mut self, key: Key, lock: LockId, generation: Generation) {
+        if let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) {
+            outbox.released(lock, generation);
+        }
+    }
+
+    /// Sets the deadlines of a session anew, after its notices or what it owes have changed.
+    pub(crate) fn listen(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key).filter(|session| session.standing().is_good()) else {
+            return;
+        };
+        let Some(outbox) = &session.outbox else {
+            return;
+        };
+        let (delivery, owed, idle) = (outbox.next_deadline(&self.config), outbox.next_owed(), outbox.is_empty());
+        let due = outbox.has_due(&self.config);
+        self.listening.set(key, Reason::Delivery, delivery);
+        self.listening.set(key, Reason::Compliance, owed);
+        if due {
+            // Receipts have made room for notices that waited their turn.
+            self.line_up(key);
+        }
+        if idle && !self.listening.is_set(key, Reason::Probe) && (owed.is_some() || self.locks.waiting_on(key.id())) {
+            self.listening.set(key, Reason::Probe, Some(self.delivery.elapsed() + self.config.probe_period));
+        }
+    }
+
+    /// Somebody began to wait for a session: it is probed in time even if nothing is on the way to it (R30).
+    pub(crate) fn watch(&mut self, session: cistern_wire::SessionId) {
+        if let Some(key) = self.sessions.find(session)
+            && self.is_good(key)
+            && self.outbox(key).is_some()
+        {
+            self.listen(key);
+        }
+    }
+
+    /// Deadlines that are due now that the socket was found empty.
+    pub(crate) fn run_deadlines(&mut self) {
+        let listened = self.delivery.elapsed();
+        while let Some((key, reason)) = self.listening.due(listened) {
+            match reason {
+                Reason::Delivery => self.delivery_due(key),
+                Reason::Compliance => self.compliance_due(key),
+                Reason::Probe => self.probe_due(key),
+            }
+        }
+    }
+
+    fn delivery_due(&mut self, key: Key) {
+        let listened = self.delivery.elapsed();
+        let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) else {
+            return;
+        };
+        match outbox.on_deadline(listened, &self.config) {
+            Verdict::Failed(body) => {
+                debug!("{}: session {} receipted nothing: {body:?}", self.who, key.id());
+                self.fail(key, Cause::DeliveryFailed);
+            }
+            Verdict::Resend => {
+                self.listen(key);
+                self.line_up(key);
+            }
+        }
+    }
+
+    fn compliance_due(&mut self, key: Key) {
+        let listened = self.delivery.elapsed();
+        while let Some((lock, generation)) =
+            self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()).and_then(|outbox| outbox.overdue(listened))
+        {
+            if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
+                debug!("{}: session {} receipted the demand for {lock} and kept it", self.who, key.id());
+                return self.fail(key, Cause::NotComplying);
+            }
+        }
+        self.listen(key);
+    }
+
+    fn probe_due(&mut self, key: Key) {
+        if !self.locks.waiting_on(key.id()) {
+            // What is owed is watched for as long as it is owed; a new waiter may come for it.
+            return self.listen(key);
+        }
+        if let Some(outbox) = self.outbox(key)
+            && outbox.is_empty()
+        {
+            outbox.add(Body::Probe);
+            self.line_up(key);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The way in: a datagram is decoded, its session found, its copies dropped, and its messages acted on in the order that is safe.
+//!
+//! Decides that order (R12): receipts, releases, path messages and the end of the session before requests, so that a session that
+//! gives a lock back in the datagram in which it asks is not refused for keeping it. Place in the walk: the step after the driver.
+//! Implements `wire-spec.md` sections 3.4 and 6. Invariant: a datagram that does not decode whole, or came before, changes nothing
+//! but a counter; every drop has a name, a counter and a line at level trace.
+//! Leaves to others: handshakes (`handshake`), what each message does (`control`, `requests`), answers without a session (`strangers`).
+
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::standing::{Cause, Standing};
+use crate::stats::Dropped;
+use cistern_link::{Freshness, Path};
+use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{Datagram, Header, Kind, Message};
+use log::trace;
+
+/// A message of a valid datagram, not decoded yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw<'a> {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// What stands after its header.
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Raw<'a> {
+    /// The messages of a datagram that was found valid.
+    pub(crate) fn all(datagram: &'a [u8]) -> impl Iterator<Item = Self> {
+        let mut rest = &datagram[HEADER_LEN..datagram.len() - CHECKSUM_LEN];
+        core::iter::from_fn(move || {
+            let (head, tail) = rest.split_first_chunk::<MESSAGE_HEADER_LEN>()?;
+            let (body, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
+            rest = tail;
+            Some(Self { kind: Kind::of(head[0])?, body })
+        })
+    }
+
+    /// The message.
+    pub(crate) fn decode(self) -> Option<Message<'a>> {
+        // The datagram was validated whole, so this gives a message.
+        Message::decode(self.kind, self.body).ok()
+    }
+}
+
+/// Whether a message acts before the requests of its datagram (R12).
+const fn goes_first(kind: Kind) -> bool {
+    matches!(kind, Kind::Receipt | Kind::Release | Kind::ReleaseAll | Kind::EndSession | Kind::PathChallenge | Kind::PathResponse)
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// The session.
+    pub(crate) key: Key,
+    /// The datagram's packet number: what answers echo.
+    pub(crate) packet: u64,
+    /// The way it came.
+    pub(crate) path: Path,
+    /// Whether that number is above all before.
+    pub(crate) highest: bool,
+}
+
+impl Server {
+    /// One received datagram.
+    pub(crate) fn dispatch(&mut self, path: Path, bytes: &[u8]) {
+        let header = match Datagram::at_server(bytes) {
+            Ok(datagram) => datagram.header,
+            Err(reason) => {
+                self.stats.count_undecoded(&reason);
+                trace!("{}: dropped {} bytes from {}: {reason}", self.who, bytes.len(), path.remote);
+                return;
+            }
+        };
+        if header.session.0 == 0 {
+            return self.handshake_datagram(path, header.packet, bytes);
+        }
+        match self.sessions.find(header.session) {
+            Some(key) => self.session_datagram(key, path, header, bytes),
+            None => self.stranger(path, header, bytes),
+        }
+    }
+
+    fn session_datagram(&mut self, key: Key, path: Path, header: Header, bytes: &[u8]) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.standing() == Standing::Opening {
+            return self.drop_datagram(path, Dropped::NotOpen);
+        }
+        match session.replay.classify(header.packet) {
+            Freshness::Fresh => {}
+            Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
+            Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
+        }
+        let highest = header.packet > session.replay.highest();
+        session.replay.note(header.packet);
+        trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
+        self.watch_for_clone(key, path);
+        self.came_by(key, path, bytes.len(), highest);
+        let origin = Origin { key, packet: header.packet, path, highest };
+        let mut others = false;
+        for raw in Raw::all(bytes) {
+            self.stats.count_in(raw.kind);
+            if goes_first(raw.kind) {
+                self.message(origin, raw);
+            } else {
+                others = true;
+            }
+        }
+        if others {
+            for raw in Raw::all(bytes).filter(|raw| !goes_first(raw.kind)) {
+                self.message(origin, raw);
+            }
+        }
+        self.refuse_control(origin);
+    }
+
+    /// What still comes Td after a session was superseded was not under way when its agent opened the next one.
+    fn watch_for_clone(&mut self, key: Key, path: Path) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if let Standing::TimingOut { decided, cause: Cause::Superseded, .. } = session.standing()
+            && !session.reported
+            && self.now.waited(decided.plus(self.config.delivery_timeout))
+        {
+            session.reported = true;
+            self.report_clone(key.id(), path);
+        }
+    }
+
+    /// One message of a session.
+    fn message(&mut self, origin: Origin, raw: Raw<'_>) {
+        let Some(message) = raw.decode() else {
+            debug_assert!(false, "a validated message decodes");
+            return;
+        };
+        match message {
+            Message::KeepAlive(m) => self.keep_alive(origin, &m),
+            Message::Release(m) => self.release(origin, &m),
+            Message::ReleaseAll(m) => self.release_all(origin, &m),
+            Message::Cancel(m) => self.cancel(origin, &m),
+            Message::EndSession(m) => self.end_session(origin, &m),
+            Message::Receipt(m) => self.receipt(origin, &m),
+            Message::PathChallenge(m) => self.path_challenge(origin, &m),
+            Message::PathResponse(m) => self.path_response(origin.key, origin.path, m.token, origin.highest),
+            Message::Padding(_) => {}
+            request @ (Message::Lookup(_)
+            | Message::GetAttr(_)
+            | Message::SetAttr(_)
+            | Message::ReadDir(_)
+            | Message::Create(_)
+            | Message::Mkdir(_)
+            | Message::Symlink(_)
+            | Message::Link(_)
+            | Message::Unlink(_)
+            | Message::Rmdir(_)
+            | Message::Rename(_)
+            | Message::Read(_)
+            | Message::Stage(_)
+            | Message::Write(_)
+            | Message::Lock(_)
+            | Message::ExtendRun(_)
+            | Message::ListLocks(_)
+            | Message::ServerStatus(_)) => self.request(origin, raw, &request),
+            // The decoder lets none of these through from an agent in a session.
+            Message::Hello(_)
+            | Message::Challenge(_)
+            | Message::Welcome(_)
+            | Message::Refuse(_)
+            | Message::Demand(_)
+            | Message::Grant(_)
+            | Message::WaitOver(_)
+            | Message::Probe(_)
+            | Message::Ack(_)
+            | Message::Pending(_)
+            | Message::Queued(_)
+            | Message::Result(_)
+            | Message::Nack(_)
+            | Message::Alive(_)
+            | Message::Released(_)
+            | Message::Cancelled(_)
+            | Message::Ended(_)
+            | Message::Hint(_) => debug_assert!(false, "{} came from an agent in a session", raw.kind.name()),
+        }
+    }
+
+    /// Counts and logs a datagram that changes nothing else.
+    pub(crate) fn drop_datagram(&mut self, path: Path, reason: Dropped) {
+        self.stats.count_dropped(reason);
+        trace!("{}: dropped a datagram from {}: {}", self.who, path.remote, reason.name());
+    }
+}

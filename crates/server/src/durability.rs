@@ -1,0 +1,126 @@
+//! What waits for the store: replies, welcomes and ends that would reveal what a crash could still take back (R61).
+//!
+//! Decides that each leaves when its batch is durable, in the order in which they came to wait. Place in the walk: beside the loop;
+//! the driver takes work for the store after each turn and brings its answers before the next. Implements `wire-spec.md` section 10.2.
+//! Invariant: nothing held here reaches anybody before its batch is durable; nothing that reveals no transaction waits (keep-alives).
+//! After a failed write nothing is answered any more (R62).
+//! Leaves to others: what is held (`answers`, `handshake`, `ending`), the engine (`cistern-store`).
+
+use crate::answers::Repeatable;
+use crate::parked::{Job, OpId};
+use crate::server::{Phase, Server};
+use crate::sessions::Key;
+use crate::store::{BatchId, Counter, Loaded, StoreEvent, StoreWork};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use log::{debug, error, warn};
+
+/// Something that waits for a batch.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// A reply that rests on the batch.
+    Reply {
+        /// Whose.
+        job: Job,
+        /// Encoded.
+        reply: Box<[u8]>,
+        /// What its duplicates may get.
+        repeatable: Repeatable,
+    },
+    /// An operation that may look only at what is durable.
+    Run(OpId),
+    /// A session's record: it may be welcomed.
+    Opened(Key),
+    /// A session's end: its locks may be freed (R50).
+    Ended(Key),
+    /// A block of tokens.
+    Tokens(u64),
+}
+
+/// What waits, by batch.
+pub(crate) type Holds = BTreeMap<BatchId, Vec<Held>>;
+
+impl Server {
+    /// Holds something until `batch` is durable.
+    pub(crate) fn hold(&mut self, batch: BatchId, held: Held) {
+        self.holds.entry(batch).or_default().push(held);
+    }
+
+    /// Takes the next work for the store; the driver calls it after each turn until it gives `None`, and hands batches to the
+    /// store in the order in which they come. All writes of one turn are one batch.
+    pub fn poll_effect(&mut self) -> Option<StoreWork> {
+        if matches!(self.phase, Phase::Failed) {
+            return None;
+        }
+        if let Some(queries) = self.questions.pop_front() {
+            return Some(StoreWork::Load(queries));
+        }
+        if let Some(up_to) = self.locks.tokens_wanted() {
+            self.overlay.set_counter(Counter::Tokens, up_to);
+            let batch = self.overlay.open_batch();
+            self.hold(batch, Held::Tokens(up_to));
+        }
+        self.overlay.seal().map(StoreWork::Persist)
+    }
+
+    /// Takes the store's word. `now` is read when the word is taken.
+    pub fn store_event(&mut self, now: Instant, event: StoreEvent) {
+        self.advance(now);
+        if matches!(self.phase, Phase::Failed) {
+            return;
+        }
+        match event {
+            StoreEvent::Loaded(loaded) => self.loaded(loaded),
+            StoreEvent::Durable(batch) => self.durable(batch),
+            StoreEvent::Broken(what) => self.store_failed(&what),
+        }
+        self.settle();
+        self.check();
+    }
+
+    fn loaded(&mut self, loaded: Loaded) {
+        let query = loaded.query.clone();
+        if !self.overlay.loaded(loaded) {
+            warn!("{}: the store holds something that cannot be read: {query:?}; run `cisternd check` on the stopped store", self.who);
+        }
+        for id in self.parking.answered(&query) {
+            if id == OpId::BOOT {
+                self.boot();
+            } else {
+                self.run_again(id);
+            }
+        }
+    }
+
+    fn durable(&mut self, batch: BatchId) {
+        debug!("{}: batch {batch} is durable", self.who);
+        self.overlay.durable(batch);
+        while let Some(first) = self.holds.first_entry().filter(|first| *first.key() <= batch) {
+            for held in first.remove() {
+                match held {
+                    Held::Reply { job, reply, repeatable } => self.reply(job, &reply, repeatable),
+                    Held::Run(id) => self.durable_for(id, batch),
+                    Held::Opened(key) => self.opened(key),
+                    Held::Ended(key) => self.ended(key),
+                    Held::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
+                }
+            }
+        }
+    }
+
+    /// A write or sync failed: nothing that the server would say can be relied on any more.
+    fn store_failed(&mut self, what: &str) {
+        error!("{}: the store failed, and the server stops answering: {what}", self.who);
+        self.phase = Phase::Failed;
+        self.failure = Some(String::from(what));
+    }
+
+    /// Why the server has stopped answering, if it has: the driver then ends it (R62).
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}

@@ -1,0 +1,329 @@
+//! Execution: what each request does, and with which reply.
+//!
+//! Decides the order of the steps of a mutation: plan, guard, turn, apply, leave, grant, reply. Place in the walk: after `requests`,
+//! before `answers`; runs an operation from its start, as often as it takes until everything it needs is in memory and its turn has
+//! come. Implements `wire-spec.md` sections 6.2, 10 and 11. Invariant: until a run has all it needs it changes nothing; a reply that
+//! rests on what is not durable is held (R61).
+//! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
+
+use crate::answers::{AROUND_REPLY, Repeatable, millis};
+use crate::durability::Held;
+use crate::locks::{Extended, LockOutcome, Row, Turn};
+use crate::namespace::{Mutation, Reading, Step};
+use crate::parked::{Answering, Job};
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::store::{BatchId, Query};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_wire::{
+    Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId, LockRefused,
+    LockRow, LockRows, Message, ObjectId, Reply, RowState, Stage, Status, Terms,
+};
+
+/// When an agent that met a bound should try again, in milliseconds: longer than a busy moment, shorter than anybody's patience.
+const BUSY_RETRY_MS: u32 = 100;
+/// Longest path of an object in a row of LIST_LOCKS, in bytes.
+const PLACE_MAX: usize = 255;
+/// What a LIST_LOCKS reply has besides its rows (kind, end, count), and the least that a row has (all but label and place).
+const ROWS_AROUND: usize = 4;
+const ROW_MIN: usize = 63;
+
+/// What a run of an operation came to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It is answered, or its answer is held.
+    Replied,
+    /// Nothing has happened: it needs these values.
+    Load(Vec<Query>),
+    /// As `Load`, and it keeps its place in the queues of the lock table.
+    LoadInTurn(Vec<Query>),
+    /// Nothing has happened: its turn comes later.
+    Turn,
+    /// Nothing has happened: what it looks at is not durable before this batch.
+    After(BatchId),
+}
+
+impl Server {
+    /// Runs an operation from its start.
+    pub(crate) fn execute(&mut self, job: Job, message: &Message<'_>) -> Outcome {
+        if let Some(reading) = Reading::of(message) {
+            return self.read(job, &reading);
+        }
+        if let Some(mutation) = Mutation::of(message) {
+            return self.mutate(job, &mutation, message);
+        }
+        match message {
+            Message::Stage(m) => self.stage(job, m),
+            Message::Lock(m) => self.lock(job, m),
+            Message::ExtendRun(m) => self.extend_run(job, m),
+            Message::ListLocks(m) => self.list_locks(job, m),
+            Message::ServerStatus(_) => self.server_status(job),
+            other => {
+                debug_assert!(false, "{} is no request", other.kind().name());
+                self.fail_request(job, Status::UNSUPPORTED, None)
+            }
+        }
+    }
+
+    fn read(&mut self, job: Job, reading: &Reading<'_>) -> Outcome {
+        let mut reply = self.scratch();
+        let mut view = self.overlay.view();
+        let (locks, now, session) = (&mut self.locks, self.now, job.key.id());
+        // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
+        let grants = job.answering == Answering::First;
+        let grant = |object, want| if grants { locks.cache_grant(now, session, object, want) } else { CacheGrant::NONE };
+        let room = usize::from(job.limit) - AROUND_REPLY;
+        let step = self.namespace.read(&mut view, reading, room, grant, &mut reply);
+        let rests_on = view.rests_on();
+        match step {
+            Step::Done(()) => self.answer(job, reply, rests_on, Repeatable::Reads),
+            Step::Missing(queries) => Outcome::Load(queries),
+            Step::Failed(status) => self.fail_request(job, status, rests_on),
+        }
+    }
+
+    fn mutate(&mut self, job: Job, mutation: &Mutation<'_>, message: &Message<'_>) -> Outcome {
+        let session = job.key.id();
+        let contents = match (mutation.stage(), message) {
+            (Some(stage), _) => match self.stages.contents(session, stage) {
+                Ok(contents) => contents,
+                Err(status) => return self.leave_failed(job, status, None),
+            },
+            (None, Message::Write(write)) => write.data.0,
+            _ => &[],
+        };
+        let mut view = self.overlay.view();
+        let step = self.namespace.plan(&mut view, mutation, contents);
+        let rests_on = view.rests_on();
+        let plan = match step {
+            Step::Done(plan) => plan,
+            Step::Missing(queries) => return Outcome::Load(queries),
+            Step::Failed(status) => return self.leave_failed(job, status, rests_on),
+        };
+        let terms = mutation.terms();
+        if let Some(status) = self.forbidden(job.key, &terms, plan.removes.filter(|_| !mutation.force())) {
+            return self.leave_failed(job, status, rests_on);
+        }
+        match self.locks.mutation_enter(self.now, job.id.ticket(), session, plan.affected(), terms.held) {
+            Turn::Ready => {}
+            Turn::Waiting => return Outcome::Turn,
+            Turn::Busy => return self.leave_failed(job, Status::BUSY, None),
+        }
+        let entered = Job { entered: true, ..job };
+        let mut view = self.overlay.view();
+        // Borrowed again: the lock table was changed in between, the contents were not.
+        let contents = mutation.stage().and_then(|stage| self.stages.contents(session, stage).ok()).unwrap_or(contents_of(message));
+        let step = self.namespace.apply(&mut view, mutation, contents, self.wall.at(self.now));
+        let rests_on = view.rests_on();
+        match step {
+            Step::Done(_) => self.mutated(entered, mutation, &terms, rests_on),
+            Step::Missing(queries) => Outcome::LoadInTurn(queries),
+            Step::Failed(status) => self.leave_failed(entered, status, rests_on),
+        }
+    }
+
+    /// Why a mutation that could be done may not be: its guard is stale (R73), or an advisory lock protects what it removes (R74).
+    fn forbidden(&self, key: Key, terms: &Terms<'_>, removes: Option<ObjectId>) -> Option<Status> {
+        let guarded = terms.guard_object.0 != 0;
+        if guarded && !self.locks.guard_current(key.id(), terms.guard_object, terms.guard_generation) {
+            return Some(Status::STALE_GUARD);
+        }
+        removes.filter(|object| self.locks.unlink_blocked(*object, key.id())).map(|_| Status::EBUSY)
+    }
+
+    /// A mutation was executed: its turn ends, then the requester is granted what it wants, then it is answered.
+    fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, rests_on: Option<BatchId>) -> Outcome {
+        let (now, session) = (self.now, job.key.id());
+        self.locks.mutation_leave(now, job.id.ticket());
+        for object in self.namespace.gone() {
+            self.locks.object_gone(object);
+        }
+        if let Some(stage) = mutation.stage() {
+            self.stages.remove(session, stage);
+        }
+        let mut reply = self.scratch();
+        let locks = &mut self.locks;
+        self.namespace.changed(terms.want, |object, want| locks.cache_grant(now, session, object, want), &mut reply);
+        self.answer(job, reply, rests_on, Repeatable::Changes)
+    }
+
+    /// A mutation failed without effect; its place in the queues, if it had one, is free.
+    fn leave_failed(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
+        if job.entered {
+            self.locks.mutation_leave(self.now, job.id.ticket());
+        }
+        self.fail_request(job, status, rests_on)
+    }
+
+    fn stage(&mut self, job: Job, message: &Stage<'_>) -> Outcome {
+        let taken = self.stages.piece(self.now, job.key.id(), message.stage, message.total, message.offset, message.data.0);
+        match taken {
+            Ok(()) => self.answer_with(job, &Reply::Done(Done {}), None, Repeatable::Changes),
+            Err(status) => self.fail_request(job, status, None),
+        }
+    }
+
+    fn lock(&mut self, job: Job, message: &Lock) -> Outcome {
+        let mut view = self.overlay.view();
+        let step = self.namespace.exists(&mut view, message.object);
+        let rests_on = view.rests_on();
+        match (step, rests_on) {
+            (Step::Missing(queries), _) => return Outcome::Load(queries),
+            (Step::Failed(status), _) => return self.fail_request(job, status, rests_on),
+            // A lock on what a crash could still take back would outlive it.
+            (Step::Done(()), Some(batch)) => return Outcome::After(batch),
+            (Step::Done(()), None) => {}
+        }
+        let (key, mode) = (job.key, message.mode);
+        let lock = LockId { object: message.object, class: LockClass::Advisory };
+        match self.locks.lock(self.now, key.id(), job.nonce, message.object, mode, message.wait) {
+            LockOutcome::Granted { generation, run } => {
+                self.answer_with(job, &Reply::Granted(Granted { lock, mode, generation, run }), None, Repeatable::Changes)
+            }
+            LockOutcome::Refused { holder } => {
+                let mut reply = self.scratch();
+                Reply::LockRefused(LockRefused { lock, holder: self.holder(&holder) }).put(&mut reply);
+                self.answer(job, reply, None, Repeatable::Changes)
+            }
+            LockOutcome::Queued { ahead, holder } => {
+                if let Some(echo) = self.sessions.get_mut(key).and_then(|session| session.cache.queue(job.nonce)) {
+                    self.queued(key, job.nonce, echo, lock, ahead, holder);
+                }
+                self.watch_holders(message.object);
+                Outcome::Replied
+            }
+            LockOutcome::Deadlock => self.fail_request(job, Status::EDEADLK, None),
+            LockOutcome::Busy => self.fail_request(job, Status::BUSY, None),
+        }
+    }
+
+    /// A duplicate of a request that was answered QUEUED: the same answer, with what is known now. Its outcome is a notice.
+    pub(crate) fn queued_again(&mut self, key: Key, nonce: u64, echo: u64, message: &Message<'_>) {
+        let Message::Lock(lock) = message else {
+            debug_assert!(false, "only lock requests are queued");
+            return;
+        };
+        self.stats.repeated += 1;
+        let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
+        let waits = |row: &&Row| row.state == RowState::Waits;
+        let ahead = rows.iter().filter(waits).take_while(|row| row.session != key.id()).count();
+        let lock = LockId { object: lock.object, class: LockClass::Advisory };
+        let holder = self.locks.holder_info(lock, key.id());
+        self.queued(key, nonce, echo, lock, u32::try_from(ahead).unwrap_or(u32::MAX), holder);
+    }
+
+    /// Somebody began to wait for an advisory lock: each of its holders is probed in time (R30).
+    fn watch_holders(&mut self, object: ObjectId) {
+        let (rows, _) = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX);
+        for row in rows.iter().filter(|row| row.state == RowState::Holds) {
+            self.watch(row.session);
+        }
+    }
+
+    fn extend_run(&mut self, job: Job, message: &ExtendRun) -> Outcome {
+        let lock = message.lock;
+        match self.locks.extend_run(self.now, job.key.id(), lock, message.generation) {
+            Extended::Granted { mode, generation, run } => {
+                self.answer_with(job, &Reply::Granted(Granted { lock, mode, generation, run }), None, Repeatable::Changes)
+            }
+            Extended::NotHeld => self.fail_request(job, Status::NOT_HELD, None),
+            Extended::Demanded => self.fail_request(job, Status::EAGAIN, None),
+            Extended::Busy => self.fail_request(job, Status::BUSY, None),
+        }
+    }
+
+    fn list_locks(&mut self, job: Job, message: &ListLocks) -> Outcome {
+        let room = usize::from(job.limit) - AROUND_REPLY - ROWS_AROUND;
+        let object = Some(message.object).filter(|object| object.0 != 0);
+        let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
+        let mut view = self.overlay.view();
+        let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
+        for row in &rows {
+            match self.namespace.place(&mut view, row.lock.object, PLACE_MAX) {
+                Step::Done(place) => places.push(place),
+                Step::Missing(queries) => missing.extend(queries),
+                Step::Failed(_) => places.push(Vec::new()),
+            }
+        }
+        let rests_on = view.rests_on();
+        if !missing.is_empty() {
+            return Outcome::Load(missing);
+        }
+        let listed: Vec<LockRow<'_>> = rows.iter().zip(&places).map(|(row, place)| self.lock_row(row, place)).collect();
+        let mut left = room;
+        let fit = listed.iter().take_while(|row| {
+            let len = ROW_MIN + row.label.0.len() + row.place.0.len();
+            let fits = len <= left;
+            left = left.saturating_sub(len);
+            fits
+        });
+        let shown = fit.count();
+        end &= shown == listed.len();
+        let mut reply = Vec::new();
+        Reply::LockRows(LockRows { end, rows: List::of(&listed[..shown]) }).put(&mut reply);
+        self.answer(job, reply, rests_on, Repeatable::Reads)
+    }
+
+    fn lock_row<'s>(&'s self, row: &Row, place: &'s [u8]) -> LockRow<'s> {
+        let holder = self.holder(row);
+        LockRow {
+            lock: row.lock,
+            state: row.state,
+            mode: row.mode,
+            generation: row.generation,
+            label: Bytes8(holder.label.0),
+            agent: holder.agent,
+            session: row.session,
+            since_ms: holder.since_ms,
+            standing: holder.standing,
+            bound_ms: holder.bound_ms,
+            place: Bytes16(place),
+        }
+    }
+
+    fn server_status(&mut self, job: Job) -> Outcome {
+        let mut view = self.overlay.view();
+        let objects = self.namespace.objects(&mut view);
+        let rests_on = view.rests_on();
+        let report = self.report(job.key, objects, millis(self.now.since(self.started)));
+        self.answer_with(job, &Reply::ServerReport(report), rests_on, Repeatable::Reads)
+    }
+
+    fn answer_with(&mut self, job: Job, reply: &Reply<'_>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
+        let mut bytes = self.scratch();
+        reply.put(&mut bytes);
+        self.answer(job, bytes, rests_on, repeatable)
+    }
+
+    fn fail_request(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
+        let retry_ms = if status == Status::BUSY { BUSY_RETRY_MS } else { 0 };
+        self.answer_with(job, &Reply::Failed(Failed { status, retry_ms }), rests_on, Repeatable::Changes)
+    }
+
+    /// Answers now, or when what the reply rests on is durable.
+    fn answer(&mut self, job: Job, reply: Vec<u8>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
+        debug_assert!(reply.len() + AROUND_REPLY <= usize::from(job.limit), "a reply fits the datagram that was asked for");
+        match rests_on {
+            None => self.reply(job, &reply, repeatable),
+            Some(batch) => self.hold(batch, Held::Reply { job, reply: Box::from(reply.as_slice()), repeatable }),
+        }
+        self.reply_buffer = reply;
+        Outcome::Replied
+    }
+
+    /// The buffer in which replies are encoded, empty.
+    fn scratch(&mut self) -> Vec<u8> {
+        let mut reply = core::mem::take(&mut self.reply_buffer);
+        reply.clear();
+        reply
+    }
+}
+
+/// The contents that a message carries itself.
+const fn contents_of<'a>(message: &Message<'a>) -> &'a [u8] {
+    match message {
+        Message::Write(write) => write.data.0,
+        _ => &[],
+    }
+}

@@ -1,0 +1,317 @@
+//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE.
+//!
+//! Decides who gets a session. A HELLO without a good cookie changes nothing and is answered by one (R42); with it, a repeated HELLO
+//! of one handshake gets the same session, another handshake or a higher incarnation ends the agent's former sessions (R40, R42), a
+//! lower incarnation or an older handshake is refused (R41). Place in the walk: after `dispatch`, for session 0.
+//! Implements `wire-spec.md` section 6.1. Invariants: the session's record is durable before WELCOME leaves (R48); WELCOME renews, so
+//! it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause (R87).
+//! Leaves to others: cookies, the end of former sessions (`timing_out`).
+
+use crate::cookie::CookieTime;
+use crate::dispatch::Raw;
+use crate::durability::Held;
+use crate::server::Server;
+use crate::session::{Opening, Session};
+use crate::sessions::Key;
+use crate::standing::{Cause, Event, Standing};
+use crate::stats::Dropped;
+use crate::store::{self, SessionRecord};
+use crate::transmit::SMALL;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::Path;
+use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION};
+use cistern_wire::{
+    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Hello, List, Message, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
+};
+use core::time::Duration;
+use log::{debug, info, warn};
+
+/// When an agent that met a full table should try again, in milliseconds.
+const BUSY_RETRY_MS: u32 = 1_000;
+/// Bytes around one message in a datagram.
+const AROUND: usize = HEADER_LEN + MESSAGE_HEADER_LEN + CHECKSUM_LEN;
+/// Bytes of the body of REFUSE.
+const REFUSE_LEN: usize = 8 + 8 + 1 + 1 + 1 + 4;
+
+/// What a WELCOME waits with until the session's record is durable.
+#[derive(Debug)]
+pub(crate) struct Awaiting {
+    /// Newest HELLO of the handshake.
+    packet: u64,
+    /// What is said of the agent's former sessions.
+    former: Vec<FormerFate>,
+}
+
+/// A HELLO and how it came.
+struct Greeting<'a> {
+    path: Path,
+    packet: u64,
+    hello: Hello<'a>,
+    cookie: CookieTime,
+}
+
+impl Server {
+    /// A valid datagram of session 0 from an agent: HELLO and padding.
+    pub(crate) fn handshake_datagram(&mut self, path: Path, packet: u64, bytes: &[u8]) {
+        for raw in Raw::all(bytes) {
+            self.stats.count_in(raw.kind);
+            if let Some(Message::Hello(hello)) = raw.decode() {
+                // One HELLO is answered per datagram: each answer is to be smaller than the whole.
+                return self.hello(path, packet, hello, bytes.len());
+            }
+        }
+    }
+
+    fn hello(&mut self, path: Path, packet: u64, hello: Hello<'_>, len: usize) {
+        if hello.version_min > VERSION || hello.version_max < VERSION {
+            return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Version, 0);
+        }
+        if hello.label.0.len() > LABEL_MAX || hello.former.len() > FORMER_MAX {
+            return self.drop_datagram(path, Dropped::Oversized);
+        }
+        let Some(cookie) = self.cookies.check(self.now, path.remote, hello.handshake, hello.cookie.0) else {
+            return self.challenge(path, packet, hello.handshake, len);
+        };
+        let greeting = Greeting { path, packet, hello, cookie };
+        let newest = self.sessions.agent(hello.agent).map(|agent| (agent.incarnation, agent.cookie, agent.sessions.last().copied()));
+        let Some((incarnation, accepted, Some(newest))) = newest else {
+            return self.open(&greeting, len);
+        };
+        let same = self.sessions.get(newest).is_some_and(|s| s.handshake == hello.handshake && s.incarnation == hello.incarnation);
+        if same {
+            return self.hello_again(newest, &greeting);
+        }
+        // A cookie made before that of the accepted handshake belongs to an older one, delayed on the way.
+        if hello.incarnation < incarnation || (hello.incarnation == incarnation && cookie < accepted) {
+            warn!(
+                "{}: refused agent {} \"{}\" at {}: incarnation {} is not the newest ({incarnation}); if it is not a copy of its state \
+                 directory, it was restarted",
+                self.who,
+                hello.agent,
+                hello.label.0.escape_ascii(),
+                path.remote,
+                hello.incarnation
+            );
+            return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Superseded, 0);
+        }
+        self.open(&greeting, len);
+    }
+
+    /// Answers by a cookie; nothing is kept.
+    fn challenge(&mut self, path: Path, packet: u64, handshake: u64, len: usize) {
+        let cookie = self.cookies.make(self.now, path.remote, handshake);
+        if !self.may_answer(path, AROUND + 8 + 8 + 1 + cookie.len(), len) {
+            return;
+        }
+        self.send_handshake(path, &Message::Challenge(Challenge { handshake, echo: packet, cookie: Bytes8(&cookie) }), None);
+    }
+
+    fn refuse_hello(&mut self, path: Path, packet: u64, handshake: u64, len: usize, reason: RefuseReason, retry_ms: u32) {
+        if !self.may_answer(path, AROUND + REFUSE_LEN, len) {
+            return;
+        }
+        debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);
+        let refuse = Refuse { handshake, echo: packet, reason, version_min: VERSION, version_max: VERSION, retry_ms };
+        self.send_handshake(path, &Message::Refuse(refuse), None);
+    }
+
+    /// Whether an answer of `answer` bytes may go to who has not proven the address, for a datagram of `cause` bytes (R87).
+    fn may_answer(&mut self, path: Path, answer: usize, cause: usize) -> bool {
+        if answer >= cause {
+            self.drop_datagram(path, Dropped::Amplification);
+            return false;
+        }
+        if !self.challenges.allow(self.now) {
+            self.drop_datagram(path, Dropped::RateLimited);
+            return false;
+        }
+        true
+    }
+
+    /// A further HELLO of the handshake that opened the agent's newest session.
+    fn hello_again(&mut self, key: Key, greeting: &Greeting<'_>) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.replay.highest() == 0 {
+            // The agent has not heard of the session yet; this address is proven by its cookie, too.
+            session.path = greeting.path;
+        }
+        match session.standing() {
+            Standing::Opening => {
+                if let Some(awaiting) = self.awaiting.get_mut(&key) {
+                    awaiting.packet = awaiting.packet.max(greeting.packet);
+                }
+            }
+            Standing::Good => {
+                let former = self.fates(&greeting.hello, &[]);
+                self.welcome(key, greeting.packet, &former);
+            }
+            // It failed before the agent heard of it; a new handshake will open another.
+            Standing::TimingOut { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {
+                self.drop_datagram(greeting.path, Dropped::OldHandshake);
+            }
+        }
+    }
+
+    /// Opens a session: ends the agent's former ones, and hands the record to the store.
+    fn open(&mut self, greeting: &Greeting<'_>, len: usize) {
+        let hello = &greeting.hello;
+        let counts = self.sessions.counts();
+        if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
+            warn!("{}: refused agent {} at {}: the table of sessions is full", self.who, hello.agent, greeting.path.remote);
+            return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
+        }
+        self.check_known_server(hello);
+        let superseded = self.supersede(hello);
+        let former = self.fates(hello, &superseded);
+        let id = self.fresh_session_id();
+        let session = Session::new(Opening {
+            id,
+            agent: hello.agent,
+            incarnation: hello.incarnation,
+            handshake: hello.handshake,
+            label: Box::from(hello.label.0),
+            now: self.now,
+            path: greeting.path,
+            max_datagram: hello.max_datagram.min(self.config.max_datagram).max(SMALL),
+            window: hello.window.clamp(1, self.config.window),
+        });
+        debug!("{}: opens {} at {}", self.who, session.who(), greeting.path.remote);
+        let key = self.sessions.insert(session, greeting.cookie);
+        let record = SessionRecord {
+            agent: hello.agent,
+            incarnation: hello.incarnation,
+            boot: hello.boot,
+            lease_us: micros(self.config.lease),
+            label: Box::from(hello.label.0),
+        };
+        self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
+        self.awaiting.insert(key, Awaiting { packet: greeting.packet, former });
+        let batch = self.overlay.open_batch();
+        self.hold(batch, Held::Opened(key));
+    }
+
+    /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (R47).
+    fn check_known_server(&self, hello: &Hello<'_>) {
+        let here = (self.identity.epoch, self.identity.incarnation);
+        if hello.store == self.identity.store && (hello.epoch, hello.server_incarnation) > here {
+            warn!(
+                "{}: agent {} has seen this store served under epoch {} incarnation {}; this server may run on an old copy of it",
+                self.who, hello.agent, hello.epoch, hello.server_incarnation
+            );
+        }
+    }
+
+    /// Ends the agent's former sessions: what it says to have surrendered at once, if that is believed; the others by D, without a
+    /// way back (R40, R42). Gives those that were in good standing until now.
+    fn supersede(&mut self, hello: &Hello<'_>) -> Vec<SessionId> {
+        let former = self.sessions.agent(hello.agent).map(|agent| agent.sessions.clone()).unwrap_or_default();
+        let mut ending = Vec::new();
+        for key in former {
+            let Some(session) = self.sessions.get(key) else {
+                continue;
+            };
+            let surrendered = session.incarnation == hello.incarnation
+                && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
+            match session.standing() {
+                // Never welcomed: the agent has no lease under it.
+                Standing::Opening => self.over(key, Cause::Superseded),
+                Standing::Good if surrendered => self.over(key, Cause::Surrendered),
+                Standing::Good => {
+                    ending.push(key.id());
+                    self.fail(key, Cause::Superseded);
+                }
+                Standing::TimingOut { .. } if surrendered && self.config.surrender => self.over(key, Cause::Surrendered),
+                Standing::TimingOut { .. } => self.fail(key, Cause::Superseded),
+                Standing::Ending { .. } | Standing::Ended { .. } => {}
+            }
+        }
+        ending
+    }
+
+    /// What is said of each former session that HELLO names; of another agent's sessions nothing is told.
+    fn fates(&self, hello: &Hello<'_>, ending: &[SessionId]) -> Vec<FormerFate> {
+        let fate = |claim: FormerClaim| {
+            let session = self.sessions.find(claim.session).and_then(|key| self.sessions.get(key)).filter(|s| s.agent == hello.agent);
+            let fate = match session.map(Session::standing) {
+                Some(Standing::TimingOut { .. }) if ending.contains(&claim.session) => SessionFate::Ending,
+                Some(Standing::TimingOut { .. }) => SessionFate::TimingOut,
+                // Its own session, named as a former one while it is the present one, stays what it is.
+                Some(Standing::Opening | Standing::Good) => SessionFate::Ending,
+                Some(Standing::Ending { .. } | Standing::Ended { .. }) | None => SessionFate::Ended,
+            };
+            FormerFate { session: claim.session, fate }
+        };
+        hello.former.iter().map(fate).collect()
+    }
+
+    fn fresh_session_id(&mut self) -> SessionId {
+        loop {
+            let id = SessionId(self.rng.nonzero_u64().get());
+            if self.sessions.find(id).is_none() && !self.tombstones.contains(id) {
+                return id;
+            }
+        }
+    }
+
+    /// The session's record is durable: it is open.
+    pub(crate) fn opened(&mut self, key: Key) {
+        let Some(awaiting) = self.awaiting.remove(&key) else {
+            return;
+        };
+        match self.sessions.apply(key, Event::Recorded) {
+            Ok(Some(Standing::Good)) => {
+                self.locks.open_session(key.id());
+                if let Some(session) = self.sessions.get(key) {
+                    info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
+                }
+                self.stats.welcomes += 1;
+                self.welcome(key, awaiting.packet, &awaiting.former);
+            }
+            // Superseded before it was open.
+            Ok(_) | Err(_) => debug!("{}: session {} was over before it was open", self.who, key.id()),
+        }
+    }
+
+    fn welcome(&mut self, key: Key, echo: u64, former: &[FormerFate]) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        assert!(session.standing().is_good(), "WELCOME would renew a session that is not in good standing (R3)");
+        let config = &self.config;
+        let welcome = Welcome {
+            handshake: session.handshake,
+            echo,
+            version: VERSION,
+            session: key.id(),
+            store: self.identity.store,
+            epoch: self.identity.epoch,
+            server_incarnation: self.identity.incarnation,
+            features: if config.volatile { FEATURE_VOLATILE } else { 0 },
+            lease_us: micros(config.lease),
+            delta_ppm: config.delta_ppm,
+            epsilon_us: micros32(config.epsilon),
+            delivery_timeout_us: micros32(config.delivery_timeout),
+            window: session.cache.window(),
+            max_datagram: session.max_datagram,
+            former: List::of(former),
+        };
+        let path = session.path;
+        self.send_handshake(path, &Message::Welcome(welcome), Some(key));
+    }
+}
+
+// A WELCOME that names as many former sessions as a HELLO may fits the smallest datagram.
+const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
+
+/// A lease in whole microseconds, rounded down: the agent must not believe in more than was promised (R13).
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A configured span of at most an hour in whole microseconds.
+fn micros32(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
+}

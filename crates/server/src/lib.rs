@@ -1,0 +1,66 @@
+//! The metadata server's core: sessions and their standing, the lock table, the namespace, and the seam to the store.
+//!
+//! A state machine without sockets, clocks, threads, files or random source: [`Server`] takes datagrams, the time and the store's
+//! word, and gives datagrams, work for the store and the next time at which it wants to be woken. `no_std` makes the compiler keep it so.
+//!
+//! The walk of a datagram, file by file:
+//!
+//! | step | file |
+//! |---|---|
+//! | decoded, session found, copies dropped, order of messages | `dispatch` (session 0: `handshake`, no session: `strangers`) |
+//! | control messages and receipts | `control`, `path` |
+//! | may this request execute, or has it | `requests` (parked ones: `parked`) |
+//! | what it does | `execute` over [`locks`], `namespace`, [`stage`] and [`store`] |
+//! | how it is answered, given the session's standing now | `answers` (held until durable: `durability`) |
+//! | what is sent next | `transmit` (notices: `delivery`, `outbox`) |
+//!
+//! Beside the walk: `standing` (what may be done for a session), `timing_out` (failure, the one timer, the end), [`config`], [`status`].
+
+#![no_std]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+mod answers;
+mod control;
+mod cookie;
+mod delivery;
+mod dispatch;
+mod durability;
+mod execute;
+mod handshake;
+mod listening;
+mod out;
+mod outbox;
+mod parked;
+mod path;
+mod rate;
+mod requests;
+mod server;
+mod session;
+mod sessions;
+mod standing;
+mod strangers;
+mod timing_out;
+mod tombstones;
+mod transmit;
+
+pub mod config;
+pub mod locks;
+pub mod namespace;
+pub mod stage;
+pub mod stats;
+pub mod status;
+pub mod store;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, ConfigError};
+pub use server::{Identity, Server};
+pub use standing::Cause;
+pub use stats::{Dropped, Stats};
+pub use status::{SessionRow, Status};
+pub use timing_out::EvictError;

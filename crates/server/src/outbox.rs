@@ -1,0 +1,319 @@
+//! The notices of one session: DEMAND, GRANT, WAIT_OVER and PROBE, each sent until its receipt comes or its delivery has failed.
+//!
+//! Decides when a notice goes out again and when its delivery has failed: after at least three transmissions, each followed by its
+//! RTO, and Td after the first, all counted on the delivery clock, that is while this server listened (R32). Place in the walk: filled
+//! by `delivery`, read by `transmit`. Implements `wire-spec.md` section 6.4.
+//! Invariant: a notice leaves only by its receipt, by a release that names its generation or a newer one (R33), or by a newer demand
+//! for the same lock; one demand per lock is on the way. Its text never changes under its number, so a receipt means one thing.
+//! Leaves to others: which notices there are (`locks`), what a failed delivery leads to (`timing_out`).
+
+#[cfg(test)]
+mod tests;
+
+use crate::config::{Config, TRANSMISSIONS_MIN};
+use alloc::collections::{BTreeMap, VecDeque};
+use cistern_link::{Instant, Rng, RoundTrip};
+use cistern_wire::{Demand, Generation, Grant, Keep, LockClass, LockId, Message, Mode, Probe, Status, WaitOver};
+use core::time::Duration;
+
+/// How many ended waits are remembered for CANCEL messages that come late.
+const ENDED_WAITS_MAX: usize = 64;
+
+/// What a notice says; its number is added when it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// Give a lock back.
+    Demand {
+        /// The lock.
+        lock: LockId,
+        /// The newest generation granted to the session.
+        generation: Generation,
+        /// What may be kept.
+        keep: Keep,
+    },
+    /// The lock for which a request was queued.
+    Grant {
+        /// The request.
+        nonce: u64,
+        /// The lock.
+        lock: LockId,
+        /// Its mode.
+        mode: Mode,
+        /// The grant.
+        generation: Generation,
+        /// Tokens reserved.
+        run: u32,
+    },
+    /// A queued request ended without a grant.
+    WaitOver {
+        /// The request.
+        nonce: u64,
+        /// The lock.
+        lock: LockId,
+        /// Why.
+        status: Status,
+    },
+    /// Is the application there?
+    Probe,
+}
+
+impl Body {
+    /// The message, under number `seq`.
+    const fn message(self, seq: u64) -> Message<'static> {
+        match self {
+            Self::Demand { lock, generation, keep } => Message::Demand(Demand { seq, lock, generation, keep }),
+            Self::Grant { nonce, lock, mode, generation, run } => Message::Grant(Grant { seq, nonce, lock, mode, generation, run }),
+            Self::WaitOver { nonce, lock, status } => Message::WaitOver(WaitOver { seq, nonce, lock, status }),
+            Self::Probe => Message::Probe(Probe { seq }),
+        }
+    }
+
+    /// The lock and the generation about which a release says everything.
+    const fn settled_by_release(self) -> Option<(LockId, Generation)> {
+        match self {
+            Self::Demand { lock, generation, .. } | Self::Grant { lock, generation, .. } => Some((lock, generation)),
+            Self::WaitOver { .. } | Self::Probe => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Notice {
+    seq: u64,
+    body: Body,
+    transmissions: u32,
+    /// Delivery clock at the first transmission.
+    first: Duration,
+    /// Clocks at the last transmission.
+    sent: Instant,
+    /// From when on the delivery has failed, on the delivery clock; meaningless before the third transmission.
+    fails: Duration,
+    /// When to look at it again, on the delivery clock; `None`: it is to be sent now.
+    next: Option<Duration>,
+}
+
+/// What became of a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Some notices are to be sent again.
+    Resend,
+    /// The delivery of this notice has failed.
+    Failed(Body),
+}
+
+/// The notices of one session that have not been receipted, and what is owed after receipt.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    last_seq: u64,
+    /// Ascending by number.
+    notices: VecDeque<Notice>,
+    /// Number of the demand on the way, for each lock demanded.
+    demands: BTreeMap<LockId, u64>,
+    /// Cache locks whose demand was receipted: the generation demanded, and by when it must be back (R31).
+    owed: BTreeMap<LockId, (Generation, Duration)>,
+    /// Queued requests that ended, newest last: the grant, or none.
+    ended_waits: VecDeque<(u64, Option<Generation>)>,
+    rtt: RoundTrip,
+}
+
+impl Outbox {
+    /// No notices yet.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            last_seq: 0,
+            notices: VecDeque::new(),
+            demands: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            ended_waits: VecDeque::new(),
+            rtt: RoundTrip::new(config.rto_cap()),
+        }
+    }
+
+    /// Adds a notice. A demand takes the place of an older one for the same lock: it covers every generation that the other named (R65).
+    /// The same demand again is not another notice: its delivery would never fail.
+    pub(crate) fn add(&mut self, body: Body) {
+        match body {
+            Body::Demand { lock, .. } => {
+                let former = self.demands.get(&lock).copied();
+                if former.and_then(|seq| self.find(seq)).is_some_and(|at| self.notices[at].body == body) {
+                    return;
+                }
+                if let Some(seq) = former {
+                    self.take(seq);
+                }
+                self.demands.insert(lock, self.last_seq + 1);
+            }
+            Body::Grant { nonce, generation, .. } => self.wait_ended(nonce, Some(generation)),
+            Body::WaitOver { nonce, .. } => self.wait_ended(nonce, None),
+            Body::Probe => {}
+        }
+        self.last_seq += 1;
+        let zero = Duration::ZERO;
+        let sent = Instant::new(0, 0);
+        self.notices.push_back(Notice { seq: self.last_seq, body, transmissions: 0, first: zero, sent, fails: zero, next: None });
+    }
+
+    /// Remembers how the wait of a queued request ended, for a CANCEL that crosses its notice.
+    pub(crate) fn wait_ended(&mut self, nonce: u64, grant: Option<Generation>) {
+        if self.ended_waits.len() >= ENDED_WAITS_MAX {
+            self.ended_waits.pop_front();
+        }
+        self.ended_waits.push_back((nonce, grant));
+    }
+
+    /// How the wait of `nonce` ended, if that is remembered.
+    pub(crate) fn ended_wait(&self, nonce: u64) -> Option<Option<Generation>> {
+        self.ended_waits.iter().rev().find(|ended| ended.0 == nonce).map(|ended| ended.1)
+    }
+
+    /// Whether no notice waits for its receipt.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.notices.is_empty()
+    }
+
+    /// How many notices wait for their receipt.
+    pub(crate) fn len(&self) -> usize {
+        self.notices.len()
+    }
+
+    /// Whether a notice is to be sent now.
+    pub(crate) fn has_due(&self, config: &Config) -> bool {
+        self.window(config).any(|notice| notice.next.is_none())
+    }
+
+    /// Hands each notice that is to be sent now to `push`, until that has no room, and plans what comes after it.
+    pub(crate) fn send_due(&mut self, clock: Clock, config: &Config, rng: &mut Rng, mut push: impl FnMut(&Message<'static>) -> bool) {
+        let Self { notices, rtt, .. } = self;
+        for notice in notices.iter_mut().take(usize::from(config.notices_in_flight)).filter(|notice| notice.next.is_none()) {
+            if !push(&notice.body.message(notice.seq)) {
+                return;
+            }
+            if notice.transmissions == 0 {
+                notice.first = clock.listened;
+            }
+            let again = clock.listened + rtt.backoff(notice.transmissions, rng);
+            notice.transmissions += 1;
+            notice.sent = clock.now;
+            notice.fails = (notice.first + config.delivery_timeout).max(clock.listened + rtt.rto());
+            let may_fail = notice.transmissions >= TRANSMISSIONS_MIN;
+            notice.next = Some(if may_fail { again.min(notice.fails) } else { again });
+        }
+    }
+
+    /// The next moment on the delivery clock at which a notice must be looked at.
+    pub(crate) fn next_deadline(&self, config: &Config) -> Option<Duration> {
+        self.window(config).filter_map(|notice| notice.next).min()
+    }
+
+    /// A deadline has come: marks what is to be sent again, or says which delivery has failed.
+    pub(crate) fn on_deadline(&mut self, listened: Duration, config: &Config) -> Verdict {
+        for notice in self.notices.iter_mut().take(usize::from(config.notices_in_flight)) {
+            if notice.next.is_none_or(|next| next > listened) {
+                continue;
+            }
+            if notice.transmissions >= TRANSMISSIONS_MIN && listened >= notice.fails {
+                return Verdict::Failed(notice.body);
+            }
+            notice.next = None;
+        }
+        Verdict::Resend
+    }
+
+    /// Takes the receipt of notice `seq`; gives what that said, or nothing when it was settled before.
+    pub(crate) fn receipt(&mut self, seq: u64, now: Instant) -> Option<Body> {
+        let notice = self.take(seq)?;
+        // Of a notice sent twice nobody can tell which transmission was answered (DESIGN.md 4.4).
+        if notice.transmissions == 1 {
+            self.rtt.sample(now.since(notice.sent));
+        }
+        if let Body::Demand { lock, .. } = notice.body {
+            self.demands.remove(&lock);
+        }
+        Some(notice.body)
+    }
+
+    /// Notes that a cache lock whose demand was receipted must be back by `by` on the delivery clock. Demanding it once more does
+    /// not give it more time.
+    pub(crate) fn owe(&mut self, lock: LockId, generation: Generation, by: Duration) {
+        let owed = self.owed.entry(lock).or_insert((generation, by));
+        if owed.0 < generation {
+            *owed = (generation, by);
+        }
+    }
+
+    /// The next moment on the delivery clock at which something owed is overdue.
+    pub(crate) fn next_owed(&self) -> Option<Duration> {
+        self.owed.values().map(|owed| owed.1).min()
+    }
+
+    /// Takes one overdue lock: which, and the generation demanded.
+    pub(crate) fn overdue(&mut self, listened: Duration) -> Option<(LockId, Generation)> {
+        let (&lock, &(generation, _)) = self.owed.iter().find(|(_, owed)| owed.1 <= listened)?;
+        self.owed.remove(&lock);
+        Some((lock, generation))
+    }
+
+    /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them (R33).
+    pub(crate) fn released(&mut self, lock: LockId, generation: Generation) {
+        if self.owed.get(&lock).is_some_and(|owed| owed.0 <= generation) {
+            self.owed.remove(&lock);
+        }
+        if self.notices.is_empty() {
+            return;
+        }
+        if let Some(&seq) = self.demands.get(&lock)
+            && self.find(seq).is_some_and(|at| self.notices[at].body.settled_by_release().is_some_and(|it| it.1 <= generation))
+        {
+            self.demands.remove(&lock);
+            self.take(seq);
+        }
+        // Grants of advisory locks are few; demands, of which there may be thousands, were found by their index.
+        let grant = |n: &Notice| {
+            matches!(n.body, Body::Grant { .. }) && n.body.settled_by_release().is_some_and(|it| it.0 == lock && it.1 <= generation)
+        };
+        if let Some(seq) = self.notices.iter().take(ENDED_WAITS_MAX).find(|n| grant(n)).map(|n| n.seq) {
+            self.take(seq);
+        }
+    }
+
+    /// The agent gave back all cache locks of generations up to `up_to`.
+    pub(crate) fn released_all(&mut self, up_to: Generation) {
+        let covered = |lock: &LockId, generation: Generation| lock.class == LockClass::Cache && generation <= up_to;
+        self.owed.retain(|lock, owed| !covered(lock, owed.0));
+        let demands = &mut self.demands;
+        self.notices.retain(|notice| match notice.body {
+            Body::Demand { lock, generation, .. } if covered(&lock, generation) => {
+                demands.remove(&lock);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// The agent has moved: what was measured on the other path says nothing about this one.
+    pub(crate) fn forget_round_trips(&mut self, config: &Config) {
+        self.rtt = RoundTrip::new(config.rto_cap());
+    }
+
+    fn window(&self, config: &Config) -> impl Iterator<Item = &Notice> {
+        self.notices.iter().take(usize::from(config.notices_in_flight))
+    }
+
+    fn find(&self, seq: u64) -> Option<usize> {
+        self.notices.binary_search_by_key(&seq, |notice| notice.seq).ok()
+    }
+
+    fn take(&mut self, seq: u64) -> Option<Notice> {
+        let at = self.find(seq)?;
+        self.notices.remove(at)
+    }
+}
+
+/// The two clocks at one moment: the driver's, and how long the server has listened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// The driver's.
+    pub(crate) now: Instant,
+    /// The delivery clock's reading.
+    pub(crate) listened: Duration,
+}

@@ -1,0 +1,205 @@
+//! When notices go out, again, and for the last time.
+
+use super::*;
+use alloc::vec::Vec;
+use cistern_wire::ObjectId;
+
+const LOCK: LockId = LockId { object: ObjectId(7), class: LockClass::Cache };
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn demand(generation: u64) -> Body {
+    Body::Demand { lock: LOCK, generation: Generation(generation), keep: Keep::Nothing }
+}
+
+struct Bench {
+    outbox: Outbox,
+    config: Config,
+    rng: Rng,
+    at: Duration,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let config = Config::default();
+        Self { outbox: Outbox::new(&config), config, rng: Rng::from_seed([3; 32]), at: Duration::ZERO }
+    }
+
+    /// Sends what is due; gives the numbers sent.
+    fn send(&mut self) -> Vec<u64> {
+        let ns = u64::try_from(self.at.as_nanos()).unwrap();
+        let clock = Clock { now: Instant::new(ns, ns), listened: self.at };
+        let mut sent = Vec::new();
+        self.outbox.send_due(clock, &self.config, &mut self.rng, |message| {
+            sent.push(match message {
+                Message::Demand(m) => m.seq,
+                Message::Grant(m) => m.seq,
+                Message::WaitOver(m) => m.seq,
+                Message::Probe(m) => m.seq,
+                other => panic!("not a notice: {other:?}"),
+            });
+            true
+        });
+        sent
+    }
+
+    /// Goes to the next deadline.
+    fn turn(&mut self) -> Verdict {
+        self.at = self.outbox.next_deadline(&self.config).unwrap();
+        self.outbox.on_deadline(self.at, &self.config)
+    }
+}
+
+#[test]
+fn delivery_fails_after_three_unanswered_transmissions_and_td_not_before() {
+    let mut bench = Bench::new();
+    bench.at = ms(1_000);
+    bench.outbox.add(demand(1));
+    let mut sends = Vec::new();
+    let failed = loop {
+        if !bench.send().is_empty() {
+            sends.push(bench.at);
+        }
+        if let Verdict::Failed(body) = bench.turn() {
+            break body;
+        }
+    };
+    assert_eq!(failed, demand(1));
+    assert!(sends.len() >= 3, "{sends:?}");
+    assert_eq!(bench.at, ms(1_500), "Td after the first transmission");
+    assert!(bench.at - *sends.last().unwrap() >= ms(100), "the last one had its RTO");
+}
+
+#[test]
+fn slow_path_postpones_the_failure_until_each_transmission_had_its_round_trip() {
+    let mut bench = Bench::new();
+    bench.outbox.rtt.sample(ms(240));
+    bench.outbox.add(demand(1));
+    let mut last = bench.at;
+    let mut transmissions = 0;
+    loop {
+        if !bench.send().is_empty() {
+            last = bench.at;
+            transmissions += 1;
+        }
+        if bench.turn() != Verdict::Resend {
+            break;
+        }
+    }
+    assert_eq!(transmissions, 3);
+    assert!(bench.at >= last + ms(250) && bench.at > ms(500));
+}
+
+#[test]
+fn receipt_settles_its_notice_once() {
+    let mut bench = Bench::new();
+    bench.outbox.add(demand(1));
+    bench.outbox.add(Body::Probe);
+    assert_eq!(bench.send(), [1, 2]);
+    assert_eq!(bench.send(), [], "nothing is due");
+    assert_eq!(bench.outbox.receipt(1, Instant::new(5, 5)), Some(demand(1)));
+    assert_eq!(bench.outbox.receipt(1, Instant::new(5, 5)), None);
+    assert_eq!(bench.outbox.receipt(9, Instant::new(5, 5)), None);
+    assert_eq!(bench.outbox.len(), 1);
+}
+
+#[test]
+fn release_of_the_generation_or_a_newer_one_acknowledges_the_demand() {
+    for (released, settled) in [(4, false), (5, true), (6, true)] {
+        let mut bench = Bench::new();
+        bench.outbox.add(demand(5));
+        bench.send();
+        bench.outbox.released(LOCK, Generation(released));
+        assert_eq!(bench.outbox.is_empty(), settled, "release of {released}");
+    }
+}
+
+#[test]
+fn release_of_everything_acknowledges_the_cache_demands_it_covers() {
+    let mut bench = Bench::new();
+    let advisory = LockId { class: LockClass::Advisory, ..LOCK };
+    let newer = LockId { object: ObjectId(8), ..LOCK };
+    bench.outbox.add(demand(5));
+    bench.outbox.add(Body::Demand { lock: advisory, generation: Generation(4), keep: Keep::Nothing });
+    bench.outbox.add(Body::Demand { lock: newer, generation: Generation(9), keep: Keep::Nothing });
+    bench.outbox.released_all(Generation(5));
+    assert_eq!(bench.send(), [2, 3]);
+}
+
+#[test]
+fn newer_demand_replaces_the_older_under_a_new_number() {
+    let mut bench = Bench::new();
+    bench.outbox.add(demand(5));
+    assert_eq!(bench.send(), [1]);
+    bench.outbox.add(demand(8));
+    assert_eq!(bench.outbox.receipt(1, Instant::new(1, 1)), None, "a receipt of the older says nothing about the newer");
+    assert_eq!(bench.send(), [2]);
+    assert_eq!(bench.outbox.receipt(2, Instant::new(1, 1)), Some(demand(8)));
+}
+
+#[test]
+fn repeated_demand_is_neither_sent_twice_nor_given_more_time() {
+    let mut bench = Bench::new();
+    bench.outbox.add(demand(5));
+    bench.outbox.add(demand(5));
+    assert_eq!(bench.send(), [1]);
+    bench.outbox.receipt(1, Instant::new(1, 1));
+    bench.outbox.owe(LOCK, Generation(5), ms(10));
+    bench.outbox.owe(LOCK, Generation(5), ms(20));
+    assert_eq!(bench.outbox.next_owed(), Some(ms(10)));
+    bench.outbox.owe(LOCK, Generation(6), ms(30));
+    assert_eq!(bench.outbox.next_owed(), Some(ms(30)));
+}
+
+#[test]
+fn only_a_window_of_notices_is_on_the_way_at_once() {
+    let mut bench = Bench::new();
+    bench.config.notices_in_flight = 2;
+    for _ in 0..5 {
+        bench.outbox.add(Body::Probe);
+    }
+    assert_eq!(bench.send(), [1, 2]);
+    bench.outbox.receipt(1, Instant::new(1, 1));
+    assert_eq!(bench.send(), [3]);
+}
+
+#[test]
+fn notice_without_room_stays_due() {
+    let mut bench = Bench::new();
+    bench.outbox.add(Body::Probe);
+    let clock = Clock { now: Instant::new(1, 1), listened: ms(1) };
+    bench.outbox.send_due(clock, &bench.config, &mut bench.rng, |_| false);
+    assert!(bench.outbox.has_due(&bench.config));
+    assert_eq!(bench.outbox.next_deadline(&bench.config), None);
+}
+
+#[test]
+fn owed_lock_is_overdue_once_unless_it_came_back() {
+    let mut bench = Bench::new();
+    let other = LockId { object: ObjectId(8), class: LockClass::Cache };
+    bench.outbox.owe(LOCK, Generation(3), ms(10));
+    bench.outbox.owe(other, Generation(4), ms(20));
+    assert_eq!(bench.outbox.next_owed(), Some(ms(10)));
+    bench.outbox.released(LOCK, Generation(3));
+    assert_eq!(bench.outbox.next_owed(), Some(ms(20)));
+    assert_eq!(bench.outbox.overdue(ms(19)), None);
+    assert_eq!(bench.outbox.overdue(ms(20)), Some((other, Generation(4))));
+    assert_eq!(bench.outbox.overdue(ms(20)), None);
+}
+
+#[test]
+fn end_of_a_wait_is_remembered_for_a_late_cancel() {
+    let mut bench = Bench::new();
+    let generation = Generation(9);
+    bench.outbox.add(Body::Grant { nonce: 4, lock: LOCK, mode: Mode::Shared, generation, run: 1 });
+    bench.outbox.wait_ended(5, None);
+    assert_eq!(bench.outbox.ended_wait(4), Some(Some(generation)));
+    assert_eq!(bench.outbox.ended_wait(5), Some(None));
+    assert_eq!(bench.outbox.ended_wait(6), None);
+    for nonce in 100..200 {
+        bench.outbox.wait_ended(nonce, None);
+    }
+    assert_eq!(bench.outbox.ended_wait(4), None, "bounded");
+}

@@ -1,0 +1,95 @@
+//! Addresses: where a session's datagrams go, and how that changes.
+//!
+//! Decides when a session's address changes: a datagram with its highest packet number came from elsewhere, a challenge sent there
+//! was answered from there, and that answer again had the highest number (R85). Until then, and if no answer comes, everything goes
+//! to the address proven last. Place in the walk: after the replay window, before the messages act. Implements `wire-spec.md`
+//! section 6.3. Invariant: an unproven address is sent nothing but challenges, each smaller than the datagram that caused it.
+//! Leaves to others: the handshake, whose cookie proves the first address (`handshake`).
+
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::stats::Dropped;
+use alloc::boxed::Box;
+use cistern_link::{Instant, Path};
+use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{Message, PathChallenge};
+use log::{debug, info};
+
+/// Bytes of a datagram that carries one PATH_CHALLENGE.
+const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
+
+/// An address to which a session may have moved.
+#[derive(Debug)]
+pub(crate) struct Move {
+    /// The address.
+    path: Path,
+    /// What must come back from there.
+    token: u64,
+    /// When it was challenged last.
+    challenged: Instant,
+}
+
+/// An address that a session has left.
+#[derive(Debug)]
+pub(crate) struct Former {
+    /// The address.
+    path: Path,
+    /// τ after it was left: until then a delivery is tried there, too.
+    until: Instant,
+}
+
+impl Former {
+    /// The address, if it was left less than τ ago.
+    pub(crate) fn recent(&self, now: Instant) -> Option<Path> {
+        (!now.waited(self.until)).then_some(self.path)
+    }
+}
+
+impl Server {
+    /// A fresh datagram of `len` bytes came for the session by `path`; `highest`: its packet number is above all before.
+    pub(crate) fn came_by(&mut self, key: Key, path: Path, len: usize, highest: bool) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if path.remote == session.path.remote {
+            // The same peer, perhaps at another of this host's own addresses: answers leave from the one last asked.
+            if highest {
+                session.path = path;
+            }
+            return;
+        }
+        if !highest || len <= CHALLENGE_LEN {
+            return;
+        }
+        let again = self.config.rto_floor();
+        let token = match &session.moving {
+            // One challenge per round trip and address is enough, however many datagrams come.
+            Some(known) if known.path == path && !self.now.waited(known.challenged.plus(again)) => return,
+            Some(known) if known.path == path => known.token,
+            _ => self.rng.next_u64(),
+        };
+        session.moving = Some(Box::new(Move { path, token, challenged: self.now }));
+        debug!("{}: {} may have moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
+        self.send_to_session_by(key, path, &Message::PathChallenge(PathChallenge { token }));
+    }
+
+    /// A PATH_RESPONSE came for the session by `path`.
+    pub(crate) fn path_response(&mut self, key: Key, path: Path, token: u64, highest: bool) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let proven = highest && session.moving.as_ref().is_some_and(|to| to.path.remote == path.remote && to.token == token);
+        if !proven {
+            self.stats.count_dropped(Dropped::StrayPathResponse);
+            return;
+        }
+        info!("{}: {} moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
+        session.moved_from = Some(Box::new(Former { path: session.path, until: self.now.plus(self.config.lease) }));
+        session.path = path;
+        session.moving = None;
+        if let Some(outbox) = &mut session.outbox {
+            outbox.forget_round_trips(&self.config);
+        }
+        self.stats.moves += 1;
+    }
+}

@@ -1,0 +1,224 @@
+//! Requests: whether one may execute, exactly once, and what a duplicate is told.
+//!
+//! Decides by the session's standing and its reply cache: new, executing, answered before, cancelled, or not to be executed at all
+//! (R22, R26). Place in the walk: after `dispatch`, before `execute`. Implements `wire-spec.md` section 6.2.
+//! Invariant: a nonce executes once, for ever; a duplicate is judged anew by the standing of now, whatever is kept for it (R4).
+//! Also here: waking operations that were parked, with their standing checked again at that instant (R5).
+//! Leaves to others: what a request does (`execute`), how it is answered (`answers`).
+
+use crate::answers::Repeatable;
+use crate::dispatch::{Origin, Raw};
+use crate::execute::Outcome;
+use crate::parked::{Answering, Job, OpId, Parked, Wait};
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::stats::Dropped;
+use crate::store::{BatchId, Query};
+use crate::transmit::SMALL;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::{Admission, Stored};
+use cistern_wire::{Ask, Message, Status};
+use log::{debug, trace};
+
+/// Bytes of `Ask` at the front of a request's body: they differ from transmission to transmission, the rest must not.
+const ASK_LEN: usize = 12;
+
+/// What the reply cache said, without the borrow.
+enum Verdict {
+    Fresh,
+    Executing,
+    Kept,
+    TooLargeToKeep,
+    Queued,
+    Fenced,
+    OtherBody,
+    Drop(Dropped),
+}
+
+impl Server {
+    /// One request.
+    pub(crate) fn request(&mut self, origin: Origin, raw: Raw<'_>, message: &Message<'_>) {
+        let (Some(ask), Some(session)) = (message.ask(), self.sessions.get_mut(origin.key)) else {
+            return;
+        };
+        let (key, nonce, packet) = (origin.key, ask.nonce, origin.packet);
+        if !session.standing().is_good() {
+            session.cache.raise_floor(ask.floor());
+            return self.refuse(key, nonce, packet);
+        }
+        let limit = ask.limit.min(session.max_datagram).max(SMALL);
+        let digest = digest(raw);
+        let verdict = match session.cache.admit(nonce, ask.floor(), digest) {
+            Admission::Fresh => Verdict::Fresh,
+            Admission::Executing => Verdict::Executing,
+            Admission::Done(Stored::Bytes(_)) => Verdict::Kept,
+            Admission::Done(Stored::Recompute) => Verdict::TooLargeToKeep,
+            Admission::Queued => Verdict::Queued,
+            Admission::Fenced => Verdict::Fenced,
+            Admission::OtherBody => Verdict::OtherBody,
+            Admission::BelowFloor => Verdict::Drop(Dropped::BelowFloor),
+            Admission::BeyondWindow => Verdict::Drop(Dropped::BeyondWindow),
+        };
+        match verdict {
+            Verdict::Fresh => {
+                session.cache.begin(nonce, digest, packet);
+                self.stats.requests += 1;
+                let id = self.parking.next_id();
+                let job = Job { id, key, nonce, limit, answering: Answering::First, entered: false };
+                self.start(job, raw, message);
+            }
+            Verdict::Executing => {
+                session.cache.note_packet(nonce, packet);
+                self.stats.repeated += 1;
+                self.pending(key, nonce, packet);
+            }
+            Verdict::Kept => {
+                self.repeat(key, nonce, packet, limit);
+            }
+            Verdict::TooLargeToKeep => self.make_again(key, ask, packet, limit, raw, message),
+            Verdict::Queued => self.queued_again(key, nonce, packet, message),
+            Verdict::Fenced => self.reply_once(key, nonce, packet, Status::ECANCELED),
+            Verdict::OtherBody => {
+                debug!("{}: session {} used nonce {nonce} for two requests", self.who, key.id());
+                self.reply_once(key, nonce, packet, Status::NONCE_REUSED);
+            }
+            Verdict::Drop(reason) => {
+                self.stats.count_dropped(reason);
+                trace!("{}: dropped request {nonce} of session {}: {}", self.who, key.id(), reason.name());
+            }
+        }
+    }
+
+    /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
+    fn make_again(&mut self, key: Key, ask: Ask, packet: u64, limit: u16, raw: Raw<'_>, message: &Message<'_>) {
+        self.stats.repeated += 1;
+        if let Some(op) = self.find_parked(key, ask.nonce).and_then(|id| self.parking.get_mut(id)) {
+            // It is being read for an earlier duplicate; the answer echoes the newest (R2).
+            op.job.answering = Answering::Again { packet };
+            return self.pending(key, ask.nonce, packet);
+        }
+        let id = self.parking.next_id();
+        let answering = Answering::Again { packet };
+        self.start(Job { id, key, nonce: ask.nonce, limit, answering, entered: false }, raw, message);
+    }
+
+    /// Answers a transmission whose nonce executes nothing; nothing is kept.
+    fn reply_once(&mut self, key: Key, nonce: u64, packet: u64, status: Status) {
+        let answering = Answering::Again { packet };
+        let job = Job { id: OpId::BOOT, key, nonce, limit: SMALL, answering, entered: false };
+        self.reply_failed(job, status, 0, Repeatable::Changes);
+    }
+
+    /// The parked operation of a request.
+    fn find_parked(&self, key: Key, nonce: u64) -> Option<OpId> {
+        let parked = &self.sessions.get(key)?.parked;
+        parked.iter().copied().find(|id| self.parking.get(*id).is_some_and(|op| op.job.nonce == nonce))
+    }
+
+    /// Takes the parked operation of a request out; it has had no effect.
+    pub(crate) fn unpark_request(&mut self, key: Key, nonce: u64) -> Option<Parked> {
+        let id = self.find_parked(key, nonce)?;
+        self.sessions.get_mut(key)?.parked.retain(|parked| *parked != id);
+        self.parking.take(id)
+    }
+
+    /// Runs an operation for the first time.
+    fn start(&mut self, job: Job, raw: Raw<'_>, message: &Message<'_>) {
+        let outcome = self.execute(job, message);
+        self.conclude(job, raw, outcome, true);
+    }
+
+    /// Runs a parked operation again from its start, if its session's standing and its agent still want it.
+    pub(crate) fn run_again(&mut self, id: OpId) {
+        let Some(op) = self.parking.get_mut(id) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(op.job.key) else {
+            self.parking.take(id);
+            return;
+        };
+        if !session.standing().is_good() {
+            op.wait = Wait::Standing;
+            return;
+        }
+        let given_up = op.job.nonce < session.cache.floor();
+        session.parked.retain(|parked| *parked != id);
+        let Some(op) = self.parking.take(id) else {
+            return;
+        };
+        if given_up {
+            return self.discard(&op);
+        }
+        let raw = Raw { kind: op.kind, body: &op.body };
+        let Some(message) = raw.decode() else {
+            debug_assert!(false, "the message was decoded when it came");
+            return;
+        };
+        let outcome = self.execute(op.job, &message);
+        self.conclude(op.job, raw, outcome, false);
+    }
+
+    /// The turn of a waiting mutation has come.
+    pub(crate) fn turn_came(&mut self, id: OpId) {
+        if self.parking.get_mut(id).is_some_and(|op| op.wait == Wait::Locks) {
+            self.run_again(id);
+        }
+    }
+
+    /// Does with an operation what its run came to.
+    fn conclude(&mut self, job: Job, raw: Raw<'_>, outcome: Outcome, first: bool) {
+        match outcome {
+            Outcome::Replied => {}
+            Outcome::Load(mut queries) => {
+                queries.sort_unstable();
+                queries.dedup();
+                self.park(job, raw, Wait::Store(queries.len()));
+                self.ask_store(job.id, queries);
+            }
+            Outcome::Turn => {
+                let job = Job { entered: true, ..job };
+                self.park(job, raw, Wait::Locks);
+                if first && let Some(echo) = self.sessions.get(job.key).and_then(|session| session.cache.newest_packet(job.nonce)) {
+                    self.pending(job.key, job.nonce, echo);
+                }
+            }
+            Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries), first),
+            Outcome::After(batch) => {
+                self.park(job, raw, Wait::Durable(batch));
+                self.hold(batch, crate::durability::Held::Run(job.id));
+            }
+        }
+    }
+
+    fn park(&mut self, job: Job, raw: Raw<'_>, wait: Wait) {
+        trace!("{}: request {} of session {} waits: {wait:?}", self.who, job.nonce, job.key.id());
+        if let Some(session) = self.sessions.get_mut(job.key) {
+            session.parked.push(job.id);
+            self.parking.park(Parked { job, kind: raw.kind, body: Box::from(raw.body), wait });
+        }
+    }
+
+    /// Asks the store, unless it was asked already; `id` runs again when all is answered.
+    pub(crate) fn ask_store(&mut self, id: OpId, queries: Vec<Query>) {
+        debug_assert!(!queries.is_empty(), "an operation that misses nothing does not wait");
+        self.parking.await_queries(id, &queries);
+        let new = self.overlay.ask(queries);
+        if !new.is_empty() {
+            self.questions.push_back(new);
+        }
+    }
+
+    /// What was waited for is durable.
+    pub(crate) fn durable_for(&mut self, id: OpId, batch: BatchId) {
+        if self.parking.get_mut(id).is_some_and(|op| matches!(op.wait, Wait::Durable(waited) if waited <= batch)) {
+            self.run_again(id);
+        }
+    }
+}
+
+/// A digest of what must not differ between transmissions of one request.
+fn digest(raw: Raw<'_>) -> u64 {
+    let rest = raw.body.get(ASK_LEN..).unwrap_or_default();
+    u64::from(raw.kind.code()) << 32 | u64::from(crc32fast::hash(rest))
+}

@@ -1,0 +1,285 @@
+//! The metadata server's core: all its state, and the calls by which a driver turns it.
+//!
+//! Decides the order within a turn: what has arrived, then (the socket being empty) the delivery clock, lease timers, deadlines
+//! about silence, a slice of freeing, staged contents that nobody finished; then what is to be sent. Place in the walk: first and last.
+//! Implements `wire-spec.md` sections 2 and 7. Invariants asserted after every call: the number of lease timers equals the number of
+//! sessions timing out (I13); time does not go back (R6). An idle server has no timer and no work that grows with its tables.
+//! Leaves to others: everything else; each `impl Server` of another file is one decision.
+
+use crate::config::{Config, ConfigError};
+use crate::cookie::Cookies;
+use crate::durability::Holds;
+use crate::handshake::Awaiting;
+use crate::listening::Listening;
+use crate::locks::{LockTable, Tokens};
+use crate::namespace::{Namespace, Step};
+use crate::parked::{OpId, Parking};
+use crate::rate::Rate;
+use crate::sessions::{Key, Sessions};
+use crate::stage::Stages;
+use crate::stats::{Dropped, Stats};
+use crate::store::{Counter, Lack, Overlay, Query};
+use crate::tombstones::Tombstones;
+use crate::transmit::Sending;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::{DeliveryClock, Instant, Machine, Path, Rng, TimerQueue};
+use cistern_wire::StoreId;
+use core::time::Duration;
+use log::info;
+
+/// Who this server is, durably; from its store, which its driver has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The store.
+    pub store: StoreId,
+    /// The store's epoch: how often it was restored; the top 8 bits of every generation.
+    pub epoch: u8,
+    /// How often a server was started on it, this start included; durable before the first datagram is answered (R48).
+    pub incarnation: u64,
+}
+
+/// How far the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Reads from the store what it needs to start.
+    Starting,
+    /// Serves.
+    Serving,
+    /// Its store has failed: it answers nothing (R62).
+    Failed,
+}
+
+/// The wall clock, for the times of files; leases never use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wall {
+    read_at: Instant,
+    unix_ns: i64,
+}
+
+impl Wall {
+    /// Nanoseconds since 1970 at `now`.
+    pub(crate) fn at(self, now: Instant) -> i64 {
+        let since = i64::try_from(now.boot_ns.saturating_sub(self.read_at.boot_ns)).unwrap_or(i64::MAX);
+        self.unix_ns.saturating_add(since)
+    }
+}
+
+/// A metadata server without sockets, clocks or disk: a [`Machine`] that a driver turns, with work for a store beside it.
+///
+/// In each turn: [`Machine::handle_datagram`] for what has arrived, [`Machine::handle_drained`] when the socket is empty, then
+/// [`Server::poll_effect`] until it gives `None`, [`Server::store_event`] for what the store has said, then
+/// [`Machine::poll_transmit`] until it gives `None`, and sleep for [`Machine::wake_after`].
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) config: Config,
+    pub(crate) identity: Identity,
+    /// Who speaks, at the start of each line of the log.
+    pub(crate) who: String,
+    pub(crate) phase: Phase,
+    pub(crate) failure: Option<String>,
+    pub(crate) now: Instant,
+    pub(crate) started: Instant,
+    pub(crate) wall: Wall,
+    pub(crate) rng: Rng,
+    // Handshakes and strangers.
+    pub(crate) cookies: Cookies,
+    pub(crate) challenges: Rate,
+    pub(crate) hints: Rate,
+    pub(crate) awaiting: BTreeMap<Key, Awaiting>,
+    // Sessions.
+    pub(crate) sessions: Sessions,
+    pub(crate) tombstones: Tombstones,
+    /// Serial and packet of END_SESSION messages whose end is not durable yet.
+    pub(crate) farewells: BTreeMap<Key, (u64, u64)>,
+    // Time.
+    pub(crate) lease_timers: TimerQueue<Key>,
+    pub(crate) listening: Listening,
+    pub(crate) delivery: DeliveryClock,
+    planned_wake: Option<Duration>,
+    // Operations.
+    pub(crate) parking: Parking,
+    pub(crate) locks: LockTable,
+    pub(crate) namespace: Namespace,
+    pub(crate) stages: Stages,
+    pub(crate) reply_buffer: Vec<u8>,
+    /// Whether a control message of the datagram at hand was refused.
+    pub(crate) control_refused: bool,
+    /// Whether locks of ended sessions are left to be freed.
+    pub(crate) freeing: bool,
+    // The store.
+    pub(crate) overlay: Overlay,
+    pub(crate) questions: VecDeque<Vec<Query>>,
+    pub(crate) holds: Holds,
+    // The way out.
+    pub(crate) sending: Sending,
+    pub(crate) stats: Stats,
+}
+
+impl Server {
+    /// A server that starts now. `unix_ns` is the wall clock, for the times of files; `seed` must be one that nobody can guess.
+    ///
+    /// It answers nothing until the store has answered the questions that [`Server::poll_effect`] gives.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the setting that cannot be used; whoever wrote the configuration is at fault.
+    pub fn new(now: Instant, unix_ns: i64, identity: Identity, config: Config, seed: [u8; 32]) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut rng = Rng::from_seed(seed);
+        let who = format!("server {:.8}/{}", format!("{}", identity.store), identity.incarnation);
+        let challenge_interval = Duration::from_secs(1) / config.challenges_per_second;
+        let mut server = Self {
+            who,
+            phase: Phase::Starting,
+            failure: None,
+            now,
+            started: now,
+            wall: Wall { read_at: now, unix_ns },
+            cookies: Cookies::new(&mut rng, config.cookie_life),
+            challenges: Rate::new(now, challenge_interval, config.challenges_per_second.div_ceil(100)),
+            hints: Rate::new(now, config.hint_interval, 1),
+            awaiting: BTreeMap::new(),
+            sessions: Sessions::default(),
+            tombstones: Tombstones::new(config.tombstones_max),
+            farewells: BTreeMap::new(),
+            lease_timers: TimerQueue::new(),
+            listening: Listening::default(),
+            delivery: DeliveryClock::new(now, config.loop_slack()),
+            planned_wake: None,
+            parking: Parking::default(),
+            // Made anew when the store has told how far tokens were given out; until then nothing is granted.
+            locks: LockTable::new(config.locks, Tokens::new(identity.epoch, 0)),
+            namespace: Namespace::new(config.namespace),
+            stages: Stages::new(config.stages),
+            reply_buffer: Vec::new(),
+            control_refused: false,
+            freeing: false,
+            overlay: Overlay::new(config.cache),
+            questions: VecDeque::new(),
+            holds: Holds::new(),
+            sending: Sending::default(),
+            stats: Stats::default(),
+            rng,
+            identity,
+            config,
+        };
+        server.boot();
+        Ok(server)
+    }
+
+    /// Tells the wall clock anew: at start it was told to [`Server::new`]; after that once a minute or so, since it may be set.
+    pub fn set_wall_clock(&mut self, now: Instant, unix_ns: i64) {
+        self.advance(now);
+        self.wall = Wall { read_at: self.now, unix_ns };
+    }
+
+    /// Reads what the server needs to start, or asks the store for it.
+    pub(crate) fn boot(&mut self) {
+        if self.phase != Phase::Starting {
+            return;
+        }
+        let mut view = self.overlay.view();
+        let mut missing = Vec::new();
+        let reserved = match view.counter(Counter::Tokens) {
+            Ok(reserved) => reserved,
+            Err(Lack::Missing(queries)) => {
+                missing = queries;
+                0
+            }
+            Err(Lack::Failed(status)) => return self.cannot_start(status),
+        };
+        match self.namespace.boot(&mut view, self.wall.at(self.now)) {
+            Step::Done(()) => {}
+            Step::Missing(queries) => missing.extend(queries),
+            Step::Failed(status) => return self.cannot_start(status),
+        }
+        if !missing.is_empty() {
+            missing.sort_unstable();
+            missing.dedup();
+            return self.ask_store(OpId::BOOT, missing);
+        }
+        self.locks = LockTable::new(self.config.locks, Tokens::new(self.identity.epoch, reserved));
+        self.phase = Phase::Serving;
+        info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
+    }
+
+    fn cannot_start(&mut self, status: cistern_wire::Status) {
+        self.phase = Phase::Failed;
+        self.failure = Some(format!("the store's counters or root directory cannot be read: {status}; run `cisternd check`"));
+    }
+
+    /// Takes the time; it never goes back (R6).
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Whether the session is in good standing.
+    pub(crate) fn is_good(&self, key: Key) -> bool {
+        self.sessions.get(key).is_some_and(|session| session.standing().is_good())
+    }
+
+    /// What holds after every event, in every build.
+    pub(crate) fn check(&self) {
+        let timing_out = self.sessions.counts().timing_out;
+        assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (I13)");
+    }
+}
+
+impl Machine for Server {
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        self.advance(now);
+        self.stats.count_received(datagram.len());
+        match self.phase {
+            Phase::Serving => self.dispatch(path, datagram),
+            Phase::Starting => self.drop_datagram(path, Dropped::Starting),
+            Phase::Failed => self.drop_datagram(path, Dropped::Failed),
+        }
+        self.settle();
+        self.check();
+    }
+
+    fn handle_drained(&mut self, now: Instant) {
+        self.advance(now);
+        self.delivery.turn(self.now, self.planned_wake.take());
+        if self.phase != Phase::Serving {
+            return;
+        }
+        self.run_lease_timers();
+        self.run_deadlines();
+        self.free_some();
+        self.stages.expire(self.now);
+        self.overlay.trim();
+        self.settle();
+        self.check();
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
+        self.advance(now);
+        if self.phase == Phase::Failed {
+            return None;
+        }
+        self.next_datagram(self.now, buf)
+    }
+
+    fn wake_after(&mut self, now: Instant) -> Option<Duration> {
+        self.advance(now);
+        let span = if self.phase == Phase::Failed {
+            None
+        } else if self.freeing || !self.sending.is_empty() {
+            Some(Duration::ZERO)
+        } else {
+            let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
+            let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
+            let stages = self.stages.next_expiry().map(|at| self.now.until_waited(at));
+            [lease, silence, stages].into_iter().flatten().min()
+        };
+        self.planned_wake = span;
+        span
+    }
+
+    fn max_datagram(&self) -> usize {
+        usize::from(self.config.max_datagram)
+    }
+}

@@ -1,0 +1,129 @@
+//! One session: an agent incarnation's standing with this server, and what is kept for it.
+//!
+//! Decides what a session consists of and what an idle one costs: nothing here grows unless the agent asks for something or
+//! somebody waits for it. Place in the walk: found by its id right after decoding. Implements `wire-spec.md` section 6.
+//! Invariant: no field of it is lease state (I13); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
+//! only by `Sessions::apply`, so that the counts of sessions by standing are always right.
+//! Leaves to others: everything that is done with it.
+
+use crate::out::Out;
+use crate::outbox::Outbox;
+use crate::parked::OpId;
+use crate::path::{Former, Move};
+use crate::standing::Standing;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
+use cistern_wire::{AgentId, SessionId};
+use core::fmt;
+
+/// A session in the table.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Its name on the wire.
+    pub(crate) id: SessionId,
+    /// Whose it is.
+    pub(crate) agent: AgentId,
+    /// Which start of the agent.
+    pub(crate) incarnation: u64,
+    /// The handshake that opened it: a repeated HELLO is answered by this session (R42).
+    pub(crate) handshake: u64,
+    /// What people call the agent.
+    pub(crate) label: Box<[u8]>,
+    /// When it was opened; for displays.
+    pub(crate) opened: Instant,
+    /// The proven address, to which everything goes (R85).
+    pub(crate) path: Path,
+    /// Largest datagram, in bytes, that both sides take.
+    pub(crate) max_datagram: u16,
+    /// Whether it stands in the line of sessions that have something to send.
+    pub(crate) in_line: bool,
+    /// Numbers of the datagrams sent.
+    pub(crate) packets: PacketCounter,
+    /// Numbers of the datagrams received.
+    pub(crate) replay: ReplayWindow,
+    /// What became of its requests.
+    pub(crate) cache: ReplyCache,
+    /// What is to be sent besides notices.
+    pub(crate) out: Out,
+    /// Operations that wait for locks or for the store.
+    pub(crate) parked: Vec<OpId>,
+    /// Its notices, once there was one.
+    pub(crate) outbox: Option<Box<Outbox>>,
+    /// An address that it may have moved to, and has not proven.
+    pub(crate) moving: Option<Box<Move>>,
+    /// The address from which it moved lately.
+    pub(crate) moved_from: Option<Box<Former>>,
+    /// Whether it was reported as a possible clone.
+    pub(crate) reported: bool,
+    standing: Standing,
+}
+
+/// What a new session is made from.
+pub(crate) struct Opening {
+    pub(crate) id: SessionId,
+    pub(crate) agent: AgentId,
+    pub(crate) incarnation: u64,
+    pub(crate) handshake: u64,
+    pub(crate) label: Box<[u8]>,
+    pub(crate) now: Instant,
+    pub(crate) path: Path,
+    pub(crate) max_datagram: u16,
+    pub(crate) window: u16,
+}
+
+// An idle session may cost 512 bytes with its places in the tables (TARGETS.md P6).
+const _: () = assert!(size_of::<Session>() <= 432);
+
+impl Session {
+    /// A session whose record is not durable yet.
+    pub(crate) fn new(from: Opening) -> Self {
+        Self {
+            id: from.id,
+            agent: from.agent,
+            incarnation: from.incarnation,
+            handshake: from.handshake,
+            label: from.label,
+            opened: from.now,
+            path: from.path,
+            max_datagram: from.max_datagram,
+            in_line: false,
+            packets: PacketCounter::new(),
+            replay: ReplayWindow::new(),
+            cache: ReplyCache::new(from.window),
+            out: Out::default(),
+            parked: Vec::new(),
+            outbox: None,
+            moving: None,
+            moved_from: None,
+            reported: false,
+            standing: Standing::Opening,
+        }
+    }
+
+    /// Its standing.
+    pub(crate) const fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Changes the standing; for `Sessions::apply` alone, which counts.
+    pub(crate) const fn set_standing(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    /// Who it is, for logs.
+    pub(crate) const fn who(&self) -> Who<'_> {
+        Who(self)
+    }
+}
+
+/// A session in a line of the log: id, label and agent.
+pub(crate) struct Who<'a>(&'a Session);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Session { id, agent, incarnation, label, .. } = self.0;
+        // The label is the agent's own word: what is not printable is escaped.
+        write!(f, "session {id} of \"{}\" ({agent}/{incarnation})", label.escape_ascii())
+    }
+}

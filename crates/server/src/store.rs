@@ -1,0 +1,109 @@
+//! The seam between the server's core and its store: what is asked, what is written, what is answered.
+//!
+//! Decides: the keys and their order, the record formats, and what the core knows of the store at any moment ([`Overlay`]:
+//! values loaded, overlaid by the writes of batches in flight). Place in the walk: an operation reads and writes through a
+//! [`View`]; what is not in memory becomes a [`Query`], what was written becomes a [`Batch`]. Implements `wire-spec.md`
+//! sections 10.2 and 12.
+//! Invariant: nobody can read a value without learning the newest batch on whose durability it rests (R61), and a value
+//! loaded never takes the place of a newer one.
+//! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
+
+mod directory;
+#[cfg(test)]
+pub(crate) mod disk;
+mod key;
+mod loading;
+mod overlay;
+mod record;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod trim;
+mod view;
+
+pub use key::{Counter, Key, KeyError};
+pub use overlay::{CacheLimits, Overlay};
+pub use record::{EntryRecord, ObjectRecord, RecordError, SessionRecord};
+pub use view::{Lack, View};
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::ObjectId;
+
+/// Bytes of contents in one block of a file. The last one is shorter, and what is missing reads as zeros.
+pub const BLOCK_LEN: usize = 64 * 1024;
+
+/// Number of a batch: 1, 2, 3, ... since the server started. The store makes batches durable in this order.
+pub type BatchId = u64;
+
+/// What the core wants to know of the store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Query {
+    /// The value of one key → [`Answer::Value`].
+    Get(Key),
+    /// The first `limit` entries of a directory after a name, in byte order → [`Answer::Entries`].
+    Scan {
+        /// The directory.
+        dir: ObjectId,
+        /// The name after which it begins; empty: from the first.
+        after: Box<[u8]>,
+        /// Most entries wanted, at least 1.
+        limit: u32,
+    },
+}
+
+/// What the store says to a [`Query`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The value, if the key exists.
+    Value(Option<Bytes>),
+    /// Entries of a directory.
+    Entries {
+        /// Name and value, in byte order of the names.
+        entries: Vec<(Box<[u8]>, Bytes)>,
+        /// Whether the directory has no entry after these.
+        end: bool,
+    },
+    /// The store could not read it; operations that need it fail with EIO.
+    Failed,
+}
+
+/// One question answered. A store answers every question once, in any order, from a state that holds every batch it has
+/// reported durable before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The question, as it was asked.
+    pub query: Query,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// Writes that become durable together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Its number.
+    pub id: BatchId,
+    /// Each key written, once, and its new value; `None`: it is deleted.
+    pub writes: Vec<(Key, Option<Bytes>)>,
+}
+
+/// What the machine hands to the store's driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreWork {
+    /// Questions, each to be answered by [`StoreEvent::Loaded`].
+    Load(Vec<Query>),
+    /// A batch to be made durable, then reported by [`StoreEvent::Durable`].
+    Persist(Batch),
+}
+
+/// What the store's driver tells the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreEvent {
+    /// A question is answered.
+    Loaded(Loaded),
+    /// This batch and all before it are durable.
+    Durable(BatchId),
+    /// A write or sync failed: the server must stop (R62). The text says what failed, where, and what to do.
+    Broken(alloc::string::String),
+}

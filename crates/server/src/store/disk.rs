@@ -1,0 +1,81 @@
+//! A store for tests inside this crate: keeps values in a map, and answers only when told, as a disk would.
+//!
+//! Decides nothing. A question is answered from the state at a moment of the test's choice between asking and answering, so a
+//! test can make an answer as old as a real engine could.
+
+use super::{Answer, Batch, BatchId, Key, Loaded, Overlay, Query};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::ObjectId;
+
+/// The durable values, the questions not answered, the batches not durable.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) values: BTreeMap<Key, Bytes>,
+    /// Questions, each with its answer once it was read.
+    pub(crate) asked: VecDeque<(Query, Option<Answer>)>,
+    pub(crate) batches: VecDeque<Batch>,
+}
+
+impl Disk {
+    /// Takes questions.
+    pub(crate) fn ask(&mut self, queries: Vec<Query>) {
+        self.asked.extend(queries.into_iter().map(|query| (query, None)));
+    }
+
+    /// Reads the answer to a question, and does not give it yet.
+    pub(crate) fn read(&mut self, at: usize) {
+        let answer = self.answer(&self.asked[at].0);
+        self.asked[at].1.get_or_insert(answer);
+    }
+
+    /// Gives the answer to a question.
+    pub(crate) fn give(&mut self, at: usize) -> Loaded {
+        self.read(at);
+        let (query, answer) = self.asked.remove(at).expect("asked");
+        Loaded { query, answer: answer.expect("just read") }
+    }
+
+    /// Makes the oldest batch durable.
+    pub(crate) fn sync(&mut self) -> Option<BatchId> {
+        let batch = self.batches.pop_front()?;
+        for (key, value) in batch.writes {
+            match value {
+                Some(value) => self.values.insert(key, value),
+                None => self.values.remove(&key),
+            };
+        }
+        Some(batch.id)
+    }
+
+    /// Answers and syncs all there is.
+    pub(crate) fn settle(&mut self, overlay: &mut Overlay) {
+        self.batches.extend(overlay.seal());
+        while let Some(batch) = self.sync() {
+            overlay.durable(batch);
+        }
+        while !self.asked.is_empty() {
+            assert!(overlay.loaded(self.give(0)), "a value of the disk is unreadable");
+        }
+    }
+
+    fn answer(&self, query: &Query) -> Answer {
+        match query {
+            Query::Get(key) => Answer::Value(self.values.get(key).cloned()),
+            Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap()),
+        }
+    }
+
+    fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {
+        let names = self.values.iter().filter_map(|(key, value)| match key {
+            Key::Entry(of, name) if *of == dir && **name > *after => Some((Box::from(&**name), value.clone())),
+            _ => None,
+        });
+        let mut entries: Vec<_> = names.take(limit + 1).collect();
+        let end = entries.len() <= limit;
+        entries.truncate(limit);
+        Answer::Entries { entries, end }
+    }
+}

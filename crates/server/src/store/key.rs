@@ -1,0 +1,182 @@
+//! The keys of the store, and the bytes under which an engine keeps them.
+//!
+//! Decides: which keys there are and their order. Place in the walk: named by queries and batches, never by messages.
+//! Implements `wire-spec.md` section 12.1.
+//! Invariant: the byte order of encoded keys is the order of [`Key`], so the entries of one directory stand together, sorted by
+//! name, and an engine finds a page of them by one range scan.
+//! Leaves to others: the values (`record`).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_wire::limits::NAME_MAX;
+use cistern_wire::{ObjectId, SessionId};
+use core::fmt;
+
+/// A durable number of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Counter {
+    /// Object ids below this one were given out; never goes back, so an id is never used again.
+    NextObject = 1,
+    /// Objects in the namespace, the root directory included.
+    Objects = 2,
+    /// Bytes of contents: the sum of the sizes of all files and symbolic links.
+    Bytes = 3,
+    /// Tokens up to this one may have been given out (R73).
+    Tokens = 4,
+    /// Starts of the server on this store (R48).
+    Incarnation = 5,
+}
+
+impl Counter {
+    /// Every counter, in order of code.
+    pub const ALL: [Self; 5] = [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation];
+
+    /// Its place in [`Self::ALL`].
+    pub(super) const fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
+/// A key of the store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A durable number.
+    Counter(Counter),
+    /// The record of an open session.
+    Session(SessionId),
+    /// The record of an object.
+    Object(ObjectId),
+    /// A name in a directory.
+    Entry(ObjectId, Box<[u8]>),
+    /// Bytes `n * BLOCK_LEN` and following of a file; block 0 of a symbolic link is its target.
+    Block(ObjectId, u32),
+}
+
+/// Bytes that are no key: the store is damaged, or of a newer format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyError;
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that this version does not know: the store is damaged or was written by a newer version")
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+// First bytes of encoded keys, in the order of the variants.
+const COUNTER: u8 = 0x01;
+const SESSION: u8 = 0x02;
+const OBJECT: u8 = 0x10;
+const ENTRY: u8 = 0x11;
+const BLOCK: u8 = 0x12;
+
+impl Key {
+    /// The encoded key: a tag, then its numbers in network byte order, then its name to the end.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Counter(counter) => bytes.extend_from_slice(&[COUNTER, *counter as u8]),
+            Self::Session(session) => tagged(&mut bytes, SESSION, session.0),
+            Self::Object(object) => tagged(&mut bytes, OBJECT, object.0),
+            Self::Entry(dir, name) => {
+                tagged(&mut bytes, ENTRY, dir.0);
+                bytes.extend_from_slice(name);
+            }
+            Self::Block(object, block) => {
+                tagged(&mut bytes, BLOCK, object.0);
+                bytes.extend_from_slice(&block.to_be_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Reads an encoded key, to its last byte.
+    ///
+    /// # Errors
+    /// [`KeyError`] for bytes that [`Self::to_bytes`] never makes; the store is at fault.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
+        let (tag, rest) = bytes.split_first().ok_or(KeyError)?;
+        if *tag == COUNTER {
+            let [code] = rest else { return Err(KeyError) };
+            return Counter::ALL.into_iter().find(|counter| *counter as u8 == *code).map(Self::Counter).ok_or(KeyError);
+        }
+        let (number, rest) = rest.split_first_chunk().ok_or(KeyError)?;
+        let number = u64::from_be_bytes(*number);
+        match (*tag, rest) {
+            (SESSION, []) => Ok(Self::Session(SessionId(number))),
+            (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
+            (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
+            (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
+            _ => Err(KeyError),
+        }
+    }
+
+    /// The bytes with which every encoded entry of `dir` begins.
+    #[must_use]
+    pub fn entry_prefix(dir: ObjectId) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        tagged(&mut bytes, ENTRY, dir.0);
+        bytes
+    }
+}
+
+fn tagged(bytes: &mut Vec<u8>, tag: u8, number: u64) {
+    bytes.push(tag);
+    bytes.extend_from_slice(&number.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_key() -> impl Strategy<Value = Key> {
+        let id = prop_oneof![0..4u64, any::<u64>()];
+        prop_oneof![
+            proptest::sample::select(Counter::ALL.to_vec()).prop_map(Key::Counter),
+            id.clone().prop_map(|n| Key::Session(SessionId(n))),
+            id.clone().prop_map(|n| Key::Object(ObjectId(n))),
+            (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
+            (id, any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_comes_back_from_its_bytes(key in any_key()) {
+            prop_assert_eq!(Key::from_bytes(&key.to_bytes()), Ok(key));
+        }
+
+        #[test]
+        fn byte_order_is_key_order(a in any_key(), b in any_key()) {
+            prop_assert_eq!(a.to_bytes().cmp(&b.to_bytes()), a.cmp(&b));
+        }
+
+        #[test]
+        fn bytes_that_parse_are_the_bytes_of_that_key(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
+            if let Ok(key) = Key::from_bytes(&bytes) {
+                prop_assert_eq!(key.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn entries_of_a_directory_share_its_prefix_and_nothing_else_does() {
+        let prefix = Key::entry_prefix(ObjectId(7));
+        assert!(Key::Entry(ObjectId(7), (*b"a").into()).to_bytes().starts_with(&prefix));
+        assert!(!Key::Entry(ObjectId(8), (*b"a").into()).to_bytes().starts_with(&prefix));
+        assert!(!Key::Object(ObjectId(7)).to_bytes().starts_with(&prefix));
+    }
+
+    #[test]
+    fn damaged_keys_are_errors() {
+        for bytes in [&b""[..], &[COUNTER], &[COUNTER, 9], &[COUNTER, 1, 1], &[OBJECT, 0], &[0x77, 0, 0, 0, 0, 0, 0, 0, 1]] {
+            assert_eq!(Key::from_bytes(bytes), Err(KeyError), "{bytes:?}");
+        }
+        let nameless = Key::entry_prefix(ObjectId(1));
+        assert_eq!(Key::from_bytes(&nameless), Err(KeyError));
+    }
+}

@@ -1,0 +1,307 @@
+//! What the core knows of the store: values loaded, overlaid by what batches in flight write; bounded.
+//!
+//! Decides: which questions go to the store, and what is in a batch. Place in the walk: operations reach it through a
+//! [`View`]; the machine asks, seals, and passes on what the store says (`loading`).
+//! Implements `wire-spec.md` section 12.
+//! Invariant: each value knows the newest batch that wrote it, and batches become durable in order, so one comparison tells
+//! whether a crash could still take it back.
+//! Leaves to others: forgetting (`trim`), meaning (`namespace`), holding replies back until a batch is durable (the machine).
+
+use super::directory::Directory;
+use super::record::counter_to_bytes;
+use super::slot::{Known, Slot};
+use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, Query, View};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::ObjectId;
+use hashbrown::HashMap;
+
+/// Bounds of what is kept in memory of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Most bytes kept, at least 8 MiB: what the largest operations need at once fits several times. Values that are not durable
+    /// yet are kept whatever the bound says.
+    pub bytes_max: usize,
+}
+
+impl Default for CacheLimits {
+    /// 1 GiB.
+    fn default() -> Self {
+        Self { bytes_max: 1 << 30 }
+    }
+}
+
+/// Memory of an object beside its name, in bytes: slot, key, hash table, its place in the ring.
+pub(super) const OBJECT_WEIGHT: usize = 200;
+/// Memory of a block beside its bytes.
+pub(super) const BLOCK_WEIGHT: usize = 120;
+/// Memory of a directory beside what it counts itself.
+pub(super) const DIRECTORY_WEIGHT: usize = 120;
+/// Something that is forgotten as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Object(ObjectId),
+    Directory(ObjectId),
+    Block(ObjectId, u32),
+}
+
+/// Values loaded from the store, and what batches not durable yet write.
+#[derive(Debug)]
+pub struct Overlay {
+    pub(super) objects: HashMap<ObjectId, Slot<ObjectRecord>>,
+    pub(super) directories: HashMap<ObjectId, Directory>,
+    pub(super) blocks: HashMap<(ObjectId, u32), Slot<Bytes>>,
+    /// Never forgotten.
+    pub(super) counters: [Option<Slot<u64>>; Counter::ALL.len()],
+    /// Questions that the store has not answered.
+    pub(super) asked: BTreeSet<Query>,
+    pub(super) open: BatchId,
+    pub(super) durable: BatchId,
+    /// Keys that the open batch writes, each once; their values are taken when it is sealed.
+    pub(super) dirty: Vec<Key>,
+    /// What the machine itself writes.
+    pub(super) raw: BTreeMap<Key, Option<Bytes>>,
+    /// Every object, directory and block in memory once, in the order of the clock's hand.
+    pub(super) ring: VecDeque<Unit>,
+    /// Units that could not be read.
+    pub(super) broken: Vec<Unit>,
+    pub(super) bytes: usize,
+    pub(super) limits: CacheLimits,
+}
+
+impl Overlay {
+    /// Knows nothing; the first batch is 1.
+    #[must_use]
+    pub fn new(limits: CacheLimits) -> Self {
+        Self {
+            objects: HashMap::new(),
+            directories: HashMap::new(),
+            blocks: HashMap::new(),
+            counters: [const { None }; Counter::ALL.len()],
+            asked: BTreeSet::new(),
+            open: 1,
+            durable: 0,
+            dirty: Vec::new(),
+            raw: BTreeMap::new(),
+            ring: VecDeque::new(),
+            broken: Vec::new(),
+            bytes: 0,
+            limits,
+        }
+    }
+
+    /// For one run of one operation.
+    pub fn view(&mut self) -> View<'_> {
+        View::new(self)
+    }
+
+    /// Of these questions those that were not asked yet: to be handed to the store. The others are under way.
+    #[must_use]
+    pub fn ask(&mut self, queries: Vec<Query>) -> Vec<Query> {
+        let mut new = Vec::with_capacity(queries.len());
+        for query in queries {
+            if self.asked.insert(query.clone()) {
+                if let Some(dir) = directory_of(&query) {
+                    self.directory(dir).pins += 1;
+                }
+                new.push(query);
+            }
+        }
+        new
+    }
+
+    /// A write of the machine's own (a session's record, say) into the open batch.
+    pub fn put(&mut self, key: Key, value: Option<Bytes>) {
+        self.raw.insert(key, value);
+    }
+
+    /// Writes a counter into the open batch.
+    pub fn set_counter(&mut self, counter: Counter, value: u64) {
+        let slot = Slot::written(Some(value), self.open);
+        let old = self.counters[counter.index()].replace(slot);
+        self.touch(old.map_or(0, |slot| slot.batch), || Key::Counter(counter));
+    }
+
+    /// The batch into which writes go now.
+    #[must_use]
+    pub const fn open_batch(&self) -> BatchId {
+        self.open
+    }
+
+    /// Whether something was written since the last seal.
+    #[must_use]
+    pub fn has_writes(&self) -> bool {
+        !self.dirty.is_empty() || !self.raw.is_empty()
+    }
+
+    /// Closes the open batch, if anything is in it: to be handed to the store.
+    #[must_use]
+    pub fn seal(&mut self) -> Option<Batch> {
+        if !self.has_writes() {
+            return None;
+        }
+        let raw = core::mem::take(&mut self.raw);
+        let dirty = core::mem::take(&mut self.dirty);
+        let mut writes: Vec<_> = raw.into_iter().collect();
+        writes.reserve(dirty.len());
+        for key in dirty {
+            let value = self.sealed(&key);
+            writes.push((key, value));
+        }
+        let id = self.open;
+        self.open += 1;
+        Some(Batch { id, writes })
+    }
+
+    /// What the open batch writes for a key.
+    fn sealed(&self, key: &Key) -> Option<Bytes> {
+        match key {
+            Key::Object(id) => match &self.objects.get(id)?.known {
+                Known::Present(record) => Some(record.to_bytes().into()),
+                _ => None,
+            },
+            Key::Entry(dir, name) => self.directories.get(dir)?.sealed(name),
+            Key::Block(id, n) => match &self.blocks.get(&(*id, *n))?.known {
+                Known::Present(bytes) => Some(bytes.clone()),
+                _ => None,
+            },
+            Key::Counter(counter) => match self.counters[counter.index()].as_ref()?.known {
+                Known::Present(value) => Some(counter_to_bytes(value).into()),
+                _ => None,
+            },
+            Key::Session(_) => None,
+        }
+    }
+
+    /// This batch and all before it are durable.
+    pub fn durable(&mut self, batch: BatchId) {
+        debug_assert!(batch < self.open, "a batch that was never sealed cannot be durable");
+        self.durable = self.durable.max(batch);
+    }
+
+    /// The newest batch known to be durable; 0: none yet.
+    #[must_use]
+    pub const fn durable_up_to(&self) -> BatchId {
+        self.durable
+    }
+
+    /// Memory that the values take, in bytes, about.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What the view reads and writes.
+impl Overlay {
+    pub(super) fn object(&self, id: ObjectId) -> Option<&Slot<ObjectRecord>> {
+        self.objects.get(&id)
+    }
+
+    pub(super) fn entries_of(&self, dir: ObjectId) -> Option<&Directory> {
+        self.directories.get(&dir)
+    }
+
+    pub(super) fn block(&self, id: ObjectId, n: u32) -> Option<&Slot<Bytes>> {
+        self.blocks.get(&(id, n))
+    }
+
+    pub(super) const fn counter(&self, counter: Counter) -> Option<&Slot<u64>> {
+        self.counters[counter.index()].as_ref()
+    }
+
+    pub(super) fn write_object(&mut self, id: ObjectId, value: Option<ObjectRecord>) {
+        let slot = Slot::written(value, self.open);
+        let old = match self.objects.get_mut(&id) {
+            Some(old) => {
+                self.bytes = self.bytes + name_len(&slot) - name_len(old);
+                core::mem::replace(old, slot).batch
+            }
+            None => {
+                self.insert_object(id, slot);
+                0
+            }
+        };
+        self.touch(old, || Key::Object(id));
+    }
+
+    pub(super) fn write_entry(&mut self, dir: ObjectId, name: &[u8], value: Option<EntryRecord>) {
+        let open = self.open;
+        let old = self.change_directory(dir, |directory| directory.write(name, value, open));
+        self.touch(old, || Key::Entry(dir, name.into()));
+    }
+
+    pub(super) fn write_block(&mut self, id: ObjectId, n: u32, value: Option<Bytes>) {
+        let slot = Slot::written(value, self.open);
+        let old = match self.blocks.get_mut(&(id, n)) {
+            Some(old) => {
+                self.bytes = self.bytes + block_len(&slot) - block_len(old);
+                core::mem::replace(old, slot).batch
+            }
+            None => {
+                self.insert_block(id, n, slot);
+                0
+            }
+        };
+        self.touch(old, || Key::Block(id, n));
+    }
+
+    /// A directory that was just made has no entries: nothing has to be asked.
+    pub(super) fn new_directory(&mut self, dir: ObjectId) {
+        self.change_directory(dir, |directory| *directory = Directory::empty());
+    }
+
+    /// Notes that the open batch writes a key whose newest batch so far was `old`.
+    fn touch(&mut self, old: BatchId, key: impl FnOnce() -> Key) {
+        if old != self.open {
+            self.dirty.push(key());
+        }
+    }
+
+    pub(super) fn insert_object(&mut self, id: ObjectId, slot: Slot<ObjectRecord>) {
+        self.bytes += OBJECT_WEIGHT + name_len(&slot);
+        self.objects.insert(id, slot);
+        self.ring.push_back(Unit::Object(id));
+    }
+
+    pub(super) fn insert_block(&mut self, id: ObjectId, n: u32, slot: Slot<Bytes>) {
+        self.bytes += BLOCK_WEIGHT + block_len(&slot);
+        self.blocks.insert((id, n), slot);
+        self.ring.push_back(Unit::Block(id, n));
+    }
+
+    pub(super) fn directory(&mut self, dir: ObjectId) -> &mut Directory {
+        self.directories.entry(dir).or_insert_with(|| {
+            self.bytes += DIRECTORY_WEIGHT;
+            self.ring.push_back(Unit::Directory(dir));
+            Directory::default()
+        })
+    }
+
+    /// Runs `change` on a directory and keeps the account of its memory.
+    pub(super) fn change_directory<T>(&mut self, dir: ObjectId, change: impl FnOnce(&mut Directory) -> T) -> T {
+        let directory = self.directory(dir);
+        let before = directory.weight();
+        let result = change(directory);
+        let after = directory.weight();
+        self.bytes = self.bytes + after - before;
+        result
+    }
+}
+
+/// The directory that a question is about, if it is about one.
+pub(super) const fn directory_of(query: &Query) -> Option<ObjectId> {
+    match query {
+        Query::Get(Key::Entry(dir, _)) | Query::Scan { dir, .. } => Some(*dir),
+        Query::Get(_) => None,
+    }
+}
+
+pub(super) fn name_len(slot: &Slot<ObjectRecord>) -> usize {
+    if let Known::Present(record) = &slot.known { record.name.len() } else { 0 }
+}
+
+pub(super) fn block_len(slot: &Slot<Bytes>) -> usize {
+    if let Known::Present(bytes) = &slot.known { bytes.len() } else { 0 }
+}

@@ -1,0 +1,265 @@
+//! The values of the store: records of objects, entries, sessions and counters.
+//!
+//! Decides: their layout, each with a version byte in front. Place in the walk: written when a batch is sealed, read when an
+//! answer of the store arrives. Implements `wire-spec.md` section 12.2.
+//! Invariant: a record that does not parse to its last byte is an error, never a guess. The layouts are the store's own: the
+//! wire format may change without them.
+//! Leaves to others: blocks of contents, which are plain bytes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader};
+use core::fmt;
+
+/// Version of all records that this version writes.
+const VERSION: u8 = 1;
+
+/// Bytes that are no record: the store is damaged, or of a newer format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// Written by a newer version of the server.
+    Version(u8),
+    /// Damaged.
+    Malformed(Malformed),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => write!(f, "a record of version {version}, written by a newer server; this one reads version {VERSION}"),
+            Self::Malformed(malformed) => write!(f, "a damaged record: {malformed}"),
+        }
+    }
+}
+
+impl core::error::Error for RecordError {}
+
+impl From<Malformed> for RecordError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+/// What the store keeps of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRecord {
+    /// Its attributes.
+    pub attr: Attr,
+    /// A directory in which it has a name: of a directory the one that it is in, of others the one last given. The root is in itself.
+    pub parent: ObjectId,
+    /// The name there; empty for the root. May be outdated for a file that has other names.
+    pub name: Box<[u8]>,
+}
+
+/// What the store keeps of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryRecord {
+    /// What it names.
+    pub object: ObjectId,
+    /// What that is.
+    pub kind: ObjectKind,
+}
+
+/// What the store keeps of a session: written before its first lock is granted (R48), deleted when it has ended (R50).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// The agent.
+    pub agent: AgentId,
+    /// The agent's incarnation.
+    pub incarnation: u64,
+    /// Boot of the agent's machine; all zero: not known.
+    pub boot: [u8; 16],
+    /// Largest lease period promised to it, in microseconds (R16).
+    pub lease_us: u64,
+    /// What people call the agent; at most 64 bytes.
+    pub label: Box<[u8]>,
+}
+
+impl ObjectRecord {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let a = &self.attr;
+        let mut w = start();
+        a.version.put(&mut w);
+        a.kind.put(&mut w);
+        a.mode.put(&mut w);
+        a.nlink.put(&mut w);
+        a.uid.put(&mut w);
+        a.gid.put(&mut w);
+        a.size.put(&mut w);
+        a.atime_ns.put(&mut w);
+        a.mtime_ns.put(&mut w);
+        a.ctime_ns.put(&mut w);
+        self.parent.put(&mut w);
+        Bytes8(&self.name).put(&mut w);
+        w
+    }
+
+    pub(super) fn from_bytes(object: ObjectId, bytes: &[u8]) -> Result<Self, RecordError> {
+        read(bytes, |r| {
+            let attr = Attr {
+                object,
+                version: r.get().map_err(in_object("version"))?,
+                kind: r.get().map_err(in_object("kind"))?,
+                mode: r.get().map_err(in_object("mode"))?,
+                nlink: r.get().map_err(in_object("nlink"))?,
+                uid: r.get().map_err(in_object("uid"))?,
+                gid: r.get().map_err(in_object("gid"))?,
+                size: r.get().map_err(in_object("size"))?,
+                atime_ns: r.get().map_err(in_object("atime_ns"))?,
+                mtime_ns: r.get().map_err(in_object("mtime_ns"))?,
+                ctime_ns: r.get().map_err(in_object("ctime_ns"))?,
+            };
+            let parent = r.get().map_err(in_object("parent"))?;
+            let name: Bytes8<'_> = r.get().map_err(in_object("name"))?;
+            Ok(Self { attr, parent, name: name.0.into() })
+        })
+    }
+}
+
+impl EntryRecord {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut w = start();
+        self.object.put(&mut w);
+        self.kind.put(&mut w);
+        w
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        let within = |field| move |e: Malformed| e.within("EntryRecord", field);
+        read(bytes, |r| Ok(Self { object: r.get().map_err(within("object"))?, kind: r.get().map_err(within("kind"))? }))
+    }
+}
+
+impl SessionRecord {
+    /// The record's bytes, for `Overlay::put`.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut w = start();
+        self.agent.put(&mut w);
+        self.incarnation.put(&mut w);
+        self.boot.put(&mut w);
+        self.lease_us.put(&mut w);
+        Bytes8(&self.label).put(&mut w);
+        w
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] when the bytes are no session record; the store is at fault.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        let within = |field| move |e: Malformed| e.within("SessionRecord", field);
+        read(bytes, |r| {
+            let agent = r.get().map_err(within("agent"))?;
+            let incarnation = r.get().map_err(within("incarnation"))?;
+            let boot = r.get().map_err(within("boot"))?;
+            let lease_us = r.get().map_err(within("lease_us"))?;
+            let label: Bytes8<'_> = r.get().map_err(within("label"))?;
+            Ok(Self { agent, incarnation, boot, lease_us, label: label.0.into() })
+        })
+    }
+}
+
+pub(super) fn counter_to_bytes(value: u64) -> Vec<u8> {
+    let mut w = start();
+    value.put(&mut w);
+    w
+}
+
+pub(super) fn counter_from_bytes(bytes: &[u8]) -> Result<u64, RecordError> {
+    read(bytes, |r| r.get().map_err(|e| e.within("Counter", "value")))
+}
+
+fn start() -> Vec<u8> {
+    let mut w = Vec::with_capacity(96);
+    VERSION.put(&mut w);
+    w
+}
+
+fn in_object(field: &'static str) -> impl FnOnce(Malformed) -> Malformed {
+    move |e| e.within("ObjectRecord", field)
+}
+
+/// Reads a versioned record to its last byte.
+fn read<'a, T>(bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
+    let mut r = Reader::new(bytes);
+    let version = u8::get(&mut r).map_err(|e| e.within("record", "version"))?;
+    if version != VERSION {
+        return Err(RecordError::Version(version));
+    }
+    let value = body(&mut r)?;
+    if r.rest().is_empty() { Ok(value) } else { Err(Malformed::new(Fault::Trailing).within("record", "end").into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> ObjectRecord {
+        ObjectRecord {
+            attr: Attr {
+                object: ObjectId(42),
+                version: 3,
+                kind: ObjectKind::Directory,
+                mode: 0o755,
+                nlink: 4,
+                uid: 1000,
+                gid: 100,
+                size: 2,
+                atime_ns: -1,
+                mtime_ns: 2,
+                ctime_ns: 3,
+            },
+            parent: ObjectId(1),
+            name: (*b"jobs").into(),
+        }
+    }
+
+    fn session() -> SessionRecord {
+        SessionRecord { agent: AgentId([7; 16]), incarnation: 9, boot: [1; 16], lease_us: 2_000_000, label: (*b"host:1").into() }
+    }
+
+    #[test]
+    fn every_record_comes_back_from_its_bytes() {
+        assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &object().to_bytes()), Ok(object()));
+        let entry = EntryRecord { object: ObjectId(42), kind: ObjectKind::Symlink };
+        assert_eq!(EntryRecord::from_bytes(&entry.to_bytes()), Ok(entry));
+        assert_eq!(SessionRecord::from_bytes(&session().to_bytes()), Ok(session()));
+        assert_eq!(counter_from_bytes(&counter_to_bytes(u64::MAX)), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn bytes_of_version_one_stay_what_they_are() {
+        let golden = [
+            &[1][..],
+            &[0, 0, 0, 0, 0, 0, 0, 3, 2, 0x01, 0xED, 0, 0, 0, 4, 0, 0, 0x03, 0xE8, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 2],
+            &[0xFF; 8],
+            &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 4],
+            b"jobs",
+        ]
+        .concat();
+        assert_eq!(object().to_bytes(), golden);
+    }
+
+    #[test]
+    fn truncated_longer_and_newer_records_are_errors() {
+        let bytes = object().to_bytes();
+        for len in 0..bytes.len() {
+            assert!(ObjectRecord::from_bytes(ObjectId(42), &bytes[..len]).is_err(), "{len} bytes");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(matches!(ObjectRecord::from_bytes(ObjectId(42), &longer), Err(RecordError::Malformed(m)) if m.fault == Fault::Trailing));
+        let mut newer = bytes;
+        newer[0] = 2;
+        assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &newer), Err(RecordError::Version(2)));
+    }
+
+    #[test]
+    fn an_unknown_kind_names_record_and_field() {
+        let mut bytes = object().to_bytes();
+        bytes[9] = 9;
+        let Err(RecordError::Malformed(m)) = ObjectRecord::from_bytes(ObjectId(42), &bytes) else { panic!("taken") };
+        assert_eq!((m.part, m.field, m.fault), ("ObjectRecord", "kind", Fault::BadValue));
+    }
+}

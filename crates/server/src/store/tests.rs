@@ -1,0 +1,283 @@
+//! The overlay against a naive model, with a store that answers late, in any order, and from any state in between.
+
+use super::disk::Disk;
+use super::{Answer, CacheLimits, Counter, EntryRecord, Key, Lack, Loaded, ObjectRecord, Overlay, Query};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::{Attr, ObjectId, ObjectKind, Status};
+use proptest::prelude::*;
+
+const DIR: ObjectId = ObjectId(7);
+
+fn record(object: ObjectId, version: u64) -> ObjectRecord {
+    let attr = Attr {
+        object,
+        version,
+        kind: ObjectKind::File,
+        mode: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    };
+    ObjectRecord { attr, parent: DIR, name: (*b"name").into() }
+}
+
+fn entry(n: u64) -> EntryRecord {
+    EntryRecord { object: ObjectId(n), kind: ObjectKind::File }
+}
+
+fn overlay() -> Overlay {
+    Overlay::new(CacheLimits::default())
+}
+
+#[test]
+fn what_is_not_in_memory_is_asked_for_once() {
+    let mut overlay = overlay();
+    let Err(Lack::Missing(queries)) = overlay.view().object(ObjectId(5)).map(|_| ()) else { panic!("nothing is known yet") };
+    assert_eq!(overlay.ask(queries.clone()), vec![Query::Get(Key::Object(ObjectId(5)))]);
+    assert_eq!(overlay.ask(queries), vec![], "the question is under way");
+}
+
+#[test]
+fn reading_rests_on_the_newest_batch_until_it_is_durable() {
+    let mut overlay = overlay();
+    overlay.view().put_object(record(ObjectId(5), 1));
+    let first = overlay.seal().expect("something was written");
+    overlay.view().put_entry(DIR, b"a", entry(5));
+    let second = overlay.seal().expect("something was written");
+    let view = overlay.view();
+    assert_eq!(view.rests_on(), None, "nothing read yet");
+    assert!(view.object(ObjectId(5)).unwrap().is_some());
+    assert_eq!(view.rests_on(), Some(first.id));
+    assert_eq!(view.entry(DIR, b"a"), Ok(Some(entry(5))));
+    assert_eq!(view.rests_on(), Some(second.id));
+    overlay.durable(second.id);
+    let view = overlay.view();
+    assert_eq!(view.entry(DIR, b"a"), Ok(Some(entry(5))));
+    assert_eq!(view.rests_on(), None);
+}
+
+#[test]
+fn absence_rests_on_the_batch_that_deleted() {
+    let mut overlay = overlay();
+    overlay.view().put_entry(DIR, b"a", entry(5));
+    let made = overlay.seal().unwrap().id;
+    overlay.durable(made);
+    overlay.view().delete_entry(DIR, b"a");
+    let gone = overlay.seal().unwrap().id;
+    let view = overlay.view();
+    assert_eq!(view.entry(DIR, b"a"), Ok(None));
+    assert_eq!(view.rests_on(), Some(gone));
+}
+
+#[test]
+fn a_batch_has_each_key_once_with_its_last_value() {
+    let mut overlay = overlay();
+    let mut view = overlay.view();
+    view.put_object(record(ObjectId(5), 1));
+    view.put_object(record(ObjectId(5), 2));
+    view.put_entry(DIR, b"a", entry(5));
+    view.delete_entry(DIR, b"a");
+    view.set_counter(Counter::Objects, 4);
+    let batch = overlay.seal().expect("something was written");
+    assert_eq!(batch.id, 1);
+    assert_eq!(
+        batch.writes,
+        vec![
+            (Key::Object(ObjectId(5)), Some(record(ObjectId(5), 2).to_bytes().into())),
+            (Key::Entry(DIR, (*b"a").into()), None),
+            (Key::Counter(Counter::Objects), Some(super::record::counter_to_bytes(4).into())),
+        ]
+    );
+    assert_eq!(overlay.seal(), None, "nothing was written since");
+}
+
+#[test]
+fn an_old_answer_never_takes_the_place_of_a_newer_value() {
+    let mut overlay = overlay();
+    let mut disk = Disk::default();
+    let key = Key::Object(ObjectId(5));
+    disk.values.insert(key.clone(), record(ObjectId(5), 1).to_bytes().into());
+    disk.ask(overlay.ask(vec![Query::Get(key)]));
+    disk.read(0);
+    overlay.view().put_object(record(ObjectId(5), 2));
+    disk.batches.extend(overlay.seal());
+    overlay.durable(disk.sync().unwrap());
+    overlay.limits.bytes_max = 0;
+    overlay.trim();
+    assert!(overlay.loaded(disk.give(0)));
+    assert_eq!(overlay.view().object(ObjectId(5)).unwrap().unwrap().attr.version, 2);
+}
+
+#[test]
+fn what_is_not_durable_is_not_forgotten() {
+    let mut overlay = Overlay::new(CacheLimits { bytes_max: 0 });
+    overlay.view().put_object(record(ObjectId(5), 1));
+    overlay.view().put_entry(DIR, b"a", entry(5));
+    overlay.view().put_block(ObjectId(5), 0, Some(Bytes::from_static(b"abc")));
+    let batch = overlay.seal().unwrap().id;
+    for _ in 0..3 {
+        overlay.trim();
+    }
+    assert!(overlay.view().object(ObjectId(5)).is_ok());
+    overlay.durable(batch);
+    for _ in 0..3 {
+        overlay.trim();
+    }
+    assert_eq!(overlay.bytes(), 0, "everything was clean");
+    let view = overlay.view();
+    assert!(view.object(ObjectId(5)).is_err() && view.entry(DIR, b"a").is_err() && view.block(ObjectId(5), 0).is_err());
+}
+
+#[test]
+fn unreadable_values_are_eio_now_and_asked_for_again_later() {
+    let mut overlay = overlay();
+    let object = Query::Get(Key::Object(ObjectId(5)));
+    let page = Query::Scan { dir: DIR, after: Box::from([]), limit: 9 };
+    let name = Query::Get(Key::Entry(DIR, (*b"a").into()));
+    let asked = overlay.ask(vec![object.clone(), page.clone(), name.clone()]);
+    assert_eq!(asked.len(), 3);
+    assert!(!overlay.loaded(Loaded { query: object, answer: Answer::Value(Some(Bytes::from_static(b"\x01junk"))) }));
+    assert!(!overlay.loaded(Loaded { query: page, answer: Answer::Failed }));
+    assert!(!overlay.loaded(Loaded { query: name, answer: Answer::Failed }));
+    let view = overlay.view();
+    assert_eq!(view.object(ObjectId(5)).err(), Some(Lack::Failed(Status::EIO)));
+    assert_eq!(view.know_entries(DIR, b"", 9).err(), Some(Lack::Failed(Status::EIO)));
+    assert_eq!(view.entry(DIR, b"a").err(), Some(Lack::Failed(Status::EIO)));
+    overlay.trim();
+    let view = overlay.view();
+    assert!(matches!(view.object(ObjectId(5)), Err(Lack::Missing(_))));
+    assert!(matches!(view.know_entries(DIR, b"", 9), Err(Lack::Missing(_))));
+    assert!(matches!(view.entry(DIR, b"a"), Err(Lack::Missing(_))));
+}
+
+#[test]
+fn a_page_that_makes_no_progress_is_an_error_not_a_loop() {
+    let mut overlay = overlay();
+    let query = Query::Scan { dir: DIR, after: Box::from([]), limit: 9 };
+    let asked = overlay.ask(vec![query.clone()]);
+    assert_eq!(asked.len(), 1);
+    assert!(!overlay.loaded(Loaded { query, answer: Answer::Entries { entries: Vec::new(), end: false } }));
+    assert_eq!(overlay.view().know_entries(DIR, b"", 1).err(), Some(Lack::Failed(Status::EIO)));
+}
+
+#[test]
+fn a_new_directory_is_known_to_be_empty() {
+    let mut overlay = overlay();
+    overlay.view().new_directory(DIR);
+    let view = overlay.view();
+    assert_eq!(view.entry(DIR, b"a"), Ok(None));
+    assert_eq!(view.know_entries(DIR, b"", 100), Ok(()));
+    assert_eq!(view.entries(DIR, b"").count(), 0);
+}
+
+/// One move of the property test.
+#[derive(Clone, Debug)]
+enum Move {
+    Get(u8),
+    List { after: u8, max: usize },
+    Put(u8, u64),
+    Delete(u8),
+    Seal,
+    Sync,
+    Read(prop::sample::Index),
+    Give(prop::sample::Index),
+    Trim,
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    let name = 1..12u8;
+    prop_oneof![
+        4 => name.clone().prop_map(Move::Get),
+        3 => (0..12u8, 1..5usize).prop_map(|(after, max)| Move::List { after, max }),
+        3 => (name.clone(), 1..100u64).prop_map(|(name, value)| Move::Put(name, value)),
+        2 => name.prop_map(Move::Delete),
+        2 => Just(Move::Seal),
+        2 => Just(Move::Sync),
+        2 => any::<prop::sample::Index>().prop_map(Move::Read),
+        4 => any::<prop::sample::Index>().prop_map(Move::Give),
+        2 => Just(Move::Trim),
+    ]
+}
+
+/// Looks at the entries after a name; true when they were in memory, and then they are those of the model.
+fn list(overlay: &mut Overlay, disk: &mut Disk, model: &BTreeMap<u8, u64>, after: u8, max: usize) -> bool {
+    let from: &[u8] = if after == 0 { b"" } else { &[after] };
+    let view = overlay.view();
+    match view.know_entries(DIR, from, max) {
+        Ok(()) => {
+            let seen: Vec<_> = view.entries(DIR, from).take(max).map(|(name, entry)| (name[0], entry.object.0)).collect();
+            let real: Vec<_> = model.iter().filter(|(name, _)| **name > after).take(max).map(|(name, value)| (*name, *value)).collect();
+            assert_eq!(seen, real);
+            true
+        }
+        Err(Lack::Missing(queries)) => {
+            let queries = overlay.ask(queries);
+            disk.ask(queries);
+            false
+        }
+        Err(Lack::Failed(status)) => panic!("{status:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn memory_and_store_together_always_show_the_newest_state(moves in proptest::collection::vec(any_move(), 1..120), filled in 0..12u8) {
+        let mut overlay = Overlay::new(CacheLimits { bytes_max: 300 });
+        let mut disk = Disk::default();
+        let mut model = BTreeMap::new();
+        for name in 1..filled {
+            disk.values.insert(Key::Entry(DIR, Box::from([name])), entry(name.into()).to_bytes().into());
+            model.insert(name, u64::from(name));
+        }
+        for step in moves {
+            match step {
+                Move::Get(name) => match overlay.view().entry(DIR, &[name]) {
+                    Ok(seen) => prop_assert_eq!(seen.map(|entry| entry.object.0), model.get(&name).copied()),
+                    Err(Lack::Missing(queries)) => {
+                        let queries = overlay.ask(queries);
+                        disk.ask(queries);
+                    }
+                    Err(Lack::Failed(status)) => panic!("{status:?}"),
+                },
+                Move::List { after, max } => { list(&mut overlay, &mut disk, &model, after, max); }
+                Move::Put(name, value) => {
+                    overlay.view().put_entry(DIR, &[name], entry(value));
+                    model.insert(name, value);
+                }
+                Move::Delete(name) => {
+                    overlay.view().delete_entry(DIR, &[name]);
+                    model.remove(&name);
+                }
+                Move::Seal => disk.batches.extend(overlay.seal()),
+                Move::Sync => if let Some(batch) = disk.sync() { overlay.durable(batch); },
+                Move::Read(at) if !disk.asked.is_empty() => disk.read(at.index(disk.asked.len())),
+                Move::Give(at) if !disk.asked.is_empty() => {
+                    let loaded = disk.give(at.index(disk.asked.len()));
+                    prop_assert!(overlay.loaded(loaded));
+                }
+                Move::Trim => overlay.trim(),
+                Move::Read(_) | Move::Give(_) => {}
+            }
+        }
+        // Nothing is lost on the way: a listing of everything ends, and is right.
+        for _ in 0..20 {
+            if list(&mut overlay, &mut disk, &model, 0, 100) {
+                break;
+            }
+            disk.settle(&mut overlay);
+        }
+        prop_assert!(list(&mut overlay, &mut disk, &model, 0, 100));
+        disk.settle(&mut overlay);
+        for _ in 0..10 { overlay.trim(); }
+        prop_assert!(overlay.bytes() <= 300, "{} bytes", overlay.bytes());
+    }
+}

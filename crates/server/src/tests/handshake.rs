@@ -1,0 +1,268 @@
+//! Opening sessions: cookies, repeated and lost messages, former sessions, incarnations, full tables.
+
+use super::world::{Peer, STORE, World, advisory, lock, ms, welcome};
+use crate::{Config, Dropped};
+use alloc::vec::Vec;
+use cistern_link::Machine as _;
+use cistern_wire::{
+    Bytes8, Claim, Fate, FormerFate, Hello, KeepAlive, List, LockWait, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate,
+    SessionId, Welcome,
+};
+
+fn keep_alive(peer: &mut Peer) -> Message<'static> {
+    KeepAlive { serial: peer.serial(), clock_us: 0 }.into()
+}
+
+#[test]
+fn hello_without_a_cookie_leaves_nothing_behind() {
+    let mut world = World::new();
+    for n in 1..50 {
+        world.cookie(&mut Peer::new(n));
+    }
+    let status = world.server.status(world.now);
+    assert_eq!((status.sessions, status.held, status.parked), (0, 0, 0));
+    assert!(world.server.sessions(world.now).is_empty());
+    assert_eq!(world.server.wake_after(world.now), None);
+}
+
+#[test]
+fn welcome_says_everything_and_waits_for_the_durable_record() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    world.stalled = true;
+    world.hello(&mut peer, &cookie, &[]);
+    let last = world.hello(&mut peer, &cookie, &[]);
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.status(world.now).sessions, 0);
+    world.stalled = false;
+    world.turn();
+    let got = world.got_one(&peer);
+    let welcome = welcome(&got);
+    assert_ne!(welcome.session, SessionId(0));
+    let expected = Welcome {
+        handshake: peer.handshake,
+        echo: last,
+        version: 1,
+        session: welcome.session,
+        store: STORE,
+        epoch: 1,
+        server_incarnation: 7,
+        features: cistern_wire::limits::FEATURE_VOLATILE,
+        lease_us: 2_000_000,
+        delta_ppm: 10_000,
+        epsilon_us: 1_000,
+        delivery_timeout_us: 500_000,
+        window: 64,
+        max_datagram: 1_232,
+        former: List::of(&[]),
+    };
+    assert_eq!(welcome, expected, "and it echoes the newest HELLO");
+}
+
+#[test]
+fn lost_welcome_is_repeated_for_the_same_session() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        let packet = world.hello(&mut peer, &cookie, &[]);
+        let got = world.got_one(&peer);
+        assert_eq!(welcome(&got).echo, packet);
+        sessions.push(welcome(&got).session);
+    }
+    sessions.dedup();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(world.server.status(world.now).sessions, 1);
+}
+
+#[test]
+fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let mut former = peer.clone();
+    let fates = world.open_again(&mut peer, &[(former.session, Claim::Unknown)]);
+    assert_eq!(fates, [FormerFate { session: former.session, fate: SessionFate::Ending }]);
+    assert_eq!(world.server.lease_timers(), 1);
+    let message = keep_alive(&mut former);
+    let echo = world.send(&mut former, &[message]);
+    world.expect(&former, &[Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()]);
+    world.pass(ms(2_021));
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+}
+
+#[test]
+fn surrendered_former_session_ends_at_once() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let former = peer.session;
+    let fates = world.open_again(&mut peer, &[(former, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::Ended }]);
+    assert_eq!(world.server.lease_timers(), 0);
+    world.lock(&mut peer, file);
+}
+
+#[test]
+fn claim_about_another_agents_session_does_nothing_and_tells_nothing() {
+    let mut world = World::new();
+    let victim = world.open(1);
+    let mut peer = Peer::new(2);
+    let fates = world.open_again(&mut peer, &[(victim.session, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: victim.session, fate: SessionFate::Ended }], "as for a session that never was");
+    assert_eq!(world.server.status(world.now).sessions, 2);
+}
+
+#[test]
+fn higher_incarnation_times_the_former_session_out_whatever_it_claims() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let former = peer.session;
+    peer.incarnation = 2;
+    let fates = world.open_again(&mut peer, &[(former, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::Ending }]);
+    let ask = peer.ask();
+    world.send(&mut peer, &[lock(ask, file, LockWait::Queue).into()]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Queued(_)), "its former self still holds the lock");
+    world.pass(ms(2_020));
+    world.expect(&peer, &[]);
+    world.pass(ms(1));
+    assert!(matches!(world.got_one(&peer).message(), Message::Grant(grant) if grant.lock == advisory(file)));
+}
+
+#[test]
+fn lower_incarnation_is_refused() {
+    let mut world = World::new();
+    let mut peer = Peer { incarnation: 5, ..Peer::new(1) };
+    world.open_again(&mut peer, &[]);
+    let mut older = Peer { incarnation: 4, handshake: 9, ..peer.clone() };
+    let cookie = world.cookie(&mut older);
+    let echo = world.hello(&mut older, &cookie, &[]);
+    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0 };
+    world.expect(&older, &[refuse.into()]);
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+#[test]
+fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
+    let mut world = World::new();
+    let mut delayed = Peer::new(1);
+    let cookie = world.cookie(&mut delayed);
+    world.tick(ms(1));
+    let mut peer = delayed.clone();
+    world.open_again(&mut peer, &[]);
+    let echo = world.hello(&mut delayed, &cookie, &[]);
+    let handshake = delayed.handshake;
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0 };
+    world.expect(&delayed, &[refuse.into()]);
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+#[test]
+fn hello_superseded_before_its_record_was_durable_is_never_welcomed() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let first = world.cookie(&mut peer);
+    world.stalled = true;
+    world.hello(&mut peer, &first, &[]);
+    world.tick(ms(1));
+    peer.handshake += 1;
+    let second = world.cookie(&mut peer);
+    let echo = world.hello(&mut peer, &second, &[]);
+    world.stalled = false;
+    world.turn();
+    let got = world.got_one(&peer);
+    assert_eq!((welcome(&got).handshake, welcome(&got).echo), (peer.handshake, echo));
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+#[test]
+fn other_version_is_refused_with_the_range_spoken_here() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let hello = Hello { version_min: 2, version_max: 9, ..peer.hello(&[], &[]) };
+    let echo = world.send(&mut peer, &[hello.into()]);
+    let handshake = peer.handshake;
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Version, version_min: 1, version_max: 1, retry_ms: 0 };
+    world.expect(&peer, &[refuse.into()]);
+}
+
+#[test]
+fn full_table_refuses_and_says_when_to_try_again() {
+    let mut world = World::with(Config { sessions_max: 2, ..Config::default() });
+    world.open(1);
+    let mut second = world.open(2);
+    let mut third = Peer::new(3);
+    let cookie = world.cookie(&mut third);
+    let echo = world.hello(&mut third, &cookie, &[]);
+    let handshake = third.handshake;
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    world.expect(&third, &[refuse.into()]);
+    let alive = keep_alive(&mut second);
+    world.send(&mut second, &[alive]);
+    assert!(matches!(world.got_one(&second).message(), Message::Alive(_)), "who is in is not disturbed");
+}
+
+#[test]
+fn cookie_of_another_address_is_answered_by_a_cookie() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    let mut thief = Peer { path: Peer::new(9).path, ..peer.clone() };
+    world.hello(&mut thief, &cookie, &[]);
+    assert!(matches!(world.got_one(&thief).message(), Message::Challenge(_)));
+    world.tick(ms(11_000));
+    world.hello(&mut peer, &cookie, &[]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Challenge(_)), "expired");
+    assert_eq!(world.server.status(world.now).sessions, 0);
+}
+
+#[test]
+fn challenges_are_limited_in_rate() {
+    let mut world = World::with(Config { challenges_per_second: 100, ..Config::default() });
+    let mut peer = Peer::new(1);
+    world.cookie(&mut peer);
+    let hello = peer.hello(&[], &[]);
+    world.send(&mut peer, &[hello.into()]);
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.stats().dropped(Dropped::RateLimited), 1);
+    world.tick(ms(10));
+    world.cookie(&mut peer);
+}
+
+#[test]
+fn hello_with_an_overlong_label_is_dropped() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let label = [b'x'; 65];
+    let hello = Hello { label: Bytes8(&label), ..peer.hello(&[], &[]) };
+    world.send(&mut peer, &[hello.into()]);
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.stats().dropped(Dropped::Oversized), 1);
+}
+
+#[test]
+fn superseded_session_that_goes_on_sending_is_reported_once() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let mut clone = peer.clone();
+    peer.incarnation = 2;
+    world.open_again(&mut peer, &[]);
+    let mut heard = |world: &mut World, clones| {
+        let message = keep_alive(&mut clone);
+        world.send(&mut clone, &[message]);
+        assert!(matches!(world.got_one(&clone).message(), Message::Nack(_)));
+        assert_eq!(world.server.stats().clones, clones);
+    };
+    heard(&mut world, 0);
+    world.pass(ms(500));
+    heard(&mut world, 1);
+    heard(&mut world, 1);
+    world.pass(ms(3_000));
+    heard(&mut world, 2);
+    heard(&mut world, 2);
+}

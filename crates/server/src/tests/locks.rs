@@ -1,0 +1,254 @@
+//! Advisory locks as they look on the wire: queues, cancellations, refusals, lists.
+
+use super::world::{Peer, World, advisory, lock, ms};
+use cistern_wire::{
+    Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId, Receipt,
+    ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, Status,
+};
+
+fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
+    let serial = peer.serial();
+    let echo = world.send(peer, &[Cancel { serial, nonce }.into()]);
+    let got = world.got_one(peer);
+    let Message::Cancelled(cancelled) = got.message() else { panic!("{got:?}") };
+    let Cancelled { outcome, generation, .. } = cancelled;
+    assert_eq!(cancelled, Cancelled { serial, echo, nonce, outcome, generation });
+    (outcome, generation)
+}
+
+fn give_back(world: &mut World, peer: &mut Peer, object: ObjectId, generation: Generation) {
+    let serial = peer.serial();
+    let items = [ReleaseItem { lock: advisory(object), generation, keep: Keep::Nothing }];
+    world.send(peer, &[Release { serial, items: List::of(&items) }.into()]);
+    assert!(matches!(world.got_one(peer).message(), Message::Released(_)));
+}
+
+/// A holder and a waiter; the DEMAND was receipted.
+fn waiting(world: &mut World) -> (Peer, Peer, ObjectId, Generation) {
+    let (mut holder, mut waiter) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    let generation = world.lock(&mut holder, file);
+    let ask = waiter.ask_only();
+    world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+    assert!(matches!(world.got_one(&waiter).message(), Message::Queued(_)));
+    assert!(matches!(world.got_one(&holder).message(), Message::Demand(_)));
+    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
+    (holder, waiter, file, generation)
+}
+
+#[test]
+fn held_lock_refuses_who_only_tries_and_says_by_whom() {
+    let mut world = World::new();
+    let (holder, mut waiter, file, _) = waiting(&mut world);
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[lock(ask, file, LockWait::Try).into()]);
+    let got = world.got_one(&waiter);
+    let Reply::LockRefused(refused) = got.reply() else { panic!("{got:?}") };
+    assert_eq!((refused.lock, refused.holder.agent, refused.holder.label.0), (advisory(file), holder.agent, b"alpha".as_slice()));
+}
+
+#[test]
+fn duplicate_of_a_queued_request_is_told_so_again_and_waits_once() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    let ask = cistern_wire::Ask { nonce: 1, back: 0, limit: 1_232 };
+    for _ in 0..3 {
+        let echo = world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+        let got = world.got_one(&waiter);
+        let Message::Queued(queued) = got.message() else { panic!("{got:?}") };
+        assert_eq!((queued.nonce, queued.echo, queued.ahead, queued.holder.agent), (1, echo, 0, holder.agent));
+    }
+    assert_eq!(world.server.status(world.now).waiting, 1);
+    give_back(&mut world, &mut holder, file, generation);
+    assert!(matches!(world.got_one(&waiter).message(), Message::Grant(_)), "one grant");
+    world.send(&mut waiter, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+}
+
+#[test]
+fn cancelled_wait_is_over_however_often_it_is_cancelled() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    for _ in 0..2 {
+        assert_eq!(cancel(&mut world, &mut waiter, 1), (CancelOutcome::Cancelled, Generation(0)));
+    }
+    give_back(&mut world, &mut holder, file, generation);
+    world.expect(&waiter, &[]);
+}
+
+#[test]
+fn cancellation_that_overtakes_its_request_keeps_it_from_executing() {
+    let mut world = World::new();
+    let mut holder = world.open(1);
+    let file = world.create(&mut holder, "job").object;
+    let mut waiter = world.open(2);
+    let ask = waiter.ask();
+    assert_eq!(cancel(&mut world, &mut waiter, ask.nonce), (CancelOutcome::Cancelled, Generation(0)));
+    let echo = world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+    let reply = Reply::Failed(Failed { status: Status::ECANCELED, retry_ms: 0 });
+    world.expect(&waiter, &[cistern_wire::Ack { nonce: ask.nonce, echo, reply }.into()]);
+    world.lock(&mut holder, file);
+}
+
+#[test]
+fn cancellation_that_comes_after_the_grant_names_it() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    give_back(&mut world, &mut holder, file, generation);
+    let got = world.got_one(&waiter);
+    let Message::Grant(grant) = got.message() else { panic!("{got:?}") };
+    for _ in 0..2 {
+        assert_eq!(cancel(&mut world, &mut waiter, 1), (CancelOutcome::Granted, grant.generation));
+    }
+    give_back(&mut world, &mut waiter, file, grant.generation);
+    assert_eq!(cancel(&mut world, &mut waiter, 1).0, CancelOutcome::Answered, "granted, and given back since");
+    world.lock(&mut holder, file);
+}
+
+#[test]
+fn cancellation_of_a_request_that_was_answered_says_so() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    assert_eq!(cancel(&mut world, &mut peer, 2).0, CancelOutcome::Answered);
+}
+
+#[test]
+fn lock_on_an_object_that_is_not_durable_waits_for_the_disk() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    let removed = cistern_wire::Unlink {
+        ask: peer.ask_only(),
+        dir: super::world::ROOT,
+        name: cistern_wire::Bytes8(b"job"),
+        force: false,
+        terms: cistern_wire::Terms::NONE,
+    };
+    world.stalled = true;
+    world.send(&mut peer, &[removed.into()]);
+    let ask = peer.ask();
+    world.send(&mut peer, &[lock(ask, file, LockWait::Try).into()]);
+    let serial = peer.serial();
+    world.send(&mut peer, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Alive(_)));
+    world.stalled = false;
+    world.turn();
+    let got = world.got(&peer);
+    assert_eq!(got.len(), 2);
+    assert_eq!(got[1].reply(), Reply::Failed(Failed { status: Status::ESTALE, retry_ms: 0 }));
+}
+
+#[test]
+fn run_is_extended_under_a_larger_token_until_somebody_waits() {
+    let mut world = World::new();
+    let mut holder = world.open(1);
+    let file = world.create(&mut holder, "job").object;
+    let first = world.lock(&mut holder, file);
+    let ask = holder.ask();
+    world.send(&mut holder, &[ExtendRun { ask, lock: advisory(file), generation: first }.into()]);
+    let got = world.got_one(&holder);
+    let Reply::Granted(extended) = got.reply() else { panic!("{got:?}") };
+    assert!(extended.generation > first && extended.run > 0);
+    let ask = holder.ask();
+    world.send(&mut holder, &[ExtendRun { ask, lock: advisory(file), generation: Generation(u64::MAX) }.into()]);
+    assert_eq!(world.got_one(&holder).reply(), Reply::Failed(Failed { status: Status::NOT_HELD, retry_ms: 0 }));
+}
+
+#[test]
+fn list_shows_holders_before_waiters_with_their_place() {
+    let mut world = World::new();
+    let (holder, mut waiter, file, generation) = waiting(&mut world);
+    world.pass(ms(40));
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0 }.into()]);
+    let got = world.got_one(&waiter);
+    let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
+    assert!(rows.end);
+    let rows: alloc::vec::Vec<_> = rows.rows.iter().collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((rows[0].state, rows[0].generation, rows[0].agent, rows[0].session), (RowState::Holds, generation, holder.agent, holder.session));
+    assert_eq!((rows[1].state, rows[1].generation, rows[1].label.0), (RowState::Waits, Generation(0), b"beta".as_slice()));
+    assert_eq!((rows[0].lock, rows[0].place.0), (advisory(file), b"/job".as_slice()));
+    assert_eq!((rows[0].since_ms, rows[1].since_ms), (40, 40));
+}
+
+#[test]
+fn long_list_comes_in_pages() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    for n in 0..60 {
+        let file = world.create(&mut peer, &alloc::format!("file-{n}")).object;
+        world.lock(&mut peer, file);
+    }
+    let (mut after, mut seen, mut pages) = ((ObjectId(0), 0), 0, 0);
+    loop {
+        let ask = peer.ask_only();
+        world.send(&mut peer, &[ListLocks { ask, object: ObjectId(0), after_object: after.0, after_row: after.1 }.into()]);
+        let got = world.got_one(&peer);
+        let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
+        for row in rows.rows {
+            after = if row.lock.object == after.0 { (after.0, after.1 + 1) } else { (row.lock.object, 1) };
+            seen += 1;
+        }
+        pages += 1;
+        if rows.end {
+            break;
+        }
+    }
+    assert_eq!(seen, 60);
+    assert!(pages > 2);
+}
+
+#[test]
+fn server_status_tells_who_asks_and_counts() {
+    let mut world = World::new();
+    let (holder, mut waiter, _, _) = waiting(&mut world);
+    world.pass(ms(10));
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[ServerStatus { ask }.into()]);
+    let got = world.got_one(&waiter);
+    let Reply::ServerReport(report) = got.reply() else { panic!("{got:?}") };
+    assert_eq!((report.agent, report.incarnation, report.sessions, report.timing_out), (waiter.agent, 7, 2, 0));
+    assert_eq!((report.locks, report.waiters, report.demands, report.requests), (1, 1, 1, 4));
+    assert_eq!((report.objects, report.uptime_ms, report.delivery_failures), (2, 10, 0));
+    let _ = holder;
+}
+
+#[test]
+fn answer_to_a_long_release_comes_in_several_small_messages() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let mut items = alloc::vec::Vec::new();
+    for n in 0..25 {
+        let file = world.create(&mut peer, &alloc::format!("file-{n}")).object;
+        items.push(ReleaseItem { lock: advisory(file), generation: world.lock(&mut peer, file), keep: Keep::Nothing });
+    }
+    let serial = peer.serial();
+    let echo = world.send(&mut peer, &[Release { serial, items: List::of(&items) }.into()]);
+    let got = world.got(&peer);
+    let mut released = 0;
+    for got in &got {
+        let Message::Released(part) = got.message() else { panic!("{got:?}") };
+        assert!((part.serial, part.echo) == (serial, echo) && got.datagram <= 548);
+        released += part.items.len();
+    }
+    assert_eq!((released, world.server.status(world.now).locks), (25, 0));
+}
+
+#[test]
+fn release_and_request_of_one_datagram_act_in_the_order_that_helps() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    let generation = world.lock(&mut peer, file);
+    let ask = peer.ask();
+    let items = [ReleaseItem { lock: advisory(file), generation, keep: Keep::Nothing }];
+    let serial = peer.serial();
+    // The request stands before the release, and finds the lock free.
+    world.send(&mut peer, &[lock(ask, file, LockWait::Try).into(), Release { serial, items: List::of(&items) }.into()]);
+    let got = world.got(&peer);
+    let Reply::Granted(granted) = got[1].reply() else { panic!("{got:?}") };
+    assert!(matches!(got[0].message(), Message::Released(_)) && granted.generation > generation);
+    assert_eq!(world.server.status(world.now).locks, 1);
+}

@@ -1,0 +1,11 @@
+//! Packet scripts: one server, scripted agents, virtual time. Each test states a claim, compares whole messages, and insists that
+//! nothing else was sent.
+
+mod delivery;
+mod handshake;
+mod hostile;
+mod locks;
+mod moving;
+mod requests;
+mod timing_out;
+mod world;

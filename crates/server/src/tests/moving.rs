@@ -1,0 +1,148 @@
+//! Addresses: an agent that moves, and others that only claim so.
+
+use super::world::{Peer, ROOT, World, lock, ms};
+use crate::Dropped;
+use cistern_wire::{GetAttr, KeepAlive, Kind, LockWait, Message, PathChallenge, PathResponse, Want};
+
+fn get(peer: &mut Peer) -> Message<'static> {
+    GetAttr { ask: peer.ask_only(), object: ROOT, want: Want::Nothing }.into()
+}
+
+/// The token of the one challenge sent to the peer's address.
+fn challenged(world: &mut World, peer: &Peer) -> u64 {
+    let got = world.got_one(peer);
+    match got.message() {
+        Message::PathChallenge(challenge) => challenge.token,
+        other => panic!("not a challenge: {other:?}"),
+    }
+}
+
+#[test]
+fn address_changes_when_the_new_one_answers_a_challenge_and_not_before() {
+    let mut world = World::new();
+    let home = world.open(1);
+    let mut away = Peer { path: Peer::new(9).path, ..home.clone() };
+    let request = get(&mut away);
+    world.send(&mut away, &[request]);
+    assert_eq!(world.got_one(&home).message().kind(), Kind::Ack, "the answer goes to the proven address");
+    let token = challenged(&mut world, &away);
+    world.send(&mut away, &[PathResponse { token: token ^ 1 }.into()]);
+    assert_eq!(world.server.stats().dropped(Dropped::StrayPathResponse), 1);
+    world.got(&away);
+    world.send(&mut away, &[PathResponse { token }.into()]);
+    let request = get(&mut away);
+    world.send(&mut away, &[request]);
+    assert_eq!(world.got_one(&away).message().kind(), Kind::Ack);
+    world.expect(&home, &[]);
+    assert_eq!(world.server.stats().moves, 1);
+}
+
+#[test]
+fn response_from_elsewhere_or_out_of_order_moves_nothing() {
+    let mut world = World::new();
+    let mut home = world.open(1);
+    let mut away = Peer { path: Peer::new(9).path, packet: 10, ..home.clone() };
+    let request = get(&mut away);
+    world.send(&mut away, &[request]);
+    world.got(&home);
+    let token = challenged(&mut world, &away);
+    let mut third = Peer { path: Peer::new(8).path, ..away.clone() };
+    world.send(&mut third, &[PathResponse { token }.into()]);
+    world.expect(&third, &[]);
+    let late = world.encode(away.session, 5, &[PathResponse { token }.into()]);
+    world.deliver(away.path, &late);
+    world.turn();
+    home.packet = 20;
+    let request = get(&mut home);
+    world.send(&mut home, &[request]);
+    assert_eq!(world.got_one(&home).message().kind(), Kind::Ack);
+    world.expect(&away, &[]);
+    assert_eq!(world.server.stats().moves, 0);
+}
+
+#[test]
+fn copied_datagram_from_another_address_moves_nothing() {
+    let mut world = World::new();
+    let mut home = world.open(1);
+    let request = get(&mut home);
+    let bytes = world.encode(home.session, 1, &[request]);
+    world.deliver(home.path, &bytes);
+    world.turn();
+    world.got(&home);
+    let thief = Peer::new(9);
+    world.deliver(thief.path, &bytes);
+    world.turn();
+    world.expect(&thief, &[]);
+    world.expect(&home, &[]);
+}
+
+#[test]
+fn unproven_address_is_sent_fewer_bytes_than_came_from_it() {
+    let mut world = World::new();
+    let home = world.open(1);
+    let mut away = Peer { path: Peer::new(9).path, ..home.clone() };
+    for _ in 0..10 {
+        let serial = away.serial();
+        world.send(&mut away, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    }
+    assert_eq!(world.got(&away).len(), 1, "one challenge a round trip, of 36 bytes for 44");
+    assert_eq!(world.got(&home).len(), 10);
+    world.tick(ms(20));
+    world.send(&mut away, &[PathResponse { token: 0 }.into()]);
+    world.expect(&away, &[]);
+}
+
+#[test]
+fn challenge_by_the_agent_is_answered_at_the_proven_address_only() {
+    let mut world = World::new();
+    let mut home = world.open(1);
+    world.send(&mut home, &[PathChallenge { token: 5 }.into()]);
+    world.expect(&home, &[PathResponse { token: 5 }.into()]);
+    let mut away = Peer { path: Peer::new(9).path, ..home.clone() };
+    world.send(&mut away, &[PathChallenge { token: 6 }.into()]);
+    world.expect(&away, &[]);
+    world.expect(&home, &[]);
+}
+
+#[test]
+fn answers_leave_from_the_address_that_was_asked() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    for n in [1, 2] {
+        peer.path.local = Some([10, 0, 0, n].into());
+        let cookie = world.cookie(&mut peer);
+        world.hello(&mut peer, &cookie, &[]);
+        let got = world.got_one(&peer);
+        assert_eq!(got.from, peer.path.local);
+    }
+    peer = Peer { path: peer.path, ..world.open(2) };
+    peer.path = Peer::new(2).path;
+    for n in [3, 4] {
+        peer.path.local = Some([10, 0, 0, n].into());
+        let request = get(&mut peer);
+        world.send(&mut peer, &[request]);
+        assert_eq!(world.got_one(&peer).from, peer.path.local);
+    }
+}
+
+#[test]
+fn demand_is_tried_at_each_address_proven_lately() {
+    let mut world = World::new();
+    let (home, mut waiter) = (world.open(1), world.open(2));
+    let mut holder = home.clone();
+    let file = world.create(&mut holder, "job").object;
+    world.lock(&mut holder, file);
+    holder.path = Peer::new(9).path;
+    world.send(&mut holder, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    world.got(&home);
+    let token = challenged(&mut world, &holder);
+    world.send(&mut holder, &[PathResponse { token }.into()]);
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+    world.got(&waiter);
+    assert_eq!(world.got_one(&home).message(), world.got_one(&holder).message());
+    world.pass(ms(2_000));
+    let (there, here) = (world.got(&home).len(), world.got(&holder).len());
+    assert!(there >= 2 && here >= 2, "{there} and {here} transmissions before D");
+    assert_eq!(world.server.lease_timers(), 1);
+}

@@ -1,0 +1,285 @@
+//! At most once: echoes, duplicates, windows, replies that wait for the store.
+
+use super::world::{LIMIT, Peer, ROOT, World, create, ms};
+use crate::{Config, Dropped};
+use alloc::vec;
+use alloc::vec::Vec;
+use cistern_wire::{
+    Ack, Alive, Ask, Bytes16, CacheGrant, Failed, GetAttr, KeepAlive, Kind, Message, ObjectId, Pending, Read, Reply, Stage, Status, Terms,
+    Want, Write,
+};
+
+fn get(ask: Ask, object: ObjectId) -> Message<'static> {
+    GetAttr { ask, object, want: Want::Nothing }.into()
+}
+
+/// The nonces and echoes of the ACKs sent to the peer; nothing else was sent.
+fn acks(world: &mut World, peer: &Peer) -> Vec<(u64, u64)> {
+    let ack = |got: &super::world::Got| match got.message() {
+        Message::Ack(ack) => (ack.nonce, ack.echo),
+        other => panic!("not an ACK: {other:?}"),
+    };
+    world.got(peer).iter().map(ack).collect()
+}
+
+#[test]
+fn every_ack_echoes_the_transmission_that_it_answers() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let (first, second) = (peer.ask(), peer.ask());
+    let a = world.post(&mut peer, &[get(first, ROOT)]);
+    let b = world.post(&mut peer, &[get(second, ROOT)]);
+    let c = world.post(&mut peer, &[get(first, ROOT)]);
+    world.turn();
+    assert_eq!(acks(&mut world, &peer), [(1, a), (2, b), (1, c)]);
+}
+
+#[test]
+fn several_requests_of_a_datagram_are_answered_in_one() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let messages: Vec<_> = (0..5).map(|_| get(peer.ask(), ROOT)).collect();
+    let before = world.transmitted();
+    let echo = world.send(&mut peer, &messages);
+    assert_eq!(acks(&mut world, &peer), [(1, echo), (2, echo), (3, echo), (4, echo), (5, echo)]);
+    assert_eq!(world.transmitted() - before, 1);
+}
+
+#[test]
+fn duplicate_of_an_executing_request_is_pending_and_executes_once() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.stalled = true;
+    let ask = peer.ask();
+    let request = create(ask, "once", Want::Nothing);
+    world.send(&mut peer, &[request.into()]);
+    world.expect(&peer, &[]);
+    let mut last = 0;
+    for _ in 0..2 {
+        last = world.send(&mut peer, &[request.into()]);
+        world.expect(&peer, &[Pending { nonce: ask.nonce, echo: last }.into()]);
+    }
+    world.stalled = false;
+    world.turn();
+    let got = world.got_one(&peer);
+    let Message::Ack(ack) = got.message() else { panic!("{got:?}") };
+    assert_eq!((ack.nonce, ack.echo), (ask.nonce, last), "the newest transmission that carried it (R2)");
+    assert!(matches!(ack.reply, Reply::Changed(_)));
+    assert_eq!(world.server.stats().requests, 1);
+}
+
+#[test]
+fn duplicate_of_an_executed_request_gets_the_same_reply_with_a_fresh_echo() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let ask = peer.ask();
+    let request = create(ask, "once", Want::Exclusive);
+    world.send(&mut peer, &[request.into()]);
+    let first = world.got_one(&peer);
+    for _ in 0..3 {
+        let echo = world.send(&mut peer, &[request.into()]);
+        world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply: first.reply() }.into()]);
+    }
+    let error = create(peer.ask(), "once", Want::Nothing);
+    for _ in 0..2 {
+        let echo = world.send(&mut peer, &[error.into()]);
+        let failed = Reply::Failed(Failed { status: Status::EEXIST, retry_ms: 0 });
+        world.expect(&peer, &[Ack { nonce: error.ask.nonce, echo, reply: failed }.into()]);
+    }
+    assert_eq!(world.server.stats().requests, 2);
+}
+
+#[test]
+fn copy_of_a_datagram_changes_nothing() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let message = get(peer.ask(), ROOT);
+    let bytes = world.encode(peer.session, 1, &[message]);
+    for _ in 0..3 {
+        world.deliver(peer.path, &bytes);
+        world.turn();
+    }
+    assert_eq!(acks(&mut world, &peer), [(1, 1)]);
+    assert_eq!(world.server.stats().dropped(Dropped::DuplicatePacket), 2);
+    let ahead = world.encode(peer.session, 5_000, &[message]);
+    world.deliver(peer.path, &ahead);
+    world.turn();
+    assert_eq!(acks(&mut world, &peer), [(1, 5_000)], "a retransmission, not a copy");
+    let stale = world.encode(peer.session, 2, &[message]);
+    world.deliver(peer.path, &stale);
+    assert_eq!(world.server.stats().dropped(Dropped::StalePacket), 1);
+}
+
+#[test]
+fn nonce_below_the_floor_or_beyond_the_window_never_executes() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let below = create(peer.ask(), "below", Want::Nothing);
+    let next = peer.ask_only();
+    world.send(&mut peer, &[get(next, ROOT)]);
+    world.got_one(&peer);
+    let beyond = Ask { nonce: 2 + 64, back: 64, limit: LIMIT };
+    world.send(&mut peer, &[below.into(), create(beyond, "beyond", Want::Nothing).into()]);
+    world.expect(&peer, &[]);
+    let stats = world.server.stats();
+    assert_eq!((stats.dropped(Dropped::BelowFloor), stats.dropped(Dropped::BeyondWindow), stats.requests), (1, 1, 1));
+    world.create(&mut peer, "below");
+}
+
+#[test]
+fn other_request_under_a_used_nonce_is_told_so() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let ask = peer.ask();
+    world.send(&mut peer, &[create(ask, "one", Want::Nothing).into()]);
+    world.got_one(&peer);
+    let echo = world.send(&mut peer, &[create(ask, "two", Want::Nothing).into()]);
+    let reply = Reply::Failed(Failed { status: Status::NONCE_REUSED, retry_ms: 0 });
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply }.into()]);
+}
+
+#[test]
+fn large_read_is_made_again_for_a_duplicate_without_a_new_grant() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "large").object;
+    let contents = [b'x'; 900];
+    let ask = peer.ask_only();
+    let write = Write { ask, object: file, offset: 0, truncate: true, stage: 0, data: Bytes16(&contents), terms: Terms::NONE };
+    world.send(&mut peer, &[write.into()]);
+    world.got_one(&peer);
+    let ask = peer.ask_only();
+    let read = Read { ask, object: file, offset: 0, length: 900, version: 0, want: Want::Shared };
+    world.send(&mut peer, &[read.into()]);
+    let first = world.got_one(&peer);
+    let Reply::Data(data) = first.reply() else { panic!("{first:?}") };
+    assert_ne!(data.grant, CacheGrant::NONE);
+    let echo = world.send(&mut peer, &[read.into()]);
+    let again = cistern_wire::Data { grant: CacheGrant::NONE, ..data };
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply: Reply::Data(again) }.into()]);
+}
+
+#[test]
+fn reply_fits_the_limit_that_the_request_names() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "large").object;
+    let contents = [b'x'; 1_000];
+    let ask = peer.ask_only();
+    let write = Write { ask, object: file, offset: 0, truncate: true, stage: 0, data: Bytes16(&contents), terms: Terms::NONE };
+    world.send(&mut peer, &[write.into()]);
+    world.got_one(&peer);
+    for (limit, most) in [(1_232, 1_000), (700, 700), (548, 548), (1, 548)] {
+        let ask = Ask { limit, ..peer.ask_only() };
+        world.send(&mut peer, &[Read { ask, object: file, offset: 0, length: 2_000, version: 0, want: Want::Nothing }.into()]);
+        let got = world.got_one(&peer);
+        assert!(got.datagram <= usize::from(limit.max(548)));
+        let Reply::Data(data) = got.reply() else { panic!("{got:?}") };
+        let len = data.data.0.len();
+        assert!(len <= most && len >= most.min(1_000) - 250, "{len} bytes under a limit of {limit}");
+    }
+}
+
+#[test]
+fn reply_waits_for_the_disk_and_a_keep_alive_does_not() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let mut other = world.open(2);
+    world.stalled = true;
+    let request = create(peer.ask(), "slow", Want::Nothing);
+    world.send(&mut peer, &[request.into()]);
+    // Another agent that looks is not shown what a crash could still take back either.
+    let look = get(other.ask(), ROOT);
+    world.send(&mut other, &[look]);
+    world.expect(&peer, &[]);
+    world.expect(&other, &[]);
+    let serial = peer.serial();
+    let echo = world.send(&mut peer, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    world.expect(&peer, &[Alive { serial, echo }.into()]);
+    world.stalled = false;
+    world.turn();
+    assert_eq!(acks(&mut world, &peer).len(), 1);
+    let got = world.got_one(&other);
+    let Reply::Stated(stated) = got.reply() else { panic!("{got:?}") };
+    assert_eq!(stated.attr.size, 1, "what was read before is shown when it is durable");
+}
+
+#[test]
+fn urgent_answers_leave_before_replies() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let request = get(peer.ask(), ROOT);
+    let serial = peer.serial();
+    let echo = world.send(&mut peer, &[request, KeepAlive { serial, clock_us: 0 }.into()]);
+    let got = world.got(&peer);
+    let kinds: Vec<_> = got.iter().map(|got| got.message().kind()).collect();
+    assert_eq!(kinds, [Kind::Alive, Kind::Ack]);
+    assert_eq!(got[0].packet, got[1].packet, "in one datagram");
+    assert_eq!(got[0].message(), Alive { serial, echo }.into());
+}
+
+#[test]
+fn staged_contents_are_written_once_and_whole() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "staged").object;
+    let piece = vec![b'y'; 1_000];
+    for offset in [1_000, 0] {
+        let ask = peer.ask();
+        let stage = Stage { ask, stage: 4, total: 2_000, offset, data: Bytes16(&piece) };
+        world.send(&mut peer, &[stage.into()]);
+        world.got_one(&peer);
+    }
+    let ask = peer.ask();
+    let write = Write { ask, object: file, offset: 0, truncate: true, stage: 4, data: Bytes16(b""), terms: Terms::NONE };
+    world.send(&mut peer, &[write.into()]);
+    let got = world.got_one(&peer);
+    let Reply::Changed(changed) = got.reply() else { panic!("{got:?}") };
+    assert_eq!(changed.effects.iter().next().unwrap().attr.size, 2_000);
+    let echo = world.send(&mut peer, &[write.into()]);
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply: got.reply() }.into()]);
+    let ask = peer.ask();
+    let echo = world.send(&mut peer, &[Write { ask, ..write }.into()]);
+    let reply = Reply::Failed(Failed { status: Status::NOT_STAGED, retry_ms: 0 });
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply }.into()]);
+}
+
+#[test]
+fn too_many_answers_in_wait_are_shed_and_counted() {
+    let mut world = World::with(Config { answer_bytes_max: 8_952, ..Config::default() });
+    let mut peer = world.open(1);
+    let ask = peer.ask();
+    for _ in 0..200 {
+        world.post(&mut peer, &[get(ask, ROOT)]);
+    }
+    world.turn();
+    let answered = acks(&mut world, &peer).len() as u64;
+    assert_eq!(answered + world.server.stats().dropped(Dropped::Shed), 200);
+    assert!(answered < 200 && answered > 50);
+}
+
+#[test]
+fn session_is_usable_after_a_long_silence() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.tick(ms(1_000_000));
+    let request = get(peer.ask(), ROOT);
+    world.send(&mut peer, &[request]);
+    assert_eq!(acks(&mut world, &peer).len(), 1, "the server keeps no lease state for it");
+}
+
+#[test]
+fn answers_with_different_limits_share_a_datagram_only_within_the_smaller() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let limits = [1_232, 548, 1_232, 1_232, 548, 1_232, 1_232, 1_232, 1_232, 1_232];
+    let requests = limits.map(|limit| get(Ask { limit, ..peer.ask() }, ROOT));
+    world.send(&mut peer, &requests);
+    let got = world.got(&peer);
+    assert_eq!(got.len(), limits.len());
+    for got in &got {
+        let Message::Ack(ack) = got.message() else { panic!("{got:?}") };
+        let limit = limits[usize::try_from(ack.nonce).unwrap() - 1];
+        assert!(got.datagram <= usize::from(limit), "{} bytes with an answer limited to {limit}", got.datagram);
+    }
+}

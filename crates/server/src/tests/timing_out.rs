@@ -1,0 +1,343 @@
+//! After a delivery failure: what is refused, what is still taken, what is said of each request, and what the end frees when.
+
+use super::world::{Got, Peer, ROOT, World, advisory, create, lock, ms};
+use crate::{Config, Dropped, EvictError};
+use alloc::vec::Vec;
+use cistern_link::Machine as _;
+use cistern_wire::{
+    Ack, CacheGrant, Changed, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait, Message, Nack,
+    NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
+};
+
+fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
+    Nack { nonce, echo, reason: NackReason::TimingOut, fate }.into()
+}
+
+fn ended(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
+    Nack { nonce, echo, reason: NackReason::Ended, fate }.into()
+}
+
+fn evict(world: &mut World, peer: &Peer) {
+    let agent = alloc::format!("{}", peer.agent);
+    assert_eq!(world.server.evict(world.now, &agent), Ok(Vec::from([peer.session])));
+}
+
+fn renewing(got: &[Got]) -> usize {
+    got.iter().filter(|got| got.message().kind().renews()).count()
+}
+
+#[test]
+fn every_valid_request_is_refused_and_told_its_fate() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let done = create(peer.ask(), "done", Want::Exclusive);
+    world.send(&mut peer, &[done.into()]);
+    let first = world.got_one(&peer);
+    let Reply::Changed(changed) = first.reply() else { panic!("{first:?}") };
+    evict(&mut world, &peer);
+    world.turn();
+    world.expect(&peer, &[]);
+
+    let effects: Vec<_> = changed.effects.iter().map(|effect| cistern_wire::Effect { grant: CacheGrant::NONE, ..effect }).collect();
+    let stripped = Reply::Changed(Changed { effects: List::of(&effects) });
+    for _ in 0..2 {
+        let echo = world.send(&mut peer, &[done.into()]);
+        let result = RequestResult { nonce: 1, reply: stripped };
+        world.expect(&peer, &[nack(1, echo, Fate::Executed), result.into()]);
+        let echo = world.send(&mut peer, &[create(cistern_wire::Ask { nonce: 2, back: 1, limit: 548 }, "never", Want::Nothing).into()]);
+        world.expect(&peer, &[nack(2, echo, Fate::NotExecuted)]);
+    }
+    let serial = peer.serial();
+    let echo = world.send(&mut peer, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    world.expect(&peer, &[nack(0, echo, Fate::Unknown)]);
+    assert_eq!(world.server.stats().requests, 1);
+}
+
+#[test]
+fn release_while_timing_out_frees_that_lock_only() {
+    let mut world = World::new();
+    let (mut peer, mut other) = (world.open(1), world.open(2));
+    let (a, b) = (world.create(&mut peer, "a").object, world.create(&mut peer, "b").object);
+    let generation = world.lock(&mut peer, a);
+    world.lock(&mut peer, b);
+    evict(&mut world, &peer);
+    let serial = peer.serial();
+    let items = [ReleaseItem { lock: advisory(a), generation, keep: Keep::Nothing }];
+    let echo = world.send(&mut peer, &[Release { serial, items: List::of(&items) }.into()]);
+    world.expect(&peer, &[nack(0, echo, Fate::Unknown)]);
+    world.lock(&mut other, a);
+    let ask = other.ask();
+    world.send(&mut other, &[lock(ask, b, LockWait::Queue).into()]);
+    let got = world.got_one(&other);
+    let Message::Queued(queued) = got.message() else { panic!("{got:?}") };
+    assert_eq!(queued.holder.standing, cistern_wire::Standing::Evicted);
+    assert!((2_000..=2_021).contains(&queued.holder.bound_ms), "the bound on the wait is told: {}", queued.holder.bound_ms);
+    world.pass(ms(2_021));
+    assert!(matches!(world.got_one(&other).message(), Message::Grant(_)));
+    world.expect(&peer, &[]);
+}
+
+#[test]
+fn eviction_frees_nothing_before_the_timer_and_the_durable_end() {
+    let mut world = World::new();
+    let (mut peer, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    evict(&mut world, &peer);
+    let ask = other.ask();
+    world.send(&mut other, &[lock(ask, file, LockWait::Queue).into()]);
+    world.got(&other);
+    world.stalled = true;
+    world.pass(ms(60_000));
+    world.expect(&other, &[]);
+    assert_eq!(world.server.lease_timers(), 0, "T is over, and the end is not durable");
+    let ask = peer.ask();
+    let echo = world.send(&mut peer, &[GetAttr { ask, object: ROOT, want: Want::Nothing }.into()]);
+    world.expect(&peer, &[ended(ask.nonce, echo, Fate::NotExecuted)]);
+    world.stalled = false;
+    world.turn();
+    world.pass(ms(0));
+    assert!(matches!(world.got_one(&other).message(), Message::Grant(_)));
+}
+
+#[test]
+fn outcome_that_becomes_durable_after_the_failure_is_a_result() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.stalled = true;
+    let request = create(peer.ask(), "late", Want::Exclusive);
+    world.send(&mut peer, &[request.into()]);
+    evict(&mut world, &peer);
+    let echo = world.send(&mut peer, &[request.into()]);
+    world.expect(&peer, &[nack(1, echo, Fate::Unknown)]);
+    world.stalled = false;
+    world.turn();
+    let got = world.got_one(&peer);
+    let Message::Result(result) = got.message() else { panic!("{got:?}") };
+    let Reply::Changed(changed) = result.reply else { panic!("{got:?}") };
+    assert!(changed.effects.iter().all(|effect| effect.grant == CacheGrant::NONE));
+    let echo = world.send(&mut peer, &[request.into()]);
+    world.expect(&peer, &[nack(1, echo, Fate::Executed), result.into()]);
+}
+
+#[test]
+fn ack_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let ask = peer.ask();
+    world.post(&mut peer, &[GetAttr { ask, object: ROOT, want: Want::Nothing }.into(), KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    evict(&mut world, &peer);
+    world.turn();
+    world.expect(&peer, &[]);
+}
+
+#[test]
+fn welcome_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    let hello = peer.hello(&cookie, &[]);
+    world.post(&mut peer, &[hello.into()]);
+    world.serve_store();
+    assert!(world.server.evict(world.now, "alpha").is_ok());
+    world.turn();
+    world.expect(&peer, &[]);
+}
+
+#[test]
+fn parked_request_is_dropped_by_the_first_nack_and_never_executes() {
+    let mut world = World::new();
+    let (mut holder, mut peer) = (world.open(1), world.open(2));
+    let dir = world.cache(&mut holder, ROOT);
+    let request = create(peer.ask(), "parked", Want::Nothing);
+    world.send(&mut peer, &[request.into()]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Pending(_)));
+    assert!(matches!(world.got_one(&holder).message(), Message::Demand(_)));
+    evict(&mut world, &peer);
+    let echo = world.send(&mut peer, &[request.into()]);
+    world.expect(&peer, &[nack(1, echo, Fate::NotExecuted)]);
+    let serial = holder.serial();
+    let items = [ReleaseItem { lock: super::world::cache_lock(ROOT), generation: dir, keep: Keep::Nothing }];
+    world.send(&mut holder, &[Release { serial, items: List::of(&items) }.into()]);
+    assert!(matches!(world.got_one(&holder).message(), Message::Released(_)));
+    world.pass(ms(3_000));
+    world.expect(&peer, &[]);
+    world.create(&mut holder, "parked");
+}
+
+#[test]
+fn parked_request_is_dropped_at_the_end_of_its_session() {
+    let mut world = World::new();
+    let (mut holder, mut peer) = (world.open(1), world.open(2));
+    let dir = world.cache(&mut holder, ROOT);
+    let request = create(peer.ask(), "parked", Want::Nothing);
+    world.send(&mut peer, &[request.into()]);
+    world.got(&peer);
+    world.got(&holder);
+    evict(&mut world, &peer);
+    let serial = holder.serial();
+    let items = [ReleaseItem { lock: super::world::cache_lock(ROOT), generation: dir, keep: Keep::Nothing }];
+    world.send(&mut holder, &[Release { serial, items: List::of(&items) }.into()]);
+    world.got(&holder);
+    assert_eq!(world.server.status(world.now).parked, 1, "parked at D, and not executed (R5)");
+    world.pass(ms(2_021));
+    assert_eq!(world.server.status(world.now).parked, 0);
+    world.create(&mut holder, "parked");
+    let echo = world.send(&mut peer, &[request.into()]);
+    world.expect(&peer, &[ended(1, echo, Fate::NotExecuted)]);
+}
+
+#[test]
+fn closed_session_frees_its_locks_when_the_end_is_durable_and_says_so() {
+    let mut world = World::new();
+    let (mut peer, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    world.stalled = true;
+    let serial = peer.serial();
+    let end = EndSession { serial, reason: EndReason::Close };
+    world.send(&mut peer, &[end.into()]);
+    let echo = world.send(&mut peer, &[end.into()]);
+    world.expect(&peer, &[]);
+    world.stalled = false;
+    world.turn();
+    world.expect(&peer, &[Ended { serial, echo }.into()]);
+    world.pass(ms(0));
+    world.lock(&mut other, file);
+    let echo = world.send(&mut peer, &[end.into()]);
+    world.expect(&peer, &[Ended { serial, echo }.into()]);
+    assert_eq!((world.server.lease_timers(), world.server.stats().steals), (0, 0));
+}
+
+#[test]
+fn surrender_of_a_failed_session_ends_the_wait_where_that_is_switched_on() {
+    for surrender in [true, false] {
+        let mut world = World::with(Config { surrender, ..Config::default() });
+        let mut peer = world.open(1);
+        evict(&mut world, &peer);
+        let serial = peer.serial();
+        let echo = world.send(&mut peer, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
+        if surrender {
+            world.expect(&peer, &[Ended { serial, echo }.into()]);
+            assert_eq!(world.server.lease_timers(), 0);
+        } else {
+            world.expect(&peer, &[nack(0, echo, Fate::Unknown)]);
+            assert_eq!(world.server.lease_timers(), 1);
+        }
+    }
+}
+
+#[test]
+fn ended_session_is_remembered_at_its_address_and_hinted_elsewhere() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "done");
+    evict(&mut world, &peer);
+    world.pass(ms(2_021));
+    let ask = peer.ask();
+    let echo = world.send(&mut peer, &[GetAttr { ask, object: ROOT, want: Want::Nothing }.into()]);
+    world.expect(&peer, &[ended(2, echo, Fate::NotExecuted)]);
+    let serial = peer.serial();
+    let echo = world.send(&mut peer, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    world.expect(&peer, &[ended(0, echo, Fate::Unknown)]);
+    let elsewhere = Peer::new(77).path;
+    let mut moved = Peer { path: elsewhere, ..peer };
+    let echo = world.send(&mut moved, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    world.expect(&moved, &[Hint { echo, detail: cistern_wire::Bytes8(b"") }.into()]);
+}
+
+#[test]
+fn unknown_session_is_hinted_at_most_once_an_interval_and_in_fewer_bytes() {
+    let mut world = World::new();
+    let mut peer = Peer { session: SessionId(99), ..Peer::new(1) };
+    let message: Message<'_> = KeepAlive { serial: 1, clock_us: 0 }.into();
+    let echo = world.send(&mut peer, &[message]);
+    world.expect(&peer, &[Hint { echo, detail: cistern_wire::Bytes8(b"") }.into()]);
+    world.send(&mut peer, &[message]);
+    world.expect(&peer, &[]);
+    world.tick(ms(20));
+    world.send(&mut peer, &[cistern_wire::Receipt { seq: 1, answer: cistern_wire::ReceiptAnswer::Received }.into()]);
+    world.expect(&peer, &[]);
+    world.send(&mut peer, &[message]);
+    assert_eq!(world.got(&peer).len(), 1);
+    let stats = world.server.stats();
+    assert_eq!((stats.dropped(Dropped::RateLimited), stats.dropped(Dropped::Amplification)), (1, 1));
+}
+
+#[test]
+fn tables_are_clean_after_everything_ended() {
+    let mut world = World::new();
+    for n in 1..30 {
+        let mut peer = world.open(n);
+        let file = world.create(&mut peer, &alloc::format!("f{n}")).object;
+        world.lock(&mut peer, file);
+        world.cache(&mut peer, file);
+        evict(&mut world, &peer);
+    }
+    world.pass(ms(2_021));
+    world.pass(ms(1));
+    let status = world.server.status(world.now);
+    assert_eq!((status.sessions, status.timing_out, status.locks, status.parked, status.held), (0, 0, 0, 0, 0));
+    assert_eq!(world.server.wake_after(world.now), None);
+    assert_eq!(world.server.stats().steals, 29);
+}
+
+#[test]
+fn operator_names_an_agent_by_id_or_by_the_beginning_of_its_label() {
+    let mut world = World::new();
+    let (alpha, beta) = (world.open(1), world.open(2));
+    assert_eq!(world.server.evict(world.now, "gamma"), Err(EvictError::Unknown));
+    assert_eq!(world.server.evict(world.now, "be"), Ok(Vec::from([beta.session])));
+    world.open(3);
+    let Err(EvictError::Ambiguous(agents)) = world.server.evict(world.now, "alph") else { panic!("two labels begin so") };
+    assert_eq!(agents.iter().map(|agent| agent.0.as_str()).collect::<Vec<_>>(), ["alpha", "alphabet"]);
+    assert_eq!(world.server.evict(world.now, "alpha"), Ok(Vec::from([alpha.session])), "a whole label is not ambiguous");
+    assert!(matches!(world.server.evict(world.now, ""), Err(EvictError::Ambiguous(_))));
+}
+
+#[test]
+fn failed_store_stops_every_answer() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.server.store_event(world.now, crate::store::StoreEvent::Broken("no space left on the device".into()));
+    world.send(&mut peer, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.failure(), Some("no space left on the device"));
+    assert_eq!(world.server.stats().dropped(Dropped::Failed), 1);
+    assert_eq!(world.server.wake_after(world.now), None);
+}
+
+#[test]
+fn no_message_that_renews_leaves_between_failure_and_end() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    evict(&mut world, &peer);
+    for step in 0..40 {
+        let ask = peer.ask_only();
+        let serial = peer.serial();
+        let messages: [Message<'_>; 4] = [
+            KeepAlive { serial, clock_us: step }.into(),
+            GetAttr { ask, object: file, want: Want::Shared }.into(),
+            cistern_wire::Cancel { serial, nonce: 3 }.into(),
+            cistern_wire::ReleaseAll { serial, up_to: cistern_wire::Generation(u64::MAX) }.into(),
+        ];
+        world.send(&mut peer, &messages);
+        let got = world.got(&peer);
+        assert!(!got.is_empty() && renewing(&got) == 0, "{got:?}");
+        world.pass(ms(50));
+    }
+}
+
+#[test]
+fn failure_of_an_operation_is_kept_for_its_duplicates_too() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let ask = peer.ask();
+    let request = GetAttr { ask, object: ObjectId(4_711), want: Want::Nothing };
+    for _ in 0..2 {
+        let echo = world.send(&mut peer, &[request.into()]);
+        let reply = Reply::Failed(cistern_wire::Failed { status: Status::ESTALE, retry_ms: 0 });
+        world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply }.into()]);
+    }
+}

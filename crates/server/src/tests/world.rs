@@ -1,0 +1,423 @@
+//! What the packet scripts stand on: a server with a store and virtual clocks ([`World`]), and peers that say what a script tells
+//! them to ([`Peer`]).
+//!
+//! Every datagram that the server sends is decoded as an agent would, checked for size and packet number, and kept until the script
+//! has looked at its messages; a script that ends with messages nobody looked at has failed.
+
+use crate::store::StoreEvent;
+use crate::store::StoreWork;
+use crate::store::disk::Disk;
+use crate::{Config, Identity, Server};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use cistern_link::{Instant, Machine, Path};
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::{
+    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, Generation, Header, Hello, List, Lock, LockClass, LockId,
+    LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Want, Welcome,
+};
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::println;
+
+pub(super) const STORE: StoreId = StoreId([0xC1; 16]);
+pub(super) const ROOT: ObjectId = ObjectId(1);
+/// Packet number 0, which no datagram has: in an expected message it stands for "whatever".
+pub(super) const LIMIT: u16 = 1_232;
+
+pub(super) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// One message that the server sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Got {
+    pub(super) session: SessionId,
+    pub(super) packet: u64,
+    /// Length of the datagram in which it came.
+    pub(super) datagram: usize,
+    /// The server's address from which that left.
+    pub(super) from: Option<IpAddr>,
+    bytes: Vec<u8>,
+}
+
+impl Got {
+    pub(super) fn message(&self) -> Message<'_> {
+        let kind = cistern_wire::Kind::of(self.bytes[0]).unwrap();
+        Message::decode(kind, &self.bytes[4..]).unwrap()
+    }
+
+    /// The ACK's reply.
+    pub(super) fn reply(&self) -> Reply<'_> {
+        match self.message() {
+            Message::Ack(ack) => ack.reply,
+            other => panic!("not an ACK: {other:?}"),
+        }
+    }
+}
+
+/// A scripted agent.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) path: Path,
+    pub(super) agent: AgentId,
+    pub(super) incarnation: u64,
+    pub(super) handshake: u64,
+    pub(super) session: SessionId,
+    /// Last packet number used.
+    pub(super) packet: u64,
+    pub(super) nonce: u64,
+    pub(super) serial: u64,
+}
+
+impl Peer {
+    pub(super) fn new(n: u8) -> Self {
+        Self {
+            path: Path::to(SocketAddr::from(([192, 0, 2, n], 4_000))),
+            agent: AgentId([n; 16]),
+            incarnation: 1,
+            handshake: 1_000 * u64::from(n),
+            session: SessionId(0),
+            packet: 0,
+            nonce: 0,
+            serial: 0,
+        }
+    }
+
+    /// What the next request begins with; every former one is still awaited.
+    pub(super) fn ask(&mut self) -> Ask {
+        self.nonce += 1;
+        Ask { nonce: self.nonce, back: u16::try_from(self.nonce - 1).unwrap(), limit: LIMIT }
+    }
+
+    /// As `ask`; no former request is awaited any more.
+    pub(super) fn ask_only(&mut self) -> Ask {
+        Ask { back: 0, ..self.ask() }
+    }
+
+    pub(super) fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    pub(super) fn hello<'a>(&self, cookie: &'a [u8], former: &'a [FormerClaim]) -> Hello<'a> {
+        Hello {
+            handshake: self.handshake,
+            version_min: 1,
+            version_max: 1,
+            window: 64,
+            max_datagram: LIMIT,
+            features: 0,
+            agent: self.agent,
+            incarnation: self.incarnation,
+            boot: [0; 16],
+            store: StoreId::default(),
+            epoch: 0,
+            server_incarnation: 0,
+            label: Bytes8(LABELS[usize::from(self.agent.0[0]) % LABELS.len()]),
+            cookie: Bytes8(cookie),
+            former: List::of(former),
+        }
+    }
+}
+
+const LABELS: [&[u8]; 4] = [b"zero", b"alpha", b"beta", b"alphabet"];
+
+/// A server, its store, and virtual clocks.
+pub(super) struct World {
+    pub(super) server: Server,
+    pub(super) disk: Disk,
+    /// The disk answers nothing and makes nothing durable.
+    pub(super) stalled: bool,
+    pub(super) now: Instant,
+    /// How much slower the boot clock runs than the raw one, as a fraction of 1,024.
+    pub(super) boot_lag: u64,
+    sent: BTreeMap<SocketAddr, VecDeque<Got>>,
+    /// Highest packet number of each session.
+    packets: BTreeMap<SessionId, u64>,
+    transmitted: u64,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.quiet();
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with(Config { volatile: true, ..Config::default() })
+    }
+
+    pub(super) fn with(config: Config) -> Self {
+        let now = Instant::new(1_000_000_000, 5_000_000_000);
+        let identity = Identity { store: STORE, epoch: 1, incarnation: 7 };
+        let server = Server::new(now, 1_700_000_000_000_000_000, identity, config, [7; 32]).unwrap();
+        let mut world = Self {
+            server,
+            disk: Disk::default(),
+            stalled: false,
+            now,
+            boot_lag: 0,
+            sent: BTreeMap::new(),
+            packets: BTreeMap::new(),
+            transmitted: 0,
+        };
+        world.turn();
+        assert!(world.server.status(world.now).serving);
+        world
+    }
+
+    /// Delivers a datagram without a turn.
+    pub(super) fn deliver(&mut self, path: Path, bytes: &[u8]) {
+        self.server.handle_datagram(self.now, path, bytes);
+    }
+
+    /// One turn of the driver: the socket is empty, the store is served, all is sent.
+    pub(super) fn turn(&mut self) {
+        self.server.handle_drained(self.now);
+        self.serve_store();
+        self.transmit();
+    }
+
+    /// The store takes its work, and does it unless it is stalled.
+    pub(super) fn serve_store(&mut self) {
+        loop {
+            let mut idle = true;
+            while let Some(work) = self.server.poll_effect() {
+                idle = false;
+                match work {
+                    StoreWork::Load(queries) => self.disk.ask(queries),
+                    StoreWork::Persist(batch) => self.disk.batches.push_back(batch),
+                }
+            }
+            if self.stalled {
+                return;
+            }
+            while let Some(batch) = self.disk.sync() {
+                idle = false;
+                self.server.store_event(self.now, StoreEvent::Durable(batch));
+            }
+            while !self.disk.asked.is_empty() {
+                idle = false;
+                let loaded = self.disk.give(0);
+                self.server.store_event(self.now, StoreEvent::Loaded(loaded));
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    /// All is sent.
+    pub(super) fn transmit(&mut self) {
+        let mut buf = Vec::from(*b"dirty");
+        while let Some(path) = self.server.poll_transmit(self.now, &mut buf) {
+            self.transmitted += 1;
+            self.take_in(path, &buf);
+        }
+    }
+
+    fn take_in(&mut self, path: Path, bytes: &[u8]) {
+        assert!(bytes.len() <= self.server.max_datagram());
+        let datagram = Datagram::at_agent(bytes).unwrap();
+        let Header { session, packet, .. } = datagram.header;
+        let to = self.sent.entry(path.remote).or_default();
+        let mut small = false;
+        for message in datagram.messages() {
+            small |= !matches!(message.kind(), cistern_wire::Kind::Ack | cistern_wire::Kind::Result);
+            to.push_back(Got { session, packet, datagram: bytes.len(), from: path.local, bytes: message.to_bytes() });
+        }
+        assert!(!small || bytes.len() <= DATAGRAM_MIN, "what must always arrive fits every path (R28)");
+        let hint = datagram.messages().any(|message| message.kind() == cistern_wire::Kind::Hint);
+        let highest = self.packets.entry(session).or_default();
+        assert!(hint || packet > *highest, "packet number {packet} of session {session} repeats");
+        *highest = packet.max(*highest);
+    }
+
+    /// Lets time pass as a driver would: it sleeps for as long as the server allows, and turns it.
+    pub(super) fn pass(&mut self, span: Duration) {
+        let mut left = span;
+        loop {
+            let wake = self.server.wake_after(self.now).unwrap_or(Duration::MAX);
+            let sleep = wake.min(left);
+            self.tick(sleep);
+            left -= sleep;
+            self.turn();
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+
+    /// Moves the clocks.
+    pub(super) fn tick(&mut self, span: Duration) {
+        let ns = u64::try_from(span.as_nanos()).unwrap();
+        self.now = Instant::new(self.now.raw_ns + ns, self.now.boot_ns + ns - ns / 1_024 * self.boot_lag);
+    }
+
+    /// Encodes a datagram of the peer's session.
+    pub(super) fn encode(&self, session: SessionId, packet: u64, messages: &[Message<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut packer = Packer::new(&mut bytes, Header { from_server: false, session, packet }, usize::from(LIMIT));
+        for message in messages {
+            assert!(packer.push(message), "the script's datagram is too long");
+        }
+        packer.finish();
+        bytes
+    }
+
+    /// The peer sends one datagram, without a turn; gives its packet number.
+    pub(super) fn post(&mut self, peer: &mut Peer, messages: &[Message<'_>]) -> u64 {
+        peer.packet += 1;
+        let bytes = self.encode(peer.session, peer.packet, messages);
+        self.deliver(peer.path, &bytes);
+        peer.packet
+    }
+
+    /// The peer sends one datagram, and the server has its turn.
+    pub(super) fn send(&mut self, peer: &mut Peer, messages: &[Message<'_>]) -> u64 {
+        let packet = self.post(peer, messages);
+        self.turn();
+        packet
+    }
+
+    /// The messages sent to the peer that nobody has looked at.
+    pub(super) fn got(&mut self, peer: &Peer) -> Vec<Got> {
+        self.sent.remove(&peer.path.remote).unwrap_or_default().into()
+    }
+
+    /// The one message sent to the peer.
+    pub(super) fn got_one(&mut self, peer: &Peer) -> Got {
+        let mut got = self.got(peer);
+        assert_eq!(got.len(), 1, "{got:?}");
+        got.remove(0)
+    }
+
+    /// Insists that exactly these messages were sent to the peer.
+    pub(super) fn expect(&mut self, peer: &Peer, expected: &[Message<'_>]) {
+        let got = self.got(peer);
+        let messages: Vec<Message<'_>> = got.iter().map(Got::message).collect();
+        assert_eq!(messages, expected);
+    }
+
+    /// Insists that nobody was sent anything that was not looked at.
+    pub(super) fn quiet(&self) {
+        let left: Vec<_> = self.sent.iter().flat_map(|(to, got)| got.iter().map(move |got| (to, got.message()))).collect();
+        assert!(left.is_empty(), "sent, and not expected: {left:#?}");
+    }
+
+    /// How many datagrams were sent so far.
+    pub(super) const fn transmitted(&self) -> u64 {
+        self.transmitted
+    }
+
+    /// The cookie that the peer gets for its HELLO.
+    pub(super) fn cookie(&mut self, peer: &mut Peer) -> Vec<u8> {
+        let hello = peer.hello(&[], &[]);
+        let session = core::mem::take(&mut peer.session);
+        let packet = self.send(peer, &[hello.into()]);
+        peer.session = session;
+        let got = self.got_one(peer);
+        match got.message() {
+            Message::Challenge(challenge) => {
+                assert_eq!((challenge.handshake, challenge.echo), (peer.handshake, packet));
+                challenge.cookie.0.to_vec()
+            }
+            other => panic!("not a CHALLENGE: {other:?}"),
+        }
+    }
+
+    /// The peer sends a HELLO with a cookie; gives the packet number.
+    pub(super) fn hello(&mut self, peer: &mut Peer, cookie: &[u8], former: &[FormerClaim]) -> u64 {
+        let hello = peer.hello(cookie, former);
+        let session = core::mem::take(&mut peer.session);
+        let packet = self.send(peer, &[hello.into()]);
+        peer.session = session;
+        packet
+    }
+
+    /// A peer with an open session.
+    pub(super) fn open(&mut self, n: u8) -> Peer {
+        let mut peer = Peer::new(n);
+        self.open_again(&mut peer, &[]);
+        peer
+    }
+
+    /// The peer opens a session by a fresh handshake; gives what is said of its former ones.
+    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<cistern_wire::FormerFate> {
+        peer.handshake += 1;
+        let former: Vec<_> = former.iter().map(|(session, claim)| FormerClaim { session: *session, claim: *claim }).collect();
+        let cookie = self.cookie(peer);
+        let packet = self.hello(peer, &cookie, &former);
+        let got = self.got_one(peer);
+        let welcome = welcome(&got);
+        assert_eq!((welcome.handshake, welcome.echo), (peer.handshake, packet));
+        *peer = Peer { session: welcome.session, packet: 0, nonce: 0, serial: 0, ..peer.clone() };
+        welcome.former.iter().collect()
+    }
+
+    /// The peer makes a file in the root directory; gives its attributes. Nothing else is sent.
+    pub(super) fn create(&mut self, peer: &mut Peer, name: &str) -> Attr {
+        let ask = peer.ask_only();
+        let packet = self.send(peer, &[create(ask, name, Want::Nothing).into()]);
+        let got = self.got_one(peer);
+        let Message::Ack(ack) = got.message() else { panic!("{got:?}") };
+        assert_eq!((ack.nonce, ack.echo), (ask.nonce, packet));
+        let Reply::Changed(changed) = ack.reply else { panic!("{got:?}") };
+        println!("{name}: {:?}", changed.effects);
+        changed.effects.iter().find(|effect| effect.before == 0).unwrap().attr
+    }
+
+    /// The peer takes an exclusive advisory lock that is free; gives its generation.
+    pub(super) fn lock(&mut self, peer: &mut Peer, object: ObjectId) -> Generation {
+        let ask = peer.ask_only();
+        self.send(peer, &[lock(ask, object, LockWait::Try).into()]);
+        let got = self.got_one(peer);
+        match got.reply() {
+            Reply::Granted(granted) => granted.generation,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    /// The peer takes a shared cache lock by reading attributes; gives its generation.
+    pub(super) fn cache(&mut self, peer: &mut Peer, object: ObjectId) -> Generation {
+        let ask = peer.ask_only();
+        let get = cistern_wire::GetAttr { ask, object, want: Want::Shared };
+        self.send(peer, &[get.into()]);
+        let got = self.got_one(peer);
+        match got.reply() {
+            Reply::Stated(stated) => {
+                assert_ne!(stated.grant, CacheGrant::NONE);
+                stated.grant.generation
+            }
+            other => panic!("not stated: {other:?}"),
+        }
+    }
+}
+
+pub(super) fn welcome(got: &Got) -> Welcome<'_> {
+    match got.message() {
+        Message::Welcome(welcome) => welcome,
+        other => panic!("not a WELCOME: {other:?}"),
+    }
+}
+
+pub(super) fn create(ask: Ask, name: &str, want: Want) -> Create<'_> {
+    let terms = Terms { want, ..Terms::NONE };
+    Create { ask, dir: ROOT, name: Bytes8(name.as_bytes()), exclusive: true, mode: 0o644, uid: 1, gid: 1, terms }
+}
+
+pub(super) const fn lock(ask: Ask, object: ObjectId, wait: LockWait) -> Lock {
+    Lock { ask, object, mode: Mode::Exclusive, wait }
+}
+
+pub(super) const fn advisory(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Advisory }
+}
+
+pub(super) const fn cache_lock(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Cache }
+}

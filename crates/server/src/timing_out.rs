@@ -1,0 +1,207 @@
+//! Failure and end of a session: D, the one timer of T, and what is freed when.
+//!
+//! Decides what happens at D: from that instant nothing of the session renews or executes, its valid requests get NACK, and one timer
+//! of T = τ(1+δ)+ε runs; when both clocks have passed it, or when the agent gave the session up, its end goes to the store, and only
+//! when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`, from
+//! a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 7.
+//! Invariant: one lease timer per session timing out, none else (I13); no lock of a failed session goes to anybody before T (I4).
+//! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
+
+use crate::durability::Held;
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::standing::{Cause, Event, Illegal, Standing};
+use crate::store;
+use crate::tombstones::Tombstone;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::Question;
+use cistern_wire::{AgentId, Ended, Message, SessionId};
+use core::fmt;
+use log::{error, info, warn};
+
+/// Why an agent was not evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvictError {
+    /// No session is of an agent with that id, or whose label begins so.
+    Unknown,
+    /// Several agents have labels that begin so: their labels and ids.
+    Ambiguous(Vec<(String, AgentId)>),
+}
+
+impl fmt::Display for EvictError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("no agent has that id, or a label that begins so; `cistern locks` lists those that hold locks"),
+            Self::Ambiguous(agents) => {
+                f.write_str("several agents have labels that begin so; name one by its id:")?;
+                agents.iter().try_for_each(|(label, agent)| write!(f, "\n  {agent}  {label}"))
+            }
+        }
+    }
+}
+
+impl core::error::Error for EvictError {}
+
+impl Server {
+    /// D: from now on nothing renews the session, and its locks go to others when T has passed.
+    pub(crate) fn fail(&mut self, key: Key, cause: Cause) {
+        let was_good = self.is_good(key);
+        let event = Event::Failed { now: self.now, until: self.now.plus(self.config.wait()), cause };
+        let until = match self.sessions.apply(key, event) {
+            Ok(Some(Standing::TimingOut { until, .. })) => until,
+            Ok(_) => return,
+            Err(illegal) => return self.illegal(key, illegal),
+        };
+        if !was_good {
+            // The timer of the first D runs on.
+            info!("{}: session {}, which is timing out, cannot come back: {cause}", self.who, key.id());
+            return;
+        }
+        self.lease_timers.set(key, until, Question::Waited);
+        self.listening.forget(key);
+        self.locks.park(key.id());
+        self.stats.failures += 1;
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.out.drop_renewals(&mut self.sending.pool);
+            let wait = self.config.wait();
+            info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
+        }
+    }
+
+    /// The lease timers that have run out, now that the socket was found empty.
+    pub(crate) fn run_lease_timers(&mut self) {
+        while let Some(key) = self.lease_timers.due(self.now) {
+            match self.sessions.apply(key, Event::Waited { now: self.now }) {
+                Ok(_) => {
+                    self.stats.steals += 1;
+                    info!("{}: session {} has timed out, and is stolen from", self.who, key.id());
+                    self.record_end(key);
+                }
+                Err(illegal) => self.illegal(key, illegal),
+            }
+        }
+    }
+
+    /// Nothing of the session can be used again: it ends without a wait.
+    pub(crate) fn over(&mut self, key: Key, cause: Cause) {
+        match self.sessions.apply(key, Event::Over { cause }) {
+            Ok(_) => {
+                self.lease_timers.cancel(key);
+                info!("{}: session {} ends: {cause}", self.who, key.id());
+                self.record_end(key);
+            }
+            Err(illegal) => self.illegal(key, illegal),
+        }
+    }
+
+    /// The session's end goes to the store. Nothing of it is done any more, nothing of it is freed yet.
+    fn record_end(&mut self, key: Key) {
+        self.listening.forget(key);
+        let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.parked)).unwrap_or_default();
+        for id in parked {
+            if let Some(op) = self.parking.take(id) {
+                self.discard(&op);
+            }
+        }
+        self.locks.end_session(self.now, key.id());
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.out.drop_renewals(&mut self.sending.pool);
+        }
+        self.overlay.put(store::Key::Session(key.id()), None);
+        let batch = self.overlay.open_batch();
+        self.hold(batch, Held::Ended(key));
+    }
+
+    /// The session's end is durable: its locks are nobody's, and it is remembered only to tell its agent.
+    pub(crate) fn ended(&mut self, key: Key) {
+        let cause = match self.sessions.apply(key, Event::Durable) {
+            Ok(Some(Standing::Ended { cause })) => cause,
+            Ok(_) => return,
+            Err(illegal) => return self.illegal(key, illegal),
+        };
+        let Some(mut session) = self.sessions.remove(key) else {
+            return;
+        };
+        self.locks.free_session(key.id());
+        self.freeing = true;
+        self.stages.end_session(key.id());
+        session.out.clear(&mut self.sending.pool);
+        let mut last_packet = session.packets.last();
+        if let Some((serial, echo)) = self.farewells.remove(&key) {
+            last_packet += 1;
+            self.send_loose(session.path, key.id(), last_packet, &[Message::Ended(Ended { serial, echo })], None);
+        }
+        self.tombstones.add(key.id(), Tombstone::of(session.path, &session.cache, last_packet, cause));
+        info!("{}: {} has ended; its locks are free", self.who, session.who());
+    }
+
+    /// Frees a slice of what ended sessions held.
+    pub(crate) fn free_some(&mut self) {
+        if self.freeing {
+            self.freeing = self.locks.reclaim_some(self.now, self.config.freed_per_turn as usize);
+        }
+    }
+
+    /// Evicts an agent: `whom` is its id (32 hexadecimal digits) or the beginning of its label. Its sessions are timed out, without
+    /// a way back; their locks are free after T at the earliest. Gives the sessions.
+    ///
+    /// # Errors
+    /// [`EvictError`] if nobody, or more than one agent, is meant; the operator is at fault.
+    pub fn evict(&mut self, now: cistern_link::Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
+        self.advance(now);
+        let agent = self.find_agent(whom)?;
+        let keys = self.sessions.agent(agent).map(|known| known.sessions.clone()).unwrap_or_default();
+        let mut evicted = Vec::new();
+        for key in keys {
+            if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
+                warn!("{}: session {} is evicted", self.who, key.id());
+                self.fail(key, Cause::Evicted);
+                evicted.push(key.id());
+            }
+        }
+        self.settle();
+        self.check();
+        if evicted.is_empty() { Err(EvictError::Unknown) } else { Ok(evicted) }
+    }
+
+    fn find_agent(&self, whom: &str) -> Result<AgentId, EvictError> {
+        if let Some(agent) = parse_agent(whom).filter(|agent| self.sessions.agent(*agent).is_some()) {
+            return Ok(agent);
+        }
+        let prefix = whom.as_bytes();
+        let of = |exact: bool| {
+            let meant = move |label: &[u8]| if exact { label == prefix } else { label.starts_with(prefix) };
+            let mut agents: Vec<(String, AgentId)> = Vec::new();
+            for (_, session) in self.sessions.iter().filter(|(_, session)| meant(&session.label)) {
+                if agents.iter().all(|known| known.1 != session.agent) {
+                    agents.push((alloc::format!("{}", session.label.escape_ascii()), session.agent));
+                }
+            }
+            agents
+        };
+        // A label that is the beginning of another one can still be meant itself.
+        let exact = of(true);
+        let found = if exact.is_empty() { of(false) } else { exact };
+        match found.as_slice() {
+            [] => Err(EvictError::Unknown),
+            [one] if !prefix.is_empty() => Ok(one.1),
+            _ => Err(EvictError::Ambiguous(found)),
+        }
+    }
+
+    /// An event that cannot happen: nothing was changed; the server goes on, for every other session is as it was.
+    fn illegal(&self, key: Key, illegal: Illegal) {
+        let Illegal { standing, event } = illegal;
+        error!("{}: session {} is {} and cannot take {event:?}; please report this", self.who, key.id(), standing.name());
+        debug_assert!(false, "illegal: {illegal:?}");
+    }
+}
+
+/// An agent's id as people write it.
+fn parse_agent(text: &str) -> Option<AgentId> {
+    if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok().map(|id| AgentId(id.to_be_bytes()))
+}

@@ -1,0 +1,279 @@
+//! Whether every MUST of `wire-spec.md` is cited where it is implemented and where it is tested, or listed as not built yet.
+//!
+//! Reads the citations by itself and more strictly than `duvet` does: a citation quotes its whole requirement, letter by letter; one of
+//! type `test` stands in test code, one of type `implementation` does not; nothing is both built and listed as not built. With
+//! `CISTERN_DUVET_REPORT` (set by `tools/spec-coverage`) duvet's own report must come to the same end. `docs/spec-citations.md` says how to cite.
+//! Leaves to others: whether a test really tests what it cites; a reader of the report sees both side by side.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Rules that are in force in what is built: none of their requirements may be listed as not built yet.
+const IN_FORCE: [(u32, u32); 14] = [
+    (1, 12),
+    (17, 22),
+    (25, 33),
+    (38, 39),
+    (42, 43),
+    (46, 46),
+    (64, 71),
+    (73, 73),
+    (75, 75),
+    (77, 80),
+    (87, 87),
+    // Built besides: a mistake here would be as grave.
+    (37, 37),
+    (40, 41),
+    (48, 48),
+];
+/// Number of the last rule.
+const RULES: u32 = 90;
+
+/// A sentence with MUST, SHOULD or MAY, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Requirement {
+    section: String,
+    text: String,
+}
+
+/// What is said about a requirement, and where.
+#[derive(Debug, Default)]
+struct Cited {
+    line: usize,
+    rules: BTreeSet<u32>,
+    implementations: Vec<String>,
+    tests: Vec<String>,
+    todos: Vec<String>,
+    exceptions: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A heading as duvet names its section: small letters and digits, everything else one hyphen.
+fn slug(title: &str) -> String {
+    let parts: Vec<String> =
+        title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).map(str::to_ascii_lowercase).collect();
+    parts.join("-")
+}
+
+fn has_keyword(line: &str) -> bool {
+    line.split(|c: char| !c.is_ascii_alphabetic()).any(|word| matches!(word, "MUST" | "SHOULD" | "MAY" | "SHALL" | "REQUIRED"))
+}
+
+/// All requirements of the specification; one that does not stand alone in its line is an error.
+fn requirements(spec: &str) -> BTreeMap<Requirement, Cited> {
+    let lines: Vec<&str> = spec.lines().collect();
+    let mut found = BTreeMap::new();
+    let (mut section, mut fenced) = (String::new(), false);
+    for (at, line) in lines.iter().enumerate() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        if let Some(title) = line.strip_prefix('#') {
+            section = slug(title);
+        }
+        if !has_keyword(line) {
+            continue;
+        }
+        let place = format!("wire-spec.md:{}", at + 1);
+        assert!(lines[at - 1].is_empty() && lines[at + 1].is_empty(), "{place}: a requirement is a paragraph of its own");
+        let (text, tags) = line.rsplit_once(" [").unwrap_or_else(|| panic!("{place}: a requirement ends with its rules, as in [R1, R2]"));
+        assert!(text.ends_with('.') && !text.contains(". "), "{place}: a requirement is one sentence");
+        let rules = tags.trim_end_matches(']').split(", ").map(|tag| tag.trim_start_matches('R').parse().unwrap()).collect();
+        let requirement = Requirement { section: section.clone(), text: text.to_owned() };
+        let clash = found.insert(requirement, Cited { line: at + 1, rules, ..Cited::default() });
+        assert!(clash.is_none(), "{place}: the requirement stands twice in its section");
+    }
+    found
+}
+
+/// All Rust files below `dir`.
+fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Whether a line of a file is test code: the file is one of tests, or the line stands behind `#[cfg(test)]` and a module's beginning.
+fn is_test_code(path: &Path, lines: &[&str], at: usize) -> bool {
+    let in_tests = path.components().any(|part| part.as_os_str() == "tests") || path.file_stem().is_some_and(|stem| stem == "tests");
+    let module = lines.windows(2).position(|pair| pair[0].trim() == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{'));
+    in_tests || module.is_some_and(|start| start < at)
+}
+
+/// Adds the citations of one file; gives what is wrong with them.
+fn read_citations(path: &Path, found: &mut BTreeMap<Requirement, Cited>, errors: &mut Vec<String>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let marked = |at: usize, mark: &str| lines.get(at).and_then(|line| line.trim_start().strip_prefix(mark)).map(str::trim);
+    let mut at = 0;
+    while at < lines.len() {
+        let start = at;
+        let mut metas = Vec::new();
+        while let Some(meta) = marked(at, "//=") {
+            metas.push(meta);
+            at += 1;
+        }
+        let mut quote = Vec::new();
+        while let Some(part) = marked(at, "//#") {
+            quote.push(part);
+            at += 1;
+        }
+        if at == start {
+            at += 1;
+            continue;
+        }
+        let place = format!("{}:{}", path.strip_prefix(root()).unwrap().display(), start + 1);
+        let section = metas.first().and_then(|target| target.strip_prefix("wire-spec.md#"));
+        let ty = match metas.get(1) {
+            None => "implementation",
+            Some(meta) => meta.strip_prefix("type=").unwrap_or("?"),
+        };
+        let requirement = Requirement { section: section.unwrap_or_default().to_owned(), text: quote.join(" ") };
+        let Some(cited) = found.get_mut(&requirement) else {
+            errors.push(format!(
+                "{place}: wire-spec.md has no such requirement, letter by letter, in section \"{}\":\n    {}",
+                requirement.section, requirement.text
+            ));
+            continue;
+        };
+        match (ty, is_test_code(path, &lines, start)) {
+            ("test", true) => cited.tests.push(place),
+            ("implementation", false) => cited.implementations.push(place),
+            ("test", false) => errors.push(format!("{place}: a citation of type test outside of test code")),
+            ("implementation", true) => errors.push(format!("{place}: a citation in test code needs `//= type=test`")),
+            _ => errors.push(format!("{place}: the type is {ty}; what is not built, or needs no test, is listed in .duvet/")),
+        }
+    }
+}
+
+/// Adds what `.duvet/todos` and `.duvet/exceptions` list.
+fn read_lists(kind: &str, found: &mut BTreeMap<Requirement, Cited>, errors: &mut Vec<String>) {
+    let dir = root().join(".duvet").join(format!("{kind}s"));
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "toml")) {
+        let place = path.strip_prefix(root()).unwrap().display().to_string();
+        let table: toml::Table = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|error| panic!("{place}: {error}"));
+        for item in table.get(kind).and_then(toml::Value::as_array).into_iter().flatten() {
+            let field = |name: &str| item.get(name).and_then(toml::Value::as_str).unwrap_or_default().trim().to_owned();
+            let section = field("target").strip_prefix("wire-spec.md#").unwrap_or_default().to_owned();
+            let requirement = Requirement { section, text: field("quote") };
+            if field("reason").len() < 10 {
+                errors.push(format!("{place}: no reason is given for \"{}\"", requirement.text));
+            }
+            match found.get_mut(&requirement) {
+                Some(cited) if kind == "todo" => cited.todos.push(place.clone()),
+                Some(cited) => cited.exceptions.push(place.clone()),
+                None => {
+                    errors.push(format!("{place}: wire-spec.md has no such requirement: {}: {}", requirement.section, requirement.text))
+                }
+            }
+        }
+    }
+}
+
+fn in_force(rules: &BTreeSet<u32>) -> bool {
+    rules.iter().any(|rule| IN_FORCE.iter().any(|(first, last)| (first..=last).contains(&rule)))
+}
+
+/// What is wrong with how a requirement is covered.
+fn judge(requirement: &Requirement, cited: &Cited) -> Option<String> {
+    let must = requirement.text.contains("MUST");
+    let listed = !cited.todos.is_empty() || !cited.exceptions.is_empty();
+    let what = match (cited.implementations.is_empty(), cited.tests.is_empty()) {
+        _ if !cited.todos.is_empty() && in_force(&cited.rules) => "is listed as not built yet, but its rule is in force",
+        (false, _) | (_, false) if !cited.todos.is_empty() => "is cited, and is listed as not built yet",
+        (false, false) => return None,
+        _ if listed || !must => return None,
+        (true, true) => "has neither implementation nor test",
+        (true, false) => "has no implementation",
+        (false, true) => "has no test",
+    };
+    Some(format!("wire-spec.md:{} (#{}) {what}:\n    {} {:?}", cited.line, requirement.section, requirement.text, cited.rules))
+}
+
+fn read_all() -> (BTreeMap<Requirement, Cited>, Vec<String>) {
+    let spec = std::fs::read_to_string(root().join("wire-spec.md")).unwrap();
+    let mut found = requirements(&spec);
+    let mut errors = Vec::new();
+    let mut files = Vec::new();
+    for dir in ["crates", "src", "tests", "tools"] {
+        sources(&root().join(dir), &mut files);
+    }
+    files.sort();
+    for path in &files {
+        read_citations(path, &mut found, &mut errors);
+    }
+    read_lists("todo", &mut found, &mut errors);
+    read_lists("exception", &mut found, &mut errors);
+    (found, errors)
+}
+
+#[test]
+fn every_must_is_implemented_and_tested_or_listed_as_not_built() {
+    let (found, mut errors) = read_all();
+    errors.extend(found.iter().filter_map(|(requirement, cited)| judge(requirement, cited)));
+    let musts = found.keys().filter(|requirement| requirement.text.contains("MUST")).count();
+    let built = found.values().filter(|cited| !cited.implementations.is_empty() && !cited.tests.is_empty()).count();
+    let todos = found.values().filter(|cited| !cited.todos.is_empty()).count();
+    let exceptions = found.values().filter(|cited| !cited.exceptions.is_empty()).count();
+    println!(
+        "{} requirements, {musts} of them MUST: {built} built and tested, {todos} not built yet, {exceptions} exceptions",
+        found.len()
+    );
+    let mut report = String::new();
+    for error in &errors {
+        writeln!(report, "{error}").unwrap();
+    }
+    assert!(errors.is_empty(), "{} faults; docs/spec-citations.md says how to cite\n{report}", errors.len());
+}
+
+#[test]
+fn every_rule_is_taken_up_by_a_requirement() {
+    let (found, _) = read_all();
+    let taken: BTreeSet<u32> = found.values().flat_map(|cited| cited.rules.iter().copied()).collect();
+    let missing: Vec<u32> = (1..=RULES).filter(|rule| !taken.contains(rule)).collect();
+    assert!(missing.is_empty() && taken.last() == Some(&RULES), "not in wire-spec.md: {missing:?}");
+}
+
+/// duvet counts, for each requirement, how many of its bytes are cited, tested, or listed.
+#[test]
+fn duvet_comes_to_the_same_end() {
+    let Some(path) = std::env::var_os("CISTERN_DUVET_REPORT") else {
+        println!("not asked for: run tools/spec-coverage");
+        return;
+    };
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap();
+    let mut musts = 0;
+    let mut faults = String::new();
+    for id in report["specifications"]["wire-spec.md"]["requirements"].as_array().unwrap() {
+        let annotation = &report["annotations"][usize::try_from(id.as_u64().unwrap()).unwrap()];
+        if annotation["level"] != "MUST" {
+            continue;
+        }
+        musts += 1;
+        let status = &report["statuses"][id.to_string()];
+        let bytes = |name: &str| status[name].as_u64().unwrap_or(0);
+        let whole = bytes("spec");
+        let cited = bytes("citation") >= whole && bytes("test") >= whole;
+        if !cited && bytes("todo") < whole && bytes("exception") < whole {
+            writeln!(faults, "{} {status}", annotation["comment"].as_str().unwrap().trim()).unwrap();
+        }
+    }
+    let (found, _) = read_all();
+    assert_eq!(musts, found.keys().filter(|requirement| requirement.text.contains("MUST")).count(), "duvet reads other requirements");
+    assert!(faults.is_empty(), "not covered, says duvet:\n{faults}");
+}

@@ -1,0 +1,97 @@
+//! An agent as far as a server can tell: a session with its packet numbers, nonces and serials, and no lease behind it.
+//!
+//! Decides what is on the wire: one request in a datagram, packed by `cistern-wire` as a real agent packs it. It keeps the window
+//! and the floor that the server insists on (R22). Place: below `traffic`, above the socket; `opening` makes it by a handshake.
+//! Leaves to others: what is asked and when, and what answers mean.
+
+use cistern_wire::limits::DATAGRAM_DEFAULT;
+use cistern_wire::{Ask, Header, Packer, SessionId};
+
+/// One agent's standing on the wire.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    /// Its session.
+    pub(crate) session: SessionId,
+    /// Which of the generator's sockets it sends by.
+    pub(crate) line: usize,
+    /// Most requests outstanding.
+    window: u16,
+    /// The last packet number, nonce and serial used.
+    packet: u64,
+    nonce: u64,
+    serial: u64,
+    /// Nonces awaited, lowest first.
+    awaited: Vec<u64>,
+}
+
+impl Agent {
+    /// An agent whose session is open.
+    pub(crate) const fn new(session: SessionId, line: usize, window: u16) -> Self {
+        Self { session, line, window, packet: 0, nonce: 0, serial: 0, awaited: Vec::new() }
+    }
+
+    /// The beginning of the next request; `None` while the window is full.
+    pub(crate) fn ask(&mut self) -> Option<Ask> {
+        let nonce = self.nonce + 1;
+        let floor = self.awaited.first().copied().unwrap_or(nonce);
+        let back = u16::try_from(nonce - floor).ok().filter(|back| *back < self.window)?;
+        self.nonce = nonce;
+        self.awaited.push(nonce);
+        Some(Ask { nonce, back, limit: LIMIT })
+    }
+
+    /// Takes note that a request was answered.
+    pub(crate) fn answered(&mut self, nonce: u64) {
+        self.awaited.retain(|awaited| *awaited != nonce);
+    }
+
+    /// The number of the next control message.
+    pub(crate) const fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Makes a datagram of one encoded message in `buf`; gives its packet number.
+    pub(crate) fn pack(&mut self, message: &[u8], buf: &mut Vec<u8>) -> u64 {
+        self.packet += 1;
+        let header = Header { from_server: false, session: self.session, packet: self.packet };
+        let mut packer = Packer::new(buf, header, DATAGRAM_DEFAULT);
+        packer.push_encoded(message);
+        packer.finish();
+        self.packet
+    }
+}
+
+/// Largest answer that an agent takes.
+#[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
+pub(crate) const LIMIT: u16 = DATAGRAM_DEFAULT as u16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::{Datagram, GetAttr, Message, ObjectId, Want};
+
+    #[test]
+    fn floor_stays_at_the_oldest_request_and_the_window_is_kept() {
+        let mut agent = Agent::new(SessionId(7), 0, 3);
+        let mut ask = || agent.ask().map(|ask| (ask.nonce, ask.floor()));
+        assert_eq!((ask(), ask(), ask(), ask()), (Some((1, 1)), Some((2, 1)), Some((3, 1)), None));
+        agent.answered(2);
+        assert_eq!(agent.ask(), None, "a gap does not move the floor");
+        agent.answered(1);
+        assert_eq!(agent.ask().map(|ask| (ask.nonce, ask.floor())), Some((4, 3)));
+    }
+
+    #[test]
+    fn every_datagram_is_valid_and_has_a_packet_number_of_its_own() {
+        let mut agent = Agent::new(SessionId(7), 0, 64);
+        let message = Message::from(GetAttr { ask: agent.ask().unwrap(), object: ObjectId(1), want: Want::Nothing });
+        let mut buf = Vec::new();
+        for packet in 1..=3 {
+            assert_eq!(agent.pack(&message.to_bytes(), &mut buf), packet);
+            let datagram = Datagram::at_server(&buf).unwrap();
+            assert_eq!((datagram.header.packet, datagram.header.session), (packet, SessionId(7)));
+            assert_eq!(datagram.messages().collect::<Vec<_>>(), [message]);
+        }
+    }
+}

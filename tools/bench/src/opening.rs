@@ -1,0 +1,196 @@
+//! Before the first round: sessions are opened by real handshakes, and the files made that the locks are on.
+//!
+//! Decides HELLO, CHALLENGE, HELLO with the cookie, WELCOME (`wire-spec.md` section 6.1) as an agent does them, many at a time so
+//! that ten thousand sessions are a matter of a second. Place: between the start of the server and `traffic`.
+//! Invariant: every wait here has a bound. Leaves to others: everything that is measured.
+
+use crate::agent::{Agent, LIMIT};
+use crate::trouble::Trouble;
+use cistern_wire::limits::{DATAGRAM_MAX, ROOT, VERSION};
+use cistern_wire::{
+    AgentId, Bytes8, Create, Datagram, Header, Hello, List, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Writer,
+};
+use std::io;
+use std::net::UdpSocket;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Most handshakes under way at once: an answer to each fits any receive buffer.
+const TOGETHER: usize = 64;
+/// How long an answer may take before the request is sent again.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How often it is sent again.
+const TRIES: u32 = 100;
+/// `PATIENCE` × `TRIES`, in seconds.
+const SILENCE_S: u64 = 5;
+/// Window asked for in HELLO; the server's own may be smaller.
+const WINDOW: u16 = 64;
+
+/// A handshake under way.
+struct Handshake {
+    /// The agent's number in this run, from 0.
+    number: usize,
+    cookie: Vec<u8>,
+    agent: Option<Agent>,
+}
+
+/// Opens a session for each of the agents numbered `numbers` by `socket`, the generator's socket number `line`.
+pub(crate) fn open(socket: &UdpSocket, line: usize, numbers: Range<usize>) -> Result<Vec<Agent>, Trouble> {
+    socket.set_read_timeout(Some(PATIENCE)).map_err(Trouble::at("setting a receive timeout"))?;
+    let mut agents = Vec::with_capacity(numbers.len());
+    let mut packet = 0;
+    for start in numbers.clone().step_by(TOGETHER) {
+        let end = numbers.end.min(start + TOGETHER);
+        let mut handshakes: Vec<_> = (start..end).map(|number| Handshake { number, cookie: Vec::new(), agent: None }).collect();
+        open_together(socket, line, &mut handshakes, &mut packet)?;
+        agents.extend(handshakes.into_iter().filter_map(|handshake| handshake.agent));
+    }
+    Ok(agents)
+}
+
+fn open_together(socket: &UdpSocket, line: usize, handshakes: &mut [Handshake], packet: &mut u64) -> Result<(), Trouble> {
+    let mut buf = vec![0; DATAGRAM_MAX];
+    for _ in 0..TRIES {
+        for handshake in handshakes.iter().filter(|handshake| handshake.agent.is_none()) {
+            say_hello(socket, handshake, packet)?;
+        }
+        while let Some(bytes) = receive(socket, &mut buf)? {
+            welcome_or_challenge(socket, line, handshakes, packet, bytes)?;
+            if handshakes.iter().all(|handshake| handshake.agent.is_some()) {
+                return Ok(());
+            }
+        }
+    }
+    Err(Trouble::Silence { while_doing: "opening sessions", seconds: SILENCE_S })
+}
+
+fn welcome_or_challenge(
+    socket: &UdpSocket,
+    line: usize,
+    handshakes: &mut [Handshake],
+    packet: &mut u64,
+    bytes: &[u8],
+) -> Result<(), Trouble> {
+    let refused = |got: &dyn std::fmt::Debug| Trouble::Answer {
+        while_doing: "opening a session",
+        expected: "CHALLENGE or WELCOME",
+        got: format!("{got:?}"),
+    };
+    let datagram = Datagram::at_agent(bytes).map_err(|reason| refused(&reason))?;
+    for message in datagram.messages() {
+        let of = |number: u64| handshakes.iter().position(|handshake| handshake.id() == number);
+        match message {
+            Message::Challenge(challenge) => {
+                if let Some(at) = of(challenge.handshake).filter(|at| handshakes[*at].agent.is_none()) {
+                    handshakes[at].cookie = challenge.cookie.0.to_vec();
+                    say_hello(socket, &handshakes[at], packet)?;
+                }
+            }
+            Message::Welcome(welcome) => {
+                if let Some(at) = of(welcome.handshake) {
+                    let fresh = Agent::new(welcome.session, line, welcome.window);
+                    handshakes[at].agent.get_or_insert(fresh);
+                }
+            }
+            other => return Err(refused(&other)),
+        }
+    }
+    Ok(())
+}
+
+impl Handshake {
+    /// The number of this handshake on the wire: not 0, and no other's.
+    const fn id(&self) -> u64 {
+        self.number as u64 + 1
+    }
+}
+
+fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Result<(), Trouble> {
+    *packet += 1;
+    let mut agent = [0xB5; 16];
+    agent[..8].copy_from_slice(&handshake.id().to_be_bytes());
+    let hello = Hello {
+        handshake: handshake.id(),
+        version_min: VERSION,
+        version_max: VERSION,
+        window: WINDOW,
+        max_datagram: LIMIT,
+        features: 0,
+        agent: AgentId(agent),
+        incarnation: 1,
+        boot: [0; 16],
+        store: StoreId([0; 16]),
+        epoch: 0,
+        server_incarnation: 0,
+        label: Bytes8(b"bench"),
+        cookie: Bytes8(&handshake.cookie),
+        former: List::of(&[]),
+    };
+    let header = Header { from_server: false, session: SessionId(0), packet: *packet };
+    let mut datagram = Writer::new();
+    let mut packer = Packer::new(&mut datagram, header, usize::from(LIMIT));
+    packer.push(&Message::from(hello));
+    packer.finish();
+    socket.send(&datagram).map_err(Trouble::at("sending HELLO"))?;
+    Ok(())
+}
+
+/// Makes an empty file in the root directory; gives its object.
+pub(crate) fn create(socket: &UdpSocket, agent: &mut Agent, name: &str) -> Result<ObjectId, Trouble> {
+    const DOING: &str = "making a file to lock";
+    let Some(ask) = agent.ask() else {
+        return Err(Trouble::Answer { while_doing: DOING, expected: "an open window", got: "a full one".to_owned() });
+    };
+    let create = Create {
+        ask,
+        dir: ObjectId(ROOT),
+        name: Bytes8(name.as_bytes()),
+        exclusive: true,
+        mode: 0o600,
+        uid: 0,
+        gid: 0,
+        terms: Terms::NONE,
+    };
+    let message = Message::from(create).to_bytes();
+    let (mut datagram, mut buf) = (Writer::new(), vec![0; DATAGRAM_MAX]);
+    for _ in 0..TRIES {
+        agent.pack(&message, &mut datagram);
+        socket.send(&datagram).map_err(Trouble::at("sending CREATE"))?;
+        while let Some(bytes) = receive(socket, &mut buf)? {
+            if let Some(object) = created(bytes, ask.nonce)? {
+                agent.answered(ask.nonce);
+                return Ok(object);
+            }
+        }
+    }
+    Err(Trouble::Silence { while_doing: DOING, seconds: SILENCE_S })
+}
+
+/// The file that the answer to CREATE names; `None` while it is not the answer yet.
+fn created(bytes: &[u8], nonce: u64) -> Result<Option<ObjectId>, Trouble> {
+    let wrong = |got: String| Trouble::Answer { while_doing: "making a file to lock", expected: "CHANGED", got };
+    let datagram = Datagram::at_agent(bytes).map_err(|reason| wrong(reason.to_string()))?;
+    for message in datagram.messages() {
+        match message {
+            Message::Ack(ack) if ack.nonce == nonce => {
+                let Reply::Changed(changed) = ack.reply else {
+                    return Err(wrong(format!("{:?}", ack.reply)));
+                };
+                let made = changed.effects.iter().find(|effect| effect.before == 0);
+                return made.map(|effect| Some(effect.attr.object)).ok_or_else(|| wrong(format!("{changed:?}")));
+            }
+            Message::Ack(_) | Message::Pending(_) => {}
+            other => return Err(wrong(format!("{other:?}"))),
+        }
+    }
+    Ok(None)
+}
+
+/// The next datagram; `None` if none comes in time.
+fn receive<'b>(socket: &UdpSocket, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Trouble> {
+    match socket.recv(buf) {
+        Ok(len) => Ok(Some(&buf[..len])),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) => Err(Trouble::at("receiving")(error)),
+    }
+}

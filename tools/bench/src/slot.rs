@@ -1,0 +1,242 @@
+//! One place in flight: the request that stands in it, what answers it, and what it asks next.
+//!
+//! Decides the two kinds of work: GETATTR over and over, and LOCK (try) and RELEASE in turn, each with a file of its own, so that no
+//! request ever waits for another. Place: `traffic` has one for each request in flight.
+//! Invariant: a LOCK that is refused or anything but the one right reply is an error, never an exchange.
+
+use crate::agent::Agent;
+use crate::trouble::Trouble;
+use cistern_wire::{
+    Generation, GetAttr, Keep, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Release, ReleaseItem, Reply, SessionId,
+    Want,
+};
+use std::time::{Duration, Instant};
+
+/// What a slot asks next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The attributes of an object, without a cache lock.
+    GetAttr(ObjectId),
+    /// An exclusive advisory lock on a file, if it is free.
+    Lock(ObjectId),
+    /// That lock, given back.
+    Release(ObjectId, Generation),
+}
+
+/// What is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Nothing,
+    Nonce(u64),
+    Serial(u64),
+}
+
+/// What a message of the server meant to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The answer.
+    Answer,
+    /// Word that the answer comes later.
+    Later,
+    /// An answer, but not the right one.
+    Wrong,
+}
+
+/// One place in flight.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    step: Step,
+    awaited: Awaited,
+    session: SessionId,
+    packet: u64,
+    first_sent: Instant,
+    last_sent: Option<Instant>,
+    /// The agent that asked, by its place among the agents of the load.
+    pub(crate) agent: usize,
+    /// The request, encoded.
+    pub(crate) message: Vec<u8>,
+}
+
+impl Slot {
+    /// An empty place that asks `step` first.
+    pub(crate) fn new(step: Step) -> Self {
+        let (awaited, session, first_sent) = (Awaited::Nothing, SessionId(0), Instant::now());
+        Self { step, awaited, session, packet: 0, first_sent, last_sent: None, agent: 0, message: Vec::new() }
+    }
+
+    /// Whether a request stands in it.
+    pub(crate) fn in_flight(&self) -> bool {
+        self.awaited != Awaited::Nothing
+    }
+
+    /// Makes the next request, asked by the agent numbered `by`; false while that one's window is full.
+    pub(crate) fn begin(&mut self, by: usize, agent: &mut Agent) -> bool {
+        let lock = |object| LockId { object, class: LockClass::Advisory };
+        let release;
+        let message = match self.step {
+            Step::GetAttr(object) => agent.ask().map(|ask| Message::from(GetAttr { ask, object, want: Want::Nothing })),
+            Step::Lock(object) => agent.ask().map(|ask| Message::from(Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Try })),
+            Step::Release(object, generation) => {
+                release = [ReleaseItem { lock: lock(object), generation, keep: Keep::Nothing }];
+                Some(Message::from(Release { serial: agent.next_serial(), items: List::of(&release) }))
+            }
+        };
+        let Some(message) = message else {
+            return false;
+        };
+        self.awaited = match (&message, message.ask()) {
+            (Message::Release(release), _) => Awaited::Serial(release.serial),
+            (_, Some(ask)) => Awaited::Nonce(ask.nonce),
+            (_, None) => Awaited::Nothing,
+        };
+        self.message.clear();
+        message.encode(&mut self.message);
+        (self.agent, self.session, self.last_sent) = (by, agent.session, None);
+        true
+    }
+
+    /// Takes note of a transmission.
+    pub(crate) fn sent(&mut self, packet: u64, now: Instant) {
+        self.packet = packet;
+        if self.last_sent.is_none() {
+            self.first_sent = now;
+        }
+        self.last_sent = Some(now);
+    }
+
+    /// Whether the last transmission was `after` ago and brought no answer.
+    pub(crate) fn is_overdue(&self, now: Instant, after: Duration) -> bool {
+        self.in_flight() && self.last_sent.is_some_and(|sent| now.saturating_duration_since(sent) >= after)
+    }
+
+    /// Whether an echoed datagram is this slot's.
+    pub(crate) fn awaits_packet(&self, session: SessionId, packet: u64) -> bool {
+        self.in_flight() && self.session == session && self.packet == packet
+    }
+
+    /// Goes on as if the server had answered; the generation is as large as a server's.
+    pub(crate) const fn echoed(&mut self) {
+        self.step = match self.step {
+            Step::GetAttr(object) => Step::GetAttr(object),
+            Step::Lock(object) => Step::Release(object, Generation(1)),
+            Step::Release(object, _) => Step::Lock(object),
+        };
+    }
+
+    /// What `message` means to this slot; `None`: nothing, it is for another.
+    pub(crate) fn take(&mut self, session: SessionId, message: &Message<'_>) -> Option<Taken> {
+        if self.session != session {
+            return None;
+        }
+        match (message, self.awaited) {
+            (Message::Ack(ack), Awaited::Nonce(nonce)) if ack.nonce == nonce => Some(self.take_reply(&ack.reply)),
+            (Message::Released(released), Awaited::Serial(serial)) if released.serial == serial => {
+                if let Step::Release(object, _) = self.step {
+                    self.step = Step::Lock(object);
+                }
+                Some(Taken::Answer)
+            }
+            (Message::Pending(pending), Awaited::Nonce(nonce)) if pending.nonce == nonce => Some(Taken::Later),
+            _ => None,
+        }
+    }
+
+    fn take_reply(&mut self, reply: &Reply<'_>) -> Taken {
+        match (self.step, reply) {
+            (Step::GetAttr(object), Reply::Stated(stated)) if stated.attr.object == object => Taken::Answer,
+            (Step::Lock(object), Reply::Granted(granted)) if granted.lock.object == object => {
+                self.step = Step::Release(object, granted.generation);
+                Taken::Answer
+            }
+            _ => Taken::Wrong,
+        }
+    }
+
+    /// Whether the server may say this although no slot awaits it: the repeated answer to a repeated request.
+    pub(crate) const fn may_come(message: &Message<'_>) -> bool {
+        matches!(message, Message::Ack(_) | Message::Released(_) | Message::Pending(_) | Message::Padding(_))
+    }
+
+    /// What is wrong with an answer.
+    pub(crate) fn wrong(&self, message: &Message<'_>) -> Trouble {
+        let (while_doing, expected) = match self.step {
+            Step::GetAttr(_) => ("asking for attributes", "STATED"),
+            Step::Lock(_) => ("asking for a free lock", "GRANTED"),
+            Step::Release(..) => ("giving a lock back", "RELEASED"),
+        };
+        Trouble::Answer { while_doing, expected, got: format!("{message:?}") }
+    }
+
+    /// Ends the exchange: the place is free; gives how long it took.
+    pub(crate) fn end(&mut self, agent: &mut Agent, now: Instant) -> Duration {
+        if let Awaited::Nonce(nonce) = self.awaited {
+            agent.answered(nonce);
+        }
+        self.awaited = Awaited::Nothing;
+        now.saturating_duration_since(self.first_sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::{Ack, Datagram, Done, Granted, Released};
+
+    const FILE: ObjectId = ObjectId(9);
+
+    fn agent() -> Agent {
+        Agent::new(SessionId(5), 0, 64)
+    }
+
+    fn granted(generation: u64) -> Reply<'static> {
+        let lock = LockId { object: FILE, class: LockClass::Advisory };
+        Reply::Granted(Granted { lock, mode: Mode::Exclusive, generation: Generation(generation), run: 1 })
+    }
+
+    fn ack(reply: Reply<'_>) -> Message<'_> {
+        Message::from(Ack { nonce: 1, echo: 1, reply })
+    }
+
+    #[test]
+    fn lock_and_release_take_turns_and_the_release_names_the_grant() {
+        let (mut agent, mut slot) = (agent(), Slot::new(Step::Lock(FILE)));
+        assert!(slot.begin(0, &mut agent));
+        assert_eq!(slot.take(SessionId(6), &ack(granted(77))), None, "another session's");
+        assert_eq!(slot.take(SessionId(5), &ack(granted(77))), Some(Taken::Answer));
+        slot.end(&mut agent, Instant::now());
+        assert!(!slot.in_flight());
+        assert!(slot.begin(0, &mut agent));
+        let mut datagram = Vec::new();
+        agent.pack(&slot.message, &mut datagram);
+        let datagram = Datagram::at_server(&datagram).unwrap();
+        let Some(Message::Release(release)) = datagram.messages().next() else { panic!("a release follows a grant") };
+        assert_eq!(release.items.iter().next().unwrap().generation, Generation(77));
+        let answer = Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) });
+        assert_eq!(slot.take(SessionId(5), &answer), Some(Taken::Answer));
+        assert_eq!(slot.step, Step::Lock(FILE));
+    }
+
+    #[test]
+    fn any_other_reply_is_an_error_and_no_exchange() {
+        let (mut agent, mut slot) = (agent(), Slot::new(Step::Lock(FILE)));
+        slot.begin(0, &mut agent);
+        let message = ack(Reply::Done(Done {}));
+        assert_eq!(slot.take(SessionId(5), &message), Some(Taken::Wrong));
+        let text = slot.wrong(&message).to_string();
+        assert!(text.starts_with("asking for a free lock: expected GRANTED, got"), "{text}");
+    }
+
+    #[test]
+    fn latency_counts_from_the_first_transmission_of_a_request_sent_twice() {
+        let (mut agent, mut slot) = (agent(), Slot::new(Step::GetAttr(FILE)));
+        slot.begin(0, &mut agent);
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        slot.sent(1, start);
+        assert!(!slot.is_overdue(start + ms(99), ms(100)));
+        assert!(slot.is_overdue(start + ms(100), ms(100)));
+        slot.sent(2, start + ms(100));
+        assert!(slot.awaits_packet(SessionId(5), 2) && !slot.awaits_packet(SessionId(5), 1));
+        assert_eq!(slot.end(&mut agent, start + ms(130)), ms(130));
+    }
+}

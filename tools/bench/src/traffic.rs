@@ -1,0 +1,254 @@
+//! The closed loop: so many requests in flight, each sent when an earlier one was answered, one request in each datagram.
+//!
+//! Decides what is asked, in which order, and what counts as answered: for the server its ACK or RELEASED, for the echo the same
+//! datagram. Both are sent the same requests with the same bytes. Place: between `agent` (one side of a session) and the sockets.
+//! Invariants: a round begins and ends with nothing in flight, so that CPU read around it belongs to its exchanges; a lost datagram
+//! is sent again and counted; no wait is without a bound. Leaves to others: CPU (`host`), figures (`figures`).
+
+use crate::agent::Agent;
+use crate::host::Role;
+use crate::slot::{Slot, Step, Taken};
+use crate::trouble::Trouble;
+use cistern_wire::Datagram;
+use cistern_wire::limits::DATAGRAM_MAX;
+use hdrhistogram::Histogram;
+use std::io;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+/// After how long without an answer a request is sent again: far above every latency of loopback.
+const RESEND: Duration = Duration::from_millis(100);
+/// After how long without any answer a round is given up, in seconds.
+const SILENCE_S: u64 = 5;
+/// Most datagrams received from one socket before the others have their turn.
+const RECEIVED_AT_ONCE: usize = 64;
+/// Longest latency told apart, in nanoseconds: beyond `SILENCE_S` a round has failed anyway.
+const LATENCY_MAX_NS: u64 = 10_000_000_000;
+
+/// When the next requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Each as soon as an earlier one was answered.
+    Each,
+    /// All together, when all were answered: the server wakes once for all of them, and its CPU is work, not waking.
+    Together,
+}
+
+/// What one round brought.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    /// Requests answered.
+    pub(crate) exchanges: u64,
+    /// From the first request to the last answer.
+    pub(crate) elapsed: Duration,
+    /// From a request's first transmission to its answer.
+    pub(crate) latency_ns: Histogram<u64>,
+    /// Requests sent again.
+    pub(crate) resent: u64,
+    /// Datagrams sent, and their bytes of UDP payload.
+    pub(crate) datagrams_out: u64,
+    /// Bytes sent.
+    pub(crate) bytes_out: u64,
+    /// Datagrams received.
+    pub(crate) datagrams_in: u64,
+    /// Bytes received.
+    pub(crate) bytes_in: u64,
+}
+
+impl Traced {
+    /// Nothing yet.
+    pub(crate) fn new() -> Self {
+        let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("1 to 10^10 with three digits is a valid range");
+        Self { exchanges: 0, elapsed: Duration::ZERO, latency_ns, resent: 0, datagrams_out: 0, bytes_out: 0, datagrams_in: 0, bytes_in: 0 }
+    }
+}
+
+/// One of the generator's sockets.
+#[derive(Debug)]
+struct Line {
+    socket: UdpSocket,
+    /// Requests sent by it and not answered.
+    awaited: usize,
+}
+
+/// A load on one process under test.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    peer: Role,
+    pace: Pace,
+    lines: Vec<Line>,
+    agents: Vec<Agent>,
+    slots: Vec<Slot>,
+    /// The agent that asks next, where there are more of them than slots.
+    next_agent: usize,
+    /// Whether to give the core away while nothing comes: the process under test has no other.
+    yields: bool,
+    datagram: Vec<u8>,
+    buf: Vec<u8>,
+}
+
+impl Traffic {
+    /// A load of one request per slot, sent by agents that take turns. The sockets are connected to the process under test.
+    pub(crate) fn new(
+        peer: Role,
+        pace: Pace,
+        sockets: Vec<UdpSocket>,
+        agents: Vec<Agent>,
+        slots: Vec<Slot>,
+        yields: bool,
+    ) -> Result<Self, Trouble> {
+        for socket in &sockets {
+            socket.set_nonblocking(true).map_err(Trouble::at("making a socket non-blocking"))?;
+        }
+        let lines = sockets.into_iter().map(|socket| Line { socket, awaited: 0 }).collect();
+        let (datagram, buf) = (Vec::new(), vec![0; DATAGRAM_MAX]);
+        Ok(Self { peer, pace, lines, agents, slots, next_agent: 0, yields, datagram, buf })
+    }
+
+    /// Runs for `span`, then waits for what is in flight.
+    pub(crate) fn run(&mut self, span: Duration) -> Result<Traced, Trouble> {
+        let mut traced = Traced::new();
+        let begin = Instant::now();
+        let (mut now, mut heard, mut looked) = (begin, begin, begin);
+        loop {
+            let ready = self.pace == Pace::Each || self.is_quiet();
+            if ready && now - begin < span {
+                self.ask_all(&mut traced)?;
+            } else if self.is_quiet() {
+                break;
+            }
+            let received = self.receive(&mut traced)?;
+            now = Instant::now();
+            if received > 0 {
+                heard = now;
+            } else if now - heard >= Duration::from_secs(SILENCE_S) {
+                return Err(Trouble::Silence { while_doing: "measuring", seconds: SILENCE_S });
+            } else if now - looked >= RESEND / 4 {
+                looked = now;
+                self.resend(now, &mut traced)?;
+            } else if self.yields {
+                std::thread::yield_now();
+            }
+        }
+        traced.elapsed = now - begin;
+        Ok(traced)
+    }
+
+    /// Whether nothing is in flight.
+    fn is_quiet(&self) -> bool {
+        self.lines.iter().all(|line| line.awaited == 0)
+    }
+
+    /// Gives every slot without a request its next one.
+    fn ask_all(&mut self, traced: &mut Traced) -> Result<(), Trouble> {
+        for at in 0..self.slots.len() {
+            if self.slots[at].in_flight() {
+                continue;
+            }
+            let by = if self.agents.len() > self.slots.len() { self.next_agent } else { at % self.agents.len() };
+            self.next_agent = (by + 1) % self.agents.len();
+            if self.slots[at].begin(by, &mut self.agents[by]) {
+                self.lines[self.agents[by].line].awaited += 1;
+                self.transmit(at, traced)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the request of a slot, for the first time or again.
+    fn transmit(&mut self, at: usize, traced: &mut Traced) -> Result<(), Trouble> {
+        let slot = &mut self.slots[at];
+        let agent = &mut self.agents[slot.agent];
+        slot.sent(agent.pack(&slot.message, &mut self.datagram), Instant::now());
+        match self.lines[agent.line].socket.send(&self.datagram) {
+            Ok(bytes) => {
+                traced.datagrams_out += 1;
+                traced.bytes_out += bytes as u64;
+                Ok(())
+            }
+            // As good as lost: it is sent again after a while.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(Trouble::at("sending a request")(error)),
+        }
+    }
+
+    fn resend(&mut self, now: Instant, traced: &mut Traced) -> Result<(), Trouble> {
+        for at in 0..self.slots.len() {
+            if self.slots[at].is_overdue(now, RESEND) {
+                traced.resent += 1;
+                self.transmit(at, traced)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived; gives how many datagrams.
+    fn receive(&mut self, traced: &mut Traced) -> Result<usize, Trouble> {
+        let mut received = 0;
+        for line in 0..self.lines.len() {
+            for _ in 0..RECEIVED_AT_ONCE {
+                if self.lines[line].awaited == 0 {
+                    break;
+                }
+                let len = match self.lines[line].socket.recv(&mut self.buf) {
+                    Ok(len) => len,
+                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
+                    Err(error) => return Err(Trouble::at("receiving an answer")(error)),
+                };
+                received += 1;
+                traced.datagrams_in += 1;
+                traced.bytes_in += len as u64;
+                self.take(len, traced)?;
+            }
+        }
+        Ok(received)
+    }
+
+    /// Takes one datagram: every answer in it ends the exchange of a slot.
+    fn take(&mut self, len: usize, traced: &mut Traced) -> Result<(), Trouble> {
+        let Self { peer, lines, agents, slots, buf, .. } = self;
+        let bytes = &buf[..len];
+        let wrong = |got: String| Trouble::Answer { while_doing: "measuring", expected: "an answer", got };
+        let datagram = match peer {
+            Role::Server => Datagram::at_agent(bytes),
+            Role::Echo => Datagram::at_server(bytes),
+        };
+        let datagram = datagram.map_err(|reason| wrong(reason.to_string()))?;
+        let now = Instant::now();
+        let mut done = |slot: &mut Slot| {
+            let agent = &mut agents[slot.agent];
+            lines[agent.line].awaited -= 1;
+            traced.exchanges += 1;
+            let latency = slot.end(agent, now);
+            traced.latency_ns.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
+        };
+        let session = datagram.header.session;
+        match peer {
+            Role::Echo => {
+                if let Some(slot) = slots.iter_mut().find(|slot| slot.awaits_packet(session, datagram.header.packet)) {
+                    slot.echoed();
+                    done(slot);
+                }
+            }
+            Role::Server => {
+                for message in datagram.messages() {
+                    // An answer that no slot awaits is the second one to a request that was sent twice.
+                    let taken = slots.iter_mut().find_map(|slot| slot.take(session, &message).map(|taken| (slot, taken)));
+                    match taken {
+                        Some((slot, Taken::Answer)) => done(slot),
+                        Some((_, Taken::Later)) => {}
+                        Some((slot, Taken::Wrong)) => return Err(slot.wrong(&message)),
+                        None if Slot::may_come(&message) => {}
+                        None => return Err(wrong(format!("{message:?}"))),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the slots of a load begin with.
+pub(crate) fn slots(first: &[Step]) -> Vec<Slot> {
+    first.iter().map(|step| Slot::new(*step)).collect()
+}

@@ -1,0 +1,87 @@
+//! What runs in a process under test: the server with its store in memory, or the echo, each in the driver's event loop.
+//!
+//! Decides that both are turned by the same loop with the same sockets and bounds, and that the server is the real one with a
+//! configuration that differs from the default only in how many sessions it takes. Place: the hidden command of this program.
+//! Invariant: the process ends when its standard input does. Leaves to others: measuring it (`host`, `cases`).
+
+use crate::cores;
+use crate::echo::Echo;
+use crate::host::Role;
+use crate::trouble::Trouble;
+use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Services, UdpPort, seed};
+use cistern_link::{Instant, Machine};
+use cistern_server::{Config, Identity, Server};
+use cistern_store::MemoryStore;
+use cistern_wire::StoreId;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::ControlFlow;
+use std::thread;
+use std::time::SystemTime;
+
+/// Most sessions, and most of them opening at once; the default is for one server's worth of agents.
+const SESSIONS_MAX: u32 = 1 << 20;
+
+/// Serves on a free port of loopback until standard input ends; says the address in one line first.
+pub(crate) fn serve(role: Role, core: Option<usize>) -> Result<(), Trouble> {
+    if let Some(core) = core {
+        cores::pin(core)?;
+    }
+    let clock = Clock::new().map_err(Trouble::starting("reading the clocks"))?;
+    match role {
+        Role::Echo => run(Echo::default(), NoServices, clock),
+        Role::Server => {
+            let server = server(clock.now())?;
+            run(server, Stored::default(), clock)
+        }
+    }
+}
+
+fn server(now: Instant) -> Result<Server, Trouble> {
+    let config = Config { volatile: true, sessions_max: SESSIONS_MAX, ..Config::default() };
+    let identity = Identity { store: StoreId([0xBE; 16]), epoch: 0, incarnation: 1 };
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
+    let seed = seed().map_err(Trouble::starting("drawing a seed"))?;
+    Server::new(now, unix_ns, identity, config, seed).map_err(Trouble::starting("making the server"))
+}
+
+fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock) -> Result<(), Trouble> {
+    const STARTING: &str = "starting the event loop";
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let port = UdpPort::open(address, &PortOptions::default()).map_err(Trouble::starting(STARTING))?;
+    let address = port.local_addr();
+    let mut event_loop =
+        EventLoop::new(vec![port], Owned(machine), services, clock, LoopOptions::default()).map_err(Trouble::starting(STARTING))?;
+    end_with_input(event_loop.handle());
+    writeln!(io::stdout(), "{address}").map_err(Trouble::at("saying the address"))?;
+    event_loop.run().map_err(Trouble::starting("running the event loop"))?;
+    Ok(())
+}
+
+/// Ends the loop when standard input ends: whoever started this process has gone or wants no more of it.
+fn end_with_input(handle: Handle) {
+    thread::spawn(move || {
+        // An error is as good as the end.
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        handle.stop();
+    });
+}
+
+/// The store in memory, asked and answered between what has arrived and what is sent: what is durable at once is answered in the
+/// same turn.
+#[derive(Debug, Default)]
+struct Stored {
+    store: MemoryStore,
+}
+
+impl Services<Server> for Stored {
+    fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
+        while let Some(work) = server.poll_effect() {
+            for event in self.store.handle(work) {
+                server.store_event(now, event);
+            }
+        }
+        if server.failure().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
