@@ -7,7 +7,6 @@
 //! Leaves to others: `incoming` what arrived, `transmit` what leaves, `renewal` the lease, `recovery` its end.
 
 use crate::api::{Command, Event, HolderId, LeaseView, OpError, OpId, Output, Submitted};
-use crate::cache::CacheLimits;
 use crate::config::{Config, IdlePolicy};
 use crate::control::Control;
 use crate::lease::Lease;
@@ -129,17 +128,16 @@ impl Agent {
     /// `config` has passed its `check`, and `seed` is never used twice.
     #[must_use]
     pub fn new(config: Config, identity: Identity, seed: [u8; 32], servers: Vec<SocketAddr>) -> Self {
-        let limits = CacheLimits { objects: config.cache_objects, bytes: config.cache_bytes };
-        let start = Instant::new(0, 0);
+        let (start, cache) = (Instant::new(0, 0), config.cache);
         Self {
             lease: Lease::new(config.phases),
-            config,
             identity,
+            config,
             servers,
             rng: Rng::from_seed(seed),
             now: start,
             locks: Locks::default(),
-            ops: Ops::new(limits),
+            ops: Ops::new(cache),
             session: None,
             opening: None,
             known: Known::default(),
@@ -428,7 +426,7 @@ impl Machine for Agent {
         self.with_ops(Ops::handle_time);
         self.with_hall(|local, hall| local.handle_time(hall));
         self.with_hall(|local, hall| local.look_at_lease(hall));
-        self.sent.forget_older(self.now, self.lease.period().max(self.config.opening_retry_max));
+        self.sent.forget_older(self.now, self.lease.period().max(crate::opening::RETRY_MAX));
         self.pump();
     }
 

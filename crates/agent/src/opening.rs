@@ -58,6 +58,11 @@ pub(crate) struct Opening {
     pub(crate) ready: bool,
 }
 
+/// First time between two attempts; doubles up to `RETRY_MAX`.
+pub(crate) const RETRY: Duration = Duration::from_millis(100);
+/// Longest time between two attempts.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
+
 /// HELLOs to one address before the next is tried.
 const TRIES_PER_ADDRESS: u32 = 2;
 
@@ -81,9 +86,9 @@ impl Opening {
     }
 
     /// How long the HELLO that was just sent is given.
-    pub(crate) fn pause(&self, config: &Config, rng: &mut Rng) -> Duration {
+    pub(crate) fn pause(&self, rng: &mut Rng) -> Duration {
         let doublings = self.attempts.saturating_sub(1).min(16);
-        let span = config.opening_retry.saturating_mul(1 << doublings).min(config.opening_retry_max);
+        let span = RETRY.saturating_mul(1 << doublings).min(RETRY_MAX);
         rng.between(span, span * 3 / 2)
     }
 

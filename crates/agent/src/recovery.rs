@@ -92,7 +92,7 @@ impl Agent {
         match refuse.reason {
             RefuseReason::Busy | RefuseReason::Stopping => {
                 self.trouble = Some(OpError::Refused(refuse.reason));
-                let pause = Duration::from_millis(refuse.retry_ms.into()).max(self.config.opening_retry);
+                let pause = Duration::from_millis(refuse.retry_ms.into()).max(crate::opening::RETRY);
                 self.timers.set(Timer::Opening, self.now.plus(self.rng.between(pause, pause * 3 / 2)), Question::Waited);
             }
             RefuseReason::Version | RefuseReason::Superseded => self.no_session(OpError::Refused(refuse.reason)),

@@ -36,7 +36,7 @@ impl Agent {
         packer.push(&Message::Hello(hello));
         packer.finish();
         self.sent.record(packet, self.now);
-        let pause = opening.pause(&self.config, &mut self.rng);
+        let pause = opening.pause(&mut self.rng);
         self.timers.set(Timer::Opening, self.now.plus(pause), Question::Waited);
         Some(path)
     }

@@ -103,7 +103,7 @@ pub(crate) enum Command {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
     /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas
-    #[arg(long, short = 's', env = "CISTERN_SERVER", value_delimiter = ',', value_name = "ADDRESS")]
+    #[arg(long, env = "CISTERN_SERVER", value_delimiter = ',', value_name = "ADDRESS")]
     pub(crate) server: Vec<String>,
     /// Control socket of a host agent to go through, instead of an identity of its own
     #[arg(long, env = "CISTERN_AGENT", value_name = "SOCKET")]

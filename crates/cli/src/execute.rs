@@ -65,11 +65,15 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    fn keep(&mut self, guard: Guard) -> Response {
+    pub(crate) fn keep(&mut self, guard: Guard) -> Response {
         self.next += 1;
         let (token, object) = (guard.token(), guard.object().0);
         self.guards.insert(self.next, guard);
         Response::Locked { hold: self.next, token, object }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.guards.is_empty()
     }
 
     fn get(&self, hold: u64) -> Result<&Guard, Failure> {

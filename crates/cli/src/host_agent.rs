@@ -27,10 +27,6 @@ use std::time::Duration;
 /// Most connections at a time, each of which has a thread.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long the clean end of the session may take: a round trip and a few retransmissions. What is not confirmed by then ends by
-/// the lease.
-const CLOSE_TIME: Duration = Duration::from_secs(1);
-
 /// How long a program has to take each part of an answer before it counts as stuck.
 const WRITE_TIME: Duration = Duration::from_secs(10);
 
@@ -39,10 +35,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the host's agent until it is asked to end.
 pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
-    let client = start(args)?;
+    let (client, close_within) = start(args)?;
     let socket = args.state.join(places::SOCKET_NAME);
-    let (listener, file) =
-        cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
+    let (listener, file) = cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
     let end = Arc::new(End::catch()?);
     announce(args, &client, &socket)?;
     greet(&client);
@@ -55,14 +50,14 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     if !rooms.wait_until_empty(longest + ACCEPT_PAUSE) {
         log::warn!("programs that hold locks have not ended their connections; nothing that they were shown is certain any more");
     }
-    if let Err(error) = client.close(CLOSE_TIME) {
+    if let Err(error) = client.close(close_within) {
         log::warn!("the session was not closed, and ends by its lease: {error}");
     }
     Ok(())
 }
 
-/// An agent with the identity of the state directory; its session opens when there is something to ask, or a server to be had.
-fn start(args: &Agent) -> Result<Client, Failure> {
+/// An agent with the identity of the state directory, and how long the clean end of its session may take.
+fn start(args: &Agent) -> Result<(Client, Duration), Failure> {
     let common = &args.common;
     if common.server.is_empty() {
         return Err(Failure::usage("no server is named: use --server HOST[:PORT] or set CISTERN_SERVER"));
@@ -74,6 +69,7 @@ fn start(args: &Agent) -> Result<Client, Failure> {
     if let Some(idle) = args.idle {
         config.idle = idle.into();
     }
+    let close_within = config.close_within;
     let mut builder = Client::builder().config(config).state_dir(&args.state);
     for server in &common.server {
         builder = builder.server(server);
@@ -81,7 +77,7 @@ fn start(args: &Agent) -> Result<Client, Failure> {
     if let Some(label) = &args.label {
         builder = builder.label(label);
     }
-    Ok(builder.start()?)
+    Ok((builder.start()?, close_within))
 }
 
 impl From<Idle> for IdlePolicy {
@@ -160,7 +156,8 @@ fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>
     let Some(room) = rooms.enter() else {
         return refuse(stream, format!("serves {CONNECTIONS_MAX} connections already, the most it does; end one"));
     };
-    let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(WRITE_TIME))).and_then(|()| stream.try_clone());
+    let prepared =
+        stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(WRITE_TIME))).and_then(|()| stream.try_clone());
     let kept = match prepared {
         Ok(kept) => kept,
         Err(e) => return refuse(stream, format!("cannot serve one more connection: {e}")),

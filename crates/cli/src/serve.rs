@@ -13,13 +13,15 @@ use crate::args::Serve;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
 use crate::local::Failure;
 use crate::{server_control, settings, show, signals};
-use cistern_driver::{Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort};
+use cistern_driver::{
+    Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
+};
+use cistern_driver::{Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
 use cistern_server::{Config, Identity, Server};
 use cistern_store::MemoryStore;
 use cistern_wire::StoreId;
-use mio::{Registry, Token};
 use serde_json::json;
 use state::StateDir;
 use std::io;

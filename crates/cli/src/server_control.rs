@@ -119,7 +119,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "waiting": status.waiting,
         "parked": status.parked,
         "held": status.held,
-        "stalled_ms": millis(status.stalled),
+        "uncounted_ms": millis(status.stalled),
         "welcomes": stats.welcomes,
         "requests": stats.requests,
         "repeated": stats.repeated,
@@ -242,7 +242,9 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_told_what_requests_there_are() {
-        for line in ["", "{}", "{\"op\":\"reboot\"}", "[]", "{\"op\":\"evict\"}", "{\"op\":\"status\",\"x\":1}", "{\"op\":\"evict\",\"agent\":1}"] {
+        for line in
+            ["", "{}", "{\"op\":\"reboot\"}", "[]", "{\"op\":\"evict\"}", "{\"op\":\"status\",\"x\":1}", "{\"op\":\"evict\",\"agent\":1}"]
+        {
             assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
         }
         assert!(matches!(serde_json::from_str("{\"op\":\"status\"}"), Ok(Request::Status {})));
@@ -254,6 +256,9 @@ mod tests {
         let mut session = row(1, "");
         session.label = Box::from(&b"\xff\n"[..]);
         let value = serde_json::to_value(Row::from(session)).unwrap();
-        assert_eq!((value["label"]["b64"].as_str(), value["age_ms"].as_u64(), value["left_ms"].is_null()), (Some("/wo="), Some(1_500), true));
+        assert_eq!(
+            (value["label"]["b64"].as_str(), value["age_ms"].as_u64(), value["left_ms"].is_null()),
+            (Some("/wo="), Some(1_500), true)
+        );
     }
 }

@@ -15,7 +15,6 @@ use crate::args;
 use crate::local::Failure;
 use crate::show;
 use file::File;
-use kind::Kind;
 use std::path::Path;
 use std::time::Duration;
 use table::{AGENT, SERVER, Setting};
@@ -94,7 +93,7 @@ impl Settings {
         Ok(args.lease.unwrap_or(config.lease))
     }
 
-    fn apply<C>(&self, table: &[Setting<C>], config: &mut C) -> Result<(), Failure> {
+    fn apply<C: table::Named>(&self, table: &[Setting<C>], config: &mut C) -> Result<(), Failure> {
         self.file.as_ref().map_or(Ok(()), |file| file.apply(table, config))
     }
 
@@ -135,7 +134,7 @@ mod tests {
 
     /// The message, which must name the file, without the name.
     fn message<T>(result: Result<T, Failure>) -> String {
-        let failure = result.err().expect("a failure");
+        let failure = result.err().unwrap();
         assert_eq!(failure.exit, crate::execute::EXIT_USAGE);
         assert!(!failure.message.contains('\n'), "one line: {}", failure.message);
         match failure.message.split_once(".toml ") {

@@ -30,7 +30,7 @@ pub(crate) fn at_end(act: impl FnOnce() + Send + 'static) -> Result<(), Failure>
         for signal in signals.forever() {
             match act.take() {
                 Some(act) => {
-                    log::info!("{}: ending", signal_name(signal).unwrap_or("signal"));
+                    log::info!("cistern: asked to end by {}", signal_name(signal).unwrap_or("a signal"));
                     act();
                 }
                 // Asked again: the clean end takes too long for somebody.

@@ -50,8 +50,8 @@ impl Hub {
                     }
                 }
                 Event::Lock { holder, object, what } => self.tell(holder, object, what),
-                Event::SessionOpened { session } => log::info!("{}: session {session} is open", self.name),
-                Event::SessionEnded { session, why } => log::info!("{}: session {session} has ended: {why}", self.name),
+                Event::SessionOpened { session } => log::debug!("{}: session {session} is open", self.name),
+                Event::SessionEnded { session, why } => log::debug!("{}: session {session} has ended: {why}", self.name),
                 Event::NoSession { error } => log::warn!("{}: no session: {error:?}", self.name),
             }
         }

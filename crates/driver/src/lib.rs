@@ -25,6 +25,8 @@ pub use clock::{Clock, ClockError};
 pub use control::{ClientError, ConnectionId, ControlClient, ControlError, ControlHandler, ControlLimits, ControlServer, Response};
 pub use entropy::{EntropyError, seed};
 pub use event_loop::{Ended, EventLoop, Handle, LoopError, LoopOptions, Owned, Owner, Poisoned};
+/// What [`Services`] register their sources with.
+pub use mio::{Registry, Token};
 pub use services::{NoServices, Services};
 pub use socket::{OpenError, PortOptions, UdpPort};
 pub use stats::{Counts, Stats};

@@ -50,6 +50,8 @@ pub(crate) enum Repeatable {
 impl Server {
     /// Appends a message that renews. The only way by which one comes into being for a session.
     pub(crate) fn renew(&mut self, key: Key, message: &Message<'_>) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
         assert!(self.is_good(key), "{} would renew a session that is not in good standing (R3)", message.kind().name());
         self.push_urgent(key, message);
     }
@@ -65,9 +67,17 @@ impl Server {
             return;
         };
         let standing = session.standing();
+        //= wire-spec.md#11-1-lease
+        //# The server MUST choose the echo when its application produces the answer.
+        //= wire-spec.md#11-1-lease
+        //# The echo of an answer MUST be the number of a received transmission that carried the very message answered.
         let echo = match job.answering {
             Answering::Again { packet } => Some(packet),
             Answering::First => {
+                //= wire-spec.md#7-the-table-of-answers
+                //# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
+                //= wire-spec.md#11-2-delivery
+                //# The reply to a read that granted nothing MAY be made anew for a duplicate.
                 let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
                 let stored = if kept { Stored::Bytes(Box::from(reply)) } else { Stored::Recompute };
                 session.cache.finish(job.nonce, stored)
@@ -80,6 +90,8 @@ impl Server {
         match standing {
             Standing::Good => self.push_bulk(job.key, job.limit, |bytes| put_ack(bytes, job.nonce, echo, reply)),
             // Executed before D, durable after it (R4).
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The outcome of a request executed before D MUST be sent after D as RESULT, if at all.
             Standing::TimingOut { .. } => self.result(job.key, job.nonce, reply),
             Standing::Opening | Standing::Ending { .. } | Standing::Ended { .. } => {}
         }
@@ -105,6 +117,11 @@ impl Server {
         let Some(Stored::Bytes(reply)) = session.cache.stored(nonce) else {
             return false;
         };
+        //= wire-spec.md#11-2-delivery
+        //# A duplicate of an answered request MUST get the answer that the request got, with the duplicate's own packet number as
+        //# echo.
+        //= wire-spec.md#11-4-locks
+        //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
         session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply));
         self.stats.repeated += 1;
         self.line_up(key);
@@ -114,6 +131,8 @@ impl Server {
     /// The lock request waits in line: says so, for the first time or to a duplicate.
     pub(crate) fn queued(&mut self, key: Key, nonce: u64, echo: u64, lock: LockId, ahead: u32, holder: Option<Row>) {
         let holder = holder.map_or(NOBODY, |row| self.holder(&row));
+        //= wire-spec.md#11-2-delivery
+        //# A LOCK that has to wait for other holders MUST be answered QUEUED.
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
         assert!(self.is_good(key), "QUEUED would renew a session that is not in good standing (R3)");
         self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
@@ -144,10 +163,18 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
         let reason = match session.standing() {
             Standing::TimingOut { .. } => NackReason::TimingOut,
             _ => NackReason::Ended,
         };
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A NACK MUST say of its request that it was executed, that it was not and never will be, or that this is not known.
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST NOT say "executed" before the effects of the request are durable.
         let fate = fate(session.cache.fence(nonce));
         self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
         if fate == Fate::Executed
@@ -161,7 +188,7 @@ impl Server {
     /// An operation that had no effect will not be run: its nonce is fenced, its place in line is free.
     pub(crate) fn discard(&mut self, op: &Parked) {
         if op.job.entered {
-            self.locks.mutation_leave(self.now, op.job.id.ticket());
+            self.locks.mutation_leave(op.job.id.ticket());
         }
         if op.job.answering == Answering::First
             && let Some(session) = self.sessions.get_mut(op.job.key)

@@ -132,6 +132,7 @@ impl Config {
             delivery_timeout,
             probe_period: (lease / 2).max(RTO_MIN),
             compliance_time: Duration::from_secs(10).max(delivery_timeout),
+            stages: StageLimits { idle: STAGES.idle.max(lease), ..STAGES },
             ..Self::default()
         }
     }
@@ -140,6 +141,8 @@ impl Config {
     #[must_use]
     pub fn wait(&self) -> Duration {
         let lease_ns = self.lease.as_nanos();
+        //= wire-spec.md#11-1-lease
+        //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
         let margin_ns = (lease_ns * u128::from(self.delta_ppm)).div_ceil(1_000_000);
         // LEASE_MAX twice is below 2^43 ns, so this conversion never saturates for a checked configuration.
         Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon
@@ -280,6 +283,9 @@ mod tests {
         assert_eq!(Config::default().wait(), Duration::from_millis(2_021));
     }
 
+    //= wire-spec.md#11-1-lease
+    //= type=test
+    //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
     #[test]
     fn wait_is_rounded_up_to_the_nanosecond() {
         let config = Config { lease: Duration::from_nanos(100_000_001), delta_ppm: 3_000, ..Config::default() };

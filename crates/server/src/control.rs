@@ -25,12 +25,16 @@ const RELEASED_ITEMS_MAX: usize = 19;
 impl Server {
     pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) {
         if self.is_good(origin.key) {
+            //= wire-spec.md#11-7-restart-and-recovery
+            //# A message that shows no effect of a transaction MUST NOT wait for it.
             self.renew(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
         } else {
             self.control_refused = true;
         }
     }
 
+    //= wire-spec.md#6-3-control
+    //# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
     pub(crate) fn release(&mut self, origin: Origin, message: &Release<'_>) {
         let key = origin.key;
         if !self.may_give_back(key) {
@@ -40,6 +44,8 @@ impl Server {
         let mut items: Vec<ReleasedItem> = Vec::with_capacity(message.items.len());
         for item in message.items {
             debug!("{}: session {} releases {} generation {}", self.who, key.id(), item.lock, item.generation);
+            //= wire-spec.md#11-3-failure-and-ending
+            //# A release in a session that is timing out MUST free the lock that it names.
             items.push(self.locks.release(self.now, key.id(), item));
             self.gave_back(key, item.lock, item.generation);
         }
@@ -84,6 +90,8 @@ impl Server {
             return;
         }
         let nonce = message.nonce;
+        //= wire-spec.md#11-4-locks
+        //# A CANCEL MUST be answered "cancelled", or "granted" with the generation, or "answered".
         let (outcome, generation) = match self.locks.cancel(self.now, key.id(), nonce) {
             CancelResult::Cancelled => {
                 if let Some(outbox) = self.outbox(key) {
@@ -109,6 +117,8 @@ impl Server {
             return CancelOutcome::Answered;
         };
         let waited = session.outbox.as_ref().and_then(|outbox| outbox.ended_wait(nonce));
+        //= wire-spec.md#11-4-locks
+        //# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
         match (waited, session.cache.fence(nonce)) {
             // A cancellation repeated, or a request that never came and now never executes.
             (Some(None), _) | (None, Known::NotExecuted) => CancelOutcome::Cancelled,
@@ -138,6 +148,8 @@ impl Server {
         self.farewells.insert(key, (message.serial, origin.packet));
     }
 
+    //= wire-spec.md#11-2-delivery
+    //# Control messages and receipts MUST NOT need a nonce or a place in the window.
     pub(crate) fn receipt(&mut self, origin: Origin, message: &Receipt) {
         if self.may_give_back(origin.key) {
             self.receipted(origin.key, message.seq, message.answer);
@@ -165,6 +177,9 @@ impl Server {
 
     /// Whether the session's releases and receipts still count: until its end has begun (R29).
     fn may_give_back(&self, key: Key) -> bool {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing
+        //# else that acts.
         self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. }))
     }
 }

@@ -56,6 +56,8 @@ impl Cookies {
     }
 
     fn tag(&self, made: u64, remote: SocketAddr, handshake: u64) -> [u8; 16] {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A cookie MUST bind the agent's address and port, the handshake and the time, and expire.
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(&made.to_be_bytes());
         match remote.ip() {
@@ -86,6 +88,9 @@ mod tests {
         text.parse().unwrap()
     }
 
+    //= wire-spec.md#11-6-sessions-handshake-and-paths
+    //= type=test
+    //# A cookie MUST bind the agent's address and port, the handshake and the time, and expire.
     #[test]
     fn cookie_is_good_for_its_address_handshake_and_life_only() {
         let (jar, home) = (cookies(1), address("192.0.2.7:4000"));

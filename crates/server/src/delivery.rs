@@ -28,6 +28,8 @@ impl Server {
                 }
                 Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
                     info!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
+                    //= wire-spec.md#11-2-delivery
+                    //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
                     self.notify(session, Body::Grant { nonce, lock, mode, generation, run });
                 }
                 Action::WaitOver { session, nonce, lock, status } => self.notify(session, Body::WaitOver { nonce, lock, status }),
@@ -63,6 +65,8 @@ impl Server {
         };
         match (body, answer) {
             (Body::Demand { lock, generation, .. } | Body::Grant { lock, generation, .. }, ReceiptAnswer::NotHeld) => {
+                //= wire-spec.md#11-3-failure-and-ending
+                //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
                 self.locks.disowned(self.now, key.id(), lock, generation);
                 self.gave_back(key, lock, generation);
             }
@@ -107,6 +111,9 @@ impl Server {
             self.line_up(key);
         }
         if idle && !self.listening.is_set(key, Reason::Probe) && (owed.is_some() || self.locks.waiting_on(key.id())) {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within
+            //# the probe period.
             self.listening.set(key, Reason::Probe, Some(self.delivery.elapsed() + self.config.probe_period));
         }
     }
@@ -157,6 +164,8 @@ impl Server {
         {
             if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
                 debug!("{}: session {} receipted the demand for {lock} and kept it", self.who, key.id());
+                //= wire-spec.md#11-3-failure-and-ending
+                //# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
                 return self.fail(key, Cause::NotComplying);
             }
         }

@@ -64,6 +64,12 @@ pub(crate) struct Origin {
 impl Server {
     /// One received datagram.
     pub(crate) fn dispatch(&mut self, path: Path, bytes: &[u8]) {
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A receiver MUST validate a datagram to its last byte before any message in it acts.
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A dropped datagram MUST NOT change any state but counters.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
         let header = match Datagram::at_server(bytes) {
             Ok(datagram) => datagram.header,
             Err(reason) => {
@@ -88,6 +94,9 @@ impl Server {
         if session.standing() == Standing::Opening {
             return self.drop_datagram(path, Dropped::NotOpen);
         }
+        //= wire-spec.md#3-2-packet-numbers
+        //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below
+        //# the highest received.
         match session.replay.classify(header.packet) {
             Freshness::Fresh => {}
             Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
@@ -99,6 +108,8 @@ impl Server {
         self.watch_for_clone(key, path);
         self.came_by(key, path, bytes.len(), highest);
         let origin = Origin { key, packet: header.packet, path, highest };
+        //= wire-spec.md#11-2-delivery
+        //# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
         let mut others = false;
         for raw in Raw::all(bytes) {
             self.stats.count_in(raw.kind);
@@ -188,6 +199,8 @@ impl Server {
 
     /// Counts and logs a datagram that changes nothing else.
     pub(crate) fn drop_datagram(&mut self, path: Path, reason: Dropped) {
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A receiver MUST count drops by reason.
         self.stats.count_dropped(reason);
         trace!("{}: dropped a datagram from {}: {}", self.who, path.remote, reason.name());
     }

@@ -98,6 +98,8 @@ impl Server {
     fn durable(&mut self, batch: BatchId) {
         debug!("{}: batch {batch} is durable", self.who);
         self.overlay.durable(batch);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
         while let Some(first) = self.holds.first_entry().filter(|first| *first.key() <= batch) {
             for held in first.remove() {
                 match held {
@@ -109,11 +111,15 @@ impl Server {
                 }
             }
         }
+        // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
+        self.free_some();
     }
 
     /// A write or sync failed: nothing that the server would say can be relied on any more.
     fn store_failed(&mut self, what: &str) {
         error!("{}: the store failed, and the server stops answering: {what}", self.who);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# After a write or a sync of the store has failed the server MUST stop.
         self.phase = Phase::Failed;
         self.failure = Some(String::from(what));
     }

@@ -88,6 +88,8 @@ impl Server {
         let contents = match (mutation.stage(), message) {
             (Some(stage), _) => match self.stages.contents(session, stage) {
                 Ok(contents) => contents,
+                //= wire-spec.md#11-5-caching-and-metadata
+                //# A WRITE that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
                 Err(status) => return self.leave_failed(job, status, None),
             },
             (None, Message::Write(write)) => write.data.0,
@@ -126,16 +128,21 @@ impl Server {
     /// Why a mutation that could be done may not be: its guard is stale (R73), or an advisory lock protects what it removes (R74).
     fn forbidden(&self, key: Key, terms: &Terms<'_>, removes: Option<ObjectId>) -> Option<Status> {
         let guarded = terms.guard_object.0 != 0;
+        //= wire-spec.md#11-4-locks
+        //# A mutation whose guard is not a current grant of its session MUST fail with STALE_GUARD.
         if guarded && !self.locks.guard_current(key.id(), terms.guard_object, terms.guard_generation) {
             return Some(Status::STALE_GUARD);
         }
+        //= wire-spec.md#11-4-locks
+        //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an
+        //# advisory lock, unless forced.
         removes.filter(|object| self.locks.unlink_blocked(*object, key.id())).map(|_| Status::EBUSY)
     }
 
     /// A mutation was executed: its turn ends, then the requester is granted what it wants, then it is answered.
     fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, rests_on: Option<BatchId>) -> Outcome {
         let (now, session) = (self.now, job.key.id());
-        self.locks.mutation_leave(now, job.id.ticket());
+        self.locks.mutation_leave(job.id.ticket());
         for object in self.namespace.gone() {
             self.locks.object_gone(object);
         }
@@ -151,12 +158,14 @@ impl Server {
     /// A mutation failed without effect; its place in the queues, if it had one, is free.
     fn leave_failed(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
         if job.entered {
-            self.locks.mutation_leave(self.now, job.id.ticket());
+            self.locks.mutation_leave(job.id.ticket());
         }
         self.fail_request(job, status, rests_on)
     }
 
     fn stage(&mut self, job: Job, message: &Stage<'_>) -> Outcome {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
         let taken = self.stages.piece(self.now, job.key.id(), message.stage, message.total, message.offset, message.data.0);
         match taken {
             Ok(()) => self.answer_with(job, &Reply::Done(Done {}), None, Repeatable::Changes),
@@ -296,6 +305,8 @@ impl Server {
         self.answer(job, bytes, rests_on, repeatable)
     }
 
+    //= wire-spec.md#11-3-failure-and-ending
+    //# Every refusal in a session in good standing MUST be an ACK with a status.
     fn fail_request(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
         let retry_ms = if status == Status::BUSY { BUSY_RETRY_MS } else { 0 };
         self.answer_with(job, &Reply::Failed(Failed { status, retry_ms }), rests_on, Repeatable::Changes)
@@ -304,6 +315,8 @@ impl Server {
     /// Answers now, or when what the reply rests on is durable.
     fn answer(&mut self, job: Job, reply: Vec<u8>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
         debug_assert!(reply.len() + AROUND_REPLY <= usize::from(job.limit), "a reply fits the datagram that was asked for");
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
         match rests_on {
             None => self.reply(job, &reply, repeatable),
             Some(batch) => self.hold(batch, Held::Reply { job, reply: Box::from(reply.as_slice()), repeatable }),

@@ -65,11 +65,15 @@ impl Server {
 
     fn hello(&mut self, path: Path, packet: u64, hello: Hello<'_>, len: usize) {
         if hello.version_min > VERSION || hello.version_max < VERSION {
+            //= wire-spec.md#10-2-agreeing-on-a-version
+            //# A server that shares no version with a HELLO MUST answer REFUSE with its own range.
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Version, 0);
         }
         if hello.label.0.len() > LABEL_MAX || hello.former.len() > FORMER_MAX {
             return self.drop_datagram(path, Dropped::Oversized);
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HELLO without a valid cookie MUST NOT change anything at the server, nor leave anything behind there.
         let Some(cookie) = self.cookies.check(self.now, path.remote, hello.handshake, hello.cookie.0) else {
             return self.challenge(path, packet, hello.handshake, len);
         };
@@ -80,9 +84,15 @@ impl Server {
         };
         let same = self.sessions.get(newest).is_some_and(|s| s.handshake == hello.handshake && s.incarnation == hello.incarnation);
         if same {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# A repeated HELLO of one handshake MUST be answered by the same session.
             return self.hello_again(newest, &greeting);
         }
         // A cookie made before that of the accepted handshake belongs to an older one, delayed on the way.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HELLO whose handshake is older than that of the agent's session MUST NOT end that session.
         if hello.incarnation < incarnation || (hello.incarnation == incarnation && cookie < accepted) {
             warn!(
                 "{}: refused agent {} \"{}\" at {}: incarnation {} is not the newest ({incarnation}); if it is not a copy of its state \
@@ -104,6 +114,9 @@ impl Server {
         if !self.may_answer(path, AROUND + 8 + 8 + 1 + cookie.len(), len) {
             return;
         }
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it
+        //# came.
         self.send_handshake(path, &Message::Challenge(Challenge { handshake, echo: packet, cookie: Bytes8(&cookie) }), None);
     }
 
@@ -118,10 +131,14 @@ impl Server {
 
     /// Whether an answer of `answer` bytes may go to who has not proven the address, for a datagram of `cause` bytes (R87).
     fn may_answer(&mut self, path: Path, answer: usize, cause: usize) -> bool {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# What is sent without a session MUST be smaller than the datagram that caused it.
         if answer >= cause {
             self.drop_datagram(path, Dropped::Amplification);
             return false;
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# What is sent without a session MUST be limited in rate.
         if !self.challenges.allow(self.now) {
             self.drop_datagram(path, Dropped::RateLimited);
             return false;
@@ -150,6 +167,8 @@ impl Server {
             }
             // It failed before the agent heard of it; a new handshake will open another.
             Standing::TimingOut { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
                 self.drop_datagram(greeting.path, Dropped::OldHandshake);
             }
         }
@@ -161,6 +180,9 @@ impl Server {
         let counts = self.sessions.counts();
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
             warn!("{}: refused agent {} at {}: the table of sessions is full", self.who, hello.agent, greeting.path.remote);
+            //= wire-spec.md#8-2-limits-of-a-server
+            //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
+            //# still owed.
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
         }
         self.check_known_server(hello);
@@ -190,6 +212,8 @@ impl Server {
         self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
         self.awaiting.insert(key, Awaiting { packet: greeting.packet, former });
         let batch = self.overlay.open_batch();
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The session's record MUST be durable before WELCOME is sent.
         self.hold(batch, Held::Opened(key));
     }
 
@@ -218,9 +242,17 @@ impl Server {
             match session.standing() {
                 // Never welcomed: the agent has no lease under it.
                 Standing::Opening => self.over(key, Cause::Superseded),
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# A HELLO of a new handshake of the same incarnation MUST end the earlier session: as surrendered, if the agent says
+                //# so, otherwise by D.
                 Standing::Good if surrendered => self.over(key, Cause::Surrendered),
                 Standing::Good => {
                     ending.push(key.id());
+                    //= wire-spec.md#11-6-sessions-handshake-and-paths
+                    //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+                    //= wire-spec.md#11-6-sessions-handshake-and-paths
+                    //# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still
+                    //# act.
                     self.fail(key, Cause::Superseded);
                 }
                 Standing::TimingOut { .. } if surrendered && self.config.surrender => self.over(key, Cause::Surrendered),
@@ -244,11 +276,17 @@ impl Server {
             };
             FormerFate { session: claim.session, fate }
         };
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
         hello.former.iter().map(fate).collect()
     }
 
     fn fresh_session_id(&mut self) -> SessionId {
         loop {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# Session ids MUST be random, and differ from those of all sessions that are live or recorded.
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# A server MUST NOT take up a session of an earlier server incarnation under its old id.
             let id = SessionId(self.rng.nonzero_u64().get());
             if self.sessions.find(id).is_none() && !self.tombstones.contains(id) {
                 return id;

@@ -101,6 +101,8 @@ impl Out {
             Urgency::Bulk => &mut lanes.bulk,
         };
         lane.bytes.extend_from_slice(&limit.to_be_bytes());
+        //= wire-spec.md#11-1-lease
+        //# Encoding, packing and sending again MUST NOT change the echo of an answer.
         encode(&mut lane.bytes);
     }
 
@@ -140,6 +142,8 @@ impl Out {
     /// Drops every message that renews: what was produced before D and not handed to the driver must not leave after it (R3).
     pub(crate) fn drop_renewals(&mut self, pool: &mut Pool) {
         if let Some(lanes) = &mut self.0 {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
             lanes.urgent.drop_renewals();
             lanes.bulk.drop_renewals();
             self.give_back(pool);

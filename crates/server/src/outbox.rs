@@ -195,6 +195,9 @@ impl Outbox {
             notice.transmissions += 1;
             notice.sent = clock.now;
             notice.fails = (notice.first + config.delivery_timeout).max(clock.listened + rtt.rto());
+            //= wire-spec.md#11-3-failure-and-ending
+            //# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive
+            //# queue empty at the end.
             let may_fail = notice.transmissions >= TRANSMISSIONS_MIN;
             notice.next = Some(if may_fail { again.min(notice.fails) } else { again });
         }
@@ -214,6 +217,8 @@ impl Outbox {
             if notice.transmissions >= TRANSMISSIONS_MIN && listened >= notice.fails {
                 return Verdict::Failed(notice.body);
             }
+            //= wire-spec.md#6-4-notices
+            //# A server MUST send a notice again until its `seq` is receipted, the delivery has failed, or the session has ended.
             notice.next = None;
         }
         Verdict::Resend
@@ -254,6 +259,8 @@ impl Outbox {
     }
 
     /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them (R33).
+    //= wire-spec.md#11-3-failure-and-ending
+    //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
     pub(crate) fn released(&mut self, lock: LockId, generation: Generation) {
         if self.owed.get(&lock).is_some_and(|owed| owed.0 <= generation) {
             self.owed.remove(&lock);

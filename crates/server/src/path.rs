@@ -58,6 +58,8 @@ impl Server {
             }
             return;
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# Until then the server MUST send to the address proven last, and to the new one fewer bytes than came from it.
         if !highest || len <= CHALLENGE_LEN {
             return;
         }
@@ -78,6 +80,9 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was
+        //# answered from the new address.
         let proven = highest && session.moving.as_ref().is_some_and(|to| to.path.remote == path.remote && to.token == token);
         if !proven {
             self.stats.count_dropped(Dropped::StrayPathResponse);

@@ -43,6 +43,10 @@ impl Server {
             return;
         };
         let (key, nonce, packet) = (origin.key, ask.nonce, origin.packet);
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A request that arrives in a session that is timing out MUST be answered NACK.
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST check the standing of the session before it answers a duplicate from what it kept.
         if !session.standing().is_good() {
             session.cache.raise_floor(ask.floor());
             return self.refuse(key, nonce, packet);
@@ -62,6 +66,8 @@ impl Server {
         };
         match verdict {
             Verdict::Fresh => {
+                //= wire-spec.md#11-2-delivery
+                //# The server MUST execute a request at most once, however often it arrives.
                 session.cache.begin(nonce, digest, packet);
                 self.stats.requests += 1;
                 let id = self.parking.next_id();
@@ -71,6 +77,8 @@ impl Server {
             Verdict::Executing => {
                 session.cache.note_packet(nonce, packet);
                 self.stats.repeated += 1;
+                //= wire-spec.md#11-2-delivery
+                //# A duplicate of a request that is executing MUST be answered PENDING.
                 self.pending(key, nonce, packet);
             }
             Verdict::Kept => {
@@ -81,6 +89,9 @@ impl Server {
             Verdict::Fenced => self.reply_once(key, nonce, packet, Status::ECANCELED),
             Verdict::OtherBody => {
                 debug!("{}: session {} used nonce {nonce} for two requests", self.who, key.id());
+                //= wire-spec.md#11-2-delivery
+                //# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered
+                //# NONCE_REUSED.
                 self.reply_once(key, nonce, packet, Status::NONCE_REUSED);
             }
             Verdict::Drop(reason) => {
@@ -139,6 +150,11 @@ impl Server {
             return;
         };
         if !session.standing().is_good() {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
+            //# executed, none is granted.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The server MUST check the standing of the session at the instant at which it executes a request.
             op.wait = Wait::Standing;
             return;
         }

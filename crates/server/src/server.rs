@@ -212,6 +212,8 @@ impl Server {
 
     /// Takes the time; it never goes back (R6).
     pub(crate) fn advance(&mut self, now: Instant) {
+        //= wire-spec.md#11-1-lease
+        //# Time, as one side acts by it, MUST NOT go back.
         self.now = self.now.max(now);
     }
 
@@ -223,6 +225,8 @@ impl Server {
     /// What holds after every event, in every build.
     pub(crate) fn check(&self) {
         let timing_out = self.sessions.counts().timing_out;
+        //= wire-spec.md#11-1-lease
+        //# The server MUST keep no lease state of a session in good standing.
         assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (I13)");
     }
 }
@@ -242,10 +246,14 @@ impl Machine for Server {
 
     fn handle_drained(&mut self, now: Instant) {
         self.advance(now);
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Time in which the server stood still MUST NOT count towards a delivery timeout.
         self.delivery.turn(self.now, self.planned_wake.take());
         if self.phase != Phase::Serving {
             return;
         }
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST empty its socket before it acts on a timeout.
         self.run_lease_timers();
         self.run_deadlines();
         self.free_some();

@@ -138,6 +138,10 @@ impl Standing {
             (Self::Opening, Event::Recorded) => Ok(Self::Good),
             (Self::Good, Event::Failed { now, until, cause }) => Ok(Self::TimingOut { decided: now, until, cause }),
             // The timer that runs is the right one: what was promised to the agent was promised before the first D.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The server's timer MUST run from D for the whole of T, however often further deliveries fail.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# T MUST NOT be shortened by any evidence of failure.
             (Self::TimingOut { decided, until, .. }, Event::Failed { cause, .. }) if cause.is_final() => {
                 Ok(Self::TimingOut { decided, until, cause })
             }
@@ -244,6 +248,12 @@ timing out | - | - | evicted | - | ending | ending | -
         assert_eq!(table, expected);
     }
 
+    //= wire-spec.md#11-3-failure-and-ending
+    //= type=test
+    //# The server's timer MUST run from D for the whole of T, however often further deliveries fail.
+    //= wire-spec.md#11-3-failure-and-ending
+    //= type=test
+    //# T MUST NOT be shortened by any evidence of failure.
     #[test]
     fn second_failure_neither_restarts_nor_shortens_the_timer() {
         let timing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed };

@@ -25,13 +25,20 @@ impl Server {
             return self.after_the_end(path, header, bytes);
         }
         self.drop_datagram(path, Dropped::UnknownSession);
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# What is sent without a session MUST be smaller than the datagram that caused it.
         if bytes.len() <= HINT_LEN {
             return self.stats.count_dropped(Dropped::Amplification);
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# What is sent without a session MUST be limited in rate.
         if !self.hints.allow(self.now) {
             return self.stats.count_dropped(Dropped::RateLimited);
         }
         // No number of that session is known here: what answers it is told apart by its echo.
+        //= wire-spec.md#3-2-packet-numbers
+        //# A HINT MUST be the only message of its datagram, and that datagram's packet number MUST neither be judged by the replay
+        //# window nor move it.
         let hint = Message::Hint(Hint { echo: header.packet, detail: Bytes8(b"") });
         self.send_loose(path, header.session, header.packet, &[hint], None);
     }
@@ -78,6 +85,8 @@ impl Server {
 
     /// A session goes on sending although its agent opened another: two run under one identity, perhaps.
     pub(crate) fn report_clone(&mut self, session: SessionId, path: Path) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The server MUST report a superseded session that goes on sending as a possible clone.
         self.stats.clones += 1;
         warn!(
             "{}: session {session} at {} goes on sending although its agent has opened another; if its state directory or its machine \

@@ -47,6 +47,8 @@ impl Server {
     /// D: from now on nothing renews the session, and its locks go to others when T has passed.
     pub(crate) fn fail(&mut self, key: Key, cause: Cause) {
         let was_good = self.is_good(key);
+        //= wire-spec.md#11-1-lease
+        //# The server MUST NOT date D before the receipt of a datagram that it has acted on.
         let event = Event::Failed { now: self.now, until: self.now.plus(self.config.wait()), cause };
         let until = match self.sessions.apply(key, event) {
             Ok(Some(Standing::TimingOut { until, .. })) => until,
@@ -60,7 +62,9 @@ impl Server {
         }
         self.lease_timers.set(key, until, Question::Waited);
         self.listening.forget(key);
-        self.locks.park(key.id());
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
+        self.locks.park(self.now, key.id());
         self.stats.failures += 1;
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(&mut self.sending.pool);
@@ -99,6 +103,8 @@ impl Server {
     fn record_end(&mut self, key: Key) {
         self.listening.forget(key);
         let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.parked)).unwrap_or_default();
+        //= wire-spec.md#11-3-failure-and-ending
+        //# What was parked MUST be dropped when the session ends.
         for id in parked {
             if let Some(op) = self.parking.take(id) {
                 self.discard(&op);
@@ -110,6 +116,9 @@ impl Server {
         }
         self.overlay.put(store::Key::Session(key.id()), None);
         let batch = self.overlay.open_batch();
+        //= wire-spec.md#11-3-failure-and-ending
+        //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed
+        //# or shown.
         self.hold(batch, Held::Ended(key));
     }
 
@@ -123,6 +132,8 @@ impl Server {
         let Some(mut session) = self.sessions.remove(key) else {
             return;
         };
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A session MUST end whole: by T, by END_SESSION, or by what section 11.6 says of its agent's next session.
         self.locks.free_session(key.id());
         self.freeing = true;
         self.stages.end_session(key.id());
@@ -156,6 +167,8 @@ impl Server {
         for key in keys {
             if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
                 warn!("{}: session {} is evicted", self.who, key.id());
+                //= wire-spec.md#11-3-failure-and-ending
+                //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
                 self.fail(key, Cause::Evicted);
                 evicted.push(key.id());
             }
@@ -184,8 +197,9 @@ impl Server {
         let exact = of(true);
         let found = if exact.is_empty() { of(false) } else { exact };
         match found.as_slice() {
+            _ if prefix.is_empty() => Err(EvictError::Unknown),
             [] => Err(EvictError::Unknown),
-            [one] if !prefix.is_empty() => Ok(one.1),
+            [one] => Ok(one.1),
             _ => Err(EvictError::Ambiguous(found)),
         }
     }

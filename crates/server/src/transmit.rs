@@ -104,6 +104,8 @@ impl Server {
     /// Appends what `encode` writes, one message that fits a datagram of `limit` bytes.
     pub(crate) fn push_bulk(&mut self, key: Key, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
         let bound = self.config.answer_bytes_max as usize;
+        //= wire-spec.md#11-2-delivery
+        //# An overloaded server SHOULD leave bulk requests unanswered before it does so to these.
         if self.sessions.get(key).is_some_and(|session| session.out.bulk_bytes() > bound) {
             self.stats.count_dropped(Dropped::Shed);
             return;
@@ -163,6 +165,8 @@ impl Server {
             return None;
         }
         let session = self.sessions.get_mut(key)?;
+        //= wire-spec.md#3-2-packet-numbers
+        //# A packet number MUST NOT be used for two transmissions of one session and direction.
         let Some(packet) = session.packets.take() else {
             warn!("{}: {} has used up its packet numbers and is sent nothing more; restart the agent", self.who, session.who());
             session.out.clear(&mut self.sending.pool);
@@ -171,11 +175,19 @@ impl Server {
         let good = session.standing().is_good();
         let notices = good && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
         let small = notices || session.out.has_urgent();
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before
+        //# that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
         let former = session.moved_from.as_ref().and_then(|from| from.recent(now));
         let mut copies = Vec::new();
         let mut packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
         let mut filling = Filling { packer: &mut packer, limit, most: limit, good };
+        //= wire-spec.md#11-2-delivery
+        //# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the
+        //# handshake.
         filling.take(&mut session.out, &mut self.sending.pool, Urgency::Urgent);
         if notices && let Some(outbox) = &mut session.outbox {
             // Time that passed since the socket was found empty was not spent listening, unless it was short.
@@ -199,6 +211,8 @@ impl Server {
         }
         packer.finish();
         let path = session.path;
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The server MUST have tried every address that was proven within τ before D.
         if let Some(former) = former.filter(|_| !copies.is_empty())
             && let Some(packet) = session.packets.take()
         {
@@ -236,7 +250,11 @@ impl Filling<'_, '_> {
     fn take(&mut self, out: &mut Out, pool: &mut Pool, urgency: Urgency) {
         out.drain(pool, urgency, |limit, message| {
             // The single send point: what was produced before D was dropped at D.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
             assert!(self.good || !renews(message), "a message that renews would leave for a session that is not in good standing");
+            //= wire-spec.md#3-7-sizes-and-paths
+            //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
             let most = self.most.min(usize::from(limit));
             let len = self.limit - self.packer.room() + message.len();
             let fits = len <= most && self.packer.push_encoded(message);

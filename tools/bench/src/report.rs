@@ -69,9 +69,25 @@ impl Report {
             details(out, "", "echo", other)?;
         }
         details(out, "many sessions beside few", "few", base)?;
-        details(out, "", "many", other)
+        details(out, "", "many", other)?;
+        if !self.is_quiet() {
+            writeln!(
+                out,
+                "\nOther programs were running: a p99 is above 1 ms. Run it again on a quiet machine for figures worth keeping."
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether server, echo and generator had their cores for themselves: on loopback, only waiting for a core takes a millisecond.
+    fn is_quiet(&self) -> bool {
+        let all = self.beside_echo.iter().chain([&self.control, &self.sessions]);
+        all.flat_map(|compared| [&compared.base, &compared.other]).all(|column| column.p99_us.median < QUIET_P99_US)
     }
 }
+
+/// Above every latency of a quiet machine, below every turn of a scheduler that shares a core.
+const QUIET_P99_US: f64 = 1_000.0;
 
 /// The control's line: what the ratio is where nothing differs.
 const CONTROL: &str = "control: the echo in both places";
@@ -135,6 +151,14 @@ mod tests {
         let line = table.lines().find(|line| line.starts_with("getattr")).unwrap();
         assert!(line.contains("0.92 (0.42 to 1.42)") && line.contains("2.50 (2.00 to 3.00)"), "{line}");
         assert!(table.contains("7 rounds of 0.5 s"), "{table}");
+    }
+
+    #[test]
+    fn run_beside_other_programs_says_so() {
+        let mut report = report();
+        assert!(!report.table().contains("Other programs"));
+        report.sessions.other.p99_us.median = 4_000.0;
+        assert!(report.table().contains("Other programs"));
     }
 
     #[test]

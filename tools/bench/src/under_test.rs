@@ -32,7 +32,7 @@ pub(crate) fn serve(role: Role, core: Option<usize>) -> Result<(), Trouble> {
         Role::Echo => run(Echo::default(), NoServices, clock),
         Role::Server => {
             let server = server(clock.now())?;
-            run(server, Stored::default(), clock)
+            run(server, Stored { store: MemoryStore::new() }, clock)
         }
     }
 }
@@ -70,7 +70,6 @@ fn end_with_input(handle: Handle) {
 
 /// The store in memory, asked and answered between what has arrived and what is sent: what is durable at once is answered in the
 /// same turn.
-#[derive(Debug, Default)]
 struct Stored {
     store: MemoryStore,
 }
@@ -78,7 +77,7 @@ struct Stored {
 impl Services<Server> for Stored {
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
         while let Some(work) = server.poll_effect() {
-            for event in self.store.handle(work) {
+            for event in self.store.take(work) {
                 server.store_event(now, event);
             }
         }

@@ -36,6 +36,8 @@ impl Player {
             .env_remove("CISTERN_SERVER")
             .env_remove("CISTERN_AGENT")
             .env_remove("CISTERN_CONFIG")
+            // The demonstration tells what happens; the processes' own logs are for whoever asks for them.
+            .env("CISTERN_LOG", std::env::var("CISTERN_LOG").unwrap_or_else(|_| "error".to_owned()))
             .spawn()
             .map_err(|e| broken(e.to_string()))?;
         let mut line = String::new();

@@ -201,3 +201,102 @@ impl AsFd for Bell {
         self.rung.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::io::{BufRead, BufReader};
+    use std::thread::{self, JoinHandle};
+    use std::time::Instant;
+
+    /// A program's end of a connection to an agent whose server is not there.
+    struct Program {
+        lines: BufReader<UnixStream>,
+        asker: Option<UnixStream>,
+        agent: JoinHandle<()>,
+    }
+
+    impl Program {
+        fn connect() -> Self {
+            // Port 9 is the discard service: nobody answers there.
+            let client = Client::builder().server("127.0.0.1:9").start().unwrap();
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (end, asker) = End::pair().unwrap();
+            let agent = thread::spawn(move || serve(client, theirs, &end));
+            Self { lines: BufReader::new(ours), asker: Some(asker), agent }
+        }
+
+        fn say(&mut self, line: &str) {
+            self.lines.get_mut().write_all(line.as_bytes()).unwrap();
+        }
+
+        fn hear(&mut self) -> Value {
+            let mut line = String::new();
+            self.lines.read_line(&mut line).unwrap();
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"))
+        }
+
+        /// Whether the agent's thread ends long before a request would have been given up.
+        fn agent_ends(self) -> bool {
+            let Self { lines, agent, .. } = self;
+            drop(lines);
+            let start = Instant::now();
+            while !agent.is_finished() && start.elapsed() < Duration::from_secs(5) {
+                thread::sleep(Duration::from_millis(2));
+            }
+            agent.is_finished()
+        }
+    }
+
+    const LOCK: &str = "{\"op\":\"lock\",\"path\":\"/a\",\"shared\":false,\"wait_ms\":null}\n";
+
+    #[test]
+    fn what_is_no_request_is_told_and_the_connection_goes_on() {
+        let mut program = Program::connect();
+        program.say("\n{}\n{\"op\":\"unlock\",\"hold\":7}\n");
+        for code in ["USAGE", "USAGE", "FAILED"] {
+            assert_eq!(program.hear()["error"]["code"], code);
+        }
+        program.say("{\"op\":\"lease\"}\r\n");
+        assert_eq!(program.hear()["ok"]["lease"]["phase"], "no session");
+        assert!(program.agent_ends());
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_kept_and_the_next_one_is_served() {
+        let mut program = Program::connect();
+        program.say(&"x".repeat(LINE_MAX + CHUNK));
+        program.say("y\n{\"op\":\"lease\"}\n");
+        assert!(program.hear()["error"]["message"].as_str().unwrap().contains("longer than"));
+        assert!(program.hear()["ok"]["lease"].is_object());
+    }
+
+    #[test]
+    fn a_request_cut_in_pieces_is_one_request() {
+        let mut program = Program::connect();
+        for piece in ["{\"op\":", "\"lea", "se\"}", "\n"] {
+            program.say(piece);
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(program.hear()["ok"]["lease"].is_object());
+    }
+
+    #[test]
+    fn a_program_that_has_gone_waits_for_no_lock() {
+        let mut program = Program::connect();
+        program.say(LOCK);
+        thread::sleep(Duration::from_millis(20));
+        assert!(program.agent_ends());
+    }
+
+    #[test]
+    fn an_agent_that_ends_leaves_nobody_waiting() {
+        let mut program = Program::connect();
+        program.say(LOCK);
+        thread::sleep(Duration::from_millis(20));
+        program.asker = None;
+        assert_eq!(program.lines.read_line(&mut String::new()).unwrap(), 0, "the connection has ended");
+        assert!(program.agent_ends());
+    }
+}

@@ -27,7 +27,9 @@ impl StateDir {
     /// # Errors
     /// It cannot be made or written, is no directory, or is in use; whoever named it is at fault.
     pub(super) fn hold(path: &Path) -> Result<Self, Failure> {
-        let unusable = |why: String| Failure::new("STATE", EXIT_USAGE, format!("state directory {}: {why}; --state DIR names another", path.display()));
+        let unusable = |why: String| {
+            Failure::new("STATE", EXIT_USAGE, format!("state directory {}: {why}; --state DIR names another", path.display()))
+        };
         make(path).map_err(|e| unusable(format!("cannot be made: {e}")))?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);

@@ -92,14 +92,23 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
     [
         ("server", format!("{}, {state}", text(&s["who"]))),
         ("store", format!("{} epoch {}", text(&s["store"]), n("epoch"))),
-        ("up for", format!("{}; not listening for {} of it", show::span(n("uptime_ms")), show::span(n("stalled_ms")))),
+        ("up for", show::span(n("uptime_ms"))),
         ("lease", format!("{} ms; a silent agent's locks are taken after {} ms", n("lease_us") / 1_000, n("timer_us") / 1_000)),
         ("sessions", format!("{} in good standing, {} timing out ({} lease timers)", n("sessions"), n("timing_out"), n("lease_timers"))),
         ("opened", format!("{} sessions, {} of them moved to another address", n("welcomes"), n("moves"))),
         ("locks", format!("{} held, {} requests wait for locks", n("locks"), n("waiting"))),
         ("requests", format!("{} executed, {} answered again", n("requests"), n("repeated"))),
         ("failures", format!("{} deliveries failed, {} sessions stolen from", n("delivery_failures"), n("steals"))),
-        ("datagrams", format!("{} in ({} KiB), {} out ({} KiB)", n("datagrams_in"), n("bytes_in") / 1_024, n("datagrams_out"), n("bytes_out") / 1_024)),
+        (
+            "datagrams",
+            format!(
+                "{} in ({} KiB), {} out ({} KiB)",
+                n("datagrams_in"),
+                n("bytes_in") / 1_024,
+                n("datagrams_out"),
+                n("bytes_out") / 1_024
+            ),
+        ),
         ("dropped", n("drops").to_string()),
     ]
     .map(|(name, value)| vec![name.to_owned(), value])

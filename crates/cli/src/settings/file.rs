@@ -6,7 +6,10 @@
 
 use super::table::{AGENT, Named, SERVER, Setting};
 use crate::local::Failure;
+use cistern_agent::config::Config as Agent;
+use cistern_server::Config as Server;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Value;
@@ -76,52 +79,56 @@ impl File {
     }
 }
 
+/// An entry of a table, and where its name and its value stand in the text.
+struct Entry<'t> {
+    name: String,
+    at: usize,
+    value: DeValue<'t>,
+    span: Range<usize>,
+}
+
 fn parse(text: &str) -> Result<Vec<Given>, Mistake> {
     let document = DeTable::parse(text).map_err(|e| Mistake {
         at: e.span().map_or(0, |span| span.start),
         what: format!("this is not TOML: {}", e.message().replace('\n', ", ")),
     })?;
     let mut given = Vec::new();
-    for (name, at, value) in in_order(document.into_inner()) {
-        let DeValue::Table(table) = value.1 else {
-            let what = format!("{name:?} stands alone; settings belong below [{}] or [{}]", cistern_server::Config::TABLE, cistern_agent::config::Config::TABLE);
-            return Err(Mistake { at: at.start, what });
-        };
-        match name.as_str() {
-            cistern_server::Config::TABLE => collect(SERVER, table, text, &mut given)?,
-            cistern_agent::config::Config::TABLE => collect(AGENT, table, text, &mut given)?,
-            _ => {
-                let what = format!("there are no settings of {name:?}; the tables are [server] and [agent]");
-                return Err(Mistake { at: at.start, what });
-            }
+    for Entry { name, at, value, .. } in in_order(document.into_inner()) {
+        let wrong =
+            |what: &str| Mistake { at, what: format!("{name:?} {what}; settings belong below [{}] or [{}]", Server::TABLE, Agent::TABLE) };
+        match value {
+            DeValue::Table(table) if name == Server::TABLE => collect(SERVER, table, text, &mut given)?,
+            DeValue::Table(table) if name == Agent::TABLE => collect(AGENT, table, text, &mut given)?,
+            DeValue::Table(_) => return Err(wrong("is no table of settings")),
+            _ => return Err(wrong("stands alone")),
         }
     }
     Ok(given)
 }
 
 /// The entries of a table as they stand in the text.
-fn in_order(table: DeTable<'_>) -> Vec<(String, Range<usize>, (Range<usize>, DeValue<'_>))> {
-    let mut entries: Vec<_> = table
-        .into_iter()
-        .map(|(key, value)| {
-            let at = key.span();
-            (key.into_inner().into_owned(), at, (value.span(), value.into_inner()))
-        })
-        .collect();
-    entries.sort_by_key(|entry| entry.1.start);
+fn in_order(table: DeTable<'_>) -> Vec<Entry<'_>> {
+    let entry = |(key, value): (toml::Spanned<_>, toml::Spanned<_>)| Entry {
+        at: key.span().start,
+        name: Cow::<str>::into_owned(key.into_inner()),
+        span: value.span(),
+        value: value.into_inner(),
+    };
+    let mut entries: Vec<_> = table.into_iter().map(entry).collect();
+    entries.sort_by_key(|entry| entry.at);
     entries
 }
 
 fn collect<C: Named>(table: &[Setting<C>], entries: DeTable<'_>, text: &str, given: &mut Vec<Given>) -> Result<(), Mistake> {
-    for (name, at, (span, value)) in in_order(entries) {
+    for Entry { name, at, value, span } in in_order(entries) {
         let Some(setting) = table.iter().find(|setting| setting.name == name) else {
-            return Err(Mistake { at: at.start, what: unknown(table, &name) });
+            return Err(Mistake { at, what: unknown(table, &name) });
         };
         let written = text.get(span.clone()).unwrap_or_default().lines().next().unwrap_or_default();
-        let wrong = || Mistake { at: at.start, what: format!("{name} is {written}; it must be {}: {}", setting.wanted, setting.rule) };
+        let wrong = || Mistake { at, what: format!("{name} is {written}; it must be {}: {}", setting.wanted, setting.rule) };
         let value = Value::deserialize(ValueDeserializer::from(toml::Spanned::new(span.clone(), value))).map_err(|_| wrong())?;
         (setting.put)(&mut C::default(), &value).ok_or_else(wrong)?;
-        given.push(Given { table: C::TABLE, setting: name, value, line: line(text, at.start) });
+        given.push(Given { table: C::TABLE, setting: name, value, line: line(text, at) });
     }
     Ok(())
 }
@@ -145,7 +152,7 @@ mod tests {
     use super::*;
 
     fn mistake(text: &str) -> (usize, String) {
-        let mistake = parse(text).err().expect("a mistake");
+        let Err(mistake) = parse(text) else { panic!("no mistake in {text:?}") };
         (line(text, mistake.at), mistake.what)
     }
 
@@ -155,7 +162,7 @@ mod tests {
             ("[server]\nlease = = 2", 2, "this is not TOML"),
             ("[server]\n\nleese = 2", 3, "has no setting \"leese\"; is \"lease\" meant?"),
             ("[server]\nzzzz = 2", 2, "`cistern settings` prints all"),
-            ("[sever]\nlease = 2", 1, "the tables are [server] and [agent]"),
+            ("[sever]\nlease = 2", 1, "\"sever\" is no table of settings; settings belong below [server] or [agent]"),
             ("lease = 2\n", 1, "settings belong below [server] or [agent]"),
             ("[server]\nlease = \"2 fortnights\"", 2, "lease is \"2 fortnights\"; it must be a time"),
             ("[server]\nwindow = 70000", 2, "window is 70000; it must be a whole number: 1 to 4,096 requests"),
@@ -188,7 +195,8 @@ mod tests {
     #[test]
     fn any_text_is_either_settings_or_a_mistake_with_a_line_in_it() {
         // Every prefix of a file that uses all of the grammar.
-        let text = "# c\n[server]\nlease = \"2s\"\ndelta = 0.01\n[agent]\n'idle' = \"\"\"eager\"\"\"\n[server.x]\ny = [1, {z = 1979-05-27}]\n";
+        let text =
+            "# c\n[server]\nlease = \"2s\"\ndelta = 0.01\n[agent]\n'idle' = \"\"\"eager\"\"\"\n[server.x]\ny = [1, {z = 1979-05-27}]\n";
         for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
             if let Err(mistake) = parse(&text[..end]) {
                 assert!(line(&text[..end], mistake.at) <= text.lines().count());

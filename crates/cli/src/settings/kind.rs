@@ -6,6 +6,7 @@
 //! Leaves to others: whether a value can be used (the crates' own checks).
 
 use crate::args;
+use cistern_client::IdlePolicy;
 use std::time::Duration;
 use toml::Value;
 
@@ -40,7 +41,7 @@ impl Kind for Time {
     fn text(span: &Duration) -> String {
         let us = span.as_micros();
         match us {
-            _ if span.subsec_nanos() % 1_000 != 0 => format!("\"{}us\"", span.as_secs_f64() * 1e6),
+            _ if !span.subsec_nanos().is_multiple_of(1_000) => format!("\"{}us\"", span.as_secs_f64() * 1e6),
             _ if us.is_multiple_of(1_000_000) => format!("\"{}s\"", us / 1_000_000),
             _ if us.is_multiple_of(1_000) => format!("\"{}ms\"", us / 1_000),
             _ => format!("\"{us}us\""),
@@ -51,12 +52,15 @@ impl Kind for Time {
 /// A fraction, held in millionths.
 pub(super) struct Fraction;
 
-/// A fraction in whole millionths, rounded up.
+/// A fraction of at most 1,000 in whole millionths, rounded up.
 pub(super) fn ppm(fraction: f64) -> Option<u32> {
+    if !(0.0..=1e3).contains(&fraction) {
+        return None;
+    }
     // What cannot be told from a whole number of millionths for the want of binary digits is one.
-    let millionths = (fraction * 1e6 - 1e-6).ceil();
+    let millionths = (fraction * 1e6 - 1e-6).ceil().abs();
     // Text is the conversion that neither saturates nor wraps.
-    (0.0..=1e9).contains(&millionths).then(|| format!("{millionths:.0}").parse().ok())?
+    format!("{millionths:.0}").parse().ok()
 }
 
 impl Kind for Fraction {
@@ -118,6 +122,24 @@ impl Kind for Switch {
     }
 }
 
+/// What an idle agent does.
+pub(super) struct Policy;
+
+impl Kind for Policy {
+    type Field = IdlePolicy;
+    const WANTED: &'static str = "one of these texts";
+
+    fn read(value: &Value) -> Option<IdlePolicy> {
+        POLICIES.iter().find(|(name, _)| value.as_str() == Some(name)).map(|(_, policy)| *policy)
+    }
+
+    fn text(policy: &IdlePolicy) -> String {
+        POLICIES.iter().find(|(_, known)| known == policy).map_or_else(String::new, |(name, _)| format!("{name:?}"))
+    }
+}
+
+const POLICIES: [(&str, IdlePolicy); 3] = [("eager", IdlePolicy::Eager), ("lazy", IdlePolicy::Lazy), ("auto", IdlePolicy::Auto)];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +162,9 @@ mod tests {
             assert_eq!(again::<Number<u32>>(&number), Some(number));
         }
         assert_eq!(again::<Switch>(&true), Some(true));
+        for policy in [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto] {
+            assert_eq!(again::<Policy>(&policy), Some(policy));
+        }
     }
 
     #[test]

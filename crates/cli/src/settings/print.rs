@@ -4,7 +4,6 @@
 //! Leaves to others: the words about each setting (`table`).
 
 use super::table::{AGENT, Named, SERVER, Setting};
-use std::fmt::Write;
 
 /// Widest line of the file's comments.
 const WIDTH: usize = 110;
@@ -70,12 +69,12 @@ pub(super) fn markdown() -> String {
 
 #[cfg(test)]
 fn markdown_table<C: Named>(text: &mut String, table: &[Setting<C>], who: &str) {
-    let _ = writeln!(text, "\n## [{}]: {who}\n\n| setting | default | must be | what it is |\n|---|---|---|---|", C::TABLE);
+    text.push_str(&format!("\n## [{}]: {who}\n\n| setting | default | must be | what it is |\n|---|---|---|---|\n", C::TABLE));
     for Setting { name, rule, help, follows, flag, .. } in table {
         let default = default_text(table, name).replace('"', "");
         let default = follows.map_or_else(|| default.clone(), |what| format!("{default}; follows τ: {what}"));
         let flag = flag.map_or_else(String::new, |flag| format!(" (`{flag}`)"));
-        let _ = writeln!(text, "| `{name}`{flag} | {default} | {rule} | {help} |");
+        text.push_str(&format!("| `{name}`{flag} | {default} | {rule} | {help} |\n"));
     }
 }
 
@@ -102,7 +101,10 @@ mod tests {
 
     #[test]
     fn the_printed_file_is_still_valid_with_everything_in_it_set() {
-        let lines = toml().lines().map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line).to_owned()).collect::<Vec<_>>();
+        let lines = toml()
+            .lines()
+            .map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line).to_owned())
+            .collect::<Vec<_>>();
         let text = lines.join("\n");
         assert_eq!(configs(&text), Default::default());
         let set = lines.iter().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()).count();
@@ -137,6 +139,9 @@ mod tests {
             std::fs::write(path, markdown()).unwrap();
         }
         let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(written == markdown(), "docs/settings.md has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings");
+        assert!(
+            written == markdown(),
+            "docs/settings.md has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings"
+        );
     }
 }

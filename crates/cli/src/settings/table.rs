@@ -4,7 +4,7 @@
 //! Invariant: the names are those by which the crates' own checks call their settings, so a refusal leads back to the file.
 //! Leaves to others: defaults and checks (`cistern_server::config`, `cistern_agent::config`), which hold whatever is said here.
 
-use super::kind::{Fraction, Kind, Number, Switch, Time};
+use super::kind::{Fraction, Kind, Number, Policy, Switch, Time};
 use cistern_agent::config::Config as Agent;
 use cistern_server::Config as Server;
 use toml::Value;
@@ -137,11 +137,42 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
     "stage-bytes-total" Number<usize> = stages.bytes_total, "at least stage-bytes-per-session",
         "Most bytes of such files of all agents";
     "stage-idle" Time = stages.idle, "the lease period to one day",
-        "How long the pieces of such a file are kept when no more come";
+        "How long the pieces of such a file are kept when no more come", follows "30 s, or the lease period if that is longer";
     "cache-bytes" Number<usize> = cache.bytes_max, "at least 8 MiB",
         "Memory for what was read from the store, in bytes";
 };
 
 /// The agent's settings.
 pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
+    "idle" Policy = idle, "\"eager\", \"lazy\" or \"auto\"",
+        "What an idle agent does with its lease: renew it as long as it holds anything, let it lapse and keep what it holds for later, \
+         or renew it while that was used lately and then give everything back", flag "--idle";
+    "idle-after" Time = idle_after, "at most 1 h",
+        "With \"auto\": how long after its last use something held is worth renewing the lease for";
+    "give-up-after" Time = give_up_after, "100 ms to one day",
+        "How long an operation may take before it ends without an answer; waiting for a lock has a limit of its own", flag "--give-up";
+    "close-within" Time = close_within, "at most 1 h",
+        "How long the end of the session is waited for when the agent ends; after that the server ends it by itself";
+    "phase-valid" Fraction = phases.valid_ppm, "above 0 and below phase-renewing",
+        "Part of the lease period after which the lease is renewed on purpose, if it is worth it";
+    "phase-renewing" Fraction = phases.renewing_ppm, "below phase-suspect",
+        "Part of the lease period after which nothing new starts under the lease";
+    "phase-suspect" Fraction = phases.suspect_ppm, "below phase-flush",
+        "Part of the lease period after which only what is owed to external storage is written";
+    "phase-flush" Fraction = phases.flush_ppm, "below 1",
+        "Part of the lease period after which nothing is done under the lease";
+    "window" Number<u16> = window, "1 to 4,096 requests",
+        "W: most requests outstanding that the agent asks for; the server may allow fewer";
+    "max-datagram" Number<u16> = max_datagram, "548 to 8,952 bytes",
+        "Largest datagram, in bytes of UDP payload; the server may allow less";
+    "commands-max" Number<usize> = commands_max, "1 to 4,096",
+        "Most operations that run at once, those that wait for locks included";
+    "cache-objects" Number<usize> = cache.objects, "1 to 4,294,967,295",
+        "Most files, directories and symbolic links in the cache; each needs a cache lock at the server";
+    "cache-bytes" Number<usize> = cache.bytes, "at least 4,096 bytes",
+        "Most bytes in the cache";
+    "advisory-max" Number<usize> = advisory_max, "1 to 4,294,967,295",
+        "Most files and directories on which the agent holds a lock or waits for one";
+    "sent-max" Number<usize> = sent_max, "64 to 16,777,216",
+        "Most transmissions whose send times are remembered, in 24 bytes each; an answer to one that is forgotten renews nothing";
 };

@@ -112,7 +112,11 @@ mod tests {
 
     /// The frame without its control sequences.
     fn text(frame: &str) -> Vec<String> {
-        frame.lines().map(|line| line.trim_start_matches('\r').replace("\x1b[K", "").replace("\x1b[J", "")).filter(|l| !l.is_empty()).collect()
+        frame
+            .lines()
+            .map(|line| line.trim_start_matches('\r').replace("\x1b[K", "").replace("\x1b[J", ""))
+            .filter(|l| !l.is_empty())
+            .collect()
     }
 
     #[test]

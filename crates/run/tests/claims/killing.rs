@@ -121,6 +121,14 @@ fn an_uncertain_lock_asks_the_tree_to_end() {
 }
 
 #[test]
+fn a_suspended_command_is_woken_to_be_asked() {
+    let command = ["sh", "-c", r#"trap 'exit 0' TERM; : > DIR/up; kill -STOP $$; sleep 1000"#];
+    let (world, status, _) = World::new().start("--lease-ms 600000 --uncertain-when DIR/up", &command).finish();
+    assert_eq!(status, 79);
+    assert!(world.record().contains("Ended(Exited(0))"), "{}", world.record());
+}
+
+#[test]
 fn a_guardian_that_is_killed_takes_the_command_with_it_and_the_holder_ends_the_rest() {
     let probe = start_tree("--lease-ms 600000 --renew yes");
     probe.signal(probe.world.pid("guardian"), Signal::SIGKILL);

@@ -26,8 +26,8 @@ fn signals_to_the_holder_are_passed_on_and_the_command_decides() {
 
 #[test]
 fn a_signal_that_everybody_gets_reaches_the_command_once() {
-    let command = format!("trap 'echo got' TERM; trap 'exit 6' USR1; {WAITS}");
-    let probe = World::new().start("", &["sh", "-c", &command]);
+    let command = "trap 'echo got' TERM; trap ': > DIR/usr' USR1; : > DIR/up; until test -e DIR/end; do sleep 0.05; done; exit 6";
+    let probe = World::new().start("", &["sh", "-c", command]);
     probe.world.wait_until("the trap", |world| world.file("up").exists());
     probe.world.wait_for_record("ready");
     // As a service manager does it: the command has handled its own copy long before the holder's could arrive.
@@ -36,7 +36,10 @@ fn a_signal_that_everybody_gets_reaches_the_command_once() {
     probe.signal(probe.world.pid("guardian"), Signal::SIGTERM);
     probe.signal(probe.pid(), Signal::SIGTERM);
     probe.world.wait_for_record("event PassedOn(15)");
+    // What comes after it in the same pipe has arrived, so the SIGTERM would have, too.
     probe.signal(probe.pid(), Signal::SIGUSR1);
+    probe.world.wait_until("the second signal", |world| world.file("usr").exists());
+    std::fs::write(probe.world.file("end"), "").expect("a file");
     let (_, status, text) = probe.finish();
     assert_eq!((status, text.as_str()), (6, "got\n"));
 }

@@ -1,196 +1,284 @@
-//! The lock table: who gets which lock when. (bodies to follow)
-#![allow(missing_docs, unused_variables, dead_code, clippy::unimplemented, clippy::needless_pass_by_value)]
+//! The lock table: who gets which lock when.
+//!
+//! Decides, and does nothing else: it is told what happened and says what is to be done ([`Action`]); it sends nothing, waits for
+//! nothing and reads no clock. Place in the walk: asked by execution for grants and turns, told by control messages and receipts of
+//! releases, told by the machine of standing. Implements `wire-spec.md` section 11.
+//! Invariant: no two sessions hold conflicting modes of one lock. A lock leaves a session only by a release that names its
+//! generation, by the agent's word that it does not hold it, or by the durable end of the session (R11, R50). Generations only grow.
+//! Leaves to others: messages, delivery, time limits, durability.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `cache` | which cache lock comes with an answer |
+//! | `mutation` | whose turn it is to change something |
+//! | `advisory` | who gets an advisory lock, who waits |
+//! | `release` | what a release acts on |
+//! | `demand` | what is asked back, and when |
+//! | `sessions` | from when on a session's locks are anybody's |
+//! | `rows` | what is told about all that |
+//! | `tokens` | the number of the next grant |
+//! | `table`, `slab` | where it is kept |
+
+mod advisory;
+mod cache;
+mod demand;
+mod limits;
+mod mutation;
+mod release;
+mod rows;
+mod sessions;
+mod slab;
+mod table;
+#[cfg(test)]
+mod tests;
 mod tokens;
+
+pub use limits::LockLimits;
 pub use tokens::Tokens;
 
+use advisory::Wait;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{CacheGrant, Generation, Held, Keep, LockId, LockWait, Mode, ObjectId, ReleaseItem, ReleasedItem, RowState, SessionId, Status, Want};
-use core::time::Duration;
+use cistern_wire::{Generation, Keep, LockId, Mode, RowState, SessionId, Status};
+use demand::Demands;
+use mutation::Mutant;
+use table::Table;
 
-/// Number of a mutation in the lock table: increasing in order of arrival, chosen by the caller, never used twice.
+/// Number of a mutation: chosen by the caller, larger for each one that arrives, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
-
-/// Bounds of the lock table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockLimits {
-    /// Most locks held, of both classes, by all sessions.
-    pub locks_max: usize,
-    /// Most locks held by one session.
-    pub locks_per_session: usize,
-    /// Most lock requests that wait for one object.
-    pub waiters_per_object: usize,
-    /// Most lock requests of one session that wait.
-    pub waiters_per_session: usize,
-    /// Most mutations that wait for one object.
-    pub mutations_per_object: usize,
-    /// Most demands sent and not complied with yet.
-    pub demands_outstanding: usize,
-    /// Tokens in the run of an advisory grant, at least 1.
-    pub run: u32,
-    /// A cache lock demanded sooner than this after its grant counts as demanded before it was used (R67).
-    pub hot_below: Duration,
-    /// For how long such an object gets no cache locks; doubled each time, six times at most.
-    pub cooling: Duration,
-}
-
-impl Default for LockLimits {
-    fn default() -> Self { unimplemented!() }
-}
 
 /// What becomes of a mutation that asked for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// No conflicting cache lock stands on its objects: execute it now, then `mutation_leave`. (Standing and plan are checked anew first.)
+    /// It is its turn: nothing conflicts. It is to be executed now, then to leave.
     Ready,
-    /// [`Action::MutationReady`] follows.
+    /// Its turn comes later: [`Action::MutationReady`] says when.
     Waiting,
-    /// Too many mutations wait for one of the objects; it has no place in the queue.
+    /// Too many mutations wait for one of its objects; it has no place.
     Busy,
 }
 
 /// The answer to a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
-    Granted { generation: Generation, run: u32 },
-    /// Try, and held by (or queued for by) somebody else.
-    Refused { holder: Row },
-    /// Waits in line; `GrantQueued` or `WaitOver` follows. `holder` as in `Refused`; None when only tokens are waited for.
-    Queued { ahead: u32, holder: Option<Row> },
-    /// Another upgrade of the lock waits already (R66).
+    /// The session holds the lock.
+    Granted {
+        /// The grant, and the first token of its run.
+        generation: Generation,
+        /// How many consecutive tokens the run has.
+        run: u32,
+    },
+    /// It only tried, and somebody else holds the lock or waits for it.
+    Refused {
+        /// One who does.
+        holder: Row,
+    },
+    /// It waits in line; [`Action::GrantQueued`] or [`Action::WaitOver`] follows.
+    Queued {
+        /// How many requests that count stand before it.
+        ahead: u32,
+        /// One who holds the lock or waits for it; `None`: only tokens are waited for.
+        holder: Option<Row>,
+    },
+    /// It would wait for an upgrade that waits for it (R66).
     Deadlock,
     /// A bound is reached.
     Busy,
 }
 
-/// One who holds or waits for an advisory lock.
+/// One who holds an advisory lock or waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
+    /// The lock.
     pub lock: LockId,
+    /// Holds or waits.
     pub state: RowState,
+    /// The mode held or asked for.
     pub mode: Mode,
-    /// 0 for one who waits.
+    /// The grant; 0 for one who waits.
     pub generation: Generation,
+    /// Its session.
     pub session: SessionId,
+    /// Since when it holds or waits.
     pub since: Instant,
 }
 
 /// How a cancellation ended, as far as the lock table knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelResult {
-    /// It waited, and does no more.
+    /// The request waited, and does so no more.
     Cancelled,
-    /// It was granted from the queue and that grant is still the current one.
-    Granted { lock: LockId, generation: Generation },
-    /// Nothing is known here of such a wait: ask the reply cache.
+    /// The request was granted from the queue, and that grant stands.
+    Granted {
+        /// The lock.
+        lock: LockId,
+        /// The grant.
+        generation: Generation,
+    },
+    /// No such request is known here: the reply cache may know it.
     Unknown,
 }
 
 /// The answer to EXTEND_RUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extended {
-    Granted { mode: Mode, generation: Generation, run: u32 },
-    /// NOT_HELD.
+    /// Another run.
+    Granted {
+        /// The mode, as before.
+        mode: Mode,
+        /// The new generation, and the first token of the run.
+        generation: Generation,
+        /// How many consecutive tokens the run has.
+        run: u32,
+    },
+    /// The session does not hold the lock under that generation.
     NotHeld,
-    /// Somebody waits for the lock: no further local grants (R69). EAGAIN.
+    /// The lock was demanded: no further local grants (R69).
     Demanded,
-    /// BUSY.
+    /// Tokens are on their way from the store.
     Busy,
 }
 
 /// What the lock table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send DEMAND.
-    Demand { session: SessionId, lock: LockId, generation: Generation, keep: Keep },
-    /// Send GRANT for a request that was answered QUEUED.
-    GrantQueued { session: SessionId, nonce: u64, lock: LockId, mode: Mode, generation: Generation, run: u32 },
-    /// Send WAIT_OVER for a request that was answered QUEUED.
-    WaitOver { session: SessionId, nonce: u64, lock: LockId, status: Status },
-    /// The turn of a mutation has come: plan it anew, then execute it or enter it again with its new set.
-    MutationReady { ticket: Ticket },
+    /// A demand is to be sent.
+    Demand {
+        /// To this session.
+        session: SessionId,
+        /// The lock.
+        lock: LockId,
+        /// The newest generation granted to the session.
+        generation: Generation,
+        /// What it may keep.
+        keep: Keep,
+    },
+    /// A grant is to be sent for a request that was answered "queued".
+    GrantQueued {
+        /// To this session.
+        session: SessionId,
+        /// The request.
+        nonce: u64,
+        /// The lock.
+        lock: LockId,
+        /// Its mode.
+        mode: Mode,
+        /// The grant, and the first token of its run.
+        generation: Generation,
+        /// How many consecutive tokens the run has.
+        run: u32,
+    },
+    /// A request that was answered "queued" ended without a grant.
+    WaitOver {
+        /// Of this session.
+        session: SessionId,
+        /// The request.
+        nonce: u64,
+        /// The lock.
+        lock: LockId,
+        /// Why.
+        status: Status,
+    },
+    /// The turn of a mutation has come: it is to be planned anew, and executed if its plan is the same; otherwise it enters again.
+    MutationReady {
+        /// The mutation.
+        ticket: Ticket,
+    },
 }
 
-/// Figures for status and bounds.
+/// Figures of the lock table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounts {
-    /// Locks held, both classes.
+    /// Locks held, of both classes, with those that wait to be taken away.
     pub held: usize,
     /// Lock requests that wait.
     pub waiters: usize,
     /// Mutations that wait or execute.
     pub mutations: usize,
-    /// Demands emitted and not complied with yet.
+    /// Demands sent that were not complied with yet.
     pub demands_outstanding: usize,
-    /// Demands emitted since the start.
+    /// Demands sent since the start.
     pub demands: u64,
 }
 
+/// All locks of a server, and all who wait for one.
 #[derive(Debug)]
-pub struct LockTable {}
+pub struct LockTable {
+    limits: LockLimits,
+    tokens: Tokens,
+    table: Table,
+    demands: Demands,
+    mutants: BTreeMap<Ticket, Mutant>,
+    /// Lock requests that were queued: those that wait, and those whose grant stands.
+    waits: BTreeMap<(u32, u64), Wait>,
+    /// Lock requests that wait.
+    waiting: usize,
+    /// Sessions with holds that stand no more.
+    sweeping: VecDeque<u32>,
+    /// Locks with a waiter whose turn it was when there were no tokens.
+    starved: Vec<LockId>,
+    actions: VecDeque<Action>,
+}
 
 impl LockTable {
-    pub fn new(limits: LockLimits, tokens: Tokens) -> Self { unimplemented!() }
+    /// No locks, no sessions. `limits` bound it, `tokens` number its grants.
+    #[must_use]
+    pub fn new(limits: LockLimits, tokens: Tokens) -> Self {
+        Self {
+            limits,
+            tokens,
+            table: Table::new(),
+            demands: Demands::default(),
+            mutants: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            waiting: 0,
+            sweeping: VecDeque::new(),
+            starved: Vec::new(),
+            actions: VecDeque::new(),
+        }
+    }
 
-    // --- sessions ---
-    /// A session is open in good standing (call before any of its grants).
-    pub fn open_session(&mut self, session: SessionId) { unimplemented!() }
-    /// D: not granted anything until unparked; its waiters and mutations keep their places but delay nobody (R5, R39).
-    pub fn park(&mut self, session: SessionId) { unimplemented!() }
-    /// Rescue (R34). Demands held back are emitted now.
-    pub fn unpark(&mut self, now: Instant, session: SessionId) { unimplemented!() }
-    /// The session has ended, its end record is not durable yet: waiters and mutations are dropped, locks still stand.
-    pub fn end_session(&mut self, now: Instant, session: SessionId) { unimplemented!() }
-    /// Its end is durable (R50): its locks conflict with nobody any more; `reclaim_some` frees them.
-    pub fn free_session(&mut self, session: SessionId) { unimplemented!() }
-    /// Drops all waiting lock requests and mutations of the session, without actions for them.
-    pub fn drop_waiters(&mut self, now: Instant, session: SessionId) { unimplemented!() }
-    /// Frees at most `budget` locks of freed sessions (and of RELEASE_ALL). True: there is more.
-    pub fn reclaim_some(&mut self, now: Instant, budget: usize) -> bool { unimplemented!() }
+    /// What is to be done next; to be asked until there is nothing more.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        while let Some(action) = self.actions.pop_front() {
+            match action {
+                Action::MutationReady { ticket } if !self.heard(ticket) => {}
+                _ => return Some(action),
+            }
+        }
+        self.poll_demand()
+    }
 
-    // --- cache locks and mutations ---
-    pub fn cache_grant(&mut self, now: Instant, session: SessionId, object: ObjectId, want: Want) -> CacheGrant { unimplemented!() }
-    /// Enters, or enters again with a changed set (keeps its arrival place; drops its being ready).
-    pub fn mutation_enter(&mut self, now: Instant, ticket: Ticket, session: SessionId, objects: &[ObjectId], held: impl IntoIterator<Item = Held>) -> Turn { unimplemented!() }
-    /// Executed, failed or dropped. Call BEFORE `cache_grant` for its effects.
-    pub fn mutation_leave(&mut self, now: Instant, ticket: Ticket) { unimplemented!() }
+    /// The upper end of a block of tokens that is to be made durable now, as `Counter::Tokens`; `None`: nothing to do.
+    pub fn tokens_wanted(&mut self) -> Option<u64> {
+        self.tokens.wanted()
+    }
 
-    // --- advisory locks ---
-    pub fn lock(&mut self, now: Instant, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome { unimplemented!() }
-    pub fn extend_run(&mut self, now: Instant, session: SessionId, lock: LockId, generation: Generation) -> Extended { unimplemented!() }
-    pub fn cancel(&mut self, now: Instant, session: SessionId, nonce: u64) -> CancelResult { unimplemented!() }
-    /// The object is gone: whoever waits for its advisory lock gets WAIT_OVER with ESTALE.
-    pub fn object_gone(&mut self, object: ObjectId) { unimplemented!() }
-    /// Whether `generation` is a token of the advisory lock that the session holds now, without a break since that token.
-    pub fn guard_current(&self, session: SessionId, object: ObjectId, generation: Generation) -> bool { unimplemented!() }
-    /// Whether another session holds an advisory lock on the object (R74).
-    pub fn unlink_blocked(&self, object: ObjectId, by: SessionId) -> bool { unimplemented!() }
-
-    // --- giving back ---
-    pub fn release(&mut self, now: Instant, session: SessionId, item: ReleaseItem) -> ReleasedItem { unimplemented!() }
-    /// All cache locks of generations up to `up_to`.
-    pub fn release_all(&mut self, session: SessionId, up_to: Generation) { unimplemented!() }
-    /// The agent said NOT_HELD to a demand for `up_to` (R65).
-    pub fn disowned(&mut self, now: Instant, session: SessionId, lock: LockId, up_to: Generation) { unimplemented!() }
-
-    // --- tokens ---
-    /// Upper end of a block of tokens to be made durable now; None: nothing to do. Asked once per block.
-    pub fn tokens_wanted(&mut self) -> Option<u64> { unimplemented!() }
     /// That block is durable.
-    pub fn tokens_durable(&mut self, now: Instant, up_to: u64) { unimplemented!() }
+    pub fn tokens_durable(&mut self, now: Instant, up_to: u64) {
+        self.tokens.durable(up_to);
+        for lock in core::mem::take(&mut self.starved) {
+            if let Some(entry) = self.table.entry(lock) {
+                self.pump(now, entry);
+            }
+        }
+    }
 
-    // --- what is asked of it ---
-    pub fn poll_action(&mut self) -> Option<Action> { unimplemented!() }
-    /// The generation under which the session holds the lock now; None: it does not hold it.
-    pub fn held(&self, session: SessionId, lock: LockId) -> Option<Generation> { unimplemented!() }
-    /// Whether somebody waits for this session to give something back (R30).
-    pub fn waiting_on(&self, session: SessionId) -> bool { unimplemented!() }
-    /// How many lock requests of the session wait (R72).
-    pub fn waits(&self, session: SessionId) -> usize { unimplemented!() }
-    /// One who holds the lock, or waits for it longest, other than `asking`.
-    pub fn holder_info(&self, lock: LockId, asking: SessionId) -> Option<Row> { unimplemented!() }
-    /// Rows of LIST_LOCKS: of one object or all, after `after` (object, rows of it seen), at most `max`; and whether that is the end.
-    pub fn rows(&self, object: Option<ObjectId>, after: (ObjectId, u32), max: usize) -> (Vec<Row>, bool) { unimplemented!() }
-    pub fn counts(&self) -> LockCounts { unimplemented!() }
+    /// What a session holds of a lock.
+    fn find(&self, session: SessionId, lock: LockId) -> Option<u32> {
+        let session = self.table.session(session)?;
+        self.table.own(self.table.entry(lock)?, session)
+    }
+
+    /// Whether the bounds allow a session one lock more.
+    fn has_room(&self, session: u32) -> bool {
+        self.table.holds.len() < self.limits.locks_max && (self.table.sessions[session].held as usize) < self.limits.locks_per_session
+    }
+
+    /// Whether anybody who counts waits for a lock.
+    fn is_pressing(&self, entry: u32) -> bool {
+        self.table.pressing(entry, |ticket| self.is_good_ticket(ticket))
+    }
 }

@@ -1,14 +1,148 @@
-//! The one increasing counter of generations and fencing tokens (R64, R73).
-#![allow(missing_docs, unused_variables, clippy::unimplemented)]
+//! The one increasing counter of generations and fencing tokens.
+//!
+//! Decides: which number a grant gets. Place in the walk: asked by the lock table for every grant. Implements `wire-spec.md`
+//! section 11.6 (R64, R73).
+//! Invariant: no number is given out twice or below an earlier one, over all objects, sessions and restarts: a block is given
+//! out only after its upper end is durable, and a restart goes on above that. The top 8 bits are the store's epoch.
+//! Leaves to others: making the upper end durable (the machine).
+
 use cistern_wire::Generation;
 
+/// Tokens in a block: at 1,024 tokens a grant and a million grants a second, a block lasts longer than a slow disk needs.
+const BLOCK: u64 = 1 << 31;
+/// Kept back for downgrades, which cannot be refused: 16,384 of them while a block is on its way to the disk.
+const RESERVE: u64 = 1 << 24;
+/// The bits of a token below its epoch.
+const COUNT: u32 = 56;
+
+/// The counter.
 #[derive(Debug)]
-pub struct Tokens {}
+pub struct Tokens {
+    /// The next to be given out.
+    next: u64,
+    /// The last that may be given out.
+    durable: u64,
+    /// The end of the block that is on its way to the store; 0: none.
+    asked: u64,
+    /// The last of the epoch.
+    last: u64,
+}
+
 impl Tokens {
-    /// `reserved`: the value of `Counter::Tokens` in the store (0: none); tokens at and below it were given out, perhaps.
-    pub fn new(epoch: u8, reserved: u64) -> Self { unimplemented!() }
-    /// The first of `run` consecutive tokens; None: a block must become durable first.
-    pub fn take(&mut self, run: u32) -> Option<Generation> { unimplemented!() }
-    pub fn wanted(&mut self) -> Option<u64> { unimplemented!() }
-    pub fn durable(&mut self, up_to: u64) { unimplemented!() }
+    /// Goes on after `reserved`, the value of `Counter::Tokens` in the store (0 in a new one), in `epoch` of the store. Nothing can be
+    /// given out before the first block is durable.
+    #[must_use]
+    pub fn new(epoch: u8, reserved: u64) -> Self {
+        let first = u64::from(epoch) << COUNT;
+        let before = reserved.max(first);
+        Self { next: before + 1, durable: before, asked: 0, last: first | ((1 << COUNT) - 1) }
+    }
+
+    /// The first of `run` consecutive tokens; `None`: a block has to become durable first.
+    pub fn take(&mut self, run: u32) -> Option<Generation> {
+        self.take_leaving(run, RESERVE)
+    }
+
+    /// As [`Self::take`], from the reserve if need be: for what cannot wait.
+    pub(super) fn take_reserved(&mut self, run: u32) -> Option<Generation> {
+        self.take_leaving(run, 0)
+    }
+
+    fn take_leaving(&mut self, run: u32, leave: u64) -> Option<Generation> {
+        let after = self.next.checked_add(u64::from(run.max(1)))?;
+        if after.checked_add(leave)? > self.durable.checked_add(1)? {
+            return None;
+        }
+        let first = self.next;
+        self.next = after;
+        Some(Generation(first))
+    }
+
+    /// The upper end of a block that is to be made durable now, as `Counter::Tokens`; `None`: there is nothing to do. Each end is
+    /// asked for once.
+    pub fn wanted(&mut self) -> Option<u64> {
+        if self.asked != 0 || self.durable - (self.next - 1) > BLOCK / 2 || self.durable >= self.last {
+            return None;
+        }
+        self.asked = self.durable.saturating_add(BLOCK).min(self.last);
+        Some(self.asked)
+    }
+
+    /// A block is durable up to its upper end.
+    pub fn durable(&mut self, up_to: u64) {
+        debug_assert!(up_to <= self.asked, "nobody asked for this block");
+        self.durable = self.durable.max(up_to);
+        self.asked = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(epoch: u8, reserved: u64) -> Tokens {
+        let mut tokens = Tokens::new(epoch, reserved);
+        let wanted = tokens.wanted().expect("a first block");
+        tokens.durable(wanted);
+        tokens
+    }
+
+    #[test]
+    fn nothing_is_given_out_before_its_block_is_durable() {
+        let mut tokens = Tokens::new(0, 0);
+        assert_eq!((tokens.take(1), tokens.take_reserved(1)), (None, None));
+        let wanted = tokens.wanted().expect("a first block");
+        assert_eq!((tokens.wanted(), tokens.take(1)), (None, None), "asked once");
+        tokens.durable(wanted);
+        assert_eq!(tokens.take(1), Some(Generation(1)), "0 is no grant");
+    }
+
+    #[test]
+    fn runs_never_overlap() {
+        let mut tokens = ready(0, 0);
+        let first = tokens.take(1_024).unwrap();
+        assert_eq!(tokens.take(1), Some(Generation(first.0 + 1_024)));
+        assert_eq!(tokens.take(0), Some(Generation(first.0 + 1_025)));
+        assert_eq!(tokens.take(7), Some(Generation(first.0 + 1_026)), "an empty run counts as one token");
+    }
+
+    #[test]
+    fn restart_goes_on_above_all_that_may_have_been_given_out() {
+        let mut tokens = Tokens::new(3, 0);
+        let wanted = tokens.wanted().unwrap();
+        tokens.durable(wanted);
+        let before = tokens.take(1_024).unwrap();
+        let after = ready(3, wanted).take(1).unwrap();
+        assert!(after.0 > before.0 + 1_023 && after.0 > wanted);
+        assert_eq!(after.0 >> 56, 3);
+    }
+
+    #[test]
+    fn a_new_epoch_is_above_every_token_of_the_former() {
+        let reserved = (3 << COUNT) | 77;
+        assert_eq!(ready(4, reserved).take(1), Some(Generation((4 << COUNT) + 1)));
+    }
+
+    #[test]
+    fn next_block_is_wanted_when_half_of_one_is_left_and_the_reserve_is_for_downgrades() {
+        let mut tokens = ready(0, 0);
+        let half = u32::try_from(BLOCK / 2).unwrap();
+        assert!(tokens.take(half - 1).is_some() && tokens.wanted().is_none());
+        assert!(tokens.take(2).is_some());
+        assert_eq!(tokens.wanted(), Some(BLOCK * 2));
+        assert!(tokens.take(half - 1_000_000).is_none(), "the reserve is left alone");
+        assert!(tokens.take_reserved(half - 1_000_000).is_some());
+        tokens.durable(BLOCK * 2);
+        assert!(tokens.take(half).is_some());
+    }
+
+    #[test]
+    fn an_epoch_ends_instead_of_running_into_the_next() {
+        let mut tokens = Tokens::new(0, (1 << COUNT) - 10);
+        let wanted = tokens.wanted().unwrap();
+        assert_eq!(wanted, (1 << COUNT) - 1);
+        tokens.durable(wanted);
+        assert_eq!(tokens.wanted(), None);
+        assert!(tokens.take_reserved(10).is_none() && tokens.take_reserved(9).is_some());
+    }
 }

@@ -5,7 +5,7 @@ use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Bytes8, Claim, Fate, FormerFate, Hello, KeepAlive, List, LockWait, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate,
+    Bytes8, Claim, Fate, FormerFate, Hello, Hint, KeepAlive, List, LockWait, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate,
     SessionId, Welcome,
 };
 
@@ -13,6 +13,9 @@ fn keep_alive(peer: &mut Peer) -> Message<'static> {
     KeepAlive { serial: peer.serial(), clock_us: 0 }.into()
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO without a valid cookie MUST NOT change anything at the server, nor leave anything behind there.
 #[test]
 fn hello_without_a_cookie_leaves_nothing_behind() {
     let mut world = World::new();
@@ -25,6 +28,9 @@ fn hello_without_a_cookie_leaves_nothing_behind() {
     assert_eq!(world.server.wake_after(world.now), None);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The session's record MUST be durable before WELCOME is sent.
 #[test]
 fn welcome_says_everything_and_waits_for_the_durable_record() {
     let mut world = World::new();
@@ -60,6 +66,9 @@ fn welcome_says_everything_and_waits_for_the_durable_record() {
     assert_eq!(welcome, expected, "and it echoes the newest HELLO");
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A repeated HELLO of one handshake MUST be answered by the same session.
 #[test]
 fn lost_welcome_is_repeated_for_the_same_session() {
     let mut world = World::new();
@@ -77,6 +86,10 @@ fn lost_welcome_is_repeated_for_the_same_session() {
     assert_eq!(world.server.status(world.now).sessions, 1);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO of a new handshake of the same incarnation MUST end the earlier session: as surrendered, if the agent says so, otherwise
+//# by D.
 #[test]
 fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
     let mut world = World::new();
@@ -92,6 +105,10 @@ fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
     assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO of a new handshake of the same incarnation MUST end the earlier session: as surrendered, if the agent says so, otherwise
+//# by D.
 #[test]
 fn surrendered_former_session_ends_at_once() {
     let mut world = World::new();
@@ -115,6 +132,12 @@ fn claim_about_another_agents_session_does_nothing_and_tells_nothing() {
     assert_eq!(world.server.status(world.now).sessions, 2);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still act.
 #[test]
 fn higher_incarnation_times_the_former_session_out_whatever_it_claims() {
     let mut world = World::new();
@@ -134,6 +157,9 @@ fn higher_incarnation_times_the_former_session_out_whatever_it_claims() {
     assert!(matches!(world.got_one(&peer).message(), Message::Grant(grant) if grant.lock == advisory(file)));
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
 #[test]
 fn lower_incarnation_is_refused() {
     let mut world = World::new();
@@ -147,6 +173,9 @@ fn lower_incarnation_is_refused() {
     assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO whose handshake is older than that of the agent's session MUST NOT end that session.
 #[test]
 fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
     let mut world = World::new();
@@ -180,6 +209,9 @@ fn hello_superseded_before_its_record_was_durable_is_never_welcomed() {
     assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
 }
 
+//= wire-spec.md#10-2-agreeing-on-a-version
+//= type=test
+//# A server that shares no version with a HELLO MUST answer REFUSE with its own range.
 #[test]
 fn other_version_is_refused_with_the_range_spoken_here() {
     let mut world = World::new();
@@ -191,6 +223,9 @@ fn other_version_is_refused_with_the_range_spoken_here() {
     world.expect(&peer, &[refuse.into()]);
 }
 
+//= wire-spec.md#8-2-limits-of-a-server
+//= type=test
+//# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still owed.
 #[test]
 fn full_table_refuses_and_says_when_to_try_again() {
     let mut world = World::with(Config { sessions_max: 2, ..Config::default() });
@@ -221,6 +256,9 @@ fn cookie_of_another_address_is_answered_by_a_cookie() {
     assert_eq!(world.server.status(world.now).sessions, 0);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# What is sent without a session MUST be limited in rate.
 #[test]
 fn challenges_are_limited_in_rate() {
     let mut world = World::with(Config { challenges_per_second: 100, ..Config::default() });
@@ -245,6 +283,9 @@ fn hello_with_an_overlong_label_is_dropped() {
     assert_eq!(world.server.stats().dropped(Dropped::Oversized), 1);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The server MUST report a superseded session that goes on sending as a possible clone.
 #[test]
 fn superseded_session_that_goes_on_sending_is_reported_once() {
     let mut world = World::new();
@@ -265,4 +306,82 @@ fn superseded_session_that_goes_on_sending_is_reported_once() {
     world.pass(ms(3_000));
     heard(&mut world, 2);
     heard(&mut world, 2);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
+#[test]
+fn welcome_tells_the_fate_of_each_session_named_in_its_order() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let ended = peer.session;
+    world.open_again(&mut peer, &[(ended, Claim::Surrendered)]);
+    let timing_out = peer.session;
+    peer.incarnation = 2;
+    world.open_again(&mut peer, &[]);
+    let good = peer.session;
+    peer.incarnation = 3;
+    let unknown = SessionId(4_711);
+    let named = [unknown, good, ended, timing_out].map(|session| (session, Claim::Unknown));
+    let fates: Vec<_> = world.open_again(&mut peer, &named).iter().map(|told| (told.session, told.fate)).collect();
+    let expected =
+        [(unknown, SessionFate::Ended), (good, SessionFate::Ending), (ended, SessionFate::Ended), (timing_out, SessionFate::TimingOut)];
+    assert_eq!(fates, expected);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
+#[test]
+fn repeated_hello_of_a_failed_session_is_not_welcomed() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    world.got(&peer);
+    assert!(world.server.evict(world.now, "alpha").is_ok());
+    world.hello(&mut peer, &cookie, &[]);
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.stats().dropped(Dropped::OldHandshake), 1);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# Session ids MUST be random, and differ from those of all sessions that are live or recorded.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A server MUST NOT take up a session of an earlier server incarnation under its old id.
+#[test]
+fn session_ids_are_random_and_not_known_to_the_next_server() {
+    let mut world = World::new();
+    let mut ids: Vec<_> = (1..100).map(|n| world.open(n).session).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert!(ids.len() == 99 && ids.iter().all(|id| id.0 != 0));
+    let mut next = World::seeded(Config::default(), 8);
+    let mut peer = Peer { session: ids[0], ..Peer::new(1) };
+    let message = keep_alive(&mut peer);
+    let echo = next.send(&mut peer, &[message]);
+    next.expect(&peer, &[Hint { echo, detail: Bytes8(b"") }.into()]);
+    assert!(!ids.contains(&next.open(1).session));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# What is sent without a session MUST be smaller than the datagram that caused it.
+#[test]
+fn what_goes_to_an_unproven_address_is_smaller_than_what_caused_it() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let smallest = Hello { label: Bytes8(b""), ..peer.hello(&[], &[]) };
+    let other_version = Hello { version_min: 2, version_max: 2, ..smallest };
+    let stranger = keep_alive(&mut peer);
+    for (session, message) in [(0, smallest.into()), (0, other_version.into()), (99, stranger)] {
+        let mut asking = Peer { session: SessionId(session), ..peer.clone() };
+        let cause = world.encode(asking.session, asking.packet + 1, &[message]).len();
+        world.send(&mut asking, &[message]);
+        let got = world.got_one(&asking);
+        assert!(got.datagram < cause, "{:?}: {} bytes for {cause}", got.message(), got.datagram);
+    }
 }

@@ -25,6 +25,9 @@ fn lived_in() -> (World, Peer) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
+    //= wire-spec.md#3-5-validation-and-drops
+    //= type=test
+    //# A dropped datagram MUST NOT change any state but counters.
     #[test]
     fn random_bytes_change_nothing_but_a_counter(datagrams in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..1_500), 1..20)) {
         let (mut world, peer) = lived_in();
@@ -95,6 +98,12 @@ proptest! {
     }
 }
 
+//= wire-spec.md#3-5-validation-and-drops
+//= type=test
+//# A receiver MUST count drops by reason.
+//= wire-spec.md#3-5-validation-and-drops
+//= type=test
+//# A receiver MUST validate a datagram to its last byte before any message in it acts.
 #[test]
 fn every_reason_for_a_drop_before_decoding_is_counted_by_name() {
     let (mut world, peer) = lived_in();
@@ -137,4 +146,25 @@ fn every_reason_for_a_drop_before_decoding_is_counted_by_name() {
         let counted: Vec<_> = world.server.stats().drops().filter(|drop| drop.0 == name).map(|drop| drop.1).collect();
         assert_eq!((counted.as_slice(), picture(&world)), ([1].as_slice(), before), "{name}: {:?}", Datagram::at_server(&bytes).err());
     }
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
+#[test]
+fn datagrams_of_a_server_are_answered_by_nothing() {
+    let (mut world, peer) = lived_in();
+    let sessions = [SessionId(0), peer.session, SessionId(99)];
+    for (packet, message) in (100..).zip(samples()) {
+        for session in sessions {
+            let mut bytes = Vec::new();
+            let mut packer = Packer::new(&mut bytes, Header { from_server: true, session, packet }, usize::from(LIMIT));
+            if packer.push(&message) {
+                packer.finish();
+                world.deliver(peer.path, &bytes);
+                world.turn();
+            }
+        }
+    }
+    world.expect(&peer, &[]);
 }

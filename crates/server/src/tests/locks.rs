@@ -2,8 +2,8 @@
 
 use super::world::{Peer, World, advisory, lock, ms};
 use cistern_wire::{
-    Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId, Receipt,
-    ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, Status,
+    Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId,
+    Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, Status,
 };
 
 fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
@@ -47,6 +47,9 @@ fn held_lock_refuses_who_only_tries_and_says_by_whom() {
     assert_eq!((refused.lock, refused.holder.agent, refused.holder.label.0), (advisory(file), holder.agent, b"alpha".as_slice()));
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A LOCK that has to wait for other holders MUST be answered QUEUED.
 #[test]
 fn duplicate_of_a_queued_request_is_told_so_again_and_waits_once() {
     let mut world = World::new();
@@ -64,6 +67,12 @@ fn duplicate_of_a_queued_request_is_told_so_again_and_waits_once() {
     world.send(&mut waiter, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A CANCEL MUST be answered "cancelled", or "granted" with the generation, or "answered".
+//= wire-spec.md#6-3-control
+//= type=test
+//# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
 #[test]
 fn cancelled_wait_is_over_however_often_it_is_cancelled() {
     let mut world = World::new();
@@ -75,6 +84,9 @@ fn cancelled_wait_is_over_however_often_it_is_cancelled() {
     world.expect(&waiter, &[]);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
 #[test]
 fn cancellation_that_overtakes_its_request_keeps_it_from_executing() {
     let mut world = World::new();
@@ -89,6 +101,12 @@ fn cancellation_that_overtakes_its_request_keeps_it_from_executing() {
     world.lock(&mut holder, file);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A CANCEL MUST be answered "cancelled", or "granted" with the generation, or "answered".
 #[test]
 fn cancellation_that_comes_after_the_grant_names_it() {
     let mut world = World::new();
@@ -167,7 +185,10 @@ fn list_shows_holders_before_waiters_with_their_place() {
     assert!(rows.end);
     let rows: alloc::vec::Vec<_> = rows.rows.iter().collect();
     assert_eq!(rows.len(), 2);
-    assert_eq!((rows[0].state, rows[0].generation, rows[0].agent, rows[0].session), (RowState::Holds, generation, holder.agent, holder.session));
+    assert_eq!(
+        (rows[0].state, rows[0].generation, rows[0].agent, rows[0].session),
+        (RowState::Holds, generation, holder.agent, holder.session)
+    );
     assert_eq!((rows[1].state, rows[1].generation, rows[1].label.0), (RowState::Waits, Generation(0), b"beta".as_slice()));
     assert_eq!((rows[0].lock, rows[0].place.0), (advisory(file), b"/job".as_slice()));
     assert_eq!((rows[0].since_ms, rows[1].since_ms), (40, 40));
@@ -215,6 +236,9 @@ fn server_status_tells_who_asks_and_counts() {
     let _ = holder;
 }
 
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
 #[test]
 fn answer_to_a_long_release_comes_in_several_small_messages() {
     let mut world = World::new();
@@ -236,6 +260,9 @@ fn answer_to_a_long_release_comes_in_several_small_messages() {
     assert_eq!((released, world.server.status(world.now).locks), (25, 0));
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
 #[test]
 fn release_and_request_of_one_datagram_act_in_the_order_that_helps() {
     let mut world = World::new();
@@ -251,4 +278,55 @@ fn release_and_request_of_one_datagram_act_in_the_order_that_helps() {
     let Reply::Granted(granted) = got[1].reply() else { panic!("{got:?}") };
     assert!(matches!(got[0].message(), Message::Released(_)) && granted.generation > generation);
     assert_eq!(world.server.status(world.now).locks, 1);
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation whose guard is not a current grant of its session MUST fail with STALE_GUARD.
+#[test]
+fn guarded_mutation_needs_the_lock_under_its_current_token() {
+    let mut world = World::new();
+    let (mut peer, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut peer, "job").object;
+    let generation = world.lock(&mut peer, file);
+    let guarded = |ask, name: &'static str, guard_generation| {
+        let terms = cistern_wire::Terms { guard_object: file, guard_generation, ..cistern_wire::Terms::NONE };
+        cistern_wire::Create { terms, ..super::world::create(ask, name, cistern_wire::Want::Nothing) }
+    };
+    let ask = peer.ask();
+    world.send(&mut peer, &[guarded(ask, "one", generation).into()]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::Changed(_)));
+    let stale = Reply::Failed(Failed { status: Status::STALE_GUARD, retry_ms: 0 });
+    let ask = other.ask();
+    world.send(&mut other, &[guarded(ask, "two", generation).into()]);
+    assert_eq!(world.got_one(&other).reply(), stale, "another session's token");
+    give_back(&mut world, &mut peer, file, generation);
+    let ask = peer.ask();
+    world.send(&mut peer, &[guarded(ask, "two", generation).into()]);
+    assert_eq!(world.got_one(&peer).reply(), stale, "a token of a grant that was given back");
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an advisory lock,
+//# unless forced.
+#[test]
+fn locked_object_is_unlinked_by_others_only_by_force() {
+    let mut world = World::new();
+    let (mut holder, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    world.lock(&mut holder, file);
+    let unlink = |ask, force| cistern_wire::Unlink {
+        ask,
+        dir: super::world::ROOT,
+        name: cistern_wire::Bytes8(b"job"),
+        force,
+        terms: cistern_wire::Terms::NONE,
+    };
+    let ask = other.ask();
+    world.send(&mut other, &[unlink(ask, false).into()]);
+    assert_eq!(world.got_one(&other).reply(), Reply::Failed(Failed { status: Status::EBUSY, retry_ms: 0 }));
+    let ask = other.ask();
+    world.send(&mut other, &[unlink(ask, true).into()]);
+    assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
 }

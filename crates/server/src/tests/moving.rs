@@ -17,6 +17,10 @@ fn challenged(world: &mut World, peer: &Peer) -> u64 {
     }
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was answered
+//# from the new address.
 #[test]
 fn address_changes_when_the_new_one_answers_a_challenge_and_not_before() {
     let mut world = World::new();
@@ -37,6 +41,10 @@ fn address_changes_when_the_new_one_answers_a_challenge_and_not_before() {
     assert_eq!(world.server.stats().moves, 1);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was answered
+//# from the new address.
 #[test]
 fn response_from_elsewhere_or_out_of_order_moves_nothing() {
     let mut world = World::new();
@@ -76,6 +84,9 @@ fn copied_datagram_from_another_address_moves_nothing() {
     world.expect(&home, &[]);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# Until then the server MUST send to the address proven last, and to the new one fewer bytes than came from it.
 #[test]
 fn unproven_address_is_sent_fewer_bytes_than_came_from_it() {
     let mut world = World::new();
@@ -104,6 +115,9 @@ fn challenge_by_the_agent_is_answered_at_the_proven_address_only() {
     world.expect(&home, &[]);
 }
 
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it came.
 #[test]
 fn answers_leave_from_the_address_that_was_asked() {
     let mut world = World::new();
@@ -125,6 +139,9 @@ fn answers_leave_from_the_address_that_was_asked() {
     }
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The server MUST have tried every address that was proven within τ before D.
 #[test]
 fn demand_is_tried_at_each_address_proven_lately() {
     let mut world = World::new();

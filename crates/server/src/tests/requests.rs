@@ -4,9 +4,10 @@ use super::world::{LIMIT, Peer, ROOT, World, create, ms};
 use crate::{Config, Dropped};
 use alloc::vec;
 use alloc::vec::Vec;
+use cistern_link::Machine as _;
 use cistern_wire::{
-    Ack, Alive, Ask, Bytes16, CacheGrant, Failed, GetAttr, KeepAlive, Kind, Message, ObjectId, Pending, Read, Reply, Stage, Status, Terms,
-    Want, Write,
+    Ack, Alive, Ask, Bytes16, CacheGrant, Cancel, Failed, GetAttr, Keep, KeepAlive, Kind, List, Message, ObjectId, Pending, Read, Release,
+    ReleaseItem, Reply, Stage, Status, Terms, Want, Write,
 };
 
 fn get(ask: Ask, object: ObjectId) -> Message<'static> {
@@ -22,6 +23,12 @@ fn acks(world: &mut World, peer: &Peer) -> Vec<(u64, u64)> {
     world.got(peer).iter().map(ack).collect()
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The echo of an answer MUST be the number of a received transmission that carried the very message answered.
+//= wire-spec.md#11-1-lease
+//= type=test
+//# Encoding, packing and sending again MUST NOT change the echo of an answer.
 #[test]
 fn every_ack_echoes_the_transmission_that_it_answers() {
     let mut world = World::new();
@@ -45,6 +52,15 @@ fn several_requests_of_a_datagram_are_answered_in_one() {
     assert_eq!(world.transmitted() - before, 1);
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A duplicate of a request that is executing MUST be answered PENDING.
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# The server MUST execute a request at most once, however often it arrives.
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The server MUST choose the echo when its application produces the answer.
 #[test]
 fn duplicate_of_an_executing_request_is_pending_and_executes_once() {
     let mut world = World::new();
@@ -68,6 +84,12 @@ fn duplicate_of_an_executing_request_is_pending_and_executes_once() {
     assert_eq!(world.server.stats().requests, 1);
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A duplicate of an answered request MUST get the answer that the request got, with the duplicate's own packet number as echo.
+//= wire-spec.md#7-the-table-of-answers
+//= type=test
+//# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
 #[test]
 fn duplicate_of_an_executed_request_gets_the_same_reply_with_a_fresh_echo() {
     let mut world = World::new();
@@ -89,6 +111,10 @@ fn duplicate_of_an_executed_request_gets_the_same_reply_with_a_fresh_echo() {
     assert_eq!(world.server.stats().requests, 2);
 }
 
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the
+//# highest received.
 #[test]
 fn copy_of_a_datagram_changes_nothing() {
     let mut world = World::new();
@@ -126,6 +152,9 @@ fn nonce_below_the_floor_or_beyond_the_window_never_executes() {
     world.create(&mut peer, "below");
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
 #[test]
 fn other_request_under_a_used_nonce_is_told_so() {
     let mut world = World::new();
@@ -159,6 +188,9 @@ fn large_read_is_made_again_for_a_duplicate_without_a_new_grant() {
     world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply: Reply::Data(again) }.into()]);
 }
 
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
 #[test]
 fn reply_fits_the_limit_that_the_request_names() {
     let mut world = World::new();
@@ -180,6 +212,12 @@ fn reply_fits_the_limit_that_the_request_names() {
     }
 }
 
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A message that shows an effect of a transaction MUST wait until the transaction is durable.
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A message that shows no effect of a transaction MUST NOT wait for it.
 #[test]
 fn reply_waits_for_the_disk_and_a_keep_alive_does_not() {
     let mut world = World::new();
@@ -204,6 +242,9 @@ fn reply_waits_for_the_disk_and_a_keep_alive_does_not() {
     assert_eq!(stated.attr.size, 1, "what was read before is shown when it is durable");
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
 #[test]
 fn urgent_answers_leave_before_replies() {
     let mut world = World::new();
@@ -218,6 +259,12 @@ fn urgent_answers_leave_before_replies() {
     assert_eq!(got[0].message(), Alive { serial, echo }.into());
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# A WRITE that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
 #[test]
 fn staged_contents_are_written_once_and_whole() {
     let mut world = World::new();
@@ -244,6 +291,9 @@ fn staged_contents_are_written_once_and_whole() {
     world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply }.into()]);
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# An overloaded server SHOULD leave bulk requests unanswered before it does so to these.
 #[test]
 fn too_many_answers_in_wait_are_shed_and_counted() {
     let mut world = World::with(Config { answer_bytes_max: 8_952, ..Config::default() });
@@ -258,6 +308,9 @@ fn too_many_answers_in_wait_are_shed_and_counted() {
     assert!(answered < 200 && answered > 50);
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The server MUST keep no lease state of a session in good standing.
 #[test]
 fn session_is_usable_after_a_long_silence() {
     let mut world = World::new();
@@ -268,6 +321,12 @@ fn session_is_usable_after_a_long_silence() {
     assert_eq!(acks(&mut world, &peer).len(), 1, "the server keeps no lease state for it");
 }
 
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before that.
 #[test]
 fn answers_with_different_limits_share_a_datagram_only_within_the_smaller() {
     let mut world = World::new();
@@ -282,4 +341,80 @@ fn answers_with_different_limits_share_a_datagram_only_within_the_smaller() {
         let limit = limits[usize::try_from(ack.nonce).unwrap() - 1];
         assert!(got.datagram <= usize::from(limit), "{} bytes with an answer limited to {limit}", got.datagram);
     }
+}
+
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# Control messages and receipts MUST NOT need a nonce or a place in the window.
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
+#[test]
+fn window_full_of_waiting_requests_holds_no_control_message_up() {
+    let mut world = World::new();
+    let (mut holder, mut peer) = (world.open(1), world.open(2));
+    let file = world.create(&mut peer, "job").object;
+    let generation = world.lock(&mut peer, file);
+    world.cache(&mut holder, ROOT);
+    for n in 0..61 {
+        let name = alloc::format!("waits-{n}");
+        let request = create(peer.ask(), &name, Want::Nothing);
+        world.send(&mut peer, &[request.into()]);
+        assert_eq!(world.got_one(&peer).message().kind(), Kind::Pending);
+    }
+    world.got(&holder);
+    let beyond = create(Ask { nonce: 67, back: 64, limit: LIMIT }, "beyond", Want::Nothing);
+    let items = [ReleaseItem { lock: super::world::advisory(file), generation, keep: Keep::Nothing }];
+    let (alive, release) = (peer.serial(), peer.serial());
+    let cancel = peer.serial();
+    let messages: [Message<'_>; 4] = [
+        beyond.into(),
+        KeepAlive { serial: alive, clock_us: 0 }.into(),
+        Release { serial: release, items: List::of(&items) }.into(),
+        Cancel { serial: cancel, nonce: 5 }.into(),
+    ];
+    world.send(&mut peer, &messages);
+    let kinds: Vec<_> = world.got(&peer).iter().map(|got| got.message().kind()).collect();
+    assert_eq!(kinds, [Kind::Released, Kind::Alive, Kind::Cancelled]);
+    assert_eq!(world.server.stats().dropped(Dropped::BeyondWindow), 1);
+    assert_eq!(world.server.status(world.now).parked, 60, "the cancelled one is gone");
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The kept answer to a lock request MUST repeat its grant, and never make a new one.
+#[test]
+fn duplicate_of_a_lock_request_repeats_its_grant() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    let ask = peer.ask();
+    let request = super::world::lock(ask, file, cistern_wire::LockWait::Try);
+    world.send(&mut peer, &[request.into()]);
+    let first = world.got_one(&peer);
+    let Reply::Granted(granted) = first.reply() else { panic!("{first:?}") };
+    let items = [ReleaseItem { lock: granted.lock, generation: granted.generation, keep: Keep::Nothing }];
+    let serial = peer.serial();
+    world.send(&mut peer, &[Release { serial, items: List::of(&items) }.into()]);
+    world.got(&peer);
+    let echo = world.send(&mut peer, &[request.into()]);
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply: first.reply() }.into()]);
+    assert_eq!(world.server.status(world.now).locks, 0, "what was given back is not granted again by a duplicate");
+}
+
+//= wire-spec.md#11-1-lease
+//= type=test
+//# Time, as one side acts by it, MUST NOT go back.
+#[test]
+fn time_that_goes_back_is_not_followed() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    assert!(world.server.evict(world.now, "alpha").is_ok());
+    let later = world.now.plus(ms(1_000));
+    world.server.handle_drained(later);
+    let left = |world: &World| world.server.sessions(world.now)[0].left;
+    assert_eq!(left(&world), Some(ms(1_021)), "by the newest time that it was told, not by the older one");
+    world.send(&mut peer, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    assert_eq!(world.got_one(&peer).message().kind(), Kind::Nack);
+    assert_eq!(left(&world), Some(ms(1_021)));
 }

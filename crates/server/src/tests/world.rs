@@ -152,9 +152,13 @@ impl World {
     }
 
     pub(super) fn with(config: Config) -> Self {
+        Self::seeded(config, 7)
+    }
+
+    pub(super) fn seeded(config: Config, seed: u8) -> Self {
         let now = Instant::new(1_000_000_000, 5_000_000_000);
         let identity = Identity { store: STORE, epoch: 1, incarnation: 7 };
-        let server = Server::new(now, 1_700_000_000_000_000_000, identity, config, [7; 32]).unwrap();
+        let server = Server::new(now, 1_700_000_000_000_000_000, identity, config, [seed; 32]).unwrap();
         let mut world = Self {
             server,
             disk: Disk::default(),

@@ -1,0 +1,300 @@
+//! Advisory locks: who gets one, who waits, in which order.
+//!
+//! Decides: grant, refuse, queue, or say that waiting would never end. Place in the walk: LOCK, EXTEND_RUN and CANCEL come here from
+//! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.5 (R64, R66, R67, R69).
+//! Invariant: requests are served in order of arrival, shared ones together; nobody passes one who waits, but an upgrade, which
+//! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (R39).
+//! Leaves to others: what is granted locally on an agent; how long a request waits (its agent cancels it).
+
+use super::slab::NONE;
+use super::table::{Hold, Waiter};
+use super::{Action, CancelResult, Extended, LockOutcome, LockTable};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, SessionId, Status};
+
+/// What became of a queued request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It waits in the queue of this entry.
+    Waits(u32),
+    /// It was granted: this hold, as long as that has this generation.
+    Granted(u32, Generation),
+}
+
+/// How a request stands to those who hold the lock or wait for it.
+enum Chance {
+    /// It can be granted now.
+    Now,
+    /// It has to wait, or to be refused.
+    Later,
+    /// Another upgrade waits for this session's shared lock, while this one would wait for the other's (R66).
+    Never,
+}
+
+pub(super) const fn advisory(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Advisory }
+}
+
+impl LockTable {
+    /// A request of `session`, under `nonce`, for the advisory lock of an object that exists.
+    ///
+    /// A session that holds the lock already gets a new run of tokens under a new generation, or the exclusive mode if nobody else
+    /// holds it. Those who hold what the request waits for are asked to give it back, also for a request that only tries: an agent
+    /// that keeps the lock unused then gives it up.
+    pub fn lock(&mut self, now: Instant, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
+        let Some(slot) = self.table.good(session) else { return LockOutcome::Busy };
+        let entry = self.table.entry_or_new(advisory(object));
+        let own = self.table.own(entry, slot);
+        let chance = self.chance(entry, slot, own, mode);
+        let outcome = match (chance, wait) {
+            (Chance::Now, _) if own.is_none() && !self.has_room(slot) => LockOutcome::Busy,
+            (Chance::Now, _) => match self.grant(now, entry, slot, mode) {
+                Some(at) => {
+                    self.press_for_waiters(now, at);
+                    let hold = &self.table.holds[at];
+                    LockOutcome::Granted { generation: hold.generation, run: hold.run }
+                }
+                // Tokens are on their way from the store; the request is the first in line until they come.
+                None if wait == LockWait::Queue => {
+                    self.starved.push(advisory(object));
+                    self.enqueue(now, entry, slot, nonce, mode, own)
+                }
+                None => LockOutcome::Busy,
+            },
+            (Chance::Later | Chance::Never, LockWait::Try) => {
+                let holder = self.holder_info(advisory(object), session);
+                self.press(now, entry, slot, mode);
+                holder.map_or(LockOutcome::Busy, |holder| LockOutcome::Refused { holder })
+            }
+            (Chance::Later, LockWait::Queue) => self.enqueue(now, entry, slot, nonce, mode, own),
+            (Chance::Never, LockWait::Queue) => LockOutcome::Deadlock,
+        };
+        self.table.drop_if_idle(entry);
+        outcome
+    }
+
+    fn chance(&self, entry: u32, session: u32, own: Option<u32>, mode: Mode) -> Chance {
+        let own_mode = own.map(|at| self.table.holds[at].mode);
+        let upgrade = own_mode == Some(Mode::Shared) && mode == Mode::Exclusive;
+        let clear = self.is_clear(entry, session, mode);
+        if upgrade && clear {
+            return Chance::Now;
+        }
+        if upgrade && self.upgrade_waits(entry) {
+            return Chance::Never;
+        }
+        if clear && !self.is_pressing(entry) { Chance::Now } else { Chance::Later }
+    }
+
+    /// Whether no other session holds the lock in a mode that conflicts.
+    fn is_clear(&self, entry: u32, session: u32, mode: Mode) -> bool {
+        let mut holds = self.table.holds_of(entry).map(|at| &self.table.holds[at]);
+        holds.all(|hold| hold.session == session || hold.mode.compatible(mode))
+    }
+
+    fn upgrade_waits(&self, entry: u32) -> bool {
+        self.waiters(entry).any(|waiter| waiter.upgrade && self.table.is_good(waiter.session))
+    }
+
+    pub(super) fn waiters(&self, entry: u32) -> impl Iterator<Item = &Waiter> {
+        self.table.entries[entry].queue.iter().flat_map(|queue| queue.waiters.iter())
+    }
+
+    fn waiter(&self, entry: u32, place: usize) -> Option<Waiter> {
+        self.table.entries[entry].queue.as_ref()?.waiters.get(place).copied()
+    }
+
+    /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens.
+    fn grant(&mut self, now: Instant, entry: u32, session: u32, mode: Mode) -> Option<u32> {
+        let run = self.limits.run.max(1);
+        let generation = self.tokens.take(run)?;
+        Some(match self.table.own(entry, session) {
+            Some(at) => {
+                let mode = if mode == Mode::Exclusive { mode } else { self.table.holds[at].mode };
+                self.grant_again(now, at, mode, generation, run);
+                at
+            }
+            None => {
+                self.reap(entry, session);
+                self.table.add_hold(now, entry, session, mode, generation, run)
+            }
+        })
+    }
+
+    fn enqueue(&mut self, now: Instant, entry: u32, session: u32, nonce: u64, mode: Mode, own: Option<u32>) -> LockOutcome {
+        let waits = self.table.sessions[session].waits as usize;
+        if self.waiters(entry).count() >= self.limits.waiters_per_object || waits >= self.limits.waiters_per_session {
+            return LockOutcome::Busy;
+        }
+        let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
+        let waiter = Waiter { session, nonce, mode, since: now, upgrade };
+        let counted = self.waiters(entry).filter(|other| self.table.is_good(other.session)).count();
+        let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
+        let waiters = &mut self.table.queue_mut(entry).waiters;
+        if upgrade { waiters.push_front(waiter) } else { waiters.push_back(waiter) }
+        let former = self.waits.insert((session, nonce), Wait::Waits(entry));
+        debug_assert!(former.is_none(), "a nonce waits once");
+        self.table.sessions[session].waits += 1;
+        self.waiting += 1;
+        self.press(now, entry, session, mode);
+        let lock = self.table.entries[entry].lock;
+        LockOutcome::Queued { ahead, holder: self.holder_info(lock, self.table.sessions[session].id) }
+    }
+
+    /// Asks back what conflicts with a request.
+    fn press(&mut self, now: Instant, entry: u32, session: u32, mode: Mode) {
+        let keep = if mode == Mode::Shared { Keep::Shared } else { Keep::Nothing };
+        let mut at = self.table.next_of(entry, NONE);
+        while at != NONE {
+            let hold = &self.table.holds[at];
+            if self.table.stands(hold) && hold.session != session && !hold.mode.compatible(mode) {
+                self.demand(now, at, keep);
+            }
+            at = self.table.next_of(entry, at);
+        }
+    }
+
+    /// Asks a lock back if a request waits for it: it has a new generation, which no demand has covered.
+    pub(super) fn press_for_waiters(&mut self, now: Instant, at: u32) {
+        let Hold { entry, session, mode, .. } = self.table.holds[at];
+        let waiting = self.waiters(entry).filter(|waiter| self.table.is_good(waiter.session) && waiter.session != session);
+        // What is left to the holder must suit everybody.
+        let keep = waiting.filter(|waiter| !waiter.mode.compatible(mode)).map(|waiter| match waiter.mode {
+            Mode::Shared => Keep::Shared,
+            Mode::Exclusive => Keep::Nothing,
+        });
+        if let Some(keep) = keep.min() {
+            self.demand(now, at, keep);
+        }
+    }
+
+    /// Something changed: grants those whose turn has come.
+    pub(super) fn pump(&mut self, now: Instant, entry: u32) {
+        let mut granted = Vec::new();
+        let mut place = 0;
+        while let Some(waiter) = self.waiter(entry, place) {
+            if !self.table.is_good(waiter.session) {
+                place += 1;
+                continue;
+            }
+            if !self.is_clear(entry, waiter.session, waiter.mode) {
+                break;
+            }
+            if self.table.own(entry, waiter.session).is_none() && !self.has_room(waiter.session) {
+                self.end_wait(entry, place, Status::BUSY);
+                continue;
+            }
+            let Some(at) = self.grant(now, entry, waiter.session, waiter.mode) else {
+                let lock = self.table.entries[entry].lock;
+                self.starved.push(lock);
+                break;
+            };
+            self.take_waiter(entry, place);
+            self.granted_from_queue(at, waiter);
+            granted.push(at);
+        }
+        for at in granted {
+            self.press_for_waiters(now, at);
+        }
+        self.table.drop_if_idle(entry);
+    }
+
+    fn granted_from_queue(&mut self, at: u32, waiter: Waiter) {
+        let hold = &mut self.table.holds[at];
+        hold.nonce = waiter.nonce;
+        self.waits.insert((waiter.session, waiter.nonce), Wait::Granted(at, hold.generation));
+        let (mode, generation, run) = (hold.mode, hold.generation, hold.run);
+        let lock = self.table.entries[hold.entry].lock;
+        let session = self.table.sessions[waiter.session].id;
+        self.actions.push_back(Action::GrantQueued { session, nonce: waiter.nonce, lock, mode, generation, run });
+    }
+
+    /// Takes a waiter out of its queue.
+    pub(super) fn take_waiter(&mut self, entry: u32, place: usize) -> Option<Waiter> {
+        let waiter = self.table.queue_mut(entry).waiters.remove(place)?;
+        self.waits.remove(&(waiter.session, waiter.nonce));
+        self.table.sessions[waiter.session].waits -= 1;
+        self.waiting -= 1;
+        Some(waiter)
+    }
+
+    /// Ends a wait without a grant.
+    pub(super) fn end_wait(&mut self, entry: u32, place: usize, status: Status) {
+        if let Some(waiter) = self.take_waiter(entry, place) {
+            let (session, lock) = (self.table.sessions[waiter.session].id, self.table.entries[entry].lock);
+            self.actions.push_back(Action::WaitOver { session, nonce: waiter.nonce, lock, status });
+        }
+    }
+
+    /// Another run of tokens for an advisory lock that a session holds under `generation` and keeps (R73).
+    pub fn extend_run(&mut self, now: Instant, session: SessionId, lock: LockId, generation: Generation) -> Extended {
+        let found = self.find(session, lock).filter(|at| self.table.holds[*at].generation == generation);
+        let Some(at) = found.filter(|_| lock.class == LockClass::Advisory) else { return Extended::NotHeld };
+        if self.table.holds[at].demand.is_some() {
+            return Extended::Demanded;
+        }
+        let Hold { entry, session, mode, .. } = self.table.holds[at];
+        match self.grant(now, entry, session, mode) {
+            Some(at) => {
+                let hold = &self.table.holds[at];
+                Extended::Granted { mode, generation: hold.generation, run: hold.run }
+            }
+            None => Extended::Busy,
+        }
+    }
+
+    /// Ends the wait of a request, if it waits.
+    pub fn cancel(&mut self, now: Instant, session: SessionId, nonce: u64) -> CancelResult {
+        let Some(slot) = self.table.session(session) else { return CancelResult::Unknown };
+        match self.waits.get(&(slot, nonce)) {
+            Some(Wait::Waits(entry)) => {
+                let entry = *entry;
+                self.drop_waiter(entry, slot, nonce);
+                self.pump(now, entry);
+                CancelResult::Cancelled
+            }
+            Some(Wait::Granted(at, generation)) => {
+                let lock = self.table.entries[self.table.holds[*at].entry].lock;
+                CancelResult::Granted { lock, generation: *generation }
+            }
+            None => CancelResult::Unknown,
+        }
+    }
+
+    pub(super) fn drop_waiter(&mut self, entry: u32, session: u32, nonce: u64) {
+        let place = self.waiters(entry).position(|waiter| waiter.session == session && waiter.nonce == nonce);
+        if let Some(place) = place {
+            self.take_waiter(entry, place);
+        }
+    }
+
+    /// The object is gone: whoever waits for its advisory lock waits in vain, and is told so (ESTALE).
+    pub fn object_gone(&mut self, object: ObjectId) {
+        if let Some(entry) = self.table.entry(advisory(object)) {
+            while self.waiters(entry).next().is_some() {
+                self.end_wait(entry, 0, Status::ESTALE);
+            }
+            self.table.drop_if_idle(entry);
+        }
+    }
+
+    /// Whether a session holds the advisory lock of `object` without a break since it was given `token`: what a guarded mutation
+    /// asks (R73). Any token of its runs will do, for which local user acts is the agent's to know.
+    #[must_use]
+    pub fn guard_current(&self, session: SessionId, object: ObjectId, token: Generation) -> bool {
+        self.find(session, advisory(object)).is_some_and(|at| {
+            let hold = &self.table.holds[at];
+            let first = if hold.downgraded { hold.generation } else { hold.before };
+            token >= first && token.0 - hold.generation.0.min(token.0) < u64::from(hold.run)
+        })
+    }
+
+    /// Whether a session other than `by` holds an advisory lock on the object, so that its name may not be taken away (R74).
+    #[must_use]
+    pub fn unlink_blocked(&self, object: ObjectId, by: SessionId) -> bool {
+        let by = self.table.session(by);
+        let entry = self.table.entry(advisory(object));
+        entry.is_some_and(|entry| self.table.holds_of(entry).any(|at| Some(self.table.holds[at].session) != by))
+    }
+}

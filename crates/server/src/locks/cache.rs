@@ -1,0 +1,72 @@
+//! Cache locks: which one comes with an answer.
+//!
+//! Decides: whether the data of an answer may be cached, and how. Place in the walk: asked once for each object in an answer, at the
+//! instant at which the data are read. Implements `wire-spec.md` section 11.3 (R64, R67).
+//! Invariant: nobody waits for a cache lock: if none can be granted at once the data come without one, which is always right, for the
+//! server's state is current.
+//! Leaves to others: asking locks back for mutations (`mutation`).
+
+use super::LockTable;
+use super::table::State;
+use cistern_link::Instant;
+use cistern_wire::{CacheGrant, Keep, LockClass, LockId, Mode, ObjectId, SessionId, Want};
+
+impl LockTable {
+    /// The cache lock that comes with an object's data to `session`, which would like `want`; less than that, or none, if others are in
+    /// the way. Every grant has a new generation, also when the session holds the lock already.
+    ///
+    /// None when a mutation waits or executes, when another session holds it exclusively (which is then asked to keep a shared one,
+    /// so that the next reader may cache), when the object is demanded all the time, when the session is not in good standing, and
+    /// when a bound is reached.
+    pub fn cache_grant(&mut self, now: Instant, session: SessionId, object: ObjectId, want: Want) -> CacheGrant {
+        let Some(mode) = want.mode() else { return CacheGrant::NONE };
+        let Some(session) = self.table.good(session) else { return CacheGrant::NONE };
+        let lock = LockId { object, class: LockClass::Cache };
+        let entry = self.table.entry(lock);
+        let (mut own, mut shared_elsewhere) = (None, false);
+        if let Some(entry) = entry {
+            if self.is_pressing(entry) {
+                return CacheGrant::NONE;
+            }
+            let mut exclusive_elsewhere = None;
+            for at in self.table.holds_of(entry) {
+                let hold = &self.table.holds[at];
+                match hold.mode {
+                    _ if hold.session == session => own = Some(at),
+                    Mode::Shared => shared_elsewhere = true,
+                    Mode::Exclusive => exclusive_elsewhere = Some(at),
+                }
+            }
+            if let Some(at) = exclusive_elsewhere {
+                if self.table.sessions[self.table.holds[at].session].state == State::Good {
+                    self.demand(now, at, Keep::Shared);
+                }
+                return CacheGrant::NONE;
+            }
+        }
+        // What is being asked back is not granted anew.
+        if own.is_some_and(|at| self.table.holds[at].demand.is_some()) || self.is_hot(now, object) {
+            return CacheGrant::NONE;
+        }
+        let mode = match own.map(|at| self.table.holds[at].mode) {
+            Some(Mode::Exclusive) => Mode::Exclusive,
+            _ if shared_elsewhere => Mode::Shared,
+            _ => mode,
+        };
+        if own.is_none() && !self.has_room(session) {
+            return CacheGrant::NONE;
+        }
+        let Some(generation) = self.tokens.take(1) else { return CacheGrant::NONE };
+        match own {
+            Some(at) => self.grant_again(now, at, mode, generation, 1),
+            None => {
+                // A hold of the session that stands no more gives way to the new one.
+                let entry = self.table.entry_or_new(lock);
+                self.reap(entry, session);
+                self.table.add_hold(now, entry, session, mode, generation, 1);
+            }
+        }
+        let mode = if mode == Mode::Exclusive { Want::Exclusive } else { Want::Shared };
+        CacheGrant { mode, generation }
+    }
+}

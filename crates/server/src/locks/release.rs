@@ -1,0 +1,126 @@
+//! Giving back: RELEASE, RELEASE_ALL, NOT_HELD, and new generations of what is kept.
+//!
+//! Decides: what a release acts on. Place in the walk: control messages and receipts come here. Implements `wire-spec.md` section
+//! 11.2 (R11, R33, R64, R65).
+//! Invariant: a release acts on the generation that it names and on no other; repeated, it is answered alike.
+//! Leaves to others: who gets the lock next (`advisory`, `mutation`).
+
+use super::LockTable;
+use super::advisory::Wait;
+use super::table::Hold;
+use cistern_link::Instant;
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ReleaseItem, ReleasedItem, SessionId};
+
+impl LockTable {
+    /// A session gives a lock back, or keeps a shared one of it.
+    pub fn release(&mut self, now: Instant, session: SessionId, item: ReleaseItem) -> ReleasedItem {
+        let ReleaseItem { lock, generation, keep } = item;
+        let nothing = ReleasedItem { lock, generation, keep: Keep::Nothing, now: Generation(0) };
+        let Some(at) = self.find(session, lock) else { return nothing };
+        let hold = &self.table.holds[at];
+        if hold.generation != generation {
+            let repeated = hold.downgraded && hold.before == generation && keep == Keep::Shared;
+            return if repeated { ReleasedItem { keep, now: hold.generation, ..nothing } } else { nothing };
+        }
+        if keep == Keep::Nothing {
+            self.free(now, at);
+            return nothing;
+        }
+        let run = if lock.class == LockClass::Advisory { self.limits.run.max(1) } else { 1 };
+        let Some(kept) = self.tokens.take_reserved(run) else {
+            // Only with a store that has been stuck for ages. The lock stands as it was, the agent believes that it has none.
+            return nothing;
+        };
+        self.grant_again(now, at, Mode::Shared, kept, run);
+        let hold = &mut self.table.holds[at];
+        hold.downgraded = true;
+        hold.before = generation;
+        let entry = hold.entry;
+        match lock.class {
+            LockClass::Cache => self.press_for_tickets(now, at),
+            LockClass::Advisory => {
+                self.pump(now, entry);
+                self.press_for_waiters(now, at);
+            }
+        }
+        ReleasedItem { keep, now: kept, ..nothing }
+    }
+
+    /// A session gives back all its cache locks of generations up to `up_to`. They conflict with nobody any more; whoever waits for
+    /// one of them learns it from [`Self::reclaim_some`].
+    pub fn release_all(&mut self, session: SessionId, up_to: Generation) {
+        let Some(slot) = self.table.session(session) else { return };
+        let session = &mut self.table.sessions[slot];
+        if up_to > session.released {
+            session.released = up_to;
+            self.start_sweep(slot);
+        }
+    }
+
+    /// The agent said NOT_HELD to a demand for `up_to`: it has no generation up to that, and will install none (R65).
+    pub fn disowned(&mut self, now: Instant, session: SessionId, lock: LockId, up_to: Generation) {
+        if let Some(at) = self.find(session, lock).filter(|at| self.table.holds[*at].generation <= up_to) {
+            self.free(now, at);
+        }
+    }
+
+    /// Takes a hold away, and lets come whoever waited for that.
+    pub(super) fn free(&mut self, now: Instant, at: u32) {
+        let entry = self.remove(at);
+        match self.table.entries[entry].lock.class {
+            LockClass::Cache => self.wake(entry),
+            LockClass::Advisory => self.pump(now, entry),
+        }
+    }
+
+    /// Takes a hold away; gives its entry, which may be idle now.
+    fn remove(&mut self, at: u32) -> u32 {
+        let Hold { entry, sent, .. } = self.table.holds[at];
+        self.forget_wait(at);
+        self.demand_settled(sent);
+        self.table.remove_hold(at);
+        entry
+    }
+
+    /// Takes away what a session held of a lock and gave back by RELEASE_ALL, before it gets the lock anew.
+    pub(super) fn reap(&mut self, entry: u32, session: u32) {
+        let mut at = self.table.next_of(entry, super::slab::NONE);
+        while at != super::slab::NONE {
+            let next = self.table.next_of(entry, at);
+            if self.table.holds[at].session == session {
+                debug_assert!(!self.table.stands(&self.table.holds[at]), "what stands is granted again, not anew");
+                self.remove(at);
+            }
+            at = next;
+        }
+    }
+
+    /// Gives a hold a new generation: what was demanded of the old one is settled (R64).
+    pub(super) fn grant_again(&mut self, now: Instant, at: u32, mode: Mode, generation: Generation, run: u32) {
+        self.forget_wait(at);
+        let hold = &mut self.table.holds[at];
+        let (sent, demanded) = (hold.sent.take(), hold.demand.take().is_some());
+        if hold.downgraded {
+            // It was held in this mode since the downgrade.
+            hold.before = hold.generation;
+            hold.downgraded = false;
+        }
+        hold.generation = generation;
+        hold.mode = mode;
+        hold.run = run;
+        hold.since = now;
+        self.demand_settled(sent);
+        if demanded {
+            self.table.move_in_session(at, false);
+        }
+    }
+
+    /// The request that a grant answered can no longer be cancelled as this grant.
+    fn forget_wait(&mut self, at: u32) {
+        let hold = &mut self.table.holds[at];
+        let (session, nonce) = (hold.session, core::mem::take(&mut hold.nonce));
+        if nonce != 0 && matches!(self.waits.get(&(session, nonce)), Some(Wait::Granted(..))) {
+            self.waits.remove(&(session, nonce));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What the lock table tells about itself: holders, waiters, figures.
+//!
+//! Decides: the order of lists: by object, holders before waiters, each in the order in which they came. Place in the walk: LIST_LOCKS,
+//! the answers "queued" and "refused", status, and the machine's questions about a session. Implements `wire-spec.md` section 6.5.
+//! Invariant: nothing here changes anything; the order does not depend on memory addresses or hashing.
+//! Leaves to others: names of agents, times relative to now.
+
+use super::advisory::advisory;
+use super::{LockCounts, LockTable, Row};
+use alloc::vec::Vec;
+use cistern_wire::{Generation, LockId, ObjectId, RowState, SessionId};
+
+impl LockTable {
+    /// The generation under which a session holds a lock now; `None`: it does not hold it.
+    #[must_use]
+    pub fn held(&self, session: SessionId, lock: LockId) -> Option<Generation> {
+        self.find(session, lock).map(|at| self.table.holds[at].generation)
+    }
+
+    /// Whether somebody in good standing waits for this session to give a lock back (R30).
+    #[must_use]
+    pub fn waiting_on(&self, session: SessionId) -> bool {
+        let slot = self.table.session(session);
+        slot.is_some_and(|slot| self.table.demanded_of(slot).any(|at| self.is_pressing(self.table.holds[at].entry)))
+    }
+
+    /// How many lock requests of a session wait (R72).
+    #[must_use]
+    pub fn waits(&self, session: SessionId) -> usize {
+        self.table.session(session).map_or(0, |slot| self.table.sessions[slot].waits as usize)
+    }
+
+    /// One who holds the lock, or else waits for it longest, other than `asking`.
+    #[must_use]
+    pub fn holder_info(&self, lock: LockId, asking: SessionId) -> Option<Row> {
+        self.rows_of(self.table.entry(lock)?).find(|row| row.session != asking)
+    }
+
+    /// Advisory locks, for LIST_LOCKS: of `object` or of all, going on after so many rows of the object in `after`; at most `max` rows,
+    /// and whether these are the last.
+    #[must_use]
+    pub fn rows(&self, object: Option<ObjectId>, after: (ObjectId, u32), max: usize) -> (Vec<Row>, bool) {
+        let mut rows = Vec::new();
+        let last = object.unwrap_or(ObjectId(u64::MAX));
+        let first = object.unwrap_or_default().max(after.0);
+        let objects = (first <= last).then(|| self.table.advisory.range(first..=last));
+        for object in objects.into_iter().flatten() {
+            let seen = if *object == after.0 { after.1 as usize } else { 0 };
+            let entry = self.table.entry(advisory(*object));
+            for row in entry.into_iter().flat_map(|entry| self.rows_of(entry)).skip(seen) {
+                if rows.len() == max {
+                    return (rows, false);
+                }
+                rows.push(row);
+            }
+        }
+        (rows, true)
+    }
+
+    fn rows_of(&self, entry: u32) -> impl Iterator<Item = Row> {
+        let lock = self.table.entries[entry].lock;
+        let holders = self.table.holds_of(entry).map(move |at| {
+            let hold = &self.table.holds[at];
+            let session = self.table.sessions[hold.session].id;
+            Row { lock, state: RowState::Holds, mode: hold.mode, generation: hold.generation, session, since: hold.since }
+        });
+        let waiters = self.waiters(entry).map(move |waiter| {
+            let session = self.table.sessions[waiter.session].id;
+            Row { lock, state: RowState::Waits, mode: waiter.mode, generation: Generation(0), session, since: waiter.since }
+        });
+        holders.chain(waiters)
+    }
+
+    /// Figures for status and bounds.
+    #[must_use]
+    pub fn counts(&self) -> LockCounts {
+        LockCounts {
+            held: self.table.holds.len(),
+            waiters: self.waiting,
+            mutations: self.mutants.len(),
+            demands_outstanding: self.demands.outstanding,
+            demands: self.demands.sent,
+        }
+    }
+}

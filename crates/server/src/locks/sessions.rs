@@ -1,0 +1,141 @@
+//! Sessions, as far as locks go: open, parked, rescued, ended, freed.
+//!
+//! Decides: from when on a session's locks are anybody's. Place in the walk: told by the machine whenever standing changes.
+//! Implements `wire-spec.md` sections 10.4 and 11.8 (R5, R34, R38, R39, R50).
+//! Invariant: `park` and `end_session` take effect at once and free nothing; only `free_session`, called when the end is durable, does.
+//! Each costs the loop what waits for the session, not what it holds: its holds are taken away in slices.
+//! Leaves to others: when standing changes.
+
+use super::advisory::Wait;
+use super::table::{State, Waiter};
+use super::{LockTable, Ticket};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{SessionId, Status};
+
+impl LockTable {
+    /// A session is open and in good standing. To be called before anything else about it.
+    pub fn open_session(&mut self, session: SessionId) {
+        self.table.open_session(session);
+    }
+
+    /// The session is timing out: nothing is granted to it, its mutations are not ready; it keeps its locks and its places, and delays
+    /// nobody who does not want one of its locks.
+    pub fn park(&mut self, now: Instant, session: SessionId) {
+        if let Some(slot) = self.table.good(session) {
+            self.table.sessions[slot].state = State::Parked;
+            self.stand_aside(now, slot);
+        }
+    }
+
+    /// The session was rescued: demands and grants that waited for that go out.
+    pub fn unpark(&mut self, now: Instant, session: SessionId) {
+        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].state == State::Parked) else { return };
+        self.table.sessions[slot].state = State::Good;
+        self.resume_demands(slot);
+        self.resume_tickets(now, slot);
+        let waits = self.waits_of(slot);
+        for (nonce, entry) in &waits {
+            let upgrades = self.waiters(*entry).filter(|waiter| waiter.upgrade && self.table.is_good(waiter.session)).count();
+            let mine = |waiter: &Waiter| waiter.session == slot && waiter.nonce == *nonce && waiter.upgrade;
+            let place = self.waiters(*entry).position(mine);
+            // While it was away somebody else began to wait for an upgrade: each waits for the other now (R66).
+            if let Some(place) = place.filter(|_| upgrades > 1) {
+                self.end_wait(*entry, place, Status::EDEADLK);
+            }
+            self.press_all(now, *entry);
+        }
+        self.pump_all(now, waits);
+    }
+
+    /// The session has ended; its end is not durable yet. Nothing of it waits any more, its locks still stand.
+    pub fn end_session(&mut self, now: Instant, session: SessionId) {
+        let Some(slot) = self.table.session(session) else { return };
+        if matches!(self.table.sessions[slot].state, State::Good | State::Parked) {
+            self.table.sessions[slot].state = State::Ended;
+            self.drop_waiters(now, session);
+        }
+    }
+
+    /// The end of the session is durable: its locks conflict with nobody any more. Whoever waits for one of them learns it from
+    /// [`Self::reclaim_some`], which also forgets the session.
+    pub fn free_session(&mut self, session: SessionId) {
+        let Some(slot) = self.table.session(session) else { return };
+        debug_assert!(self.table.sessions[slot].state == State::Ended, "ended first, then freed");
+        self.table.sessions[slot].state = State::Freed;
+        self.start_sweep(slot);
+    }
+
+    /// Drops all lock requests and mutations of a session that wait, and says nothing about them.
+    pub fn drop_waiters(&mut self, now: Instant, session: SessionId) {
+        let Some(slot) = self.table.session(session) else { return };
+        let waits = self.waits_of(slot);
+        for (nonce, entry) in &waits {
+            self.drop_waiter(*entry, slot, *nonce);
+        }
+        self.pump_all(now, waits);
+        let tickets: Vec<Ticket> = self.table.sessions[slot].tickets.clone();
+        for ticket in tickets {
+            self.mutation_leave(ticket);
+        }
+    }
+
+    /// Takes away at most `budget` locks of sessions that were freed, or that RELEASE_ALL gave back, and lets come whoever waited for
+    /// them. True: there is more to do.
+    pub fn reclaim_some(&mut self, now: Instant, budget: usize) -> bool {
+        for _ in 0..budget {
+            let Some(slot) = self.sweeping.front().copied() else { return false };
+            if let Some(at) = self.table.sweep(slot) {
+                if !self.table.stands(&self.table.holds[at]) {
+                    self.free(now, at);
+                }
+                continue;
+            }
+            self.sweeping.pop_front();
+            self.table.sessions[slot].sweeping = false;
+            if self.table.sessions[slot].state == State::Freed {
+                self.table.forget_session(slot);
+            }
+        }
+        !self.sweeping.is_empty()
+    }
+
+    /// Begins to take away those holds of a session that stand no more.
+    pub(super) fn start_sweep(&mut self, slot: u32) {
+        self.table.start_sweep(slot);
+        if !core::mem::replace(&mut self.table.sessions[slot].sweeping, true) {
+            self.sweeping.push_back(slot);
+        }
+    }
+
+    /// What waited behind the session's requests and mutations goes on.
+    fn stand_aside(&mut self, now: Instant, slot: u32) {
+        self.suspend_tickets(slot);
+        let waits = self.waits_of(slot);
+        self.pump_all(now, waits);
+    }
+
+    /// Lets come whoever waited behind these requests.
+    fn pump_all(&mut self, now: Instant, waits: Vec<(u64, u32)>) {
+        let mut entries: Vec<_> = waits.into_iter().map(|(_, entry)| entry).collect();
+        entries.sort_unstable();
+        entries.dedup();
+        for entry in entries {
+            self.pump(now, entry);
+        }
+    }
+
+    /// The requests of a session that wait: nonce and entry.
+    fn waits_of(&self, slot: u32) -> Vec<(u64, u32)> {
+        let all = self.waits.range((slot, 0)..=(slot, u64::MAX));
+        all.filter_map(|((_, nonce), wait)| if let Wait::Waits(entry) = wait { Some((*nonce, *entry)) } else { None }).collect()
+    }
+
+    /// Asks back whatever somebody waits for: those who wait have changed.
+    fn press_all(&mut self, now: Instant, entry: u32) {
+        let holds: Vec<u32> = self.table.holds_of(entry).collect();
+        for at in holds {
+            self.press_for_waiters(now, at);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! What the lock table is made of: holds, entries, sessions, and the links between them.
+//!
+//! Decides: which holds stand. Place in the walk: under every decision of `locks`; a hold is in the list of its lock and in the
+//! list of its session, so either can be walked without searching.
+//! Invariant: an entry exists exactly while somebody holds its lock or waits for it. Demanded holds stand first in their
+//! session's list. A hold of a session that was freed, or that RELEASE_ALL gave back, conflicts with nobody, though its memory
+//! is given back later, in slices.
+//! Leaves to others: who is granted what (`cache`, `advisory`, `mutation`), what is demanded (`demand`).
+
+use super::slab::{NONE, Slab};
+use super::Ticket;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, SessionId};
+use hashbrown::{HashMap, HashTable};
+
+/// One lock held by one session.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) generation: Generation,
+    /// After a downgrade: the generation that was downgraded, so that a repeated release is answered alike. Otherwise: the
+    /// generation with which this session began to hold the lock without a break.
+    pub(super) before: Generation,
+    /// The request whose wait was ended by this grant; 0: none.
+    pub(super) nonce: u64,
+    pub(super) since: Instant,
+    pub(super) run: u32,
+    pub(super) entry: u32,
+    pub(super) session: u32,
+    entry_prev: u32,
+    entry_next: u32,
+    session_prev: u32,
+    session_next: u32,
+    pub(super) mode: Mode,
+    pub(super) downgraded: bool,
+    /// What its agent is to give back, if anything.
+    pub(super) demand: Option<Keep>,
+    /// What its agent was told to give back.
+    pub(super) sent: Option<Keep>,
+}
+
+/// One lock that somebody holds or waits for.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) lock: LockId,
+    pub(super) queue: Option<Box<Queue>>,
+    first: u32,
+    last: u32,
+}
+
+/// Those who wait for a lock.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// Lock requests, in line; an upgrade stands first.
+    pub(super) waiters: VecDeque<Waiter>,
+    /// Mutations that wait or execute, in order of arrival.
+    pub(super) tickets: Vec<Ticket>,
+}
+
+/// A lock request in line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub(super) session: u32,
+    pub(super) nonce: u64,
+    pub(super) mode: Mode,
+    pub(super) since: Instant,
+    pub(super) upgrade: bool,
+}
+
+/// What a session may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// In good standing.
+    Good,
+    /// Timing out: holds what it holds, gets nothing.
+    Parked,
+    /// Its end is not durable yet: the same, for good.
+    Ended,
+    /// Its end is durable: its holds stand no more.
+    Freed,
+}
+
+/// A session, as the lock table sees it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) state: State,
+    /// Cache locks up to this generation stand no more: RELEASE_ALL gave them back.
+    pub(super) released: Generation,
+    pub(super) held: u32,
+    pub(super) waits: u32,
+    pub(super) tickets: Vec<Ticket>,
+    /// Demands that wait for its rescue: hold and generation.
+    pub(super) held_back: Vec<(u32, Generation)>,
+    first: u32,
+    last: u32,
+    /// Where the sweep of its holds goes on.
+    sweep: u32,
+    pub(super) sweeping: bool,
+}
+
+// What a lock costs: its hold, its entry, and a place of 8 bytes in a hash table that is at least 7/16 full (TESTING S12).
+const _: () = assert!(size_of::<Hold>() <= 72 && size_of::<Entry>() <= 32 && size_of::<Hold>() + size_of::<Entry>() + 19 <= 128);
+
+/// A place in the index: enough of the hash to move it without looking at its entry.
+#[derive(Debug)]
+struct Indexed {
+    hash: u32,
+    entry: u32,
+}
+
+/// The memory of the lock table.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) holds: Slab<Hold>,
+    pub(super) entries: Slab<Entry>,
+    pub(super) sessions: Slab<Session>,
+    index: HashTable<Indexed>,
+    names: HashMap<SessionId, u32>,
+    /// Objects whose advisory lock somebody holds or waits for, for lists.
+    pub(super) advisory: BTreeSet<ObjectId>,
+    /// Queues that are empty: kept, so that a mutation needs no new one.
+    spare: Vec<Box<Queue>>,
+}
+
+/// Most empty queues kept.
+const SPARE_MAX: usize = 64;
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self {
+            holds: Slab::new(),
+            entries: Slab::new(),
+            sessions: Slab::new(),
+            index: HashTable::new(),
+            names: HashMap::new(),
+            advisory: BTreeSet::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    pub(super) fn open_session(&mut self, id: SessionId) {
+        let session = Session {
+            id,
+            state: State::Good,
+            released: Generation(0),
+            held: 0,
+            waits: 0,
+            tickets: Vec::new(),
+            held_back: Vec::new(),
+            first: NONE,
+            last: NONE,
+            sweep: NONE,
+            sweeping: false,
+        };
+        let at = self.sessions.insert(session);
+        let former = self.names.insert(id, at);
+        debug_assert!(former.is_none(), "session {id} is opened twice");
+    }
+
+    pub(super) fn forget_session(&mut self, at: u32) {
+        let session = self.sessions.remove(at);
+        debug_assert!(session.held == 0 && session.waits == 0 && session.tickets.is_empty(), "a session that still has something");
+        self.names.remove(&session.id);
+    }
+
+    pub(super) fn session(&self, id: SessionId) -> Option<u32> {
+        self.names.get(&id).copied()
+    }
+
+    /// The session, if it is in good standing.
+    pub(super) fn good(&self, id: SessionId) -> Option<u32> {
+        self.session(id).filter(|at| self.is_good(*at))
+    }
+
+    pub(super) fn is_good(&self, session: u32) -> bool {
+        self.sessions[session].state == State::Good
+    }
+
+    pub(super) fn entry(&self, lock: LockId) -> Option<u32> {
+        let hash = hash(lock);
+        let found = self.index.find(spread(hash), |at| at.hash == hash && self.entries[at.entry].lock == lock);
+        found.map(|at| at.entry)
+    }
+
+    pub(super) fn entry_or_new(&mut self, lock: LockId) -> u32 {
+        if let Some(entry) = self.entry(lock) {
+            return entry;
+        }
+        let entry = self.entries.insert(Entry { lock, queue: None, first: NONE, last: NONE });
+        let hash = hash(lock);
+        self.index.insert_unique(spread(hash), Indexed { hash, entry }, |at| spread(at.hash));
+        if lock.class == LockClass::Advisory {
+            self.advisory.insert(lock.object);
+        }
+        entry
+    }
+
+    /// Gives the entry's memory back if nobody holds its lock or waits for it.
+    pub(super) fn drop_if_idle(&mut self, entry: u32) {
+        let Entry { lock, first, queue, .. } = &mut self.entries[entry];
+        let lock = *lock;
+        if queue.as_ref().is_some_and(|queue| queue.waiters.is_empty() && queue.tickets.is_empty())
+            && let Some(queue) = queue.take()
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(queue);
+        }
+        if *first != NONE || queue.is_some() {
+            return;
+        }
+        self.entries.remove(entry);
+        if let Ok(found) = self.index.find_entry(spread(hash(lock)), |at| at.entry == entry) {
+            found.remove();
+        }
+        if lock.class == LockClass::Advisory {
+            self.advisory.remove(&lock.object);
+        }
+    }
+
+    pub(super) fn queue_mut(&mut self, entry: u32) -> &mut Queue {
+        let spare = &mut self.spare;
+        self.entries[entry].queue.get_or_insert_with(|| spare.pop().unwrap_or_default())
+    }
+
+    /// The holds of a lock that stand, oldest first.
+    pub(super) fn holds_of(&self, entry: u32) -> impl Iterator<Item = u32> {
+        let mut at = self.entries[entry].first;
+        let all = core::iter::from_fn(move || {
+            let hold = self.holds.get(at)?;
+            Some((core::mem::replace(&mut at, hold.entry_next), hold))
+        });
+        all.filter(|(_, hold)| self.stands(hold)).map(|(at, _)| at)
+    }
+
+    /// The hold after `at` in its lock's list, standing or not; of [`NONE`] the first.
+    pub(super) fn next_of(&self, entry: u32, at: u32) -> u32 {
+        if at == NONE { self.entries[entry].first } else { self.holds[at].entry_next }
+    }
+
+    /// What a session holds of a lock, if that stands.
+    pub(super) fn own(&self, entry: u32, session: u32) -> Option<u32> {
+        self.holds_of(entry).find(|at| self.holds[*at].session == session)
+    }
+
+    /// Whether a hold counts.
+    pub(super) fn stands(&self, hold: &Hold) -> bool {
+        let session = &self.sessions[hold.session];
+        session.state != State::Freed && (hold.generation > session.released || self.entries[hold.entry].lock.class == LockClass::Advisory)
+    }
+
+    /// Adds a hold.
+    pub(super) fn add_hold(&mut self, now: Instant, entry: u32, session: u32, mode: Mode, generation: Generation, run: u32) -> u32 {
+        let entry_prev = self.entries[entry].last;
+        let session_prev = self.sessions[session].last;
+        let at = self.holds.insert(Hold {
+            generation,
+            before: generation,
+            nonce: 0,
+            since: now,
+            run,
+            entry,
+            session,
+            entry_prev,
+            entry_next: NONE,
+            session_prev,
+            session_next: NONE,
+            mode,
+            downgraded: false,
+            demand: None,
+            sent: None,
+        });
+        match entry_prev {
+            NONE => self.entries[entry].first = at,
+            prev => self.holds[prev].entry_next = at,
+        }
+        self.entries[entry].last = at;
+        match session_prev {
+            NONE => self.sessions[session].first = at,
+            prev => self.holds[prev].session_next = at,
+        }
+        self.sessions[session].last = at;
+        self.sessions[session].held += 1;
+        at
+    }
+
+    /// Takes a hold away.
+    pub(super) fn remove_hold(&mut self, at: u32) -> Hold {
+        self.unlink_from_session(at);
+        let hold = self.holds.remove(at);
+        match hold.entry_prev {
+            NONE => self.entries[hold.entry].first = hold.entry_next,
+            prev => self.holds[prev].entry_next = hold.entry_next,
+        }
+        match hold.entry_next {
+            NONE => self.entries[hold.entry].last = hold.entry_prev,
+            next => self.holds[next].entry_prev = hold.entry_prev,
+        }
+        self.sessions[hold.session].held -= 1;
+        hold
+    }
+
+    fn unlink_from_session(&mut self, at: u32) {
+        let Hold { session, session_prev, session_next, .. } = self.holds[at];
+        match session_prev {
+            NONE => self.sessions[session].first = session_next,
+            prev => self.holds[prev].session_next = session_next,
+        }
+        match session_next {
+            NONE => self.sessions[session].last = session_prev,
+            next => self.holds[next].session_prev = session_prev,
+        }
+        if self.sessions[session].sweep == at {
+            self.sessions[session].sweep = session_next;
+        }
+    }
+
+    /// Moves a hold to the front of its session's list, where the demanded ones stand, or back behind them.
+    pub(super) fn move_in_session(&mut self, at: u32, front: bool) {
+        self.unlink_from_session(at);
+        let session = self.holds[at].session;
+        let Session { first, last, .. } = self.sessions[session];
+        let (prev, next) = if front { (NONE, first) } else { (last, NONE) };
+        self.holds[at].session_prev = prev;
+        self.holds[at].session_next = next;
+        match prev {
+            NONE => self.sessions[session].first = at,
+            prev => self.holds[prev].session_next = at,
+        }
+        match next {
+            NONE => self.sessions[session].last = at,
+            next => self.holds[next].session_prev = at,
+        }
+    }
+
+    /// The demanded holds of a session.
+    pub(super) fn demanded_of(&self, session: u32) -> impl Iterator<Item = u32> {
+        let mut at = self.sessions[session].first;
+        core::iter::from_fn(move || {
+            let hold = self.holds.get(at).filter(|hold| hold.demand.is_some())?;
+            Some(core::mem::replace(&mut at, hold.session_next))
+        })
+    }
+
+    /// Begins to sweep a session's holds from the first.
+    pub(super) fn start_sweep(&mut self, session: u32) {
+        self.sessions[session].sweep = self.sessions[session].first;
+    }
+
+    /// The next hold of the sweep, standing or not; `None`: it is over.
+    pub(super) fn sweep(&mut self, session: u32) -> Option<u32> {
+        let at = self.sessions[session].sweep;
+        self.sessions[session].sweep = self.holds.get(at)?.session_next;
+        Some(at)
+    }
+
+    /// Whether anybody in good standing waits for the lock.
+    pub(super) fn pressing(&self, entry: u32, ticket_is_good: impl Fn(Ticket) -> bool) -> bool {
+        self.entries[entry].queue.as_ref().is_some_and(|queue| {
+            queue.waiters.iter().any(|waiter| self.is_good(waiter.session)) || queue.tickets.iter().any(|ticket| ticket_is_good(*ticket))
+        })
+    }
+}
+
+/// Object ids are given out one after the other; this spreads them (splitmix64). The class is the top bit, which no object uses.
+fn hash(lock: LockId) -> u32 {
+    let mut x = lock.object.0 ^ ((lock.class as u64) << 62);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (x >> 32) as u32
+}
+
+/// The 64 bits that the index wants, of which it uses the highest and the lowest.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_costs_at_most_128_bytes() {
+        // An index that has just doubled is 7/16 full, and each place has a byte of control beside it.
+        let indexed = (size_of::<Indexed>() + 1) * 16 / 7;
+        assert!(Slab::<Hold>::size_of_one() + Slab::<Entry>::size_of_one() + indexed <= 128);
+    }
+}

@@ -1,0 +1,276 @@
+//! Claims about advisory locks.
+
+use super::super::{Action, CancelResult, Extended, LockLimits, LockOutcome, Row};
+use super::{A, B, C, Script, X, Y, advisory, demand, granted};
+use cistern_wire::{Generation, Keep, LockWait, Mode, ObjectId, RowState, Status};
+
+use Mode::{Exclusive, Shared};
+
+#[test]
+fn free_lock_is_granted_at_once_with_a_run_of_tokens() {
+    let mut s = Script::new();
+    let outcome = s.lock(A, 1, X, Exclusive, LockWait::Try);
+    let LockOutcome::Granted { generation, run: 1_024 } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(s.table.held(A, advisory(X)), Some(generation));
+    assert!(s.locked(B, 1, Y, Exclusive).0 >= generation.0 + 1_024, "runs do not overlap");
+    s.quiet();
+}
+
+#[test]
+fn try_names_the_holder_and_asks_it_to_give_back_what_it_does_not_use() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Exclusive);
+    let since = s.now;
+    s.pass(500);
+    let holder = Row { lock: advisory(X), state: RowState::Holds, mode: Exclusive, generation: a, session: A, since };
+    assert_eq!(s.lock(B, 1, X, Shared, LockWait::Try), LockOutcome::Refused { holder });
+    assert_eq!(s.actions(), [demand(A, advisory(X), a, Keep::Shared)]);
+    assert!(!s.table.waiting_on(A), "nobody waits");
+    assert_eq!((s.table.counts().waiters, s.table.waits(B)), (0, 0));
+}
+
+#[test]
+fn waiters_are_served_in_order_and_shared_ones_together() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Exclusive);
+    assert_eq!((s.queued(B, 1, X, Shared), s.queued(C, 1, X, Shared), s.queued(B, 2, X, Exclusive)), (0, 1, 2));
+    assert_eq!(s.actions(), [demand(A, advisory(X), a, Keep::Shared), demand(A, advisory(X), a, Keep::Nothing)][1..]);
+    s.give(A, advisory(X), a);
+    assert_eq!(granted(&s.actions()), [(B, 1), (C, 1)]);
+}
+
+#[test]
+fn no_shared_lock_passes_an_exclusive_request_that_waits() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Shared);
+    s.queued(B, 1, X, Exclusive);
+    assert_eq!(s.queued(C, 1, X, Shared), 1);
+    assert!(matches!(s.lock(C, 2, X, Shared, LockWait::Try), LockOutcome::Refused { .. }));
+    s.actions();
+    s.give(A, advisory(X), a);
+    let actions = s.actions();
+    assert_eq!(granted(&actions), [(B, 1)]);
+    let b = s.table.held(B, advisory(X)).unwrap();
+    assert!(actions.contains(&demand(B, advisory(X), b, Keep::Shared)), "C waits behind it");
+    s.give(B, advisory(X), b);
+    assert_eq!(granted(&s.actions()), [(C, 1)]);
+}
+
+#[test]
+fn holder_of_an_exclusive_lock_may_keep_a_shared_one_when_only_readers_wait() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Exclusive);
+    s.queued(B, 1, X, Shared);
+    assert_eq!(s.actions(), [demand(A, advisory(X), a, Keep::Shared)]);
+    let released = s.release(A, advisory(X), a, Keep::Shared);
+    assert_eq!(s.table.held(A, advisory(X)), Some(released.now));
+    assert_eq!(granted(&s.actions()), [(B, 1)]);
+    assert_eq!(s.release(A, advisory(X), a, Keep::Shared), released, "repeated");
+}
+
+#[test]
+fn session_that_holds_the_lock_gets_a_new_run_unless_others_wait() {
+    let mut s = Script::new();
+    let first = s.locked(A, 1, X, Exclusive);
+    let second = s.locked(A, 2, X, Shared);
+    assert!(second.0 >= first.0 + 1_024);
+    s.queued(B, 1, X, Exclusive);
+    assert_eq!(s.queued(A, 3, X, Exclusive), 1, "R69: behind the one who waits");
+    s.actions();
+    s.give(A, advisory(X), second);
+    assert_eq!(granted(&s.actions()), [(B, 1)]);
+}
+
+#[test]
+fn only_holder_is_upgraded_at_once() {
+    let mut s = Script::new();
+    let first = s.locked(A, 1, X, Shared);
+    let second = s.locked(A, 2, X, Exclusive);
+    assert!(second > first);
+    assert!(matches!(s.lock(B, 1, X, Shared, LockWait::Try), LockOutcome::Refused { .. }));
+}
+
+#[test]
+fn second_upgrade_is_told_of_the_deadlock() {
+    let mut s = Script::new();
+    let (a, b) = (s.locked(A, 1, X, Shared), s.locked(B, 1, X, Shared));
+    assert_eq!(s.queued(A, 2, X, Exclusive), 0);
+    assert_eq!(s.actions(), [demand(B, advisory(X), b, Keep::Nothing)]);
+    assert_eq!(s.lock(B, 2, X, Exclusive, LockWait::Queue), LockOutcome::Deadlock);
+    assert!(matches!(s.lock(B, 3, X, Exclusive, LockWait::Try), LockOutcome::Refused { .. }), "who only tries waits for nobody");
+    s.actions();
+    s.give(B, advisory(X), b);
+    assert_eq!(granted(&s.actions()), [(A, 2)]);
+    assert!(s.table.held(A, advisory(X)).unwrap() > a);
+}
+
+#[test]
+fn upgrade_stands_before_those_who_would_wait_for_it_anyway() {
+    let mut s = Script::new();
+    s.locked(A, 1, X, Shared);
+    let b = s.locked(B, 1, X, Shared);
+    s.queued(C, 1, X, Exclusive);
+    assert_eq!(s.queued(A, 2, X, Exclusive), 0);
+    s.actions();
+    s.give(B, advisory(X), b);
+    assert_eq!(granted(&s.actions()), [(A, 2)]);
+    let a = s.table.held(A, advisory(X)).unwrap();
+    s.give(A, advisory(X), a);
+    assert_eq!(granted(&s.actions()), [(C, 1)]);
+}
+
+#[test]
+fn cancelled_wait_is_over_and_lets_others_come() {
+    let mut s = Script::new();
+    s.locked(A, 1, X, Shared);
+    s.queued(B, 1, X, Exclusive);
+    s.queued(C, 1, X, Shared);
+    s.actions();
+    assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Cancelled);
+    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Unknown);
+    assert_eq!(s.table.cancel(s.now, B, 77), CancelResult::Unknown);
+}
+
+#[test]
+fn cancellation_that_comes_too_late_names_the_grant_as_long_as_it_stands() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Exclusive);
+    s.queued(B, 1, X, Exclusive);
+    s.give(A, advisory(X), a);
+    let b = s.table.held(B, advisory(X)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Granted { lock: advisory(X), generation: b });
+    }
+    s.give(B, advisory(X), b);
+    assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Unknown);
+}
+
+#[test]
+fn waits_of_an_object_that_is_gone_end() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Exclusive);
+    s.queued(B, 1, X, Exclusive);
+    s.queued(C, 5, X, Shared);
+    s.actions();
+    s.table.object_gone(X);
+    let over = |session, nonce| Action::WaitOver { session, nonce, lock: advisory(X), status: Status::ESTALE };
+    assert_eq!(s.actions(), [over(B, 1), over(C, 5)]);
+    assert_eq!(s.table.held(A, advisory(X)), Some(a), "a lock leaves only by release or by the end of its session");
+    assert_eq!(s.table.counts().waiters, 0);
+}
+
+#[test]
+fn bounds_on_waiters_are_answered_busy() {
+    let mut s = Script::with(LockLimits { waiters_per_object: 2, waiters_per_session: 3, ..LockLimits::default() });
+    s.locked(A, 1, X, Exclusive);
+    s.locked(A, 2, Y, Exclusive);
+    s.queued(B, 1, X, Exclusive);
+    s.queued(B, 2, X, Exclusive);
+    assert_eq!(s.lock(C, 1, X, Exclusive, LockWait::Queue), LockOutcome::Busy);
+    s.queued(B, 3, Y, Exclusive);
+    assert_eq!(s.lock(B, 4, Y, Exclusive, LockWait::Queue), LockOutcome::Busy);
+    assert_eq!((s.table.counts().waiters, s.table.waits(B)), (3, 3));
+}
+
+#[test]
+fn bound_on_locks_is_answered_busy_and_ends_a_wait() {
+    let mut s = Script::with(LockLimits { locks_per_session: 1, ..LockLimits::default() });
+    let a = s.locked(A, 1, X, Exclusive);
+    assert_eq!(s.lock(A, 2, Y, Exclusive, LockWait::Queue), LockOutcome::Busy);
+    s.queued(B, 1, X, Exclusive);
+    s.locked(B, 2, Y, Exclusive);
+    s.actions();
+    s.give(A, advisory(X), a);
+    assert_eq!(s.actions(), [Action::WaitOver { session: B, nonce: 1, lock: advisory(X), status: Status::BUSY }]);
+}
+
+#[test]
+fn run_is_extended_for_the_current_generation_and_not_after_a_demand() {
+    let mut s = Script::new();
+    let first = s.locked(A, 1, X, Shared);
+    let Extended::Granted { mode: Shared, generation, run: 1_024 } = s.table.extend_run(s.now, A, advisory(X), first) else {
+        panic!("not extended")
+    };
+    assert!(generation.0 >= first.0 + 1_024);
+    assert_eq!(s.table.extend_run(s.now, A, advisory(X), first), Extended::NotHeld);
+    assert_eq!(s.table.extend_run(s.now, B, advisory(X), generation), Extended::NotHeld);
+    s.queued(B, 1, X, Exclusive);
+    assert_eq!(s.table.extend_run(s.now, A, advisory(X), generation), Extended::Demanded);
+}
+
+#[test]
+fn guard_is_current_from_the_first_token_held_without_a_break_to_the_end_of_the_run() {
+    let mut s = Script::new();
+    let first = s.locked(A, 1, X, Exclusive);
+    let Extended::Granted { generation: second, .. } = s.table.extend_run(s.now, A, advisory(X), first) else { panic!("not extended") };
+    for token in [first, Generation(first.0 + 3), second, Generation(second.0 + 1_023)] {
+        assert!(s.table.guard_current(A, X, token), "{token}");
+    }
+    assert!(!s.table.guard_current(A, X, Generation(first.0 - 1)));
+    assert!(!s.table.guard_current(A, X, Generation(second.0 + 1_024)));
+    assert!(!s.table.guard_current(B, X, second) && !s.table.guard_current(A, Y, second));
+    let kept = s.release(A, advisory(X), second, Keep::Shared).now;
+    assert!(!s.table.guard_current(A, X, second), "it was exclusive");
+    assert!(s.table.guard_current(A, X, kept));
+    s.give(A, advisory(X), kept);
+    let third = s.locked(A, 2, X, Exclusive);
+    assert!(s.table.guard_current(A, X, third) && !s.table.guard_current(A, X, kept));
+}
+
+#[test]
+fn name_of_a_locked_object_may_be_taken_away_by_the_holder_only() {
+    let mut s = Script::new();
+    assert!(!s.table.unlink_blocked(X, B));
+    s.locked(A, 1, X, Shared);
+    assert!(s.table.unlink_blocked(X, B) && !s.table.unlink_blocked(X, A));
+    s.exclusive(A, Y);
+    assert!(!s.table.unlink_blocked(Y, B), "a cache lock is asked back instead");
+}
+
+#[test]
+fn request_waits_for_tokens_and_is_granted_when_they_come() {
+    let mut s = Script::without_tokens(LockLimits::default());
+    assert_eq!(s.lock(A, 1, X, Exclusive, LockWait::Try), LockOutcome::Busy);
+    assert_eq!(s.lock(A, 2, X, Exclusive, LockWait::Queue), LockOutcome::Queued { ahead: 0, holder: None });
+    assert_eq!(s.queued(B, 1, X, Exclusive), 1);
+    s.quiet();
+    s.tokens();
+    let actions = s.actions();
+    assert_eq!(granted(&actions), [(A, 2)]);
+    assert_eq!(actions.len(), 2, "and B's wait is A's demand: {actions:?}");
+}
+
+#[test]
+fn rows_list_holders_then_waiters_object_by_object_and_go_on_where_they_stopped() {
+    let mut s = Script::new();
+    s.locked(A, 1, Y, Exclusive);
+    s.locked(A, 2, X, Shared);
+    s.locked(B, 1, X, Shared);
+    s.queued(C, 1, X, Exclusive);
+    s.exclusive(C, X);
+    let short = |row: &Row| (row.lock.object, row.state, row.session);
+    let (rows, end) = s.table.rows(None, (ObjectId(0), 0), 100);
+    let all = [(X, RowState::Holds, A), (X, RowState::Holds, B), (X, RowState::Waits, C), (Y, RowState::Holds, A)];
+    assert_eq!((rows.iter().map(short).collect::<alloc::vec::Vec<_>>(), end), (all.to_vec(), true));
+    for (seen, expected) in all.iter().enumerate() {
+        let after = if seen == 3 { (X, 3) } else { (X, u32::try_from(seen).unwrap()) };
+        let (rows, end) = s.table.rows(None, after, 1);
+        assert_eq!((short(&rows[0]), rows.len(), end), (*expected, 1, seen == 3));
+    }
+    assert_eq!(s.table.rows(Some(Y), (ObjectId(0), 0), 9).0.len(), 1);
+    assert_eq!(s.table.rows(Some(X), (Y, 0), 9), (alloc::vec![], true), "that object was listed already");
+    assert_eq!(s.table.rows(Some(ObjectId(5)), (ObjectId(0), 0), 9), (alloc::vec![], true));
+}
+
+#[test]
+fn local_request_behind_others_is_granted_when_its_turn_comes_also_to_the_holder() {
+    let mut s = Script::new();
+    let first = s.locked(A, 1, X, Exclusive);
+    s.queued(B, 1, X, Exclusive);
+    s.queued(A, 2, X, Exclusive);
+    s.actions();
+    assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Cancelled);
+    assert_eq!(granted(&s.actions()), [(A, 2)]);
+    assert!(s.table.held(A, advisory(X)).unwrap() > first);
+}

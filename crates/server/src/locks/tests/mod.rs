@@ -1,0 +1,161 @@
+//! Scripts for the lock table: each test is a claim about who gets what, told by its name.
+
+mod advisory;
+mod cache;
+mod ending;
+mod model;
+mod mutations;
+
+use super::{Action, LockLimits, LockOutcome, LockTable, Ticket, Tokens, Turn};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{
+    CacheGrant, Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, ReleasedItem, SessionId, Want,
+};
+use core::time::Duration;
+
+/// Two objects.
+const X: ObjectId = ObjectId(10);
+const Y: ObjectId = ObjectId(20);
+/// Three sessions.
+const A: SessionId = SessionId(0xA);
+const B: SessionId = SessionId(0xB);
+const C: SessionId = SessionId(0xC);
+
+const fn cache(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Cache }
+}
+
+const fn advisory(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Advisory }
+}
+
+/// A lock table with sessions A, B and C, and a clock.
+struct Script {
+    table: LockTable,
+    now: Instant,
+}
+
+impl Script {
+    fn new() -> Self {
+        Self::with(LockLimits::default())
+    }
+
+    fn with(limits: LockLimits) -> Self {
+        let mut script = Self::without_tokens(limits);
+        script.tokens();
+        script
+    }
+
+    fn without_tokens(limits: LockLimits) -> Self {
+        let mut table = LockTable::new(limits, Tokens::new(1, 0));
+        for session in [A, B, C] {
+            table.open_session(session);
+        }
+        // Long after the start, so that no lock looks as if it had just been granted.
+        Self { table, now: Instant::new(0, 0).plus(Duration::from_secs(1_000)) }
+    }
+
+    fn tokens(&mut self) {
+        if let Some(up_to) = self.table.tokens_wanted() {
+            self.table.tokens_durable(self.now, up_to);
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now.plus(Duration::from_millis(ms));
+    }
+
+    /// All that the table wants done.
+    fn actions(&mut self) -> Vec<Action> {
+        core::iter::from_fn(|| self.table.poll_action()).collect()
+    }
+
+    /// Insists that nothing is to be done.
+    #[track_caller]
+    fn quiet(&mut self) {
+        assert_eq!(self.actions(), []);
+    }
+
+    fn grant(&mut self, session: SessionId, object: ObjectId, want: Want) -> CacheGrant {
+        self.table.cache_grant(self.now, session, object, want)
+    }
+
+    /// A shared cache lock that must be granted.
+    #[track_caller]
+    fn shared(&mut self, session: SessionId, object: ObjectId) -> Generation {
+        let grant = self.grant(session, object, Want::Shared);
+        assert_eq!(grant.mode, Want::Shared);
+        grant.generation
+    }
+
+    /// An exclusive cache lock that must be granted.
+    #[track_caller]
+    fn exclusive(&mut self, session: SessionId, object: ObjectId) -> Generation {
+        let grant = self.grant(session, object, Want::Exclusive);
+        assert_eq!(grant.mode, Want::Exclusive);
+        grant.generation
+    }
+
+    fn enter(&mut self, ticket: u64, session: SessionId, objects: &[ObjectId]) -> Turn {
+        self.enter_holding(ticket, session, objects, &[])
+    }
+
+    fn enter_holding(&mut self, ticket: u64, session: SessionId, objects: &[ObjectId], held: &[(ObjectId, Generation)]) -> Turn {
+        let held = held.iter().map(|(object, generation)| Held { object: *object, generation: *generation });
+        self.table.mutation_enter(self.now, Ticket(ticket), session, objects, held)
+    }
+
+    fn leave(&mut self, ticket: u64) {
+        self.table.mutation_leave(Ticket(ticket));
+    }
+
+    fn lock(&mut self, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
+        self.table.lock(self.now, session, nonce, object, mode, wait)
+    }
+
+    /// An advisory lock that must be granted at once.
+    #[track_caller]
+    fn locked(&mut self, session: SessionId, nonce: u64, object: ObjectId, mode: Mode) -> Generation {
+        match self.lock(session, nonce, object, mode, LockWait::Queue) {
+            LockOutcome::Granted { generation, .. } => generation,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// An advisory lock that must be waited for; how many stand before it.
+    #[track_caller]
+    fn queued(&mut self, session: SessionId, nonce: u64, object: ObjectId, mode: Mode) -> u32 {
+        match self.lock(session, nonce, object, mode, LockWait::Queue) {
+            LockOutcome::Queued { ahead, .. } => ahead,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&mut self, session: SessionId, lock: LockId, generation: Generation, keep: Keep) -> ReleasedItem {
+        self.table.release(self.now, session, ReleaseItem { lock, generation, keep })
+    }
+
+    /// Gives a lock back for good.
+    fn give(&mut self, session: SessionId, lock: LockId, generation: Generation) {
+        let released = self.release(session, lock, generation, Keep::Nothing);
+        assert_eq!((released.keep, released.now), (Keep::Nothing, Generation(0)));
+    }
+}
+
+const fn demand(session: SessionId, lock: LockId, generation: Generation, keep: Keep) -> Action {
+    Action::Demand { session, lock, generation, keep }
+}
+
+const fn ready(ticket: u64) -> Action {
+    Action::MutationReady { ticket: Ticket(ticket) }
+}
+
+/// The requests that were granted from the queue, in order.
+fn granted(actions: &[Action]) -> Vec<(SessionId, u64)> {
+    let grants = actions.iter().filter_map(|action| match action {
+        Action::GrantQueued { session, nonce, .. } => Some((*session, *nonce)),
+        _ => None,
+    });
+    grants.collect()
+}

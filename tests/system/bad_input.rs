@@ -1,0 +1,89 @@
+//! Bad input of every kind: one clear line, a documented exit status, nothing lost.
+
+use crate::world::{CISTERN, CISTERND, Server, command, said};
+use std::fs;
+use std::net::UdpSocket;
+
+fn fails(program: &str, args: &[&str], code: i32, words: &str) {
+    let output = command(program, args).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
+    assert!(stderr.contains(words), "{args:?} does not say {words:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{args:?}: {}", said(&output));
+}
+
+#[test]
+fn impossible_settings_of_a_server_are_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("s");
+    let state = state.to_str().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let base = ["--volatile", "--listen", "127.0.0.1:0", "--state", state];
+    let with = |args: &[&'static str]| [&base[..], args].concat();
+    fails(CISTERND, &with(&["--lease", "50ms"]), 2, "100 ms");
+    fails(CISTERND, &with(&["--delta", "0.001"]), 2, "0.003");
+    fails(CISTERND, &with(&["--lease", "soon"]), 2, "soon");
+    fails(CISTERND, &["--listen", "127.0.0.1:0", "--state", state], 2, "--volatile");
+    fails(CISTERND, &["--volatile", "--listen", "0.0.0.0:0", "--state", state], 2, "--insecure");
+    fails(CISTERND, &["--volatile", "--listen", &taken, "--state", state], 1, &taken);
+    fails(CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--state", file.to_str().unwrap()], 2, file.to_str().unwrap());
+    let config = dir.path().join("bad.toml");
+    fs::write(&config, "[server]\nleese = \"1s\"\n").unwrap();
+    fails(CISTERND, &[&base[..], &["--config", config.to_str().unwrap()]].concat(), 2, "leese");
+}
+
+#[test]
+fn wrong_uses_of_commands_are_refused_in_words() {
+    let server = Server::start();
+    let at = server.address.to_string();
+    fails(CISTERN, &["ls"], 2, "CISTERN_SERVER");
+    fails(CISTERN, &["ls", "--server", "no-such-host.invalid"], 69, "no-such-host.invalid");
+    fails(CISTERN, &["ls", "--server", "127.0.0.1:9", "--give-up", "300ms"], 69, "127.0.0.1:9");
+    fails(CISTERN, &["ls", "--server", &at, "/missing"], 1, "/missing");
+    fails(CISTERN, &["cat", "--server", &at, "/"], 1, "directory");
+    fails(CISTERN, &["mkdir", "--server", &at, &format!("/{}", "n".repeat(256))], 1, "too long");
+    fails(CISTERN, &["rmdir"], 2, "rmdir");
+    fails(CISTERN, &["cat", "--agent", "/no/such/socket", "/f"], 69, "/no/such/socket");
+    fails(CISTERN, &["put", "--server", &at, "/no/such/local/file", "/f"], 1, "/no/such/local/file");
+    fails(CISTERN, &["evict", "nobody", "--control", server.control().to_str().unwrap()], 1, "nobody");
+}
+
+#[test]
+fn two_servers_cannot_have_one_state_directory() {
+    let server = Server::start();
+    let state = server.dir.path().join("server");
+    fails(CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap()], 2, state.to_str().unwrap());
+}
+
+#[test]
+fn bad_datagrams_are_dropped_by_name_and_counted_and_change_nothing() {
+    let server = Server::start();
+    server.ok(&["mkdir", "/d"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let valid = {
+        let mut bytes = vec![0xC5, 1, 0, 0];
+        bytes.extend([0; 8]);
+        bytes.extend(1u64.to_be_bytes());
+        bytes
+    };
+    let mut other_version = valid.clone();
+    other_version[1] = 9;
+    other_version.extend([0; 8]);
+    let mut corrupt = valid.clone();
+    corrupt.extend([0x10, 0, 0, 0, 1, 2, 3, 4]);
+    for bytes in [&b""[..], b"x", &[0xFF; 100], &other_version, &corrupt, &vec![0xC5; 9_000]] {
+        socket.send_to(bytes, server.address).unwrap();
+    }
+    let drops = crate::world::eventually("the drops are counted", || {
+        let drops = server.status()["drops_by_reason"].clone();
+        let names = ["too_short", "bad_magic", "unknown_version", "bad_checksum"];
+        names.iter().all(|name| drops[name].as_u64().is_some_and(|n| n > 0)).then_some(drops)
+    });
+    assert!(drops.is_object());
+    assert_eq!(server.ok(&["ls", "/"]), "d\n");
+    socket.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+    assert!(socket.recv_from(&mut [0; 100]).is_err(), "a bad datagram was answered");
+}

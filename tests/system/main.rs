@@ -1,0 +1,15 @@
+//! Whole-system tests: real processes of `cistern` on loopback, one file per group of rules.
+//!
+//! Decides: what a user sees of the protocol through the programs. Orders of messages that real networks seldom give are tested on
+//! the single machines, in their own crates. Nothing here asserts speed: waiting is bounded, and instants are compared only where
+//! the protocol orders them.
+
+mod bad_input;
+mod cache;
+mod command;
+mod failure;
+mod files;
+mod lease;
+mod locks;
+mod relay;
+mod world;

@@ -1,0 +1,270 @@
+//! Processes of the tests: a server, agents, command lines; and how they are asked.
+//!
+//! Decides: that every process is started and ended by the test that needs it, and that no wait is unbounded.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub const CISTERN: &str = env!("CARGO_BIN_EXE_cistern");
+pub const CISTERND: &str = env!("CARGO_BIN_EXE_cisternd");
+
+/// Longest wait for anything: far above what it takes, so that only a defect reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Process {
+    child: Child,
+    pub ready: Value,
+}
+
+impl Process {
+    fn start(program: &str, args: &[&str]) -> Self {
+        let mut child = command(program, args).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{program} {args:?} said {line:?}: {e}"));
+        Self { child, ready }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks the process to end, and gives its exit status.
+    pub fn end(&mut self) -> Option<i32> {
+        self.signal(Signal::SIGTERM);
+        let ended = eventually("the process ends", || self.child.try_wait().unwrap());
+        ended.code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command line with no settings from outside.
+pub fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A server and the directory of its state.
+pub struct Server {
+    pub process: Process,
+    pub address: SocketAddr,
+    control: PathBuf,
+    pub dir: TempDir,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::with(&["--lease", "1s"])
+    }
+
+    pub fn with(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("server");
+        let mut all = vec!["--volatile", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        all.extend(args);
+        let process = Process::start(CISTERND, &all);
+        let address = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
+        let control = process.ready["control"].as_str().unwrap().into();
+        Self { process, address, control, dir }
+    }
+
+    pub fn ask(&self, request: &Value) -> Result<Value, Value> {
+        ask(&mut connect(&self.control), request)
+    }
+
+    pub fn status(&self) -> Value {
+        self.ask(&json!({ "op": "status" })).unwrap()
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        let status = self.status();
+        status[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {status}"))
+    }
+
+    pub fn control(&self) -> &Path {
+        &self.control
+    }
+
+    /// Runs `cistern` against this server.
+    pub fn cistern(&self, args: &[&str]) -> Output {
+        self.prepared(args).output().unwrap()
+    }
+
+    pub fn prepared(&self, args: &[&str]) -> Command {
+        let mut command = command(CISTERN, args);
+        command.env("CISTERN_SERVER", self.address.to_string());
+        command
+    }
+
+    /// Runs `cistern`, which must succeed; gives what it printed.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.cistern(args);
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+pub fn said(output: &Output) -> String {
+    format!("{:?}, {} {}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn connect(path: &Path) -> BufReader<UnixStream> {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    BufReader::new(stream)
+}
+
+fn ask(stream: &mut BufReader<UnixStream>, request: &Value) -> Result<Value, Value> {
+    writeln!(stream.get_mut(), "{request}").unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    let mut answer: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{request} was answered {line:?}: {e}"));
+    match answer.get_mut("ok") {
+        Some(value) => Ok(value.take()),
+        None => Err(answer["error"].take()),
+    }
+}
+
+/// One connection to an agent: what is locked on it belongs to it.
+pub struct Line(BufReader<UnixStream>);
+
+impl Line {
+    pub fn ask(&mut self, request: &Value) -> Result<Value, Value> {
+        ask(&mut self.0, request)
+    }
+
+    pub fn ok(&mut self, request: Value) -> Value {
+        self.ask(&request).unwrap_or_else(|e| panic!("{request}: {e}"))
+    }
+
+    /// Takes an exclusive lock; gives its hold and its token.
+    pub fn lock(&mut self, path: &str) -> (u64, u64) {
+        let locked = self.ok(json!({ "op": "lock", "path": path, "shared": false, "wait_ms": 20_000 }));
+        (locked["locked"]["hold"].as_u64().unwrap(), locked["locked"]["token"].as_u64().unwrap())
+    }
+
+    pub fn unlock(&mut self, hold: u64) {
+        self.ok(json!({ "op": "unlock", "hold": hold }));
+    }
+
+    pub fn hold(&mut self, hold: u64) -> String {
+        self.ok(json!({ "op": "hold", "hold": hold }))["hold"]["state"].as_str().unwrap().to_owned()
+    }
+
+    pub fn put(&mut self, path: &str, text: &str) {
+        self.ok(json!({ "op": "put", "path": path, "data": base64(text.as_bytes()), "mode": 0o644 }));
+    }
+
+    /// Contents of a file, as they stand in JSON.
+    pub fn read(&mut self, path: &str) -> Result<String, Value> {
+        let data = self.ask(&json!({ "op": "read", "path": path }))?;
+        Ok(data["data"]["data"].as_str().unwrap().to_owned())
+    }
+}
+
+/// An agent process.
+pub struct Agent {
+    pub process: Process,
+    socket: PathBuf,
+    pub state: PathBuf,
+    line: Line,
+}
+
+impl Agent {
+    pub fn start(server: &Server, label: &str) -> Self {
+        Self::with(server, server.address, label, &["--idle", "eager"])
+    }
+
+    /// An agent that reaches the server by another address.
+    pub fn by(server: &Server, address: SocketAddr, label: &str) -> Self {
+        Self::with(server, address, label, &["--idle", "eager"])
+    }
+
+    pub fn with(server: &Server, address: SocketAddr, label: &str, args: &[&str]) -> Self {
+        let state = server.dir.path().join(label);
+        let address = address.to_string();
+        let mut all = vec!["agent", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &address];
+        all.extend(args);
+        let process = Process::start(CISTERN, &all);
+        let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
+        let line = Line(connect(&socket));
+        Self { process, socket, state: state.clone(), line }
+    }
+
+    /// One more connection.
+    pub fn line(&self) -> Line {
+        Line(connect(&self.socket))
+    }
+
+    pub fn socket(&self) -> &str {
+        self.socket.to_str().unwrap()
+    }
+
+    pub fn lease(&mut self) -> Value {
+        self.line.ok(json!({ "op": "lease" }))["lease"].take()
+    }
+
+    pub fn count(&mut self, name: &str) -> u64 {
+        let lease = self.lease();
+        lease[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {lease}"))
+    }
+}
+
+impl std::ops::Deref for Agent {
+    type Target = Line;
+    fn deref(&self) -> &Line {
+        &self.line
+    }
+}
+
+impl std::ops::DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Line {
+        &mut self.line
+    }
+}
+
+/// Looks again and again until there is something; panics when patience ends.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Base64, for contents in JSON.
+pub fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = |chunk: &[u8]| {
+        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        (0..4).map(move |i| if i <= chunk.len() { DIGITS[(word >> (18 - 6 * i)) as usize & 63] as char } else { '=' }).collect::<String>()
+    };
+    bytes.chunks(3).map(digits).collect()
+}
