@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+// Paragraphs are single lines here: the help wraps them to the terminal.
 const EXAMPLES: &str = "\
 Examples:
   cistern demo                                   see it work, on this machine, in half a minute
@@ -19,19 +20,31 @@ Examples:
   cistern locks --json
   cistern watch-lease
 
-Exit status: 0 success; 1 the operation failed; 2 wrong usage or settings; 69 no answer from the server, or it refuses a session;
-70 a defect of cistern itself; 74 the outcome of a change is unknown. `cistern lock` has its own: see `cistern lock --help`.";
+Exit status:
+  0   success
+  1   the operation failed
+  2   wrong usage or settings
+  69  no answer from the server, or it refuses a session
+  70  a defect of cistern itself
+  74  the outcome of a change is unknown
+`cistern lock` has more: see `cistern lock --help`.";
 
 const LOCK_HELP: &str = "\
 PATH is made as an empty file if it is missing; its parent directories are not.
 
-COMMAND finds the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK. When the lease is not renewed, COMMAND's whole process
-tree gets SIGTERM when the lease becomes suspect (20 % of the lease period before the lock is uncertain) and SIGKILL at 12 % before:
-it has ended before the lock can be anyone else's, also when `cistern` itself is killed.
+COMMAND finds the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK.
 
-Exit status: COMMAND's own, or 128 + the signal that ended it; 71 parts of COMMAND could not be killed; 75 not obtained (--try);
-79 the lock was lost and COMMAND was stopped; 124 not obtained in time (--wait); 125 cistern itself failed (no server, wrong usage);
-126 COMMAND cannot be run; 127 COMMAND was not found.
+When the lease is not renewed, COMMAND and everything that it started get SIGTERM 20 % of the lease period before the lock becomes \
+uncertain, and SIGKILL 12 % before: all of it has ended before the lock can be anyone else's, also when `cistern` itself is killed.
+
+Exit status: COMMAND's own, or 128 + the signal that ended it; and
+  71   parts of COMMAND could not be killed
+  75   not obtained (--try)
+  79   the lock was lost, and COMMAND was stopped
+  124  not obtained in time (--wait)
+  125  cistern itself failed: no server, wrong usage
+  126  COMMAND cannot be run
+  127  COMMAND was not found
 
 Examples:
   cistern lock /jobs/nightly -- ./backup.sh

@@ -117,9 +117,7 @@ fn mutate(client: &Client, request: Request) -> Result<Response, Failure> {
         Request::Mkdir { path, mode } => client.mkdir(path.as_os(), ownership(mode)),
         Request::Symlink { target, path } => client.symlink(target.as_os(), path.as_os(), ownership(0o777)),
         Request::Link { existing, path } => client.link(existing.as_os(), path.as_os()),
-        Request::SetAttr { path, mode, mtime_ns } => {
-            client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, ..AttrChange::default() })
-        }
+        Request::SetAttr { path, mode, mtime_ns } => client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, ..AttrChange::default() }),
         Request::Unlink { path, force } => return Ok(client.unlink(path.as_os(), force).wait().map(|()| Response::Done)?),
         Request::Rmdir { path } => return Ok(client.rmdir(path.as_os()).wait().map(|()| Response::Done)?),
         Request::Rename { from, to, rule, force } => {

@@ -143,7 +143,11 @@ fn read_local(from: &OsStr) -> Result<Vec<u8>, Failure> {
     };
     read.map_err(|e| Failure::failed(format!("{shown}: {e}")))?;
     if data.len() as u64 > most {
-        return Err(Failure::new("EFBIG", crate::execute::EXIT_FAILED, format!("{shown}: larger than {most} bytes, the most that a file can hold")));
+        return Err(Failure::new(
+            "EFBIG",
+            crate::execute::EXIT_FAILED,
+            format!("{shown}: larger than {most} bytes, the most that a file can hold"),
+        ));
     }
     Ok(data)
 }
@@ -248,8 +252,7 @@ fn into_directory(backend: &mut Backend, to: &Text) -> Result<bool, Failure> {
 pub(crate) fn ln(args: &Ln) -> Result<(), Failure> {
     let mut backend = Backend::open(&args.common)?;
     let (target, path) = (Text::from(args.target.as_os_str()), Text::from(args.path.as_os_str()));
-    let request =
-        if args.symbolic { Request::Symlink { target, path } } else { Request::Link { existing: target, path } };
+    let request = if args.symbolic { Request::Symlink { target, path } } else { Request::Link { existing: target, path } };
     let result = attr(&mut backend, request).and_then(|a| if args.common.json { show::json(&a) } else { Ok(()) });
     backend.close();
     result

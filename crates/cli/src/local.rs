@@ -12,27 +12,78 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
-    Stat { path: Text, follow: bool },
-    List { path: Text, detail: bool },
-    Read { path: Text },
-    ReadLink { path: Text },
-    Put { path: Text, data: Blob, mode: u16 },
-    Create { path: Text, exclusive: bool, mode: u16 },
-    Mkdir { path: Text, mode: u16 },
-    Symlink { target: Text, path: Text },
-    Link { existing: Text, path: Text },
-    Unlink { path: Text, force: bool },
-    Rmdir { path: Text },
-    Rename { from: Text, to: Text, rule: Rule, force: bool },
-    SetAttr { path: Text, mode: Option<u16>, mtime_ns: Option<i64> },
-    Locks { path: Option<Text> },
+    Stat {
+        path: Text,
+        follow: bool,
+    },
+    List {
+        path: Text,
+        detail: bool,
+    },
+    Read {
+        path: Text,
+    },
+    ReadLink {
+        path: Text,
+    },
+    Put {
+        path: Text,
+        data: Blob,
+        mode: u16,
+    },
+    Create {
+        path: Text,
+        exclusive: bool,
+        mode: u16,
+    },
+    Mkdir {
+        path: Text,
+        mode: u16,
+    },
+    Symlink {
+        target: Text,
+        path: Text,
+    },
+    Link {
+        existing: Text,
+        path: Text,
+    },
+    Unlink {
+        path: Text,
+        force: bool,
+    },
+    Rmdir {
+        path: Text,
+    },
+    Rename {
+        from: Text,
+        to: Text,
+        rule: Rule,
+        force: bool,
+    },
+    SetAttr {
+        path: Text,
+        mode: Option<u16>,
+        mtime_ns: Option<i64>,
+    },
+    Locks {
+        path: Option<Text>,
+    },
     Server,
     Ping,
     Lease,
     /// Takes a lock that belongs to this connection: it is given back when the connection ends.
-    Lock { path: Text, shared: bool, wait_ms: Option<u64> },
-    Unlock { hold: u64 },
-    Hold { hold: u64 },
+    Lock {
+        path: Text,
+        shared: bool,
+        wait_ms: Option<u64>,
+    },
+    Unlock {
+        hold: u64,
+    },
+    Hold {
+        hold: u64,
+    },
 }
 
 /// What a rename does when the new name exists.

@@ -14,7 +14,7 @@ use crate::local::{Failure, millis};
 use crate::show;
 use crate::text::Text;
 use cistern_client::{Client, Error, Guard, GuardState, Status};
-use cistern_run::{At, Control, EXIT_FAILURE, EXIT_LOST, EXIT_NOT_OBTAINED, EXIT_TIMED_OUT, Event, Running, Runner, Until};
+use cistern_run::{At, Control, EXIT_FAILURE, EXIT_LOST, EXIT_NOT_OBTAINED, EXIT_TIMED_OUT, Event, Runner, Running, Until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

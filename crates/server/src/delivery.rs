@@ -15,7 +15,11 @@ use crate::sessions::Key;
 use crate::standing::Cause;
 use alloc::boxed::Box;
 use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer};
+use core::num::NonZeroU64;
 use log::{debug, info};
+
+/// How many sessions are asked for one that would like to come in: some of them are gone, or the table is full of the living.
+const PROBED_AT_ONCE: usize = 8;
 
 impl Server {
     /// Does everything that the lock table wants done, until it wants nothing more.
@@ -125,6 +129,24 @@ impl Server {
             && self.outbox(key).is_some()
         {
             self.listen(key);
+        }
+    }
+
+    /// The table of sessions is nearly full: asks some, picked at random, whether their agents are there. Who is gone fails like
+    /// anybody, and makes room; no order of sessions by time is needed for that (DESIGN.md 5.6).
+    pub(crate) fn probe_some(&mut self) {
+        for _ in 0..PROBED_AT_ONCE {
+            let Some(places) = NonZeroU64::new(self.sessions.places() as u64) else {
+                return;
+            };
+            let place = usize::try_from(self.rng.below(places.get())).unwrap_or(0);
+            if let Some(key) = self.sessions.at(place).filter(|key| self.is_good(*key))
+                && let Some(outbox) = self.outbox(key)
+                && outbox.is_empty()
+            {
+                outbox.add(Body::Probe);
+                self.line_up(key);
+            }
         }
     }
 

@@ -137,7 +137,7 @@ impl Server {
     /// Runs an operation for the first time.
     fn start(&mut self, job: Job, raw: Raw<'_>, message: &Message<'_>) {
         let outcome = self.execute(job, message);
-        self.conclude(job, raw, outcome, true);
+        self.conclude(job, raw, outcome);
     }
 
     /// Runs a parked operation again from its start, if its session's standing and its agent still want it.
@@ -172,7 +172,7 @@ impl Server {
             return;
         };
         let outcome = self.execute(op.job, &message);
-        self.conclude(op.job, raw, outcome, false);
+        self.conclude(op.job, raw, outcome);
     }
 
     /// The turn of a waiting mutation has come.
@@ -183,7 +183,7 @@ impl Server {
     }
 
     /// Does with an operation what its run came to.
-    fn conclude(&mut self, job: Job, raw: Raw<'_>, outcome: Outcome, first: bool) {
+    fn conclude(&mut self, job: Job, raw: Raw<'_>, outcome: Outcome) {
         match outcome {
             Outcome::Replied => {}
             Outcome::Load(mut queries) => {
@@ -193,13 +193,14 @@ impl Server {
                 self.ask_store(job.id, queries);
             }
             Outcome::Turn => {
-                let job = Job { entered: true, ..job };
-                self.park(job, raw, Wait::Locks);
-                if first && let Some(echo) = self.sessions.get(job.key).and_then(|session| session.cache.newest_packet(job.nonce)) {
+                self.park(Job { entered: true, ..job }, raw, Wait::Locks);
+                if !job.entered
+                    && let Some(echo) = self.sessions.get(job.key).and_then(|session| session.cache.newest_packet(job.nonce))
+                {
                     self.pending(job.key, job.nonce, echo);
                 }
             }
-            Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries), first),
+            Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries)),
             Outcome::After(batch) => {
                 self.park(job, raw, Wait::Durable(batch));
                 self.hold(batch, crate::durability::Held::Run(job.id));

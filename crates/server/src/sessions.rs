@@ -114,6 +114,17 @@ impl Sessions {
         })
     }
 
+    /// How many places there are, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The session in a place.
+    pub(crate) fn at(&self, place: usize) -> Option<Key> {
+        let session = self.places.get(place)?.as_deref()?;
+        Some(Key { place: u32::try_from(place).ok()?, id: session.id })
+    }
+
     /// Takes a new session in; `cookie` tells when its handshake was challenged.
     pub(crate) fn insert(&mut self, session: Session, cookie: CookieTime) -> Key {
         let place = self.free.pop().unwrap_or_else(|| {

@@ -1,10 +1,10 @@
-//! Contents that come in pieces, until a WRITE names them (R80).
+//! Staged contents: what arrives in several datagrams, to be written once, whole.
 //!
-//! Decides: which pieces are taken, and when a stage is complete or forgotten. Place in the walk: STAGE fills it, WRITE takes from it.
-//! Implements `wire-spec.md` sections 6.2 (STAGE) and 8.2.
-//! Invariants: nothing staged is ever seen by a read; what all sessions have staged is bounded, and what nobody goes on with is
-//! forgotten in time. A piece that comes twice is one piece.
-//! Leaves to others: executing the WRITE, once and whole (`execute`, `namespace`).
+//! Decides: whether a piece is taken, and whether a stage is complete. Place in the walk: STAGE fills it, a WRITE that names the
+//! stage empties it. Implements `wire-spec.md` section 11.9 (R80).
+//! Invariant: nothing staged is part of any file. A stage that is not complete gives nothing; pieces are idempotent; memory is
+//! bounded by session and in all, and a stage that nobody goes on with is dropped after a time.
+//! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -14,104 +14,90 @@ use cistern_wire::limits::CONTENT_MAX;
 use cistern_wire::{SessionId, Status};
 use core::time::Duration;
 
+/// Most gaps between the pieces of one stage: of 1 MiB in datagrams of the smallest size every second one lost, and as much again.
+const RANGES_MAX: usize = 4_096;
+
 /// Bounds of staged contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageLimits {
-    /// Most bytes staged by one session; at least `CONTENT_MAX`.
+    /// Most bytes staged by one session; at least the largest contents of a file.
     pub bytes_per_session: usize,
     /// Most bytes staged by all sessions; at least `bytes_per_session`.
     pub bytes_total: usize,
     /// Most stages of one session.
     pub stages_per_session: usize,
-    /// How long a stage is kept after its last piece.
+    /// For how long a stage is kept after its last piece.
     pub idle: Duration,
 }
 
-/// One stage. Its bytes are reserved whole by its first piece, so that a bound is met at the start and not in the middle.
+impl Default for StageLimits {
+    /// 4 MiB and 8 stages a session, 256 MiB in all, 30 s.
+    fn default() -> Self {
+        Self { bytes_per_session: 4 * CONTENT_MAX, bytes_total: 256 * CONTENT_MAX, stages_per_session: 8, idle: Duration::from_secs(30) }
+    }
+}
+
+/// Contents being collected, by session and number of the stage.
+#[derive(Debug)]
+pub struct Stages {
+    stages: BTreeMap<(SessionId, u64), Staged>,
+    bytes: usize,
+    /// Nothing expires before; later than that only by chance, as stages are gone on with.
+    check_at: Option<Instant>,
+    limits: StageLimits,
+}
+
 #[derive(Debug)]
 struct Staged {
     bytes: Vec<u8>,
-    /// Where pieces have come, as disjoint ranges in order: begin and end.
-    there: Vec<(usize, usize)>,
+    /// What has arrived: disjoint, not adjacent, in order; each a first byte and the one after the last.
+    arrived: Vec<(usize, usize)>,
     until: Instant,
 }
 
-impl Staged {
-    fn complete(&self) -> bool {
-        self.bytes.is_empty() || self.there == [(0, self.bytes.len())]
-    }
-
-    fn put(&mut self, offset: usize, data: &[u8]) {
-        let end = offset + data.len();
-        self.bytes[offset..end].copy_from_slice(data);
-        let (mut begin, mut last) = (offset, end);
-        // Ranges that touch the new one become one with it.
-        self.there.retain(|&(from, to)| {
-            let apart = to < begin || from > last;
-            if !apart {
-                begin = begin.min(from);
-                last = last.max(to);
-            }
-            apart
-        });
-        let at = self.there.partition_point(|&(from, _)| from < begin);
-        self.there.insert(at, (begin, last));
-    }
-}
-
-/// Contents being collected, by session and stage number.
-#[derive(Debug)]
-pub struct Stages {
-    limits: StageLimits,
-    stages: BTreeMap<(SessionId, u64), Staged>,
-    bytes: usize,
-}
-
 impl Stages {
-    /// Nothing staged yet.
+    /// Nothing is staged.
     #[must_use]
     pub const fn new(limits: StageLimits) -> Self {
-        Self { limits, stages: BTreeMap::new(), bytes: 0 }
+        Self { stages: BTreeMap::new(), bytes: 0, check_at: None, limits }
     }
 
-    /// Takes one piece in.
+    /// Takes one piece in: `data` at `offset` of contents of `total` bytes. A piece may come again, and in any order.
     ///
     /// # Errors
-    /// EFBIG: the total is above 1 MiB. EINVAL: stage 0, a piece outside the total, or another total than before. BUSY: a bound.
+    /// EFBIG: larger than the largest contents. EINVAL: stage 0, no bytes, a piece outside the whole, or another `total` than before.
+    /// BUSY: a bound is reached. Nothing has changed then.
     pub fn piece(&mut self, now: Instant, session: SessionId, stage: u64, total: u32, offset: u32, data: &[u8]) -> Result<(), Status> {
-        let (total, offset) = (usize::try_from(total).unwrap_or(usize::MAX), usize::try_from(offset).unwrap_or(usize::MAX));
+        let (total, offset) = (total as usize, offset as usize);
         if total > CONTENT_MAX {
             return Err(Status::EFBIG);
         }
-        if stage == 0 || offset.checked_add(data.len()).is_none_or(|end| end > total) {
-            return Err(Status::EINVAL);
-        }
+        let end = offset.checked_add(data.len()).filter(|end| *end <= total);
+        let (Some(end), false) = (end, stage == 0 || data.is_empty()) else { return Err(Status::EINVAL) };
+        let key = (session, stage);
         let until = now.plus(self.limits.idle);
-        if !self.stages.contains_key(&(session, stage)) {
-            self.check_bounds(session, total)?;
-            self.bytes += total;
-            self.stages.insert((session, stage), Staged { bytes: vec![0; total], there: Vec::new(), until });
-        }
-        let staged = self.stages.get_mut(&(session, stage)).ok_or(Status::BUSY)?;
-        if staged.bytes.len() != total {
-            return Err(Status::EINVAL);
-        }
+        let staged = match self.stages.get_mut(&key) {
+            Some(staged) if staged.bytes.len() != total => return Err(Status::EINVAL),
+            Some(staged) if staged.arrived.len() >= RANGES_MAX => return Err(Status::BUSY),
+            Some(staged) => staged,
+            None => {
+                self.check_room(session, total)?;
+                self.bytes += total;
+                self.check_at.get_or_insert(until);
+                self.stages.entry(key).or_insert(Staged { bytes: vec![0; total], arrived: Vec::new(), until })
+            }
+        };
+        staged.bytes[offset..end].copy_from_slice(data);
         staged.until = until;
-        if !data.is_empty() {
-            staged.put(offset, data);
-        }
+        staged.arrive(offset, end);
         Ok(())
     }
 
-    fn check_bounds(&self, session: SessionId, more: usize) -> Result<(), Status> {
-        let (mut stages, mut bytes) = (0, 0);
-        for (_, staged) in self.of(session) {
-            stages += 1;
-            bytes += staged.bytes.len();
-        }
-        let fits = stages < self.limits.stages_per_session
-            && bytes + more <= self.limits.bytes_per_session
-            && self.bytes + more <= self.limits.bytes_total;
+    fn check_room(&self, session: SessionId, total: usize) -> Result<(), Status> {
+        let (count, bytes) = self.of(session).fold((0, 0), |(count, bytes), (_, staged)| (count + 1, bytes + staged.bytes.len()));
+        let fits = count < self.limits.stages_per_session
+            && bytes + total <= self.limits.bytes_per_session
+            && self.bytes + total <= self.limits.bytes_total;
         if fits { Ok(()) } else { Err(Status::BUSY) }
     }
 
@@ -119,111 +105,173 @@ impl Stages {
         self.stages.range((session, 0)..=(session, u64::MAX))
     }
 
-    /// The contents, when all pieces are there.
+    /// The contents of a stage.
     ///
     /// # Errors
-    /// NOT_STAGED.
+    /// NOT_STAGED when pieces are missing, also when the stage was dropped or never begun.
     pub fn contents(&self, session: SessionId, stage: u64) -> Result<&[u8], Status> {
-        let staged = self.stages.get(&(session, stage)).filter(|staged| staged.complete());
-        staged.map(|staged| staged.bytes.as_slice()).ok_or(Status::NOT_STAGED)
+        let staged = self.stages.get(&(session, stage)).ok_or(Status::NOT_STAGED)?;
+        if staged.arrived == [(0, staged.bytes.len())] { Ok(&staged.bytes) } else { Err(Status::NOT_STAGED) }
     }
 
-    /// Forgets one (after its WRITE was executed).
+    /// Drops a stage: it was written.
     pub fn remove(&mut self, session: SessionId, stage: u64) {
         if let Some(staged) = self.stages.remove(&(session, stage)) {
             self.bytes -= staged.bytes.len();
         }
+        if self.stages.is_empty() {
+            self.check_at = None;
+        }
     }
 
-    /// Forgets all of a session.
+    /// Drops all stages of a session that has ended.
     pub fn end_session(&mut self, session: SessionId) {
-        let stages: Vec<u64> = self.of(session).map(|((_, stage), _)| *stage).collect();
-        for stage in stages {
+        let all: Vec<u64> = self.of(session).map(|((_, stage), _)| *stage).collect();
+        for stage in all {
             self.remove(session, stage);
         }
     }
 
-    /// Forgets what is idle too long.
+    /// Drops the stages with which nobody went on in time.
     pub fn expire(&mut self, now: Instant) {
-        let idle: Vec<_> = self.stages.iter().filter(|(_, staged)| now.waited(staged.until)).map(|(key, _)| *key).collect();
-        for (session, stage) in idle {
-            self.remove(session, stage);
+        if self.check_at.is_none_or(|at| !now.waited(at)) {
+            return;
         }
+        let bytes = &mut self.bytes;
+        self.stages.retain(|_, staged| {
+            let keep = !now.waited(staged.until);
+            if !keep {
+                *bytes -= staged.bytes.len();
+            }
+            keep
+        });
+        // Both readings count, so the earliest by one of them will do; at worst it is looked at again.
+        self.check_at = self.stages.values().map(|staged| staged.until).min_by_key(|until| until.raw_ns);
     }
 
-    /// When `expire` has something to do at the earliest; `None`: nothing is staged.
+    /// When [`Self::expire`] is to be called at the latest; `None`: nothing is staged, no timer is needed.
     #[must_use]
-    pub fn next_expiry(&self) -> Option<Instant> {
-        self.stages.values().map(|staged| staged.until).min_by_key(|until| until.raw_ns)
+    pub const fn next_expiry(&self) -> Option<Instant> {
+        self.check_at
     }
 
-    /// Bytes reserved by all sessions.
+    /// Bytes staged, by all sessions.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
+impl Staged {
+    /// Notes what has arrived, joined with what it overlaps or touches.
+    fn arrive(&mut self, mut first: usize, mut end: usize) {
+        let from = self.arrived.partition_point(|range| range.1 < first);
+        let count = self.arrived[from..].partition_point(|range| range.0 <= end);
+        for old in self.arrived.drain(from..from + count) {
+            first = first.min(old.0);
+            end = end.max(old.1);
+        }
+        self.arrived.insert(from, (first, end));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
-
-    fn at(s: u64) -> Instant {
-        Instant::new(s * 1_000_000_000, s * 1_000_000_000)
-    }
+    const START: Instant = Instant::new(0, 0);
 
     fn stages() -> Stages {
-        Stages::new(StageLimits { bytes_per_session: 100, bytes_total: 150, stages_per_session: 2, idle: Duration::from_secs(10) })
+        Stages::new(StageLimits::default())
     }
 
     #[test]
-    fn contents_are_there_when_every_piece_is_in_whatever_order_and_however_often() {
+    fn stage_is_given_only_when_every_piece_is_there() {
         let mut s = stages();
-        for (offset, data) in [(4, &b"ef"[..]), (0, b"ab"), (4, b"ef"), (1, b"bcd")] {
-            assert_eq!(s.contents(A, 1), Err(Status::NOT_STAGED));
-            s.piece(at(0), A, 1, 6, offset, data).unwrap();
-        }
+        assert_eq!(s.contents(A, 1), Err(Status::NOT_STAGED));
+        s.piece(START, A, 1, 6, 4, b"ef").unwrap();
+        s.piece(START, A, 1, 6, 0, b"ab").unwrap();
+        assert_eq!(s.contents(A, 1), Err(Status::NOT_STAGED));
+        s.piece(START, A, 1, 6, 2, b"cd").unwrap();
+        s.piece(START, A, 1, 6, 0, b"ab").unwrap();
         assert_eq!(s.contents(A, 1), Ok(&b"abcdef"[..]));
-        assert_eq!(s.contents(B, 1), Err(Status::NOT_STAGED), "a stage is its session's");
+        assert_eq!(s.contents(B, 1), Err(Status::NOT_STAGED), "a stage belongs to its session");
         s.remove(A, 1);
         assert_eq!((s.contents(A, 1), s.bytes()), (Err(Status::NOT_STAGED), 0));
     }
 
     #[test]
-    fn pieces_that_do_not_fit_are_refused_by_name() {
+    fn impossible_pieces_are_errors_and_change_nothing() {
         let mut s = stages();
-        assert_eq!(s.piece(at(0), A, 1, 1 << 21, 0, b"x"), Err(Status::EFBIG));
-        assert_eq!(s.piece(at(0), A, 0, 4, 0, b"x"), Err(Status::EINVAL));
-        assert_eq!(s.piece(at(0), A, 1, 4, 4, b"x"), Err(Status::EINVAL));
-        assert_eq!(s.piece(at(0), A, 1, 4, u32::MAX, b"x"), Err(Status::EINVAL));
-        s.piece(at(0), A, 1, 4, 0, b"x").unwrap();
-        assert_eq!(s.piece(at(0), A, 1, 5, 0, b"x"), Err(Status::EINVAL), "another total");
-    }
-
-    #[test]
-    fn bounds_are_met_by_the_first_piece() {
-        let mut s = stages();
-        s.piece(at(0), A, 1, 60, 0, b"x").unwrap();
-        assert_eq!(s.piece(at(0), A, 2, 60, 0, b"x"), Err(Status::BUSY), "bytes of the session");
-        s.piece(at(0), A, 2, 40, 0, b"x").unwrap();
-        assert_eq!(s.piece(at(0), A, 3, 0, 0, b""), Err(Status::BUSY), "stages of the session");
-        assert_eq!(s.piece(at(0), B, 1, 60, 0, b"x"), Err(Status::BUSY), "bytes of all");
-        s.end_session(A);
-        s.piece(at(0), B, 1, 60, 0, b"x").unwrap();
-    }
-
-    #[test]
-    fn what_nobody_goes_on_with_is_forgotten() {
-        let mut s = stages();
-        s.piece(at(0), A, 1, 4, 0, b"x").unwrap();
-        s.piece(at(5), A, 1, 4, 1, b"y").unwrap();
-        assert_eq!(s.next_expiry(), Some(at(15)));
-        s.expire(at(14));
-        assert_eq!(s.bytes(), 4);
-        s.expire(at(15));
+        let too_big = u32::try_from(CONTENT_MAX).unwrap() + 1;
+        assert_eq!(s.piece(START, A, 1, too_big, 0, b"a"), Err(Status::EFBIG));
+        assert_eq!(s.piece(START, A, 0, 1, 0, b"a"), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, A, 1, 1, 0, b""), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, A, 1, 2, 1, b"ab"), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, A, 1, 2, u32::MAX, b"ab"), Err(Status::EINVAL));
         assert_eq!((s.bytes(), s.next_expiry()), (0, None));
+        s.piece(START, A, 1, 2, 0, b"a").unwrap();
+        assert_eq!(s.piece(START, A, 1, 3, 1, b"b"), Err(Status::EINVAL), "another total");
+        s.piece(START, A, 1, 2, 1, b"b").unwrap();
+        assert_eq!(s.contents(A, 1), Ok(&b"ab"[..]));
+    }
+
+    #[test]
+    fn bounds_count_what_is_announced_not_what_has_arrived() {
+        let limits = StageLimits { bytes_per_session: 10, bytes_total: 15, stages_per_session: 2, idle: Duration::from_secs(1) };
+        let mut s = Stages::new(limits);
+        s.piece(START, A, 1, 6, 0, b"a").unwrap();
+        assert_eq!(s.piece(START, A, 2, 5, 0, b"a"), Err(Status::BUSY));
+        s.piece(START, A, 2, 4, 0, b"a").unwrap();
+        assert_eq!(s.piece(START, B, 1, 6, 0, b"a"), Err(Status::BUSY));
+        s.piece(START, B, 1, 5, 0, b"a").unwrap();
+        s.end_session(A);
+        assert_eq!(s.bytes(), 5);
+        s.piece(START, B, 2, 1, 0, b"a").unwrap();
+        assert_eq!(s.piece(START, B, 3, 1, 0, b"a"), Err(Status::BUSY), "too many stages");
+    }
+
+    #[test]
+    fn stage_with_which_nobody_goes_on_is_dropped() {
+        let mut s = stages();
+        s.piece(START, A, 1, 2, 0, b"a").unwrap();
+        let later = START.plus(Duration::from_secs(20));
+        s.piece(later, A, 1, 2, 0, b"a").unwrap();
+        s.piece(START, A, 2, 2, 0, b"a").unwrap();
+        assert_eq!(s.next_expiry(), Some(START.plus(Duration::from_secs(30))));
+        s.expire(START.plus(Duration::from_secs(30)));
+        assert_eq!((s.bytes(), s.next_expiry()), (2, Some(later.plus(Duration::from_secs(30)))));
+        s.expire(later.plus(Duration::from_secs(30)));
+        assert_eq!((s.bytes(), s.next_expiry()), (0, None));
+    }
+
+    #[test]
+    fn pieces_with_too_many_gaps_are_refused() {
+        let mut s = stages();
+        let mut offset = 0;
+        while s.piece(START, A, 1, 100_000, offset, b"a").is_ok() {
+            offset += 2;
+        }
+        assert_eq!(offset as usize, 2 * RANGES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_in_any_order_make_the_whole(pieces in proptest::collection::vec((0..40u32, 1..10usize), 1..30)) {
+            let whole: Vec<u8> = (0..40).collect();
+            let mut s = stages();
+            let mut seen = [false; 40];
+            for (offset, len) in pieces {
+                let first = offset as usize;
+                let end = (first + len).min(40);
+                s.piece(START, A, 1, 40, offset, &whole[first..end]).unwrap();
+                seen[first..end].fill(true);
+                let complete = seen.iter().all(|seen| *seen);
+                prop_assert_eq!(s.contents(A, 1).ok(), complete.then_some(&whole[..]));
+            }
+        }
     }
 }

@@ -68,7 +68,7 @@ pub struct Stats {
     dropped: [u64; Dropped::ALL.len()],
     messages_in: [u64; 256],
     messages_out: [u64; 256],
-    /// Requests executed, each once.
+    /// Requests begun, each once.
     pub requests: u64,
     /// Requests answered from the reply cache.
     pub repeated: u64,

@@ -65,6 +65,8 @@ pub struct SessionRow {
     pub left: Option<Duration>,
     /// Since it was opened.
     pub age: Duration,
+    /// Locks that it holds, of both classes.
+    pub locks: usize,
     /// Its lock requests that wait.
     pub waits: usize,
     /// Whether somebody waits for it to give something back.
@@ -109,6 +111,7 @@ impl Server {
             standing: session.standing().name(),
             left: session.standing().bound(now),
             age: now.since(session.opened),
+            locks: self.locks.holds(session.id),
             waits: self.locks.waits(session.id),
             waited_for: self.locks.waiting_on(session.id),
             notices: session.outbox.as_ref().map_or(0, |outbox| outbox.len()),

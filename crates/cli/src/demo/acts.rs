@@ -90,8 +90,13 @@ pub(crate) fn read_cold_and_cached(cast: &mut Cast, report: &mut Report) -> Resu
             cold.bytes / 1_024,
             cached.operations
         ))?;
-        let seen = format!("{second} requests for {} operations, {} of them from cache", cached.operations, end.cache_hits - middle.cache_hits);
-        report.claim(&format!("agent {name} answers all of it from cache with no message"), first > 0 && second == 0 && cached == cold, seen)?;
+        let seen =
+            format!("{second} requests for {} operations, {} of them from cache", cached.operations, end.cache_hits - middle.cache_hits);
+        report.claim(
+            &format!("agent {name} answers all of it from cache with no message"),
+            first > 0 && second == 0 && cached == cold,
+            seen,
+        )?;
     }
     Ok(())
 }
@@ -112,7 +117,10 @@ pub(crate) fn hand_over(cast: &mut Cast, report: &mut Report) -> Result<(), Fail
     let (hold, again) = lock(&mut a, wait)?;
     let after = cast.a.lease()?;
     a.call(&Request::Unlock { hold })?;
-    report.say(&format!("A locked {JOB} twice: tokens {first} and {again}, the second time with {} requests", after.requests - before.requests))?;
+    report.say(&format!(
+        "A locked {JOB} twice: tokens {first} and {again}, the second time with {} requests",
+        after.requests - before.requests
+    ))?;
     report.claim(
         "a lock that the agent still has is taken again with no message, under a larger token",
         after.requests == before.requests && again > first,
@@ -145,8 +153,7 @@ pub(crate) fn renewals(cast: &mut Cast, report: &mut Report) -> Result<(), Failu
         (busy.renewals_opportunistic - start.renewals_opportunistic, busy.renewals_explicit - start.renewals_explicit);
     thread::sleep(lease.mul_f64(1.5));
     let idle = cast.a.lease()?;
-    let (implicit, explicit) =
-        (idle.renewals_opportunistic - busy.renewals_opportunistic, idle.renewals_explicit - busy.renewals_explicit);
+    let (implicit, explicit) = (idle.renewals_opportunistic - busy.renewals_opportunistic, idle.renewals_explicit - busy.renewals_explicit);
     report.say(&format!(
         "A's renewals: while it worked for one lease period {busy_implicit} by the way and {busy_explicit} on purpose, while it was idle for 1.5 periods {implicit} and {explicit}"
     ))?;
@@ -217,21 +224,23 @@ fn fail(cast: &Cast, a: &mut Line, hold: u64, a_token: u64, most: Duration) -> R
     let cut = Instant::now();
     let mut b = cast.b.connect()?;
     let b_waits = thread::spawn(move || lock(&mut b, most).map(|(_, token)| (Instant::now(), token, b)));
-    let (decided, ()) = until("the server saw the delivery fail", most, || {
-        Ok((number(&cast.server_status()?, "timing_out")? == 1).then_some(()))
-    })?;
+    let (decided, ()) =
+        until("the server saw the delivery fail", most, || Ok((number(&cast.server_status()?, "timing_out")? == 1).then_some(())))?;
     let (a_stopped, _) = until("A stopped by its own clock", most, || Ok(Some(hold_state(a, hold)?).filter(|s| s != "certain")))?;
-    let (b_has_it, b_token, _b) =
-        b_waits.join().map_err(|_| Failure::failed("the thread that waits for B's lock has panicked"))??;
+    let (b_has_it, b_token, _b) = b_waits.join().map_err(|_| Failure::failed("the thread that waits for B's lock has panicked"))??;
     Ok(Failover { cut, decided, a_stopped, b_has_it, a_token, b_token })
 }
 
 fn tell_failover(f: &Failover, status: &Value, lease: Duration, report: &mut Report) -> Result<(), Failure> {
     let timer = Duration::from_micros(number(status, "timer_us")?);
     let since_cut = |at: Instant| at.saturating_duration_since(f.cut);
-    report.say_at(f.decided, &format!("the server saw the delivery fail, {} ms after the cut, and waits", since_cut(f.decided).as_millis()))?;
+    report.say_at(
+        f.decided,
+        &format!("the server saw the delivery fail, {} ms after the cut, and waits", since_cut(f.decided).as_millis()),
+    )?;
     report.say_at(f.a_stopped, &format!("A stopped by its own clock, {} ms after the cut", since_cut(f.a_stopped).as_millis()))?;
-    report.say_at(f.b_has_it, &format!("B has the lock under token {}, {} ms after the cut", f.b_token, since_cut(f.b_has_it).as_millis()))?;
+    report
+        .say_at(f.b_has_it, &format!("B has the lock under token {}, {} ms after the cut", f.b_token, since_cut(f.b_has_it).as_millis()))?;
     let waited = f.b_has_it.saturating_duration_since(f.decided);
     // The decision was seen at most one look and one round of the control socket after it was made.
     let tolerance = Duration::from_millis(50);
@@ -253,17 +262,32 @@ fn tell_failover(f: &Failover, status: &Value, lease: Duration, report: &mut Rep
     report.claim("B's token is larger than A's", f.b_token > f.a_token, format!("{} > {}", f.b_token, f.a_token))
 }
 
-fn recover(cast: &mut Cast, a: &mut Line, hold: u64, before: &crate::local::Lease, most: Duration, report: &mut Report) -> Result<(), Failure> {
+fn recover(
+    cast: &mut Cast,
+    a: &mut Line,
+    hold: u64,
+    before: &crate::local::Lease,
+    most: Duration,
+    report: &mut Report,
+) -> Result<(), Failure> {
     report.say(&format!("the cut heals; {} datagrams were lost in it", cast.relay.dropped()))?;
     cast.relay.heal();
     cast.a.ask(Request::Stat { path: TREE.into(), follow: true })?;
     let (_, _) = until("A knows that its lock is lost", most, || Ok(Some(hold_state(a, hold)?).filter(|s| s == "lost")))?;
     let after = cast.a.lease()?;
-    report.say(&format!("A was told that its session is over, told its user, and works again in session {}", after.session.as_deref().unwrap_or("?")))?;
+    report.say(&format!(
+        "A was told that its session is over, told its user, and works again in session {}",
+        after.session.as_deref().unwrap_or("?")
+    ))?;
     report.claim(
         "A is NACKed, told what it lost, and recovers in a new session",
         after.nacks > before.nacks && after.session.is_some() && after.session != before.session,
-        format!("{} NACK, session {} became {}", after.nacks - before.nacks, short(before.session.as_deref()), short(after.session.as_deref())),
+        format!(
+            "{} NACK, session {} became {}",
+            after.nacks - before.nacks,
+            short(before.session.as_deref()),
+            short(after.session.as_deref())
+        ),
     )?;
     let status = cast.server_status()?;
     report.claim(

@@ -30,6 +30,12 @@ impl LockTable {
         self.table.session(session).map_or(0, |slot| self.table.sessions[slot].waits as usize)
     }
 
+    /// How many locks of both classes a session holds.
+    #[must_use]
+    pub fn holds(&self, session: SessionId) -> usize {
+        self.table.session(session).map_or(0, |slot| self.table.sessions[slot].held as usize)
+    }
+
     /// One who holds the lock, or else waits for it longest, other than `asking`.
     #[must_use]
     pub fn holder_info(&self, lock: LockId, asking: SessionId) -> Option<Row> {

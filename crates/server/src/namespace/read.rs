@@ -1,163 +1,178 @@
-//! Reads: LOOKUP, GETATTR, READDIR, READ.
+//! LOOKUP, GETATTR and READ.
 //!
-//! Decides: what fits the answer, and that a reply is of one instant and, where the request says so, of one version (R80).
-//! Implements `wire-spec.md` section 6.2. Invariants: nothing is changed by reading (R81); a grant is asked for only when the reply is
-//! certain, once for each object in it.
-//! Leaves to others: whether a lock is granted (`locks`), the datagram around the reply (`answers`).
+//! Decides: what a reader sees, and how much of it fits one answer. Place in the walk: run by execution, without waiting for any lock.
+//! Implements `wire-spec.md` sections 6.2 and 6.5.
+//! Invariant: an answer shows one instant. Cache locks are asked for when the answer is certain, one for each object in it, so a
+//! run that lacks something grants nothing.
+//! Leaves to others: READDIR (`list`), which locks are granted (`locks::cache`).
 
-use super::naming::check_name;
-use super::{directory, known};
-use crate::store::{BLOCK_LEN, Lack, Query, View};
+use super::content::{block_of, within};
+use super::{Namespace, Step, check_name, entered, known};
+use crate::store::{BLOCK_LEN, Lack, ObjectRecord, View};
 use alloc::vec::Vec;
-use bytes::Bytes;
-use cistern_wire::limits::SYMLINK_MAX;
 use cistern_wire::{
-    Attr, Bytes8, Bytes16, CacheGrant, Data, Detail, Entry, Field as _, GetAttr, List, Listing, Lookup, ObjectId, ObjectKind, Read, ReadDir,
-    Reply, Stated, Status, Step, Walked, Want, Writer,
+    Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply, Stated, Status,
+    Step as WalkStep, Walked, Want, Writer,
 };
 
-/// What gives cache locks.
-pub(super) type Granting<'g> = &'g mut dyn FnMut(ObjectId, Want) -> CacheGrant;
+/// Bytes of encoded attributes, and of a cache lock.
+pub(super) const ATTR_LEN: usize = 63;
+pub(super) const GRANT_LEN: usize = 9;
+/// A WALKED reply without steps and target: kind, status, count of steps, length of the target.
+const WALKED_AROUND: usize = 1 + 2 + 2 + 2;
+/// A DATA reply without bytes: kind, attributes, grant, offset, length.
+const DATA_AROUND: usize = 1 + ATTR_LEN + GRANT_LEN + 8 + 2;
 
-/// Bytes of attributes and of a grant on the wire.
-const ATTR_LEN: usize = 63;
-const GRANT_LEN: usize = 9;
-const STEP_LEN: usize = ATTR_LEN + GRANT_LEN;
-/// WALKED without its steps and target: kind, status, count, length of the target.
-const WALKED_AROUND: usize = 7;
-/// LISTING without its entries: kind, directory, grant, end, count.
-const LISTING_AROUND: usize = 1 + STEP_LEN + 1 + 2;
-/// An entry without its name and detail: length of the name, object, kind, whether there is detail.
-const ENTRY_AROUND: usize = 1 + 8 + 1 + 1;
-/// DATA without its bytes: kind, attributes, grant, offset, length.
-const DATA_AROUND: usize = 1 + STEP_LEN + 8 + 2;
-
-pub(super) fn get_attr(view: &View<'_>, m: &GetAttr, grant: Granting<'_>, out: &mut Writer) -> Result<(), Lack> {
-    let attr = known(view, m.object)?.attr;
-    Reply::Stated(Stated { attr, grant: grant(m.object, m.want) }).put(out);
-    Ok(())
+/// A request that changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading<'a> {
+    /// Walks names.
+    Lookup(Lookup<'a>),
+    /// Attributes.
+    GetAttr(GetAttr),
+    /// A page of a directory.
+    ReadDir(ReadDir<'a>),
+    /// A page of contents.
+    Read(Read),
 }
 
-pub(super) fn lookup(view: &View<'_>, m: &Lookup<'_>, room: usize, grant: Granting<'_>, out: &mut Writer) -> Result<(), Lack> {
-    let start = known(view, m.start)?.attr;
-    if start.kind != ObjectKind::Directory && !m.names.is_empty() {
-        return Err(Lack::Failed(Status::ENOTDIR));
+impl<'a> Reading<'a> {
+    /// The read that a message asks for, if it asks for one.
+    #[must_use]
+    pub const fn of(message: &Message<'a>) -> Option<Self> {
+        Some(match *message {
+            Message::Lookup(m) => Self::Lookup(m),
+            Message::GetAttr(m) => Self::GetAttr(m),
+            Message::ReadDir(m) => Self::ReadDir(m),
+            Message::Read(m) => Self::Read(m),
+            _ => return None,
+        })
     }
-    let fit = (room.saturating_sub(WALKED_AROUND) / STEP_LEN).max(1);
-    let mut attrs = Vec::from([start]);
-    let mut status = Status::OK;
-    for name in m.names {
-        if attrs.len() == fit {
-            break;
+}
+
+impl Namespace {
+    /// Executes a read: appends its encoded reply to `out`, at most `room` bytes of it (at least 504: what the smallest datagram has
+    /// for a reply). `grant` is asked for every object in the reply, with the lock that the reader wants.
+    pub fn read(
+        &mut self,
+        view: &View<'_>,
+        reading: &Reading<'_>,
+        room: usize,
+        mut grant: impl FnMut(ObjectId, Want) -> CacheGrant,
+        out: &mut Writer,
+    ) -> Step<()> {
+        let result = match reading {
+            Reading::Lookup(m) => self.lookup(view, m, room, &mut grant, out),
+            Reading::GetAttr(m) => known(view, m.object).map(|record| {
+                let attr = record.attr;
+                Reply::Stated(Stated { attr, grant: grant(m.object, m.want) }).put(out);
+            }),
+            Reading::ReadDir(m) => super::list::read_dir(view, m, room, &mut grant, out),
+            Reading::Read(m) => self.read_contents(view, m, room, &mut grant, out),
+        };
+        result.into()
+    }
+
+    fn lookup(
+        &mut self,
+        view: &View<'_>,
+        m: &Lookup<'_>,
+        room: usize,
+        grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+        out: &mut Writer,
+    ) -> Result<(), Lack> {
+        let most = room.saturating_sub(WALKED_AROUND) / (ATTR_LEN + GRANT_LEN);
+        if most == 0 {
+            return Err(Status::EINVAL.into());
         }
-        match next_on_path(view, &attrs[attrs.len() - 1], name)? {
-            Ok(attr) => attrs.push(attr),
-            Err(why) => {
-                status = why;
+        let mut last = known(view, m.start)?.attr;
+        self.steps.clear();
+        self.steps.push(WalkStep { attr: last, grant: CacheGrant::NONE });
+        let mut status = Status::OK;
+        for name in m.names {
+            if last.kind == ObjectKind::Symlink || self.steps.len() == most {
                 break;
             }
+            match next(view, &last, name.0) {
+                Ok(record) => last = record.attr,
+                Err(Lack::Failed(why)) if why != Status::EIO => {
+                    status = why;
+                    break;
+                }
+                Err(lack) => return Err(lack),
+            }
+            self.steps.push(WalkStep { attr: last, grant: CacheGrant::NONE });
         }
+        let left = room - WALKED_AROUND - self.steps.len() * (ATTR_LEN + GRANT_LEN);
+        // A target that does not fit beside the steps is left out; READ gives it.
+        let target = match last.kind {
+            ObjectKind::Symlink if last.size <= left as u64 => view.block(last.object, 0)?.map_or(&[][..], |target| target),
+            _ => &[],
+        };
+        for step in &mut self.steps {
+            step.grant = grant(step.attr.object, m.want);
+        }
+        Reply::Walked(Walked { status, steps: cistern_wire::List::of(&self.steps), target: Bytes16(target) }).put(out);
+        Ok(())
     }
-    let target = target(view, &attrs, room)?;
-    let steps: Vec<_> = attrs.iter().map(|attr| Step { attr: *attr, grant: grant(attr.object, m.want) }).collect();
-    Reply::Walked(Walked { status, steps: List::of(&steps), target: Bytes16(&target) }).put(out);
-    Ok(())
+
+    fn read_contents(
+        &mut self,
+        view: &View<'_>,
+        m: &Read,
+        room: usize,
+        grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+        out: &mut Writer,
+    ) -> Result<(), Lack> {
+        let attr = known(view, m.object)?.attr;
+        if attr.kind == ObjectKind::Directory {
+            return Err(Status::EISDIR.into());
+        }
+        if m.version != 0 && m.version != attr.version {
+            return Err(Status::VERSION_CHANGED.into());
+        }
+        let room = room.checked_sub(DATA_AROUND).filter(|room| *room > 0).ok_or(Status::EINVAL)?;
+        let most = room.min(usize::from(u16::MAX)).min(usize::try_from(m.length).unwrap_or(usize::MAX));
+        let end = attr.size.min(m.offset.saturating_add(most as u64));
+        gather(view, m.object, m.offset, end, &mut self.bytes)?;
+        let grant = grant(m.object, m.want);
+        Reply::Data(Data { attr, grant, offset: m.offset, data: Bytes16(&self.bytes) }).put(out);
+        Ok(())
+    }
 }
 
-/// One step of a walk; `Ok(Err(OK))`: it ends at a symbolic link.
-fn next_on_path(view: &View<'_>, at: &Attr, name: Bytes8<'_>) -> Result<Result<Attr, Status>, Lack> {
-    match at.kind {
-        ObjectKind::Directory => {}
-        ObjectKind::Symlink => return Ok(Err(Status::OK)),
-        ObjectKind::File => return Ok(Err(Status::ENOTDIR)),
+/// What a name in a directory names.
+fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8]) -> Result<&'v ObjectRecord, Lack> {
+    check_name(name)?;
+    if dir.kind != ObjectKind::Directory {
+        return Err(Status::ENOTDIR.into());
     }
-    if check_name(name.0).is_err() {
-        return Ok(Err(Status::EINVAL));
-    }
-    match view.entry(at.object, name.0)? {
-        Some(entry) => known(view, entry.object).map(|record| Ok(record.attr)),
-        None => Ok(Err(Status::ENOENT)),
-    }
+    let entry = view.entry(dir.object, name)?.ok_or(Status::ENOENT)?;
+    entered(view, entry.object)
 }
 
-/// The target of the symbolic link at which a walk has ended, if it fits beside the steps; without it the agent reads the link.
-fn target(view: &View<'_>, attrs: &[Attr], room: usize) -> Result<Bytes, Lack> {
-    let last = &attrs[attrs.len() - 1];
-    let left = room.saturating_sub(WALKED_AROUND + attrs.len() * STEP_LEN);
-    let size = usize::try_from(last.size).unwrap_or(SYMLINK_MAX);
-    if last.kind != ObjectKind::Symlink || size > left {
-        return Ok(Bytes::new());
+/// Collects the bytes from `offset` to `end` of an object's contents.
+fn gather(view: &View<'_>, object: ObjectId, offset: u64, end: u64, bytes: &mut Vec<u8>) -> Result<(), Lack> {
+    bytes.clear();
+    if offset >= end {
+        return Ok(());
     }
-    Ok(view.block(last.object, 0)?.cloned().unwrap_or_default())
-}
-
-pub(super) fn read_dir(view: &View<'_>, m: &ReadDir<'_>, room: usize, grant: Granting<'_>, out: &mut Writer) -> Result<(), Lack> {
-    let dir = directory(view, m.dir)?.attr;
-    check_version(&dir, m.version)?;
-    let left = room.saturating_sub(LISTING_AROUND);
-    let around = ENTRY_AROUND + if m.detail { STEP_LEN } else { 0 };
-    // One more than can fit, so that the last page is known as such.
-    let most = left / (around + 1) + 1;
-    view.know_entries(m.dir, m.after.0, most)?;
-    let mut used = 0;
-    let mut fitting = view.entries(m.dir, m.after.0).take(most).take_while(|(name, _)| {
-        used += around + name.len();
-        used <= left
-    });
-    let page: Vec<_> = fitting.by_ref().collect();
-    let end = view.entries(m.dir, m.after.0).take(most).count() == page.len();
-    let attrs = if m.detail { details(view, page.iter().map(|(_, entry)| entry.object))? } else { Vec::new() };
-    let listed = grant(m.dir, m.want);
-    let mut entries = Vec::with_capacity(page.len());
-    for (at, (name, entry)) in page.iter().enumerate() {
-        let detail = attrs.get(at).map(|attr| Detail { attr: *attr, grant: grant(attr.object, m.want) });
-        entries.push(Entry { name: Bytes8(name), object: entry.object, kind: entry.kind, detail });
-    }
-    Reply::Listing(Listing { dir, grant: listed, end, entries: List::of(&entries) }).put(out);
-    Ok(())
-}
-
-/// Attributes of all objects of a page; all that lack are asked for together.
-fn details(view: &View<'_>, objects: impl Iterator<Item = ObjectId>) -> Result<Vec<Attr>, Lack> {
-    let mut attrs = Vec::new();
-    let mut missing: Vec<Query> = Vec::new();
-    for object in objects {
-        match known(view, object) {
-            Ok(record) => attrs.push(record.attr),
+    let mut missing = Vec::new();
+    let (first, last) = (block_of(offset), block_of(end - 1));
+    for n in first..=last {
+        let from = if n == first { within(offset) } else { 0 };
+        let to = if n == last { within(end - 1) + 1 } else { BLOCK_LEN };
+        match view.block(object, n) {
+            Ok(block) => {
+                let block = block.map_or(&[][..], |block| block);
+                let there = block.get(from.min(block.len())..to.min(block.len())).unwrap_or_default();
+                let full = bytes.len() + (to - from);
+                bytes.extend_from_slice(there);
+                bytes.resize(full, 0);
+            }
             Err(Lack::Missing(queries)) => missing.extend(queries),
-            Err(Lack::Failed(status)) => return Err(Lack::Failed(status)),
+            Err(lack) => return Err(lack),
         }
     }
-    if missing.is_empty() { Ok(attrs) } else { Err(Lack::Missing(missing)) }
-}
-
-fn check_version(attr: &Attr, version: u64) -> Result<(), Lack> {
-    //= wire-spec.md#11-5-caching-and-metadata
-    //# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
-    if version != 0 && version != attr.version { Err(Lack::Failed(Status::VERSION_CHANGED)) } else { Ok(()) }
-}
-
-pub(super) fn read(view: &View<'_>, m: &Read, room: usize, grant: Granting<'_>, out: &mut Writer) -> Result<(), Lack> {
-    let attr = known(view, m.object)?.attr;
-    if attr.kind == ObjectKind::Directory {
-        return Err(Lack::Failed(Status::EISDIR));
-    }
-    check_version(&attr, m.version)?;
-    let fit = room.saturating_sub(DATA_AROUND).min(usize::try_from(m.length).unwrap_or(usize::MAX));
-    let left = usize::try_from(attr.size.saturating_sub(m.offset)).unwrap_or(usize::MAX);
-    let mut data = Vec::with_capacity(fit.min(left));
-    let len = fit.min(left);
-    while data.len() < len {
-        let at = m.offset + data.len() as u64;
-        let (block, inside) = (at / BLOCK_LEN as u64, usize::try_from(at % BLOCK_LEN as u64).unwrap_or(0));
-        let want = (len - data.len()).min(BLOCK_LEN - inside);
-        let bytes = view.block(m.object, u32::try_from(block).unwrap_or(u32::MAX))?;
-        let there = bytes.and_then(|bytes| bytes.get(inside..)).unwrap_or_default();
-        let there = &there[..there.len().min(want)];
-        data.extend_from_slice(there);
-        // What a block does not have is zeros.
-        data.resize(data.len() + want - there.len(), 0);
-    }
-    Reply::Data(Data { attr, grant: grant(m.object, m.want), offset: m.offset, data: Bytes16(&data) }).put(out);
-    Ok(())
+    if missing.is_empty() { Ok(()) } else { Err(Lack::Missing(missing)) }
 }

@@ -63,11 +63,10 @@ pub(super) enum Page {
 }
 
 impl Directory {
-    /// A directory that has just been made: all of it is known, and empty.
-    pub(super) fn empty() -> Self {
-        let mut directory = Self::default();
-        directory.learn(Range { after: Box::from([]), to: None });
-        directory
+    /// The directory has just been made: all of it is known, and it is empty. Questions about it may have been asked before.
+    pub(super) fn make(&mut self) {
+        *self = Self { pins: self.pins, ..Self::default() };
+        self.learn(Range { after: Box::from([]), to: None });
     }
 
     /// Memory that it takes, in bytes.

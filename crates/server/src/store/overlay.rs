@@ -249,7 +249,7 @@ impl Overlay {
 
     /// A directory that was just made has no entries: nothing has to be asked.
     pub(super) fn new_directory(&mut self, dir: ObjectId) {
-        self.change_directory(dir, |directory| *directory = Directory::empty());
+        self.change_directory(dir, Directory::make);
     }
 
     /// Notes that the open batch writes a key whose newest batch so far was `old`.

@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader};
 use core::fmt;
 
@@ -48,7 +49,7 @@ pub struct ObjectRecord {
     /// A directory in which it has a name: of a directory the one that it is in, of others the one last given. The root is in itself.
     pub parent: ObjectId,
     /// The name there; empty for the root. May be outdated for a file that has other names.
-    pub name: Box<[u8]>,
+    pub name: Bytes,
 }
 
 /// What the store keeps of a name.
@@ -111,7 +112,7 @@ impl ObjectRecord {
             };
             let parent = r.get().map_err(in_object("parent"))?;
             let name: Bytes8<'_> = r.get().map_err(in_object("name"))?;
-            Ok(Self { attr, parent, name: name.0.into() })
+            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0) })
         })
     }
 }
@@ -211,7 +212,7 @@ mod tests {
                 ctime_ns: 3,
             },
             parent: ObjectId(1),
-            name: (*b"jobs").into(),
+            name: Bytes::from_static(b"jobs"),
         }
     }
 

@@ -26,7 +26,7 @@ fn record(object: ObjectId, version: u64) -> ObjectRecord {
         mtime_ns: 0,
         ctime_ns: 0,
     };
-    ObjectRecord { attr, parent: DIR, name: (*b"name").into() }
+    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name") }
 }
 
 fn entry(n: u64) -> EntryRecord {
@@ -169,9 +169,12 @@ fn a_page_that_makes_no_progress_is_an_error_not_a_loop() {
 }
 
 #[test]
-fn a_new_directory_is_known_to_be_empty() {
+fn a_new_directory_is_known_to_be_empty_whatever_was_asked_before_it_was_made() {
     let mut overlay = overlay();
+    let mut disk = Disk::default();
+    disk.ask(overlay.ask(vec![Query::Get(Key::Entry(DIR, (*b"a").into())), Query::Scan { dir: DIR, after: Box::from([]), limit: 9 }]));
     overlay.view().new_directory(DIR);
+    disk.settle(&mut overlay);
     let view = overlay.view();
     assert_eq!(view.entry(DIR, b"a"), Ok(None));
     assert_eq!(view.know_entries(DIR, b"", 100), Ok(()));

@@ -32,6 +32,16 @@ impl Overlay {
         }
     }
 
+    /// Forgets all that is clean, for tests.
+    #[cfg(test)]
+    pub(crate) fn forget_everything(&mut self) {
+        let bound = core::mem::take(&mut self.limits.bytes_max);
+        for _ in 0..3 {
+            self.trim();
+        }
+        self.limits.bytes_max = bound;
+    }
+
     /// Forgets a unit if it may be; a directory perhaps only in part. False: something of it is left.
     fn forget(&mut self, unit: Unit) -> bool {
         match unit {

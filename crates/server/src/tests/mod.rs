@@ -6,6 +6,7 @@ mod handshake;
 mod hostile;
 mod locks;
 mod moving;
+mod random;
 mod requests;
 mod timing_out;
 mod world;

@@ -1,0 +1,76 @@
+//! READDIR: a page of a directory.
+//!
+//! Decides: how many entries fit one answer. Place in the walk: called by `read`. Implements `wire-spec.md` section 6.2 (R78, R80).
+//! Invariant: pages go by name, so a name that stays is seen once whatever changes meanwhile; a page with a version other than the
+//! one asked for is refused, so a listing that is put together is of one version.
+//! Leaves to others: which locks are granted.
+
+use super::read::{ATTR_LEN, GRANT_LEN};
+use super::{directory, entered};
+use crate::store::{EntryRecord, Lack, View};
+use alloc::vec::Vec;
+use cistern_wire::{Bytes8, CacheGrant, Detail, Entry, Field as _, List, Listing, ObjectId, ReadDir, Reply, Status, Want, Writer};
+
+/// A LISTING reply without entries: kind, attributes, grant, end, count.
+const LISTING_AROUND: usize = 1 + ATTR_LEN + GRANT_LEN + 1 + 2;
+/// An entry without its name and its detail: length of the name, object, kind, whether there is detail.
+const ENTRY_AROUND: usize = 1 + 8 + 1 + 1;
+
+/// Executes READDIR, as `Namespace::read` says.
+pub(super) fn read_dir(
+    view: &View<'_>,
+    m: &ReadDir<'_>,
+    room: usize,
+    grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+    out: &mut Writer,
+) -> Result<(), Lack> {
+    let dir = directory(view, m.dir)?.attr;
+    if m.version != 0 && m.version != dir.version {
+        return Err(Status::VERSION_CHANGED.into());
+    }
+    let mut left = room.checked_sub(LISTING_AROUND).ok_or(Status::EINVAL)?;
+    let around = ENTRY_AROUND + if m.detail { ATTR_LEN + GRANT_LEN } else { 0 };
+    // One more than can fit, to know whether there is more.
+    let most = left / (around + 1) + 1;
+    view.know_entries(m.dir, m.after.0, most)?;
+    let mut page: Vec<(&[u8], EntryRecord)> = Vec::with_capacity(most);
+    let mut end = true;
+    for (name, entry) in view.entries(m.dir, m.after.0).take(most) {
+        let Some(rest) = left.checked_sub(around + name.len()) else {
+            end = false;
+            break;
+        };
+        left = rest;
+        page.push((name, entry));
+    }
+    if page.is_empty() && !end {
+        return Err(Status::EINVAL.into());
+    }
+    if m.detail {
+        know_objects(view, &page)?;
+    }
+    let dir_grant = grant(m.dir, m.want);
+    let mut entries = Vec::with_capacity(page.len());
+    for (name, EntryRecord { object, kind }) in page {
+        let detail = match m.detail {
+            true => Some(Detail { attr: entered(view, object)?.attr, grant: grant(object, m.want) }),
+            false => None,
+        };
+        entries.push(Entry { name: Bytes8(name), object, kind, detail });
+    }
+    Reply::Listing(Listing { dir, grant: dir_grant, end, entries: List::of(&entries) }).put(out);
+    Ok(())
+}
+
+/// Makes sure that the objects of a page are in memory.
+fn know_objects(view: &View<'_>, page: &[(&[u8], EntryRecord)]) -> Result<(), Lack> {
+    let mut missing = Vec::new();
+    for (_, entry) in page {
+        match entered(view, entry.object) {
+            Ok(_) => {}
+            Err(Lack::Missing(queries)) => missing.extend(queries),
+            Err(lack) => return Err(lack),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(Lack::Missing(missing)) }
+}

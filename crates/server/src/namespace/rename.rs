@@ -1,0 +1,135 @@
+//! RENAME: moves a name; replaces, refuses to replace, or exchanges.
+//!
+//! Decides: when a name may move, and what that does to both directories, to the object moved and to the one in its way. Place in
+//! the walk: makes drafts for `plan`. Implements `wire-spec.md` section 6.2.
+//! Invariant: directories stay a tree: none is ever moved into itself or below itself (EINVAL).
+//! Leaves to others: advisory locks on what is replaced (the caller, by `Plan::removes`).
+
+use super::draft::Draft;
+use super::plan::Frame;
+use super::{check_name, directory, entered, join};
+use crate::store::{EntryRecord, Lack, View};
+use bytes::Bytes;
+use cistern_wire::limits::ROOT;
+use cistern_wire::{ObjectId, ObjectKind, Rename, RenameRule, Status};
+
+/// Deepest directory that is looked at: far deeper than any path; a store with a deeper one is damaged.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// The places of all that a RENAME touches in its draft.
+struct Move {
+    from_dir: usize,
+    to_dir: usize,
+    object: usize,
+}
+
+impl Draft {
+    pub(super) fn rename(&mut self, view: &View<'_>, frame: &Frame, m: &Rename<'_>) -> Result<(), Lack> {
+        check_name(m.from_name.0)?;
+        check_name(m.to_name.0)?;
+        let dirs = join(directory(view, m.from_dir), directory(view, m.to_dir));
+        let names = join(view.entry(m.from_dir, m.from_name.0), view.entry(m.to_dir, m.to_name.0));
+        let ((from_dir, to_dir), (source, target)) = join(dirs, names)?;
+        let source = source.ok_or(Status::ENOENT)?;
+        let (from_dir, to_dir) = (self.show(from_dir), self.show(to_dir));
+        let moved = self.show(entered(view, source.object)?);
+        let all = Move { from_dir, to_dir, object: moved };
+        check_not_below(view, &source, m.to_dir)?;
+        match (m.rule, target) {
+            (RenameRule::NoReplace, Some(_)) => Err(Status::EEXIST.into()),
+            (RenameRule::Exchange, None) => Err(Status::ENOENT.into()),
+            // Two names of one object, or one name twice: POSIX has it do nothing.
+            (_, Some(target)) if target.object == source.object => Ok(()),
+            (RenameRule::Exchange, Some(target)) => self.exchange(view, frame, m, &all, source, target),
+            (_, target) => self.replace(view, frame, m, &all, source, target),
+        }
+    }
+
+    fn replace(
+        &mut self,
+        view: &View<'_>,
+        frame: &Frame,
+        m: &Rename<'_>,
+        all: &Move,
+        source: EntryRecord,
+        target: Option<EntryRecord>,
+    ) -> Result<(), Lack> {
+        let (moves_directory, wall) = (source.kind == ObjectKind::Directory, frame.wall_ns);
+        let mut subdirectories = i32::from(moves_directory);
+        if let Some(target) = target {
+            let record = entered(view, target.object)?;
+            match (moves_directory, target.kind == ObjectKind::Directory) {
+                (true, false) => return Err(Status::ENOTDIR.into()),
+                (false, true) => return Err(Status::EISDIR.into()),
+                (true, true) if record.attr.size > 0 => return Err(Status::ENOTEMPTY.into()),
+                (true, true) => subdirectories = 0,
+                (false, false) => {}
+            }
+            let replaced = self.show(record);
+            self.take_name(replaced, wall);
+            self.removes = Some(target.object);
+        }
+        if m.from_dir != m.to_dir && subdirectories > 0 {
+            self.check_links(frame, all.to_dir)?;
+        }
+        self.change_entries(all.from_dir, wall, -1, -i32::from(moves_directory));
+        self.change_entries(all.to_dir, wall, i64::from(target.is_none()), subdirectories);
+        self.change(all.object, wall);
+        self.entries.push((m.from_dir, Bytes::copy_from_slice(m.from_name.0), None));
+        self.enter(all.object, m.to_dir, m.to_name.0, source);
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        view: &View<'_>,
+        frame: &Frame,
+        m: &Rename<'_>,
+        all: &Move,
+        source: EntryRecord,
+        target: EntryRecord,
+    ) -> Result<(), Lack> {
+        check_not_below(view, &target, m.from_dir)?;
+        let other = self.show(entered(view, target.object)?);
+        let wall = frame.wall_ns;
+        let more = i32::from(source.kind == ObjectKind::Directory) - i32::from(target.kind == ObjectKind::Directory);
+        match more {
+            1 => self.check_links(frame, all.to_dir)?,
+            -1 => self.check_links(frame, all.from_dir)?,
+            _ => {}
+        }
+        self.change_entries(all.from_dir, wall, 0, -more);
+        self.change_entries(all.to_dir, wall, 0, more);
+        self.change(all.object, wall);
+        self.change(other, wall);
+        self.enter(all.object, m.to_dir, m.to_name.0, source);
+        self.enter(other, m.from_dir, m.from_name.0, target);
+        Ok(())
+    }
+}
+
+impl Draft {
+    /// Whether a directory may have one subdirectory more. Two of its links are its own.
+    pub(super) fn check_links(&self, frame: &Frame, dir: usize) -> Result<(), Status> {
+        let subdirectories = self.touched[dir].record.attr.nlink.saturating_sub(2);
+        if subdirectories < frame.limits.links_max { Ok(()) } else { Err(Status::EMLINK) }
+    }
+}
+
+/// Whether what is moved is a directory that `dir` is, or is below: then it cannot go there.
+fn check_not_below(view: &View<'_>, moved: &EntryRecord, dir: ObjectId) -> Result<(), Lack> {
+    if moved.kind != ObjectKind::Directory {
+        return Ok(());
+    }
+    let mut at = dir;
+    for _ in 0..DEPTH_MAX {
+        if at == moved.object {
+            return Err(Status::EINVAL.into());
+        }
+        if at.0 == ROOT {
+            return Ok(());
+        }
+        at = entered(view, at)?.parent;
+    }
+    Err(Status::EIO.into())
+}

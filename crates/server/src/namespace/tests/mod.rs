@@ -1,0 +1,316 @@
+//! The namespace with a tiny driver: every operation is run as the machine would run it, and every value that it needs comes from a
+//! store that answers late.
+
+mod contents;
+mod model;
+mod names;
+mod reads;
+mod renames;
+
+use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step};
+use crate::store::disk::Disk;
+use crate::store::{CacheLimits, Overlay, Query};
+use alloc::vec;
+use alloc::vec::Vec;
+use cistern_wire::limits::ROOT;
+use cistern_wire::{
+    Ask, Attr, Bytes8, Bytes16, CacheGrant, Changed, Create, Effect, Generation, GetAttr, Link, List, Message, Mkdir, ObjectId,
+    Read, Reader, Rename, RenameRule, Reply, Rmdir, Status, Symlink, Terms, Unlink, Want, Write,
+};
+
+const ASK: Ask = Ask { nonce: 1, back: 0, limit: 1_232 };
+const ROOT_DIR: ObjectId = ObjectId(ROOT);
+/// Room for a reply in the smallest datagram.
+const SMALL: usize = 504;
+/// More room than any reply takes.
+const LARGE: usize = 60_000;
+
+/// A namespace, what is in memory of its store, and the store.
+struct World {
+    namespace: Namespace,
+    overlay: Overlay,
+    disk: Disk,
+    wall_ns: i64,
+    /// Whether everything is forgotten before every operation, so that all of it has to be loaded again.
+    forgetful: bool,
+    /// How often an operation had to wait for the store.
+    waits: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(NamespaceLimits::default())
+    }
+
+    fn with(limits: NamespaceLimits) -> Self {
+        let mut world = Self {
+            namespace: Namespace::new(limits),
+            overlay: Overlay::new(CacheLimits { bytes_max: 1 << 30 }),
+            disk: Disk::default(),
+            wall_ns: 1_000,
+            forgetful: false,
+            waits: 0,
+        };
+        world.boot();
+        world
+    }
+
+    fn boot(&mut self) {
+        loop {
+            let step = self.namespace.boot(&mut self.overlay.view(), self.wall_ns);
+            match step {
+                Step::Done(()) => break,
+                Step::Missing(queries) => self.load(queries),
+                Step::Failed(status) => panic!("{status:?}"),
+            }
+        }
+        self.disk.settle(&mut self.overlay);
+    }
+
+    /// A server that was restarted on the same store.
+    fn restart(&mut self) {
+        self.disk.settle(&mut self.overlay);
+        self.overlay = Overlay::new(CacheLimits { bytes_max: 1 << 30 });
+        self.boot();
+    }
+
+    fn load(&mut self, queries: Vec<Query>) {
+        assert!(!queries.is_empty(), "an operation that lacks nothing waits for ever");
+        self.waits += 1;
+        let new = self.overlay.ask(queries);
+        self.disk.ask(new);
+        while !self.disk.asked.is_empty() {
+            assert!(self.overlay.loaded(self.disk.give(0)));
+        }
+    }
+
+    fn begin(&mut self) {
+        self.wall_ns += 1_000;
+        if self.forgetful {
+            self.disk.settle(&mut self.overlay);
+            self.overlay.forget_everything();
+        }
+    }
+
+    /// Runs a mutation: plans it, then applies it. Its plan at that moment, and the effects in its answer.
+    fn change(&mut self, message: Message<'_>) -> Result<(Plan, Vec<Effect>), Status> {
+        let staged = Mutation::of(&message).and_then(|mutation| mutation.stage()).map(|_| &b""[..]);
+        let contents = match message {
+            Message::Write(write) => staged.unwrap_or(write.data.0),
+            _ => &[],
+        };
+        self.change_with(message, contents)
+    }
+
+    fn change_with(&mut self, message: Message<'_>, contents: &[u8]) -> Result<(Plan, Vec<Effect>), Status> {
+        let mutation = Mutation::of(&message).expect("a mutation");
+        self.begin();
+        let plan = loop {
+            let step = self.namespace.plan(&self.overlay.view(), &mutation, contents);
+            match step {
+                Step::Done(plan) => break plan,
+                Step::Missing(queries) => self.load(queries),
+                Step::Failed(status) => return Err(status),
+            }
+        };
+        let written = self.overlay.has_writes();
+        loop {
+            let step = self.namespace.apply(&mut self.overlay.view(), &mutation, contents, self.wall_ns);
+            match step {
+                Step::Done(applied) => {
+                    assert_eq!(applied, plan, "nothing changed in between");
+                    break;
+                }
+                Step::Missing(queries) => {
+                    assert_eq!(self.overlay.has_writes(), written, "an operation that lacks something has no effect");
+                    self.load(queries);
+                }
+                Step::Failed(status) => panic!("planned, then {status:?}"),
+            }
+        }
+        let mut reply = Vec::new();
+        self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
+        let Ok(Reply::Changed(Changed { effects })) = Reader::new(&reply).get() else { panic!("not a CHANGED reply") };
+        Ok((plan, effects.iter().collect()))
+    }
+
+    /// A mutation that must succeed; its effects.
+    #[track_caller]
+    fn done<'a>(&mut self, message: impl Into<Message<'a>>) -> Vec<Effect> {
+        self.change(message.into()).expect("it succeeds").1
+    }
+
+    /// A mutation that must fail, and then has no effect.
+    #[track_caller]
+    fn fails<'a>(&mut self, message: impl Into<Message<'a>>) -> Status {
+        // A forgetful world settles all writes before the operation.
+        let before = self.overlay.has_writes() && !self.forgetful;
+        let status = self.change(message.into()).expect_err("it fails");
+        assert_eq!(self.overlay.has_writes(), before);
+        status
+    }
+
+    /// Runs a read; its encoded reply.
+    fn read<'a>(&mut self, message: impl Into<Message<'a>>, room: usize) -> Result<Vec<u8>, Status> {
+        self.read_granting(message, room).map(|(reply, _)| reply)
+    }
+
+    /// Runs a read; its encoded reply and the objects for which a lock was asked.
+    fn read_granting<'a>(&mut self, message: impl Into<Message<'a>>, room: usize) -> Result<(Vec<u8>, Vec<ObjectId>), Status> {
+        let reading = Reading::of(&message.into()).expect("a read");
+        self.begin();
+        loop {
+            let (mut reply, mut asked) = (Vec::new(), Vec::new());
+            let grant = |object: ObjectId, mode| {
+                asked.push(object);
+                CacheGrant { mode, generation: Generation(object.0) }
+            };
+            let step = self.namespace.read(&self.overlay.view(), &reading, room, grant, &mut reply);
+            match step {
+                Step::Done(()) => {
+                    assert!(reply.len() <= room, "{} bytes do not fit {room}", reply.len());
+                    return Ok((reply, asked));
+                }
+                Step::Missing(queries) => {
+                    assert!(reply.is_empty() && asked.is_empty(), "a read that lacks something grants nothing");
+                    self.load(queries);
+                }
+                Step::Failed(status) => return Err(status),
+            }
+        }
+    }
+
+    fn attr(&mut self, object: ObjectId) -> Result<Attr, Status> {
+        let reply = self.read(GetAttr { ask: ASK, object, want: Want::Nothing }, SMALL)?;
+        let Ok(Reply::Stated(stated)) = Reader::new(&reply).get() else { panic!("not a STATED reply") };
+        Ok(stated.attr)
+    }
+
+    /// All contents of a file, page by page.
+    fn contents(&mut self, object: ObjectId) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let reply = self.read(read(object, all.len() as u64), LARGE).expect("it can be read");
+            let Ok(Reply::Data(data)) = Reader::new(&reply).get() else { panic!("not a DATA reply") };
+            if data.data.0.is_empty() {
+                return all;
+            }
+            all.extend_from_slice(data.data.0);
+        }
+    }
+
+    /// Makes a file in the root directory.
+    #[track_caller]
+    fn file(&mut self, name: &[u8]) -> ObjectId {
+        self.done(create(ROOT_DIR, name))[1].attr.object
+    }
+
+    /// Makes a directory.
+    #[track_caller]
+    fn dir(&mut self, parent: ObjectId, name: &[u8]) -> ObjectId {
+        self.done(mkdir(parent, name))[1].attr.object
+    }
+}
+
+fn create(dir: ObjectId, name: &[u8]) -> Create<'_> {
+    Create { ask: ASK, dir, name: Bytes8(name), exclusive: true, mode: 0o644, uid: 1, gid: 2, terms: Terms::NONE }
+}
+
+fn open_or_create(dir: ObjectId, name: &[u8]) -> Create<'_> {
+    Create { exclusive: false, ..create(dir, name) }
+}
+
+fn mkdir(dir: ObjectId, name: &[u8]) -> Mkdir<'_> {
+    Mkdir { ask: ASK, dir, name: Bytes8(name), mode: 0o755, uid: 1, gid: 2, terms: Terms::NONE }
+}
+
+fn symlink<'a>(dir: ObjectId, name: &'a [u8], target: &'a [u8]) -> Symlink<'a> {
+    Symlink { ask: ASK, dir, name: Bytes8(name), target: Bytes16(target), uid: 1, gid: 2, terms: Terms::NONE }
+}
+
+fn link(object: ObjectId, dir: ObjectId, name: &[u8]) -> Link<'_> {
+    Link { ask: ASK, object, dir, name: Bytes8(name), terms: Terms::NONE }
+}
+
+fn unlink(dir: ObjectId, name: &[u8]) -> Unlink<'_> {
+    Unlink { ask: ASK, dir, name: Bytes8(name), force: false, terms: Terms::NONE }
+}
+
+fn rmdir(dir: ObjectId, name: &[u8]) -> Rmdir<'_> {
+    Rmdir { ask: ASK, dir, name: Bytes8(name), terms: Terms::NONE }
+}
+
+fn rename<'a>(from: (ObjectId, &'a [u8]), to: (ObjectId, &'a [u8]), rule: RenameRule) -> Rename<'a> {
+    let (from_dir, from_name, to_dir, to_name) = (from.0, Bytes8(from.1), to.0, Bytes8(to.1));
+    Rename { ask: ASK, from_dir, from_name, to_dir, to_name, rule, force: false, terms: Terms::NONE }
+}
+
+fn write(object: ObjectId, offset: u64, data: &[u8], truncate: bool) -> Write<'_> {
+    Write { ask: ASK, object, offset, truncate, stage: 0, data: Bytes16(data), terms: Terms::NONE }
+}
+
+fn read(object: ObjectId, offset: u64) -> Read {
+    Read { ask: ASK, object, offset, length: u32::MAX, version: 0, want: Want::Shared }
+}
+
+/// Names of a list.
+fn list_of<'a>(names: &'a [Bytes8<'a>]) -> List<'a, Bytes8<'a>> {
+    List::of(names)
+}
+
+#[test]
+fn root_is_made_once_and_found_after_a_restart() {
+    let mut w = World::new();
+    let root = w.attr(ROOT_DIR).unwrap();
+    assert_eq!((root.nlink, root.size, root.version, root.mode), (2, 0, 1, 0o755));
+    let made = w.file(b"a");
+    w.restart();
+    assert_eq!(w.attr(ROOT_DIR).unwrap().size, 1);
+    assert_eq!(w.namespace.objects(&w.overlay.view()), 2);
+    assert!(w.file(b"b") > made, "ids go on where they were");
+}
+
+#[test]
+fn store_without_its_root_is_not_taken_for_a_new_one() {
+    let mut w = World::new();
+    w.disk.values.remove(&crate::store::Key::Object(ROOT_DIR));
+    w.overlay = Overlay::new(CacheLimits::default());
+    loop {
+        let step = w.namespace.boot(&mut w.overlay.view(), 1);
+        match step {
+            Step::Missing(queries) => w.load(queries),
+            other => {
+                assert_eq!(other, Step::Failed(Status::EIO));
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn existing_objects_exist_and_others_are_stale() {
+    let mut w = World::new();
+    let file = w.file(b"a");
+    assert_eq!(w.namespace.exists(&w.overlay.view(), file), Step::Done(()));
+    w.done(unlink(ROOT_DIR, b"a"));
+    assert_eq!(w.namespace.exists(&w.overlay.view(), file), Step::Failed(Status::ESTALE));
+}
+
+#[test]
+fn a_reply_rests_on_the_batch_of_the_change_that_it_shows() {
+    let mut w = World::new();
+    w.done(create(ROOT_DIR, b"a"));
+    let batch = w.overlay.open_batch();
+    let sealed = w.overlay.seal().expect("written");
+    let file = ObjectId(2);
+    for reading in [Message::from(GetAttr { ask: ASK, object: file, want: Want::Nothing }), read(file, 0).into()] {
+        let view = w.overlay.view();
+        let reading = Reading::of(&reading).unwrap();
+        let step = w.namespace.read(&view, &reading, SMALL, |_, _| CacheGrant::NONE, &mut vec![]);
+        assert_eq!((step, view.rests_on()), (Step::Done(()), Some(batch)));
+    }
+    w.overlay.durable(sealed.id);
+    let view = w.overlay.view();
+    assert_eq!(w.namespace.exists(&view, file), Step::Done(()));
+    assert_eq!(view.rests_on(), None);
+}

@@ -1,0 +1,308 @@
+//! Random operations against a plain tree, which follows the words of POSIX and knows nothing of records, blocks and stores.
+
+use super::{
+    ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write,
+};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use cistern_wire::limits::ROOT;
+use cistern_wire::{Message, ObjectId, ObjectKind, Status};
+use proptest::prelude::*;
+
+use ObjectKind::{Directory, File, Symlink};
+
+#[derive(Clone, Debug)]
+struct Node {
+    kind: ObjectKind,
+    entries: BTreeMap<Vec<u8>, u64>,
+    contents: Vec<u8>,
+    version: u64,
+}
+
+/// A tree of nodes by number.
+#[derive(Clone, Debug)]
+struct Tree {
+    nodes: BTreeMap<u64, Node>,
+    next: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Create { dir: u64, name: Vec<u8>, exclusive: bool },
+    Mkdir { dir: u64, name: Vec<u8> },
+    Symlink { dir: u64, name: Vec<u8> },
+    Link { object: u64, dir: u64, name: Vec<u8> },
+    Unlink { dir: u64, name: Vec<u8> },
+    Rmdir { dir: u64, name: Vec<u8> },
+    Rename { from: (u64, Vec<u8>), to: (u64, Vec<u8>), rule: RenameRule },
+    Write { object: u64, offset: u64, data: Vec<u8>, truncate: bool },
+    Restart,
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    let id = prop_oneof![3 => Just(1u64), 5 => 1..9u64];
+    let name = prop_oneof![Just(b"a"), Just(b"b"), Just(b"c")].prop_map(|name| name.to_vec());
+    let place = (id.clone(), name);
+    let rule = proptest::sample::select(RenameRule::ALL.to_vec());
+    prop_oneof![
+        4 => (place.clone(), any::<bool>()).prop_map(|((dir, name), exclusive)| Move::Create { dir, name, exclusive }),
+        4 => place.clone().prop_map(|(dir, name)| Move::Mkdir { dir, name }),
+        1 => place.clone().prop_map(|(dir, name)| Move::Symlink { dir, name }),
+        2 => (id.clone(), place.clone()).prop_map(|(object, (dir, name))| Move::Link { object, dir, name }),
+        2 => place.clone().prop_map(|(dir, name)| Move::Unlink { dir, name }),
+        2 => place.clone().prop_map(|(dir, name)| Move::Rmdir { dir, name }),
+        8 => (place.clone(), place, rule).prop_map(|(from, to, rule)| Move::Rename { from, to, rule }),
+        2 => (id, 0..9u64, proptest::collection::vec(any::<u8>(), 0..5), any::<bool>())
+            .prop_map(|(object, offset, data, truncate)| Move::Write { object, offset, data, truncate }),
+        1 => Just(Move::Restart),
+    ]
+}
+
+type Outcome = Result<(), Status>;
+
+impl Tree {
+    fn new() -> Self {
+        let root = Node { kind: Directory, entries: BTreeMap::new(), contents: Vec::new(), version: 1 };
+        Self { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+    }
+
+    fn dir(&mut self, id: u64) -> Result<&mut Node, Status> {
+        let node = self.nodes.get_mut(&id).ok_or(Status::ESTALE)?;
+        if node.kind == Directory { Ok(node) } else { Err(Status::ENOTDIR) }
+    }
+
+    fn kind(&self, id: u64) -> ObjectKind {
+        self.nodes[&id].kind
+    }
+
+    /// How many names an object has, with those that a directory has by itself.
+    fn links(&self, id: u64) -> usize {
+        let named = self.nodes.values().flat_map(|node| node.entries.values()).filter(|object| **object == id).count();
+        match self.kind(id) {
+            Directory => 2 + self.nodes[&id].entries.values().filter(|object| self.kind(**object) == Directory).count(),
+            File | Symlink => named,
+        }
+    }
+
+    fn touch(&mut self, ids: &[u64]) {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.version += 1;
+            }
+        }
+    }
+
+    /// Whether `id` is `top` or below it.
+    fn below(&self, top: u64, id: u64) -> bool {
+        top == id || self.nodes[&top].entries.values().any(|child| self.kind(*child) == Directory && self.below(*child, id))
+    }
+
+    /// Takes away what has no name any more.
+    fn sweep(&mut self, id: u64) {
+        let named = self.nodes.values().flat_map(|node| node.entries.values()).any(|object| *object == id);
+        if !named {
+            self.nodes.remove(&id);
+        }
+    }
+
+    fn run(&mut self, step: &Move) -> Outcome {
+        match step {
+            Move::Create { dir, name, exclusive } => match self.dir(*dir)?.entries.get(name).copied() {
+                Some(_) if *exclusive => Err(Status::EEXIST),
+                Some(found) if self.kind(found) == Directory => Err(Status::EISDIR),
+                Some(_) => Ok(()),
+                None => self.make(*dir, name, File, Vec::new()),
+            },
+            Move::Mkdir { dir, name } => self.make(*dir, name, Directory, Vec::new()),
+            Move::Symlink { dir, name } => self.make(*dir, name, Symlink, b"target".to_vec()),
+            Move::Link { object, dir, name } => {
+                let kind = self.nodes.get(object).ok_or(Status::ESTALE)?.kind;
+                if kind == Directory {
+                    return Err(Status::EPERM);
+                }
+                if self.dir(*dir)?.entries.contains_key(name) {
+                    return Err(Status::EEXIST);
+                }
+                self.dir(*dir)?.entries.insert(name.clone(), *object);
+                self.touch(&[*dir, *object]);
+                Ok(())
+            }
+            Move::Unlink { dir, name } => self.remove(*dir, name, false),
+            Move::Rmdir { dir, name } => self.remove(*dir, name, true),
+            Move::Rename { from, to, rule } => self.rename(from, to, *rule),
+            Move::Write { object, offset, data, truncate } => self.write(*object, *offset, data, *truncate),
+            Move::Restart => Ok(()),
+        }
+    }
+
+    fn make(&mut self, dir: u64, name: &[u8], kind: ObjectKind, contents: Vec<u8>) -> Outcome {
+        let id = self.next;
+        let node = self.dir(dir)?;
+        if node.entries.contains_key(name) {
+            return Err(Status::EEXIST);
+        }
+        node.entries.insert(name.to_vec(), id);
+        self.next += 1;
+        self.touch(&[dir]);
+        self.nodes.insert(id, Node { kind, entries: BTreeMap::new(), contents, version: 1 });
+        Ok(())
+    }
+
+    fn remove(&mut self, dir: u64, name: &[u8], directory: bool) -> Outcome {
+        let found = *self.dir(dir)?.entries.get(name).ok_or(Status::ENOENT)?;
+        match (self.kind(found) == Directory, directory) {
+            (true, false) => return Err(Status::EISDIR),
+            (false, true) => return Err(Status::ENOTDIR),
+            (true, true) if !self.nodes[&found].entries.is_empty() => return Err(Status::ENOTEMPTY),
+            _ => {}
+        }
+        self.dir(dir)?.entries.remove(name);
+        self.touch(&[dir, found]);
+        self.sweep(found);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &(u64, Vec<u8>), to: &(u64, Vec<u8>), rule: RenameRule) -> Outcome {
+        self.dir(from.0)?;
+        self.dir(to.0)?;
+        let source = *self.dir(from.0)?.entries.get(&from.1).ok_or(Status::ENOENT)?;
+        let target = self.dir(to.0)?.entries.get(&to.1).copied();
+        if self.kind(source) == Directory && self.below(source, to.0) {
+            return Err(Status::EINVAL);
+        }
+        let Some(target) = target else {
+            if rule == RenameRule::Exchange {
+                return Err(Status::ENOENT);
+            }
+            return self.go(from, to, source, None);
+        };
+        if rule == RenameRule::NoReplace {
+            return Err(Status::EEXIST);
+        }
+        if source == target {
+            return Ok(());
+        }
+        if rule == RenameRule::Exchange {
+            if self.kind(target) == Directory && self.below(target, from.0) {
+                return Err(Status::EINVAL);
+            }
+            self.dir(from.0)?.entries.insert(from.1.clone(), target);
+            self.dir(to.0)?.entries.insert(to.1.clone(), source);
+            self.touch(&[from.0, to.0, source, target]);
+            return Ok(());
+        }
+        match (self.kind(source) == Directory, self.kind(target) == Directory) {
+            (true, false) => Err(Status::ENOTDIR),
+            (false, true) => Err(Status::EISDIR),
+            (true, true) if !self.nodes[&target].entries.is_empty() => Err(Status::ENOTEMPTY),
+            _ => self.go(from, to, source, Some(target)),
+        }
+    }
+
+    fn go(&mut self, from: &(u64, Vec<u8>), to: &(u64, Vec<u8>), source: u64, target: Option<u64>) -> Outcome {
+        self.dir(from.0)?.entries.remove(&from.1);
+        self.dir(to.0)?.entries.insert(to.1.clone(), source);
+        self.touch(&[from.0, to.0, source]);
+        if let Some(target) = target {
+            self.touch(&[target]);
+            self.sweep(target);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, object: u64, offset: u64, data: &[u8], truncate: bool) -> Outcome {
+        let node = self.nodes.get_mut(&object).ok_or(Status::ESTALE)?;
+        match node.kind {
+            Directory => return Err(Status::EISDIR),
+            Symlink => return Err(Status::EINVAL),
+            File => {}
+        }
+        if data.is_empty() && !truncate {
+            return Ok(());
+        }
+        let at = usize::try_from(offset).unwrap();
+        let end = at + data.len();
+        node.contents.resize(if truncate { end } else { end.max(node.contents.len()) }, 0);
+        node.contents[at..end].copy_from_slice(data);
+        self.touch(&[object]);
+        Ok(())
+    }
+}
+
+fn run(w: &mut World, step: &Move) -> Outcome {
+    let id = ObjectId;
+    let message: Message<'_> = match step {
+        Move::Create { dir, name, exclusive: true } => create(id(*dir), name).into(),
+        Move::Create { dir, name, exclusive: false } => open_or_create(id(*dir), name).into(),
+        Move::Mkdir { dir, name } => mkdir(id(*dir), name).into(),
+        Move::Symlink { dir, name } => symlink(id(*dir), name, b"target").into(),
+        Move::Link { object, dir, name } => link(id(*object), id(*dir), name).into(),
+        Move::Unlink { dir, name } => unlink(id(*dir), name).into(),
+        Move::Rmdir { dir, name } => rmdir(id(*dir), name).into(),
+        Move::Rename { from, to, rule } => rename((id(from.0), &from.1), (id(to.0), &to.1), *rule).into(),
+        Move::Write { object, offset, data, truncate } => write(id(*object), *offset, data, *truncate).into(),
+        Move::Restart => {
+            w.restart();
+            return Ok(());
+        }
+    };
+    let before: BTreeMap<ObjectId, u64> =
+        (1..30).map(ObjectId).filter_map(|object| Some((object, w.attr(object).ok()?.version))).collect();
+    let (plan, effects) = w.change(message)?;
+    // What the answer says is what happened, and exactly what was planned has changed.
+    for effect in &effects {
+        let object = effect.attr.object;
+        assert_eq!(effect.before, before.get(&object).copied().unwrap_or(0));
+        let now = w.attr(object);
+        if effect.attr.nlink == 0 { assert_eq!(now, Err(Status::ESTALE)) } else { assert_eq!(now, Ok(effect.attr)) }
+    }
+    for (object, version) in before {
+        let changed = w.attr(object).map(|attr| attr.version) != Ok(version);
+        assert_eq!(changed, plan.affected().contains(&object), "{object}");
+    }
+    Ok(())
+}
+
+fn compare(w: &mut World, tree: &Tree) {
+    for id in 1..tree.next + 2 {
+        let attr = w.attr(ObjectId(id));
+        let Some(node) = tree.nodes.get(&id) else {
+            assert_eq!(attr, Err(Status::ESTALE), "#{id}");
+            continue;
+        };
+        let attr = attr.expect("it is in the tree");
+        assert_eq!((attr.kind, attr.version, attr.nlink as usize), (node.kind, node.version, tree.links(id)), "#{id}");
+        if node.kind == Directory {
+            let entries: Vec<_> = node.entries.iter().map(|(name, object)| (name.clone(), ObjectId(*object))).collect();
+            assert_eq!((attr.size as usize, reads::list(w, ObjectId(id))), (entries.len(), entries), "#{id}");
+        } else {
+            assert_eq!((attr.size as usize, w.contents(ObjectId(id))), (node.contents.len(), node.contents.clone()), "#{id}");
+        }
+    }
+    assert_eq!(w.namespace.objects(&w.overlay.view()), tree.nodes.len() as u64);
+    assert_eq!(w.attr(ROOT_DIR).map(|attr| attr.kind), Ok(Directory));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    #[test]
+    fn every_sequence_of_operations_means_what_it_means_in_a_plain_tree(
+        moves in proptest::collection::vec(any_move(), 1..60),
+        forgetful: bool,
+    ) {
+        let mut w = World::new();
+        let mut tree = Tree::new();
+        w.forgetful = forgetful;
+        for step in &moves {
+            let expected = tree.clone().run(step);
+            prop_assert_eq!(run(&mut w, step), expected, "{:?}", step);
+            if expected.is_ok() {
+                tree.run(step).expect("it did on the copy");
+            }
+        }
+        compare(&mut w, &tree);
+    }
+}
