@@ -1,30 +1,33 @@
-//! The agent as its driver and its users see it.
+//! The agent as its users and its driver see it: commands in, events out, and the turns of a machine.
 //!
-//! Decides: the order of things in one turn: what arrived, then time, then what is to be sent; and that every call leaves nothing
-//! half done. Place in the walk: first step in for commands, and the `Machine` that a driver turns.
-//! Implements `wire-spec.md` section 11, the agent's part, with its modules. Invariant R17: one call of any function here is one
-//! critical section, at one instant; time never goes back.
-//! Leaves to others: `incoming` what arrived, `transmit` what leaves, `renewal` the lease, `recovery` its end.
+//! Decides the order within a turn (what has arrived; then, the socket being empty, time; then what is to be sent), and that every
+//! call leaves nothing half done: what a change of the locks leads to is carried out before the call returns.
+//! Place in the walk: the first step in for commands and datagrams, the last one out. Implements `wire-spec.md` section 11, with its
+//! modules: each `impl Agent` of another file is one decision.
+//! Invariants: one call of any function here is one critical section at one instant (R17); time does not go back (R6).
+//! Leaves to others: everything else.
 
-use crate::api::{Command, Event, HolderId, LeaseView, OpError, OpId, Output, Submitted};
-use crate::config::{Config, IdlePolicy};
-use crate::control::Control;
+use crate::api::{Command, Event, HolderId, LeaseView, OpError, OpId, Output, Submitted, Wait};
+use crate::config::Config;
+use crate::idle::Told;
 use crate::lease::Lease;
-use crate::local::{Hall, Wish};
-use crate::locks::Locks;
+use crate::locks::{Effect, Locks};
 use crate::opening::{Known, Opening};
 use crate::ops::Ops;
 use crate::port::{Ctx, Outbound, TaskId};
-use crate::requests::{Origin, Pending};
+use crate::requests::Asker;
 use crate::session::Session;
+use crate::stats::{Drops, Stats};
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::vec::Vec;
-use cistern_link::{Instant, Machine, PacketCounter, Path, Question, Rng, SentLog, TimerQueue};
-use cistern_wire::{AgentId, Ask, DropReason, EndReason, ExtendRun, FormerClaim, Lock, Message};
+use cistern_link::{Instant, Machine, Path, Question, Rng, TimerQueue};
+use cistern_wire::limits::LABEL_MAX;
+use cistern_wire::{AgentId, Ask, CancelOutcome, ExtendRun, FormerClaim, Generation, Lock, LockClass, LockId, Message, ObjectId, Status};
 use core::net::SocketAddr;
 use core::time::Duration;
 
-/// Who the agent is; made by the client library.
+/// Who the agent is; made durable by the client library before it is used (R41).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The identity, durable or used once.
@@ -33,187 +36,188 @@ pub struct Identity {
     pub incarnation: u64,
     /// The boot of its machine; all zero: not known.
     pub boot: [u8; 16],
-    /// What people call it; at most 64 bytes.
+    /// What people call it; what is beyond 64 bytes is cut off.
     pub label: Vec<u8>,
 }
 
 /// A look at a hold of an advisory lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HolderView {
-    /// Whether the lock is certain now.
+    /// Whether nobody else can hold the lock now.
     pub certain: bool,
-    /// Until when it is, as things stand; in the past when it is not certain.
+    /// Until when that is so, as things stand; in the past when it is not.
     pub valid_until: Instant,
-    /// When operations under it should be ending unless the lease is renewed.
+    /// When operations under it should be ending, unless the lease is renewed before.
     pub suspect_at: Instant,
 }
 
 /// Why the agent wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// HELLO was not answered.
-    Opening,
-    /// A request was not answered.
-    Request(u64),
-    /// A control message was not answered.
-    Control(u64),
-    /// *valid* ends: renew, give back or let lapse.
-    Renew,
-    /// A phase ends that local holders are told of.
+    /// HELLO is to be sent, for the first time or again.
+    Handshake,
+    /// *Valid* has ended, or a renewal is overdue.
     Phase,
-    /// A command has run for as long as a silent server is waited for.
-    GiveUp(TaskId),
-    /// Something to a silent server is outstanding for nobody.
-    Silence,
+    /// Holders are to be told something.
+    Holders,
+    /// The oldest command has run for long enough.
+    GiveUp,
+    /// The end of the session has been waited for long enough.
+    Closing,
+    /// A lock command has waited for long enough.
+    Wait(OpId),
+    /// A lock is asked for again after a busy answer.
+    Rest(ObjectId),
 }
 
-/// What the agent counts, for people.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) opportunistic: u64,
-    pub(crate) explicit: u64,
-    pub(crate) demands: u64,
-    pub(crate) nacks: u64,
-    pub(crate) requests: u64,
-    pub(crate) datagrams_out: u64,
-    pub(crate) datagrams_in: u64,
-    pub(crate) retransmissions: u64,
-    pub(crate) drops: [u64; DropReason::NAMES.len()],
-    /// Datagrams of another session, or seen before.
-    pub(crate) strangers: u64,
+/// A lock command that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) since: Instant,
+    pub(crate) limit: Option<Instant>,
 }
 
-/// A client agent: one identity, one session and one lease with a server.
+/// How far closing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// The agent works.
+    No,
+    /// Everything is given up; the server is asked to end the session.
+    Asked,
+    /// There is nothing left.
+    Done,
+}
+
+/// A client agent without sockets, clocks or threads: a [`Machine`] that a driver turns, with commands and events beside it.
+///
+/// Commands come by [`Agent::submit`] and end in what it returns or in an [`Event::Done`]; after each call of any function, take the
+/// events by [`Agent::poll_event`] until it gives `None`. A driver turns it as [`Machine`] says.
+#[derive(Debug)]
 pub struct Agent {
     pub(crate) config: Config,
     pub(crate) identity: Identity,
+    /// Who speaks, at the start of each line of the log.
+    pub(crate) who: String,
     pub(crate) servers: Vec<SocketAddr>,
     pub(crate) rng: Rng,
     pub(crate) now: Instant,
-    pub(crate) lease: Lease,
-    pub(crate) locks: Locks,
-    pub(crate) ops: Ops,
+    // The session.
     pub(crate) session: Option<Session>,
     pub(crate) opening: Option<Opening>,
-    pub(crate) known: Known,
+    /// Former sessions that are not known to have ended, oldest first.
     pub(crate) former: Vec<FormerClaim>,
-    pub(crate) packets: PacketCounter,
-    pub(crate) sent: SentLog,
-    pub(crate) timers: TimerQueue<Timer>,
-    /// Requests of operations that have no number yet.
+    /// The server as last seen.
+    pub(crate) known: Option<Known>,
+    /// Not before this a handshake begins (R59, R86).
+    pub(crate) not_before: Option<Instant>,
+    pub(crate) lease: Lease,
+    // What users want and have.
+    pub(crate) locks: Locks,
+    pub(crate) ops: Ops,
+    /// Requests of operations that were never sent.
     pub(crate) out: VecDeque<Outbound>,
-    /// Requests for locks that have no number yet.
-    pub(crate) asks: VecDeque<(Origin, Vec<u8>)>,
+    /// Requests for locks that were never sent.
+    pub(crate) asks: VecDeque<(Asker, Vec<u8>)>,
+    pub(crate) waits: BTreeMap<OpId, Waiting>,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) counters: Counters,
-    /// When the cache last answered, or an operation ran.
+    // Time.
+    pub(crate) timers: TimerQueue<Timer>,
+    /// When a user last did something.
     pub(crate) used: Instant,
+    /// What the holders of locks were told last.
+    pub(crate) told: Told,
     pub(crate) closing: Closing,
-    /// Why there is no session, when a server said so.
-    pub(crate) trouble: Option<OpError>,
-}
-
-/// How far closing has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    No,
-    /// END_SESSION is out.
-    Asked,
-    Closed,
+    pub(crate) stats: Stats,
 }
 
 impl Agent {
-    /// An agent that knows the server's addresses; it sends nothing before a command needs a session.
+    /// An agent that has done nothing yet; it opens a session at one of `servers` (tried in turn) when a command needs one.
     ///
-    /// `config` has passed its `check`, and `seed` is never used twice.
+    /// `config` must have passed [`Config::check`]; `seed` must be one that nobody can guess.
     #[must_use]
-    pub fn new(config: Config, identity: Identity, seed: [u8; 32], servers: Vec<SocketAddr>) -> Self {
-        let (start, cache) = (Instant::new(0, 0), config.cache);
+    pub fn new(config: Config, mut identity: Identity, seed: [u8; 32], servers: Vec<SocketAddr>) -> Self {
+        identity.label.truncate(LABEL_MAX);
+        let start = Instant::new(0, 0);
         Self {
+            who: alloc::format!("agent {}/{}", String::from_utf8_lossy(&identity.label), identity.incarnation),
             lease: Lease::new(config.phases),
-            identity,
+            locks: Locks::new(config.cache.objects, config.advisory_max),
+            ops: Ops::new(config.cache),
             config,
+            identity,
             servers,
             rng: Rng::from_seed(seed),
             now: start,
-            locks: Locks::default(),
-            ops: Ops::new(cache),
             session: None,
             opening: None,
-            known: Known::default(),
             former: Vec::new(),
-            packets: PacketCounter::new(),
-            sent: SentLog::new(SentLog::DEFAULT_MAX),
-            timers: TimerQueue::new(),
+            known: None,
+            not_before: None,
             out: VecDeque::new(),
             asks: VecDeque::new(),
+            waits: BTreeMap::new(),
             events: VecDeque::new(),
-            counters: Counters::default(),
+            timers: TimerQueue::new(),
             used: start,
+            told: Told::Nobody,
             closing: Closing::No,
-            trouble: None,
+            stats: Stats::default(),
         }
     }
 
-    /// Takes a command: it is answered from cache at once, or runs.
+    /// Takes a command. Answered from cache or by a local grant it ends here; otherwise its end comes as [`Event::Done`].
     pub fn submit(&mut self, now: Instant, command: Command) -> Submitted {
-        self.tick(now);
+        self.advance(now);
         if self.closing != Closing::No {
             return Submitted::Now(Err(OpError::Closed));
         }
         self.used = self.now;
         if let Command::Unlock { holder } = command {
-            let known = self.with_hall(|local, hall| local.unlock(hall, holder));
-            self.pump();
-            let gone = OpError::Status(cistern_wire::Status::NOT_HELD);
-            return Submitted::Now(if known { Ok(Output::Done) } else { Err(gone) });
+            return Submitted::Now(self.unlock(holder));
+        }
+        if self.ops.count() + self.waits.len() >= self.config.commands_max {
+            return Submitted::Now(Err(OpError::Overloaded));
         }
         let submitted = self.with_ops(|ops, ctx| ops.submit(ctx, command));
-        if let Submitted::Later(op) = submitted {
-            self.timers.set(Timer::GiveUp(TaskId(op.0)), self.now.plus(self.config.give_up_after), Question::Waited);
+        self.settle();
+        // What was answered from cache has changed nothing; a local grant has a holder to be told of the lease.
+        let untold = self.told == Told::Nobody && self.locks.counts().holders > 0;
+        if untold || !matches!(submitted, Submitted::Now(_)) {
+            self.tend();
         }
-        self.pump();
         submitted
     }
 
-    /// Ends a command whose user does not wait any more; what was sent of it may still be done.
+    fn unlock(&mut self, holder: HolderId) -> Result<Output, OpError> {
+        let held = self.locks.unlock(self.now, &self.lease, holder);
+        self.settle();
+        self.tend();
+        if held { Ok(Output::Done) } else { Err(OpError::LeaseLost) }
+    }
+
+    /// Ends a command that its user no longer wants; it ends as [`Status::ECANCELED`], or as [`OpError::OutcomeUnknown`] if it may
+    /// already have changed something. A command that is over is no matter.
     pub fn cancel(&mut self, now: Instant, op: OpId) {
-        self.tick(now);
-        let cancelled = OpError::Status(cistern_wire::Status::ECANCELED);
-        self.end_command(TaskId(op.0), cancelled);
-        self.pump();
+        self.advance(now);
+        self.end_command(op, OpError::Status(Status::ECANCELED));
+        self.settle();
+        self.tend();
     }
 
-    /// Gives everything back and ends the session; every command and every hold ends now.
+    /// Gives everything up and asks the server to end the session. Locks that are still held are lost, commands end as
+    /// [`OpError::Closed`]. [`Agent::is_closed`] tells when it is done: answered, or after `close_within`.
     pub fn close(&mut self, now: Instant) {
-        self.tick(now);
-        if self.closing != Closing::No {
-            return;
-        }
-        for task in self.ops.running().collect::<Vec<_>>() {
-            self.with_ops(|ops, ctx| ops.give_up(ctx, task, OpError::Closed));
-        }
-        self.locks.local.close(&mut self.events);
-        self.locks.discard();
-        self.ops.discard_all();
-        self.out.clear();
-        self.asks.clear();
-        self.opening = None;
-        self.timers = TimerQueue::new();
-        self.closing = Closing::Closed;
-        if let Some(session) = &mut self.session {
-            // Everything of it has been discarded, so whatever is still outstanding in it is of no use (R21).
-            let end = session.controls.push(Control::End(EndReason::Close));
-            session.controls.keep_only(end);
-            session.requests.take_all();
-            self.closing = Closing::Asked;
+        self.advance(now);
+        if self.closing == Closing::No {
+            self.begin_close();
+            self.settle();
         }
     }
 
-    /// Whether the agent has closed: nothing is sent or waited for any more.
+    /// Whether closing is done.
     #[must_use]
-    pub const fn is_closed(&self) -> bool {
-        matches!(self.closing, Closing::Closed)
+    pub fn is_closed(&self) -> bool {
+        self.closing == Closing::Done
     }
 
     /// The next thing that users are to be told.
@@ -221,230 +225,181 @@ impl Agent {
         self.events.pop_front()
     }
 
-    /// The lease as it stands.
+    /// The lease and what it covers, for people.
     #[must_use]
     pub fn view(&self, now: Instant) -> LeaseView {
-        let now = now.max(self.now);
-        let expiry = self.lease.expiry();
+        let now = self.now.max(now);
+        let counts = self.locks.counts();
+        let valid_until = self.lease.valid_until();
+        let (renewals_opportunistic, renewals_explicit) = self.lease.renewals();
         LeaseView {
             phase: self.lease.phase(now),
             session: self.session.as_ref().map(|session| session.id),
-            lease: self.lease.period(),
-            left: expiry.map_or(Duration::ZERO, |end| now.until_lease_over(end)),
-            valid_until: expiry,
-            renewals_opportunistic: self.counters.opportunistic,
-            renewals_explicit: self.counters.explicit,
-            demands: self.counters.demands,
-            nacks: self.counters.nacks,
-            cache_locks: self.locks.cache_count() as u64,
-            advisory_locks: self.locks.local.granted() as u64,
-            holders: self.locks.local.holders() as u64,
-            requests: self.counters.requests,
-            datagrams_out: self.counters.datagrams_out,
-            datagrams_in: self.counters.datagrams_in,
-            retransmissions: self.counters.retransmissions,
+            lease: self.lease.tau(),
+            left: valid_until.map_or(Duration::ZERO, |until| now.until_lease_over(until)),
+            valid_until,
+            renewals_opportunistic,
+            renewals_explicit,
+            demands: self.stats.demands,
+            nacks: self.stats.nacks,
+            cache_locks: counts.cache as u64,
+            advisory_locks: counts.advisory as u64,
+            holders: counts.holders as u64,
+            requests: self.stats.requests,
+            datagrams_out: self.stats.datagrams_out,
+            datagrams_in: self.stats.datagrams_in,
+            retransmissions: self.stats.retransmissions,
             cache_hits: self.ops.hits(),
-            round_trip: self.session.as_ref().and_then(|session| session.round_trip.smoothed()),
+            round_trip: self.session.as_ref().and_then(|session| session.rtt.smoothed()),
         }
     }
 
-    /// A hold as it stands; `None`: it is lost, or was given up.
+    /// How certain a hold is now; `None` when it is gone. This is the check to make at the moment of use: it needs no timer.
     #[must_use]
     pub fn holder_view(&self, now: Instant, holder: HolderId) -> Option<HolderView> {
-        self.locks.local.is_holder(holder).then_some(())?;
-        let now = now.max(self.now);
-        let valid_until = self.lease.expiry()?;
-        let suspect_at = self.lease.phase_end(1)?;
-        Some(HolderView { certain: self.lease.usable(now), valid_until, suspect_at })
+        let now = self.now.max(now);
+        self.locks.holder(holder)?;
+        let (valid_until, suspect_at) = (self.lease.valid_until()?, self.lease.suspect_at()?);
+        Some(HolderView { certain: self.lease.certain(now), valid_until, suspect_at })
     }
 
-    /// How many datagrams were dropped, by reason.
-    pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        DropReason::NAMES.into_iter().zip(self.counters.drops)
-    }
-
-    /// Takes the time in; it never goes back (R6).
-    pub(crate) fn tick(&mut self, now: Instant) {
-        self.now = self.now.max(now);
-    }
-
-    /// Runs something of the operations' half.
-    pub(crate) fn with_ops<R>(&mut self, f: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
-        let mut ctx =
-            Ctx { now: self.now, lease: &self.lease, locks: &mut self.locks, out: &mut self.out, events: &mut self.events };
-        f(&mut self.ops, &mut ctx)
-    }
-
-    /// Runs something of the local locks.
-    pub(crate) fn with_hall<R>(&mut self, f: impl FnOnce(&mut crate::local::Local, &mut Hall<'_>) -> R) -> R {
-        let mut hall = Hall { now: self.now, lease: &self.lease, events: &mut self.events };
-        f(&mut self.locks.local, &mut hall)
-    }
-
-    /// Ends a command, wherever it is; what it asked and nobody else needs is not asked again.
-    pub(crate) fn end_command(&mut self, task: TaskId, why: OpError) {
-        self.timers.cancel(Timer::GiveUp(task));
-        if !self.with_hall(|local, hall| local.stop_waiting(hall, OpId(task.0), why)) {
-            self.with_ops(|ops, ctx| ops.give_up(ctx, task, why));
-        }
-        self.out.retain(|out| out.task != task || out.mutation);
-        let Some(session) = &mut self.session else { return };
-        for nonce in session.requests.abandoned(task) {
-            session.requests.remove(nonce);
-            session.nonces.retire(nonce);
-            self.timers.cancel(Timer::Request(nonce));
-        }
-    }
-
-    /// Whether something waits for the server: then a session is needed.
-    pub(crate) fn needs_session(&self) -> bool {
-        !self.out.is_empty() || !self.asks.is_empty()
-    }
-
-    /// Moves everything on as far as it goes without time: wishes become messages, messages get numbers, a session is opened if
-    /// something needs one. Called at the end of every turn.
-    pub(crate) fn pump(&mut self) {
-        while let Some(wish) = self.locks.local.poll() {
-            self.grant_wish(wish);
-        }
-        self.give_back_unwanted();
-        self.number_requests();
-        if let Some(session) = &mut self.session {
-            session.controls.gather();
-            if !session.requests.is_empty() || !session.controls.is_empty() {
-                let silence = session.heard.plus(self.config.give_up_after * 2);
-                if self.timers.get(Timer::Silence).is_none() {
-                    self.timers.set(Timer::Silence, silence, Question::Waited);
-                }
-            }
-        }
-        if self.session.is_none() && self.opening.is_none() && self.closing == Closing::No && self.needs_session() {
-            self.open();
-        }
-        self.plan_renewal();
-    }
-
-    fn grant_wish(&mut self, wish: Wish) {
-        let ask = Ask { nonce: 0, back: 0, limit: 0 };
-        match wish {
-            Wish::Ask { object, mode, wait } => {
-                let message: Message<'_> = Lock { ask, object, mode, wait }.into();
-                self.asks.push_back((Origin::Lock(object), message.to_bytes()));
-            }
-            Wish::Extend { lock, generation } => {
-                let message: Message<'_> = ExtendRun { ask, lock, generation }.into();
-                self.asks.push_back((Origin::Extend(lock.object), message.to_bytes()));
-            }
-            Wish::Release(item) => {
-                self.locks.disown(item.lock, item.generation);
-                if let Some(session) = &mut self.session {
-                    session.controls.release(item);
-                }
-            }
-            Wish::Cancel { nonce } => {
-                if let Some(session) = &mut self.session {
-                    session.controls.push(Control::Cancel(nonce));
-                }
-            }
-        }
-    }
-
-    /// Cache locks over objects of which nothing is known any more are given back, a message's worth at a time.
-    fn give_back_unwanted(&mut self) {
-        let Some(session) = &mut self.session else { return };
-        if self.ops.unwanted() < crate::control::RELEASE_ITEMS_MAX {
-            return;
-        }
-        for object in self.ops.release_candidates(crate::control::RELEASE_ITEMS_MAX) {
-            if let Some(item) = self.locks.give_back_cache(object) {
-                session.controls.release(item);
-            }
-        }
-    }
-
-    fn number_requests(&mut self) {
-        if self.opening.is_some() {
-            return;
-        }
-        let Some(session) = &mut self.session else { return };
-        while !(self.asks.is_empty() && self.out.is_empty()) && session.nonces.can_start(session.window) {
-            // Locks first: users wait for them in line.
-            let (origin, message, mutation) = match self.asks.pop_front() {
-                Some((origin, message)) => (origin, message, false),
-                None => match self.out.pop_front() {
-                    Some(out) => (Origin::Task { task: out.task, call: out.call }, out.message, out.mutation),
-                    None => break,
-                },
-            };
-            let Some(nonce) = session.nonces.start(session.window) else { break };
-            session.next_nonce = nonce + 1;
-            let limit = session.path_limit;
-            session.requests.insert(
-                nonce,
-                Pending { origin, message, mutation, sent: 0, last_sent: self.now, executing: false, limit },
-            );
-            self.counters.requests += 1;
-        }
-        self.locks.window_moved(session.nonces.floor(), session.next_nonce);
-    }
-
-    /// Commands and waits that run.
-    pub(crate) fn busy(&self) -> bool {
-        let requests = self.session.as_ref().is_some_and(|session| !session.requests.is_empty());
-        requests || self.locks.local.waiting() > 0 || self.ops.running().next().is_some() || self.needs_session()
-    }
-
-    /// What users hold or wait for right now.
-    pub(crate) fn in_use(&self) -> bool {
-        self.locks.local.holders() > 0 || self.busy()
-    }
-
-    /// Whether the lease is worth a message of its own at the end of *valid* (R21, DESIGN of the idle policies in `config`).
-    pub(crate) fn worth_renewing(&self) -> bool {
-        let recently = !self.now.waited(self.used.plus(self.config.idle_after));
-        self.in_use()
-            || match self.config.idle {
-                IdlePolicy::Eager => self.locks.any(),
-                IdlePolicy::Lazy => false,
-                IdlePolicy::Auto => self.locks.any() && recently,
-            }
+    /// Datagrams and messages dropped, by reason.
+    #[must_use]
+    pub const fn drops(&self) -> &Drops {
+        &self.stats.drops
     }
 }
+
+/// What the parts have in common.
+impl Agent {
+    /// Takes the time, which never goes back (R6), and tells holders that their locks are uncertain before anything else happens.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        if matches!(self.told, Told::Certain | Told::Suspect) && !self.lease.certain(self.now) {
+            self.tend_holders();
+        }
+    }
+
+    /// Calls the operations with everything that they may look at and touch.
+    pub(crate) fn with_ops<R>(&mut self, call: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
+        let Self { ops, lease, locks, out, events, now, .. } = self;
+        call(ops, &mut Ctx { now: *now, lease, locks, out, events })
+    }
+
+    /// Carries out what changes of the locks lead to, until they lead to nothing more.
+    pub(crate) fn settle(&mut self) {
+        while let Some(effect) = self.locks.poll_effect() {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        let controls = self.session.as_mut().map(|session| &mut session.controls);
+        match effect {
+            Effect::Release(item) => {
+                if let Some(controls) = controls {
+                    controls.release(item);
+                }
+            }
+            Effect::ReleaseAll(up_to) => {
+                if let Some(controls) = controls {
+                    controls.release_all(up_to);
+                }
+            }
+            Effect::Ask { object, mode, wait } => {
+                self.asks.push_back((Asker::Lock(object), Message::from(Lock { ask: UNASKED, object, mode, wait }).to_bytes()));
+            }
+            Effect::Extend { object, generation } => {
+                let lock = LockId { object, class: LockClass::Advisory };
+                self.asks.push_back((Asker::Run(object), Message::from(ExtendRun { ask: UNASKED, lock, generation }).to_bytes()));
+            }
+            Effect::Cancel { object } => self.take_back(object),
+            Effect::Rest { object, span } => self.timers.set(Timer::Rest(object), self.now.plus(span), Question::Waited),
+            Effect::Waits { op, wait } => self.wait(op, wait),
+            Effect::Done { op, result } => {
+                self.waits.remove(&op);
+                self.timers.cancel(Timer::Wait(op));
+                self.events.push_back(Event::Done { op, result: result.map(Output::Locked) });
+            }
+            Effect::Tell { holder, object, what } => self.events.push_back(Event::Lock { holder, object, what }),
+            Effect::Regenerated { object, from, to } => self.ops.regenerated(object, from, to),
+            Effect::Revoked { object, keep } => self.ops.revoke(object, keep),
+        }
+    }
+
+    /// A request for a lock is taken back: before it was sent without a message, afterwards by CANCEL.
+    fn take_back(&mut self, object: ObjectId) {
+        let unsent = self.asks.iter().position(|(asker, _)| *asker == Asker::Lock(object));
+        if let Some(place) = unsent {
+            self.asks.remove(place);
+            self.locks.cancelled(self.now, &self.lease, object, CancelOutcome::Cancelled, Generation(0));
+        } else if let (Some(nonce), Some(session)) = (self.locks.nonce_of(object), &mut self.session) {
+            session.cancels.insert(nonce, object);
+            session.controls.cancel(nonce);
+        }
+    }
+
+    fn wait(&mut self, op: OpId, wait: Wait) {
+        let limit = match wait {
+            Wait::AtMost(span) => Some(self.now.plus(span)),
+            Wait::Try | Wait::Forever => None,
+        };
+        self.waits.insert(op, Waiting { since: self.now, limit });
+        self.time_wait(op);
+    }
+
+    /// The requests of the session have changed: what was disowned is remembered as long as any of them could bring it.
+    pub(crate) fn note_horizon(&mut self) {
+        if let Some(session) = &self.session {
+            let (floor, next) = session.requests.horizon();
+            self.locks.horizon(floor, next);
+        }
+    }
+
+    /// The identity of a running command as the operations know it.
+    pub(crate) const fn task(op: OpId) -> TaskId {
+        TaskId(op.0)
+    }
+}
+
+/// The request's nonce and floor are filled in when it is sent.
+const UNASKED: Ask = Ask { nonce: 0, back: 0, limit: 0 };
 
 impl Machine for Agent {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
-        self.tick(now);
-        self.take_in(path, datagram);
-        self.pump();
+        self.advance(now);
+        self.stats.datagrams_in += 1;
+        self.incoming(path, datagram);
+        self.settle();
     }
 
     fn handle_drained(&mut self, now: Instant) {
-        self.tick(now);
-        while let Some(timer) = self.timers.due(self.now) {
-            self.fire(timer);
-        }
-        self.with_ops(Ops::handle_time);
-        self.with_hall(|local, hall| local.handle_time(hall));
-        self.with_hall(|local, hall| local.look_at_lease(hall));
-        self.sent.forget_older(self.now, self.lease.period().max(crate::opening::RETRY_MAX));
-        self.pump();
+        self.advance(now);
+        self.run_timers();
+        self.settle();
+        self.tend();
     }
 
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
-        self.tick(now);
-        self.next_datagram(buf)
+        self.advance(now);
+        let path = self.next_datagram(buf)?;
+        self.stats.datagrams_out += 1;
+        Some(path)
     }
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
-        self.tick(now);
-        let timers = self.timers.wake_after(self.now).map(|(span, _)| span);
-        [timers, self.ops.wake_after(self.now), self.locks.local.wake_after(self.now)].into_iter().flatten().min()
+        self.advance(now);
+        if self.has_datagram() {
+            return Some(Duration::ZERO);
+        }
+        let own = self.timers.wake_after(self.now).map(|next| next.0);
+        let session = self.session.as_ref().and_then(|session| session.timers.wake_after(self.now)).map(|next| next.0);
+        let operations = self.ops.wake_after(self.now);
+        [own, session, operations].into_iter().flatten().min()
     }
 
     fn max_datagram(&self) -> usize {
-        usize::from(self.config.max_datagram)
+        self.config.max_datagram.into()
     }
 }
 
-/// What NACKs said of requests, by nonce.
-pub(crate) type Fates = BTreeMap<u64, cistern_wire::Fate>;

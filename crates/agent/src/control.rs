@@ -1,129 +1,264 @@
 //! Control messages on their way: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION.
 //!
-//! Decides: that each is sent again until it is answered, and that it waits neither for the window nor for congestion (R26, R27).
-//! Implements `wire-spec.md` section 6.3. Place in the walk: filled by `notices`, `renewal` and `Agent::pump`, emptied by `incoming`.
-//! Invariant: each is idempotent, so sending it once too often is harmless and never sending it again is not.
-//! Leaves to others: when one is needed.
+//! Decides their numbers, how releases share a message, and that each but a keep-alive is sent again, in the same words, until it is
+//! answered. They wait for no window and no bulk (R26, R27). Place in the walk: first in every datagram that `outgoing` makes; their
+//! answers come from `incoming`. Implements `wire-spec.md` section 6.3.
+//! Invariant: at most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending.
+//! Leaves to others: when to send one (`idle`, `locks`, `recovery`), what the answers mean, timers (`outgoing`).
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use cistern_wire::{Generation, LockId, Message, ReleaseItem};
+use cistern_link::Instant;
+use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{Cancel, EndReason, EndSession, Generation, KeepAlive, List, Message, Packer, Release, ReleaseAll, ReleaseItem};
 
-/// Most locks in one RELEASE: with 26 bytes each, it fits the smallest datagram.
-pub(crate) const RELEASE_ITEMS_MAX: usize = 16;
+/// Bytes of one item of RELEASED: lock, two generations, keep.
+const RELEASED_ITEM: usize = 9 + 8 + 1 + 8;
+/// Most items of one RELEASE: so many that its answer is one message in the smallest datagram. More go into further ones.
+const ITEMS_MAX: usize = (DATAGRAM_MIN - HEADER_LEN - CHECKSUM_LEN - MESSAGE_HEADER_LEN - 8 - 8 - 2) / RELEASED_ITEM;
 
-/// A control message that is not answered yet.
-#[derive(Debug)]
-pub(crate) enum Control {
+/// What a control message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// Renew the lease.
     KeepAlive,
+    /// Locks given back.
     Release(Vec<ReleaseItem>),
+    /// All cache locks given back, up to a generation.
     ReleaseAll(Generation),
-    Cancel(u64),
-    End(cistern_wire::EndReason),
+    /// A request taken back.
+    Cancel {
+        /// The request.
+        nonce: u64,
+    },
+    /// The session is closed.
+    End,
 }
 
-/// A control message and how often it was sent.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) control: Control,
-    pub(crate) sent: u32,
+struct Control {
+    body: Body,
+    /// Items of a release that no answer has named yet.
+    left: usize,
+    attempts: u32,
 }
 
-/// All control messages of a session that are not answered yet.
+/// A control message that goes out now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Its number.
+    pub(crate) serial: u64,
+    /// How often it was sent before; of a keep-alive, how many before it were not answered.
+    pub(crate) before: u32,
+}
+
+/// The control messages of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Controls {
-    pending: BTreeMap<u64, Outgoing>,
-    ready: VecDeque<u64>,
-    serial: u64,
-    /// Locks to be given back, not in a message yet: those of one turn go together.
-    releases: Vec<ReleaseItem>,
+    last_serial: u64,
+    unanswered: BTreeMap<u64, Control>,
+    due: BTreeSet<u64>,
+    /// Locks to be given back that have no message yet.
+    giving: Vec<ReleaseItem>,
 }
 
 impl Controls {
-    pub(crate) fn push(&mut self, control: Control) -> u64 {
-        self.serial += 1;
-        self.pending.insert(self.serial, Outgoing { control, sent: 0 });
-        self.ready.push_back(self.serial);
-        self.serial
-    }
-
+    /// Gives a lock back, with others in one message.
     pub(crate) fn release(&mut self, item: ReleaseItem) {
-        self.releases.push(item);
+        self.giving.push(item);
     }
 
-    /// Puts the locks to be given back into messages.
-    pub(crate) fn gather(&mut self) {
-        for items in core::mem::take(&mut self.releases).chunks(RELEASE_ITEMS_MAX) {
-            self.push(Control::Release(items.to_vec()));
+    /// Gives back all cache locks up to a generation.
+    pub(crate) fn release_all(&mut self, up_to: Generation) {
+        self.add(Body::ReleaseAll(up_to), 0);
+    }
+
+    /// Takes a request back.
+    pub(crate) fn cancel(&mut self, nonce: u64) {
+        if !self.unanswered.values().any(|control| control.body == Body::Cancel { nonce }) {
+            self.add(Body::Cancel { nonce }, 0);
         }
     }
 
-    pub(crate) fn get(&self, serial: u64) -> Option<&Outgoing> {
-        self.pending.get(&serial)
-    }
-
-    /// The next that is to be sent.
-    pub(crate) fn next_ready(&self) -> Option<u64> {
-        self.ready.front().copied()
-    }
-
-    pub(crate) fn sent(&mut self) -> Option<&mut Outgoing> {
-        let serial = self.ready.pop_front()?;
-        let outgoing = self.pending.get_mut(&serial)?;
-        outgoing.sent += 1;
-        Some(outgoing)
-    }
-
-    /// The time of a transmission is over.
-    pub(crate) fn expired(&mut self, serial: u64) {
-        if self.pending.contains_key(&serial) && !self.ready.contains(&serial) {
-            self.ready.push_back(serial);
+    /// Renews the lease on purpose, unless that is being tried already.
+    pub(crate) fn keep_alive(&mut self) {
+        if self.keeping().is_none() {
+            self.add(Body::KeepAlive, 0);
         }
     }
 
-    /// The answer came.
-    pub(crate) fn answered(&mut self, serial: u64) -> Option<Control> {
-        self.ready.retain(|ready| *ready != serial);
-        self.pending.remove(&serial).map(|outgoing| outgoing.control)
+    /// The lease was renewed, or is not worth it: no further keep-alive goes out.
+    pub(crate) fn stop_keeping(&mut self) {
+        if let Some(serial) = self.keeping() {
+            self.unanswered.remove(&serial);
+            self.due.remove(&serial);
+        }
     }
 
-    /// Some locks of a RELEASE are answered; the whole is, when all of them are.
-    pub(crate) fn released(&mut self, serial: u64, answered: impl Iterator<Item = LockId> + Clone) -> bool {
-        if let Some(Outgoing { control: Control::Release(items), .. }) = self.pending.get_mut(&serial) {
-            items.retain(|item| !answered.clone().any(|lock| lock == item.lock));
-            if !items.is_empty() {
-                return false;
+    /// Whether a keep-alive is wanted and not answered.
+    pub(crate) fn is_keeping(&self) -> bool {
+        self.keeping().is_some()
+    }
+
+    fn keeping(&self) -> Option<u64> {
+        self.unanswered.iter().find(|(_, control)| control.body == Body::KeepAlive).map(|(serial, _)| *serial)
+    }
+
+    fn add(&mut self, body: Body, attempts: u32) {
+        self.last_serial += 1;
+        let left = if let Body::Release(items) = &body { items.len() } else { 0 };
+        self.unanswered.insert(self.last_serial, Control { body, left, attempts });
+        self.due.insert(self.last_serial);
+    }
+
+    /// Whether something is to be sent now.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty() || !self.giving.is_empty()
+    }
+
+    /// Puts what is to be sent into a datagram, as far as it fits; gives the numbers of what went in.
+    pub(crate) fn send(&mut self, packer: &mut Packer<'_>, now: Instant) -> Vec<Sent> {
+        while !self.giving.is_empty() {
+            let rest = self.giving.split_off(self.giving.len().min(ITEMS_MAX));
+            let items = core::mem::replace(&mut self.giving, rest);
+            self.add(Body::Release(items), 0);
+        }
+        let mut sent = Vec::new();
+        for serial in self.due.iter().copied() {
+            let Some(control) = self.unanswered.get_mut(&serial) else { continue };
+            if !packer.push(&message(serial, &control.body, now)) {
+                break;
+            }
+            sent.push(Sent { serial, before: control.attempts });
+            control.attempts = control.attempts.saturating_add(1);
+        }
+        for Sent { serial, .. } in &sent {
+            self.due.remove(serial);
+        }
+        sent
+    }
+
+    /// The timeout of a message has passed: it goes out again. False if it was answered.
+    pub(crate) fn overdue(&mut self, serial: u64) -> bool {
+        match self.unanswered.get(&serial) {
+            None => false,
+            Some(Control { body: Body::KeepAlive, attempts, .. }) => {
+                let attempts = *attempts;
+                self.unanswered.remove(&serial);
+                self.add(Body::KeepAlive, attempts);
+                true
+            }
+            Some(_) => {
+                self.due.insert(serial);
+                true
             }
         }
-        self.answered(serial).is_some()
     }
 
-    /// Forgets all but one.
-    pub(crate) fn keep_only(&mut self, serial: u64) {
-        self.releases.clear();
-        self.pending.retain(|kept, _| *kept == serial);
-        self.ready.retain(|kept| *kept == serial);
+    /// So many items of a release were answered; the whole may come in several answers.
+    pub(crate) fn released(&mut self, serial: u64, items: usize) {
+        if let Some(control) = self.unanswered.get_mut(&serial) {
+            control.left = control.left.saturating_sub(items);
+            if control.left == 0 {
+                self.answered(serial);
+            }
+        }
     }
 
-    /// The serial of a keep-alive that is out, if one is.
-    pub(crate) fn keep_alive(&self) -> Option<u64> {
-        self.pending.iter().find(|(_, outgoing)| matches!(outgoing.control, Control::KeepAlive)).map(|(serial, _)| *serial)
+    /// Everything that is unanswered goes out again: the server may be there after all.
+    pub(crate) fn wake(&mut self) {
+        self.due.extend(self.unanswered.keys());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.releases.is_empty()
+    /// The session is closed, and nothing else in it matters any more.
+    pub(crate) fn only_end(&mut self) {
+        *self = Self { last_serial: self.last_serial, ..Self::default() };
+        self.add(Body::End, 0);
+    }
+
+    /// A message was answered; gives what it said, the first time.
+    pub(crate) fn answered(&mut self, serial: u64) -> Option<Body> {
+        self.due.remove(&serial);
+        self.unanswered.remove(&serial).map(|control| control.body)
     }
 }
 
-impl Control {
-    /// The message, for one transmission.
-    pub(crate) fn message(&self, serial: u64, clock_us: u64) -> Message<'_> {
-        match self {
-            Self::KeepAlive => cistern_wire::KeepAlive { serial, clock_us }.into(),
-            Self::Release(items) => cistern_wire::Release { serial, items: cistern_wire::List::of(items) }.into(),
-            Self::ReleaseAll(up_to) => cistern_wire::ReleaseAll { serial, up_to: *up_to }.into(),
-            Self::Cancel(nonce) => cistern_wire::Cancel { serial, nonce: *nonce }.into(),
-            Self::End(reason) => cistern_wire::EndSession { serial, reason: *reason }.into(),
+fn message(serial: u64, body: &Body, now: Instant) -> Message<'_> {
+    match body {
+        Body::KeepAlive => KeepAlive { serial, clock_us: now.raw_ns / 1_000 }.into(),
+        Body::Release(items) => Release { serial, items: List::of(items) }.into(),
+        Body::ReleaseAll(up_to) => ReleaseAll { serial, up_to: *up_to }.into(),
+        Body::Cancel { nonce } => Cancel { serial, nonce: *nonce }.into(),
+        Body::End => EndSession { serial, reason: EndReason::Close }.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::{Header, Keep, LockClass, LockId, ObjectId, SessionId};
+
+    const NOW: Instant = Instant::new(5_000_000, 0);
+
+    fn item(object: u64) -> ReleaseItem {
+        let lock = LockId { object: ObjectId(object), class: LockClass::Cache };
+        ReleaseItem { lock, generation: Generation(object), keep: Keep::Nothing }
+    }
+
+    fn send(controls: &mut Controls) -> (Vec<Sent>, Vec<u8>) {
+        let mut bytes = Vec::new();
+        let header = Header { from_server: false, session: SessionId(1), packet: 1 };
+        let mut packer = Packer::new(&mut bytes, header, DATAGRAM_MIN);
+        let sent = controls.send(&mut packer, NOW);
+        packer.finish();
+        (sent, bytes)
+    }
+
+    #[test]
+    fn releases_share_a_message_and_keep_it_when_sent_again() {
+        let mut controls = Controls::default();
+        (1..=3).for_each(|object| controls.release(item(object)));
+        let (sent, bytes) = send(&mut controls);
+        assert_eq!(sent, [Sent { serial: 1, before: 0 }]);
+        assert!(!controls.has_due());
+        controls.release(item(4));
+        assert!(controls.overdue(1));
+        let (sent, again) = send(&mut controls);
+        assert_eq!(sent, [Sent { serial: 1, before: 1 }, Sent { serial: 2, before: 0 }]);
+        assert_eq!(again[20..bytes.len() - 4], bytes[20..bytes.len() - 4], "the same words");
+        assert!(matches!(controls.answered(1), Some(Body::Release(items)) if items.len() == 3));
+        assert!(controls.answered(1).is_none() && !controls.overdue(1));
+    }
+
+    #[test]
+    fn more_releases_than_an_answer_can_name_go_into_several_messages_and_datagrams() {
+        let mut controls = Controls::default();
+        (1..=60).for_each(|object| controls.release(item(object)));
+        let (mut sent, mut datagrams) = (0, 0);
+        while controls.has_due() {
+            sent += send(&mut controls).0.len();
+            datagrams += 1;
         }
+        assert_eq!((sent, datagrams), (4, 4));
+    }
+
+    #[test]
+    fn each_keep_alive_is_a_new_message_and_only_one_is_out() {
+        let mut controls = Controls::default();
+        controls.keep_alive();
+        controls.keep_alive();
+        assert_eq!(send(&mut controls).0, [Sent { serial: 1, before: 0 }]);
+        assert!(controls.overdue(1));
+        assert_eq!(send(&mut controls).0, [Sent { serial: 2, before: 1 }], "and backs off");
+        controls.stop_keeping();
+        assert!(!controls.is_keeping() && !controls.overdue(2));
+    }
+
+    #[test]
+    fn a_request_is_taken_back_by_one_message() {
+        let mut controls = Controls::default();
+        controls.cancel(7);
+        controls.cancel(7);
+        assert_eq!(send(&mut controls).0.len(), 1);
     }
 }

@@ -1,307 +1,249 @@
-//! What arrives at the agent.
+//! The way in: a datagram is decoded, judged by its session and number, and its messages act in the order that is safe.
 //!
-//! Decides: what a datagram may do. It is decoded whole first; a NACK in it acts before everything else (R12) and is final for the
-//! session (R8); an answer renews the lease only by the exact packet number that it echoes (R1).
-//! Implements `wire-spec.md` sections 7 and 11.2. Place in the walk: first step in for datagrams; hands replies to `ops` and
-//! `local`, notices to `notices`. Invariant: a datagram that is dropped changes nothing but a counter.
-//! Leaves to others: what a reply means, what the end of a session takes with it (`recovery`).
+//! Decides that order: a NACK before everything else of its datagram (R8, R12); a renewal before what came with it. Which answers renew
+//! is the arm of each kind here, and all go through `renew`: from the send time of the very transmission echoed, in this session (R1).
+//! Place in the walk: `Agent::handle_datagram`. Implements `wire-spec.md` sections 3.2, 3.5 and 7.
+//! Invariant: what does not decode whole, came before, or belongs to another session changes nothing but a counter.
+//! Leaves to others: what each message leads to (`notices`, `recovery`, `opening`, `locks`, `ops`).
 
-use crate::agent::{Agent, Closing, Fates, Timer};
-use crate::control::Control;
+use crate::agent::Agent;
+use crate::lease::Renewal;
 use crate::port::Answer;
-use crate::requests::{Origin, Pending};
-use alloc::vec::Vec;
+use crate::requests::{Asker, Flight};
+use crate::session::Overdue;
+use crate::stats::Dropped;
 use cistern_link::{Freshness, Path, Question};
 use cistern_wire::{
-    CancelOutcome, Cancelled, Datagram, Fate, Granted, Hint, Keep, LockClass, Message, Nack, Queued, Released, Reply, RequestResult,
+    Ack, Cancelled, CancelOutcome, Datagram, DropReason, Fate, Header, Kind, Message, Messages, Pending, Queued, Released, Reply, RequestResult,
 };
+use log::trace;
 
 impl Agent {
-    /// Takes one datagram in.
-    pub(crate) fn take_in(&mut self, path: Path, bytes: &[u8]) {
+    pub(crate) fn incoming(&mut self, path: Path, bytes: &[u8]) {
         let datagram = match Datagram::at_agent(bytes) {
             Ok(datagram) => datagram,
-            Err(reason) => {
-                log::trace!("agent {}: datagram from {} dropped: {reason}", self.identity.agent, path.remote);
-                self.counters.drops[reason.index()] += 1;
-                return;
-            }
+            Err(reason) => return self.undecoded(path, &reason),
         };
         if datagram.header.session.0 == 0 {
-            self.counters.datagrams_in += 1;
-            datagram.messages().for_each(|message| self.take_handshake(path, &message));
-            return;
+            return self.handshake(path, datagram.messages());
         }
-        let Some(session) = self.session.as_mut().filter(|session| session.id == datagram.header.session) else {
-            self.counters.strangers += 1;
-            return;
-        };
-        // A hint comes from whoever does not know the session: its packet number is not of the session's row (R86).
-        if let Some(Message::Hint(hint)) = datagram.messages().next() {
-            self.take_hint(&hint);
-            return;
-        }
-        if session.replay.classify(datagram.header.packet) != Freshness::Fresh {
-            self.counters.strangers += 1;
-            return;
-        }
-        session.replay.note(datagram.header.packet);
-        self.counters.datagrams_in += 1;
-        let nacked = self.nacks(&datagram);
-        if let Some(fates) = nacked {
-            self.take_results(&datagram);
-            self.counters.nacks += 1;
-            self.end_session("the server has refused it (NACK)", &fates);
-            return;
-        }
-        session_heard(self);
-        for message in datagram.messages() {
-            self.take_message(path, &message);
+        match &self.session {
+            Some(session) if session.id == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
+            _ => self.dropped(Dropped::UnknownSession),
         }
     }
 
-    /// The fates that NACKs of this datagram tell; `None` if it has none that counts.
-    //= wire-spec.md#11.3
-    fn nacks(&self, datagram: &Datagram<'_>) -> Option<Fates> {
-        let mut fates = Fates::new();
-        let mut any = false;
-        for message in datagram.messages() {
-            let Message::Nack(Nack { nonce, echo, fate, .. }) = message else { continue };
-            // Only what answers something that this agent sent.
-            if self.sent.sent_at(echo).is_some() {
-                any = true;
-                fates.insert(nonce, fate);
-            }
-        }
-        any.then_some(fates)
+    fn undecoded(&mut self, path: Path, reason: &DropReason) {
+        trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
+        self.stats.drops.undecoded(reason);
     }
 
-    /// Outcomes that stand beside a NACK still count; nothing in them is installed (R8).
-    fn take_results(&mut self, datagram: &Datagram<'_>) {
-        for message in datagram.messages() {
-            if let Message::Result(RequestResult { nonce, reply }) = message {
-                self.take_result(nonce, &reply);
+    /// Counts what changes nothing else.
+    pub(crate) fn dropped(&mut self, reason: Dropped) {
+        trace!("{}: dropped: {}", self.who, reason.name());
+        self.stats.drops.count(reason);
+    }
+
+    fn handshake(&mut self, path: Path, messages: Messages<'_>) {
+        for message in messages {
+            match message {
+                Message::Challenge(challenge) => self.challenged(&challenge),
+                Message::Welcome(welcome) => self.welcomed(path, &welcome),
+                Message::Refuse(refuse) => self.refused(&refuse),
+                // The decoder lets nothing else through in session 0 but padding.
+                _ => {}
             }
         }
     }
 
-    fn take_message(&mut self, path: Path, message: &Message<'_>) {
+    fn of_session(&mut self, path: Path, header: Header, messages: Messages<'_>) {
+        let mut all = messages;
+        if let (Some(Message::Hint(hint)), None) = (all.next(), all.next()) {
+            // Its sender does not know the session, so it cannot know its numbers.
+            if !self.hinted(hint.echo) {
+                self.dropped(Dropped::StrayHint);
+            }
+            return;
+        }
+        let Some(session) = &mut self.session else { return };
+        match session.replay.classify(header.packet) {
+            Freshness::Fresh => session.replay.note(header.packet),
+            Freshness::Duplicate => return self.dropped(Dropped::DuplicatePacket),
+            Freshness::Stale => return self.dropped(Dropped::StalePacket),
+        }
+        self.heard(path);
+        if self.take_nacks(messages) {
+            return;
+        }
+        for message in messages {
+            self.message(message);
+            self.settle();
+        }
+    }
+
+    /// The server is there, at the address from which this came if it is one of its own.
+    fn heard(&mut self, path: Path) {
+        let Some(session) = &mut self.session else { return };
+        session.silence = 0;
+        if session.dormant {
+            session.dormant = false;
+            session.controls.wake();
+        }
+        if session.path.remote != path.remote
+            && let Some(address) = self.servers.iter().position(|server| *server == path.remote)
+        {
+            session.address = address;
+            session.path = Path::to(path.remote);
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>) {
         match message {
-            Message::Ack(ack) => self.take_ack(ack.nonce, ack.echo, &ack.reply),
-            Message::Pending(pending) => self.take_pending(pending.nonce, pending.echo),
-            Message::Queued(queued) => self.take_queued(queued),
-            Message::Result(result) => self.take_result(result.nonce, &result.reply),
-            Message::Alive(alive) => self.take_alive(alive.serial, alive.echo),
-            Message::Released(released) => self.take_released(released),
-            Message::Cancelled(cancelled) => self.take_cancelled(cancelled),
-            Message::Ended(ended) => self.take_ended(ended.serial),
+            Message::Ack(ack) => self.acked(&ack),
+            Message::Pending(pending) => self.pending(pending),
+            Message::Queued(queued) => self.queued(&queued),
+            Message::Result(result) => self.resulted(&result),
+            Message::Alive(alive) => {
+                if self.renew(alive.echo, Renewal::Explicit, true) {
+                    self.control_answered(alive.serial);
+                }
+            }
+            Message::Released(released) => self.released(&released),
+            Message::Cancelled(cancelled) => self.cancelled(&cancelled),
+            Message::Ended(ended) => {
+                if self.session.as_ref().is_some_and(|session| session.was_sent(ended.echo)) {
+                    self.closed();
+                }
+            }
+            Message::Demand(demand) => self.demanded(&demand),
+            Message::Grant(grant) => self.granted(&grant),
+            Message::WaitOver(over) => self.wait_over(&over),
+            Message::Probe(probe) => self.probed(probe.seq),
             Message::PathChallenge(challenge) => {
                 if let Some(session) = &mut self.session {
-                    session.responses.push_back((path, challenge.token));
+                    session.challenged = Some(challenge.token);
                 }
             }
-            Message::Demand(demand) => self.take_demand(demand),
-            Message::Grant(grant) => self.take_grant(grant),
-            Message::WaitOver(over) => self.take_wait_over(over),
-            Message::Probe(probe) => self.take_probe(probe),
-            // What a server never sends in a session was refused with the datagram.
-            _ => {}
+            // A NACK that echoes nothing of this agent's, or a hint among other messages.
+            Message::Nack(_) => self.dropped(Dropped::UnknownEcho),
+            Message::Hint(_) => self.dropped(Dropped::StrayHint),
+            // Nothing here challenges a path, and padding means nothing; the decoder lets no other kind through.
+            other => debug_assert!(matches!(other.kind(), Kind::PathResponse | Kind::Padding)),
         }
     }
 
-    fn take_ack(&mut self, nonce: u64, echo: u64, reply: &Reply<'_>) {
-        self.renewed(echo, false);
-        let Some(pending) = self.retire(nonce) else { return };
-        self.measure(&pending, echo);
-        match pending.origin {
-            Origin::Task { task, call } => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
-            Origin::Lock(object) => match reply {
-                Reply::Granted(granted) => self.take_granted(granted),
-                Reply::LockRefused(_) => self.with_hall(|local, hall| local.lock_refused(hall, object)),
-                Reply::Failed(failed) => {
-                    self.with_hall(|local, hall| local.lock_failed(hall, object, failed.status, failed.retry_ms));
-                }
-                other => log::warn!("agent {}: LOCK was answered {}", self.identity.agent, other.kind().name()),
-            },
-            Origin::Extend(object) => {
-                if let Reply::Granted(granted) = reply {
-                    self.locks.saw(granted.generation);
-                    self.with_hall(|local, hall| local.extended(hall, object, granted.generation, granted.run));
-                }
-            }
+    /// Takes an answer that renews. False if it answers nothing that was ever sent in this session: then it is no answer at all.
+    ///
+    /// `prompt`: it was made on receipt of what it echoes, so it measures the round trip.
+    fn renew(&mut self, echo: u64, by: Renewal, prompt: bool) -> bool {
+        let Some(session) = &mut self.session else { return false };
+        if !session.was_sent(echo) {
+            self.dropped(Dropped::UnknownEcho);
+            return false;
+        }
+        let Some(sent) = session.sent_at(echo) else { return true };
+        if prompt {
+            session.rtt.sample(self.now.since(sent));
+        }
+        if self.lease.renew(sent, by) {
+            self.locks.renewed(self.now, &self.lease);
+            self.settle();
+        }
+        true
+    }
+
+    fn acked(&mut self, ack: &Ack<'_>) {
+        let flight = self.session.as_ref().and_then(|session| session.requests.get(ack.nonce));
+        let prompt = flight.is_some_and(|flight| !flight.waited);
+        if !self.renew(ack.echo, Renewal::Opportunistic, prompt) {
+            return;
+        }
+        if let Some(flight) = self.retire(ack.nonce) {
+            self.answered(flight.asker, &ack.reply);
         }
     }
 
-    fn take_granted(&mut self, granted: &Granted) {
-        let Granted { lock, mode, generation, run } = *granted;
-        self.install_advisory(lock, mode, generation, run);
+    /// The request is answered; gives it if it was still awaited.
+    fn retire(&mut self, nonce: u64) -> Option<Flight> {
+        let session = self.session.as_mut()?;
+        let flight = session.requests.retire(nonce, self.now)?;
+        session.timers.cancel(Overdue::Request(nonce));
+        self.note_horizon();
+        Some(flight)
     }
 
-    /// An advisory lock came, by an answer or by a notice. False: it was disowned, and is asked for anew.
-    pub(crate) fn install_advisory(
-        &mut self,
-        lock: cistern_wire::LockId,
-        mode: cistern_wire::Mode,
-        generation: cistern_wire::Generation,
-        run: u32,
-    ) -> bool {
-        self.locks.saw(generation);
-        let installable = self.locks.installable(lock, generation);
-        self.with_hall(|local, hall| {
-            if installable {
-                local.granted_now(hall, lock.object, mode, generation, run);
-            } else {
-                local.refused_grant(hall, lock.object);
-            }
-        });
-        installable
+    fn answered(&mut self, asker: Asker, reply: &Reply<'_>) {
+        match asker {
+            Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
+            Asker::Lock(object) => self.locks.answered(self.now, &self.lease, object, reply),
+            Asker::Run(object) => self.locks.extended(self.now, &self.lease, object, reply),
+        }
     }
 
-    fn take_pending(&mut self, nonce: u64, echo: u64) {
-        self.renewed(echo, false);
-        let lease = self.lease.period();
+    fn pending(&mut self, pending: Pending) {
+        if !self.renew(pending.echo, Renewal::Opportunistic, true) {
+            return;
+        }
         let Some(session) = &mut self.session else { return };
-        let Some(pending) = session.requests.get_mut(nonce) else { return };
-        pending.executing = true;
-        // R26: asked again at least every τ/2; the answer itself, when it is made, comes at once.
-        let pause = lease / 2;
-        self.timers.set(Timer::Request(nonce), self.now.plus(self.rng.jitter(pause)), Question::Waited);
-    }
-
-    fn take_queued(&mut self, queued: &Queued<'_>) {
-        self.renewed(queued.echo, false);
-        let Some(pending) = self.retire(queued.nonce) else { return };
-        self.measure(&pending, queued.echo);
-        if let Origin::Lock(object) = pending.origin {
-            let nonce = queued.nonce;
-            self.with_hall(|local, hall| local.queued(hall, object, nonce));
+        if let Some(sent) = session.requests.pending(pending.nonce) {
+            // Spread over the second quarter of τ after it was asked, so that it is asked about at least every τ/2 (R26).
+            let again = sent.plus(self.rng.jitter(session.tau / 2));
+            session.timers.set(Overdue::Request(pending.nonce), again, Question::Waited);
         }
     }
 
-    fn take_result(&mut self, nonce: u64, reply: &Reply<'_>) {
-        let Some(pending) = self.retire(nonce) else { return };
-        match pending.origin {
-            Origin::Task { task, call } => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(*reply)))),
-            // A grant in it may not be installed; the lock is asked for again.
-            Origin::Lock(object) => self.with_hall(|local, hall| local.refused_grant(hall, object)),
-            Origin::Extend(_) => {}
+    fn queued(&mut self, queued: &Queued<'_>) {
+        if !self.renew(queued.echo, Renewal::Opportunistic, true) {
+            return;
+        }
+        if let Some(Flight { asker: Asker::Lock(object), .. }) = self.retire(queued.nonce) {
+            self.locks.queued(self.now, &self.lease, object);
         }
     }
 
-    fn take_alive(&mut self, serial: u64, echo: u64) {
-        self.answered(serial);
-        self.renewed(echo, true);
+    /// The outcome of a request executed before the failure: it renews nothing, and nothing of it is installed (R4).
+    fn resulted(&mut self, result: &RequestResult<'_>) {
+        if let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(result.nonce) {
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
+        }
     }
 
-    fn take_released(&mut self, released: &Released<'_>) {
-        self.renewed(released.echo, false);
-        let Some(session) = &mut self.session else { return };
-        if session.controls.released(released.serial, released.items.iter().map(|item| item.lock)) {
-            self.timers.cancel(Timer::Control(released.serial));
+    fn control_answered(&mut self, serial: u64) {
+        if let Some(session) = &mut self.session {
+            session.controls.answered(serial);
+            session.timers.cancel(Overdue::Control(serial));
+        }
+    }
+
+    fn released(&mut self, released: &Released<'_>) {
+        if !self.renew(released.echo, Renewal::Opportunistic, true) {
+            return;
+        }
+        if let Some(session) = &mut self.session {
+            session.controls.released(released.serial, released.items.len());
         }
         for item in released.items {
-            let object = item.lock.object;
-            match (item.lock.class, item.keep) {
-                (LockClass::Advisory, _) => self.with_hall(|local, hall| local.released(hall, object, item.generation)),
-                (LockClass::Cache, Keep::Nothing) => {}
-                (LockClass::Cache, Keep::Shared) if self.locks.downgraded(object, item.generation, item.now) => {
-                    self.ops.regenerated(object, item.generation, item.now);
-                }
-                (LockClass::Cache, Keep::Shared) => self.ops.revoke(object, Keep::Nothing),
-            }
+            self.locks.released(self.now, &self.lease, &item);
+            self.settle();
         }
     }
 
-    fn take_cancelled(&mut self, cancelled: &Cancelled) {
-        self.renewed(cancelled.echo, false);
-        if self.answered(cancelled.serial).is_none() {
+    fn cancelled(&mut self, cancelled: &Cancelled) {
+        if !self.renew(cancelled.echo, Renewal::Opportunistic, true) {
             return;
         }
-        match cancelled.outcome {
-            // The GRANT itself brings the lock; it is retransmitted until it is receipted.
-            CancelOutcome::Granted => {}
-            CancelOutcome::Cancelled | CancelOutcome::Answered => {
-                self.with_hall(|local, hall| local.cancelled(hall, cancelled.nonce));
-            }
+        self.control_answered(cancelled.serial);
+        let Some(session) = &mut self.session else { return };
+        let nonce = cancelled.nonce;
+        let object = session.cancels.remove(&nonce);
+        if cancelled.outcome == CancelOutcome::Answered {
+            session.requests.ask_on(nonce);
+        } else if let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(nonce) {
+            // It was too large for the path, and is now known never to be executed: it is made anew, in smaller pieces.
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
+        }
+        if let Some(object) = object {
+            self.locks.cancelled(self.now, &self.lease, object, cancelled.outcome, cancelled.generation);
         }
     }
-
-    fn take_ended(&mut self, serial: u64) {
-        if self.answered(serial).is_some() && self.closing == Closing::Asked {
-            self.session = None;
-            self.lease.end();
-            self.closing = Closing::Closed;
-        }
-    }
-
-    /// Somebody says that the server does not know the session. It is only a reason to ask the server, by a handshake (R86).
-    fn take_hint(&mut self, hint: &Hint<'_>) {
-        let ours = self.sent.sent_at(hint.echo).is_some();
-        if ours && self.opening.is_none() && self.closing == Closing::No {
-            self.open();
-        } else if ours && self.closing == Closing::Asked {
-            // Nothing is left at the server that could be closed.
-            self.closing = Closing::Closed;
-        }
-    }
-
-    /// A renewing message: the lease counts from the send time of the transmission that it echoes, and from nothing else.
-    //= wire-spec.md#11.1
-    fn renewed(&mut self, echo: u64, explicit: bool) {
-        let Some(sent_at) = self.sent.sent_at(echo) else {
-            log::debug!("agent {}: an answer echoes packet {echo}, which was not sent or long ago", self.identity.agent);
-            return;
-        };
-        if explicit {
-            self.counters.explicit += 1;
-        } else {
-            self.counters.opportunistic += 1;
-        }
-        self.lease.renew(sent_at);
-        self.after_renewal();
-    }
-
-    /// The answer of a request came: its nonce is retired.
-    fn retire(&mut self, nonce: u64) -> Option<Pending> {
-        let session = self.session.as_mut()?;
-        let in_flight = session.requests.in_flight();
-        let pending = session.requests.remove(nonce)?;
-        session.nonces.retire(nonce);
-        session.congestion.on_ack(in_flight.max(1));
-        self.timers.cancel(Timer::Request(nonce));
-        Some(pending)
-    }
-
-    /// A round trip, by the exact transmission that was answered; one that waited at the server says nothing about the network.
-    fn measure(&mut self, pending: &Pending, echo: u64) {
-        let sent_at = self.sent.sent_at(echo);
-        if let (Some(sent_at), Some(session), false) = (sent_at, &mut self.session, pending.executing) {
-            session.round_trip.sample(self.now.since(sent_at));
-        }
-    }
-
-    fn answered(&mut self, serial: u64) -> Option<Control> {
-        self.timers.cancel(Timer::Control(serial));
-        self.session.as_mut()?.controls.answered(serial)
-    }
-
-    /// The calls that a session's end leaves without an answer, with what is known of their fate.
-    pub(crate) fn orphaned(&mut self, fates: &Fates) -> Vec<(Pending, Fate)> {
-        let Some(session) = &mut self.session else { return Vec::new() };
-        let fate = |nonce: u64, pending: &Pending| match fates.get(&nonce) {
-            Some(fate) => *fate,
-            // What was never sent was never executed.
-            None if pending.sent == 0 => Fate::NotExecuted,
-            None => Fate::Unknown,
-        };
-        session.requests.take_all().into_iter().map(|(nonce, pending)| (fate(nonce, &pending), pending)).map(|(fate, pending)| (pending, fate)).collect()
-    }
-}
-
-fn session_heard(agent: &mut Agent) {
-    let now = agent.now;
-    if let Some(session) = &mut agent.session {
-        session.heard = now;
-    }
-    agent.timers.cancel(Timer::Silence);
 }

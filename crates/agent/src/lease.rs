@@ -1,147 +1,168 @@
-//! The lease: from when until when the agent may act on its locks and its cache.
+//! The lease: until when the agent may use what it holds, and in which phase it is.
 //!
-//! Decides: the one question `usable`, by comparing now with one stored instant, and the phases. Implements `wire-spec.md` section
-//! 11.1. Place in the walk: `incoming` renews it by the echo of an answer; everything that serves or grants asks it.
-//! Invariant I3: the lease ends no later than the send time of a transmission that the server's application answered, plus τ; it
-//! is renewed by `renew` and by nothing else, and never shortened by a late answer.
-//! Leaves to others: finding that send time (`session`), what is done in each phase (`renewal`).
+//! Decides by comparing now with stored instants, at the moment of use; no timer need fire for the answer to be right.
+//! Place in the walk: renewed by `incoming` from the send time of the very transmission that an answer echoes, asked by everything
+//! that uses a lock or the cache. Implements `wire-spec.md` section 11.1 (R1, R9, R13, R19).
+//! Invariants: the end never goes back while the session lives, and moves only by [`Lease::renew`]; without a session nothing is
+//! usable, whatever arrives (R8).
+//! Leaves to others: which answers renew (`incoming`), what is done in each phase (`idle`).
 
 use crate::api::Phase;
 use crate::config::Phases;
 use cistern_link::Instant;
 use core::time::Duration;
 
-/// The lease of one session.
+/// What renewed a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// The answer to the handshake.
+    Opening,
+    /// An answer to something that was asked for its own sake.
+    Opportunistic,
+    /// The answer to a keep-alive.
+    Explicit,
+}
+
+/// Where each phase ends, for one renewal.
 #[derive(Clone, Copy, Debug)]
+struct Ends {
+    valid: Instant,
+    renewing: Instant,
+    suspect: Instant,
+    flush: Instant,
+    over: Instant,
+}
+
+/// A session's lease.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    tau: Duration,
+    /// None until the first renewal.
+    ends: Option<Ends>,
+}
+
+/// The agent's one lease.
+///
+/// ```text
+///              renew: every end := max(end, sent(echo) + its fraction of τ)
+///              ┌────────────────────────────────────────────────────┐
+///              ▼                                                    │
+///  open ──▶ Valid ──▶ Renewing ──▶ Suspect ──▶ Flush ──▶ Expired ───┤
+///              └──────────┴────────────┴──────────┴──────────┴──▶ NoSession (close)
+/// ```
+#[derive(Debug)]
 pub(crate) struct Lease {
-    /// τ.
-    period: Duration,
-    /// Where the phases end, in parts per million of τ.
-    phases: [u32; 4],
-    /// Send time of the newest transmission that was answered; `None`: there is no lease.
-    from: Option<Instant>,
+    phases: Phases,
+    open: Option<Open>,
+    opportunistic: u64,
+    explicit: u64,
 }
 
 impl Lease {
-    /// No lease yet.
+    /// No session, so no lease.
     pub(crate) const fn new(phases: Phases) -> Self {
-        let phases = [phases.valid_ppm, phases.renewing_ppm, phases.suspect_ppm, phases.flush_ppm];
-        Self { period: Duration::ZERO, phases, from: None }
+        Self { phases, open: None, opportunistic: 0, explicit: 0 }
     }
 
-    /// A session with lease period `period` is open; the lease begins with the first renewal.
-    pub(crate) const fn begin(&mut self, period: Duration) {
-        self.period = period;
-        self.from = None;
+    /// A session with lease period `tau` is open; nothing is usable before the first renewal.
+    pub(crate) const fn open(&mut self, tau: Duration) {
+        self.open = Some(Open { tau, ends: None });
     }
 
-    /// The session is over, and the lease with it.
-    pub(crate) const fn end(&mut self) {
-        self.from = None;
+    /// The session is over: nothing renews from now on (R8).
+    pub(crate) const fn close(&mut self) {
+        self.open = None;
     }
 
-    /// The server's application has answered the transmission sent at `sent_at`: expiry := max(expiry, sent_at + τ).
-    //= wire-spec.md#11.1
-    pub(crate) fn renew(&mut self, sent_at: Instant) {
-        self.from = Some(self.from.map_or(sent_at, |from| from.max(sent_at)));
-    }
-
-    /// τ; zero without a session.
-    pub(crate) const fn period(&self) -> Duration {
-        self.period
-    }
-
-    /// The first instant that is not in the lease any more.
-    pub(crate) fn expiry(&self) -> Option<Instant> {
-        self.from.map(|from| from.plus(self.period))
-    }
-
-    /// Where the `n`th phase ends, 0 for *valid*.
-    pub(crate) fn phase_end(&self, n: usize) -> Option<Instant> {
-        // Rounded down: a phase that ends early is safe (R13).
-        let span = self.period * *self.phases.get(n)? / 1_000_000;
-        self.from.map(|from| from.plus(span))
-    }
-
-    /// Whether the agent may use its cache and its locks now. The check to make at the moment of use.
-    pub(crate) fn usable(&self, now: Instant) -> bool {
-        self.expiry().is_some_and(|expiry| !now.lease_over(expiry))
-    }
-
-    /// Whether an operation or a local grant may start under the lease now: not in *suspect* or later (R19).
-    pub(crate) fn starts(&self, now: Instant) -> bool {
-        self.phase_end(1).is_some_and(|end| !now.lease_over(end))
-    }
-
-    /// The phase at an instant.
-    pub(crate) fn phase(&self, now: Instant) -> Phase {
-        let over = |n| self.phase_end(n).is_none_or(|end| now.lease_over(end));
-        match () {
-            () if self.from.is_none() => Phase::NoSession,
-            () if !self.usable(now) => Phase::Expired,
-            () if !over(0) => Phase::Valid,
-            () if !over(1) => Phase::Renewing,
-            () if !over(2) => Phase::Suspect,
-            () => Phase::Flush,
+    /// Takes an answer that renews: the lease runs from the send time of the transmission answered, if that is later than what it
+    /// runs from already (R1). Whether it moved.
+    pub(crate) fn renew(&mut self, sent: Instant, by: Renewal) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        let after = |ppm: u32| sent.plus(part(open.tau, ppm));
+        let fresh = Ends {
+            valid: after(self.phases.valid_ppm),
+            renewing: after(self.phases.renewing_ppm),
+            suspect: after(self.phases.suspect_ppm),
+            flush: after(self.phases.flush_ppm),
+            over: sent.plus(open.tau),
+        };
+        let ends = open.ends.map_or(fresh, |old| Ends {
+            valid: old.valid.max(fresh.valid),
+            renewing: old.renewing.max(fresh.renewing),
+            suspect: old.suspect.max(fresh.suspect),
+            flush: old.flush.max(fresh.flush),
+            over: old.over.max(fresh.over),
+        });
+        let moved = open.ends.is_none_or(|old| old.over != ends.over);
+        open.ends = Some(ends);
+        match by {
+            Renewal::Opening => {}
+            Renewal::Opportunistic => self.opportunistic += u64::from(moved),
+            Renewal::Explicit => self.explicit += u64::from(moved),
         }
+        moved
     }
+
+    /// Whether what is held may be used now (R9). The guard between the end of *flush* and that of the lease is left unused.
+    pub(crate) fn usable(&self, now: Instant) -> bool {
+        self.ends().is_some_and(|ends| !now.lease_over(ends.flush))
+    }
+
+    /// Whether nobody else can hold now what is held here: the lease is not over.
+    pub(crate) fn certain(&self, now: Instant) -> bool {
+        self.ends().is_some_and(|ends| !now.lease_over(ends.over))
+    }
+
+    /// Whether an operation or a local grant may start now under the lease (R19).
+    pub(crate) fn starts(&self, now: Instant) -> bool {
+        self.ends().is_some_and(|ends| !now.lease_over(ends.renewing))
+    }
+
+    /// The phase.
+    pub(crate) fn phase(&self, now: Instant) -> Phase {
+        if self.open.is_none() {
+            return Phase::NoSession;
+        }
+        let Some(ends) = self.ends() else { return Phase::Expired };
+        let phases = [(ends.valid, Phase::Valid), (ends.renewing, Phase::Renewing), (ends.suspect, Phase::Suspect), (ends.flush, Phase::Flush)];
+        phases.into_iter().find(|(end, _)| !now.lease_over(*end)).map_or(Phase::Expired, |(_, phase)| phase)
+    }
+
+    /// When *valid* ends: the moment to renew on purpose.
+    pub(crate) fn valid_ends(&self) -> Option<Instant> {
+        self.ends().map(|ends| ends.valid)
+    }
+
+    /// When *suspect* begins.
+    pub(crate) fn suspect_at(&self) -> Option<Instant> {
+        self.ends().map(|ends| ends.renewing)
+    }
+
+    /// When the lease is over.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        self.ends().map(|ends| ends.over)
+    }
+
+    /// The lease period; zero without a session.
+    pub(crate) fn tau(&self) -> Duration {
+        self.open.map_or(Duration::ZERO, |open| open.tau)
+    }
+
+    /// Renewals so far: opportunistic, explicit.
+    pub(crate) const fn renewals(&self) -> (u64, u64) {
+        (self.opportunistic, self.explicit)
+    }
+
+    fn ends(&self) -> Option<&Ends> {
+        self.open.as_ref()?.ends.as_ref()
+    }
+}
+
+/// A part of a span, rounded down (R13).
+fn part(tau: Duration, ppm: u32) -> Duration {
+    let ns = tau.as_nanos() * u128::from(ppm) / 1_000_000;
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TAU: Duration = Duration::from_secs(2);
-
-    fn at(ms: u64) -> Instant {
-        Instant::new(ms * 1_000_000, ms * 1_000_000)
-    }
-
-    fn lease() -> Lease {
-        let mut lease = Lease::new(Phases::default());
-        lease.begin(TAU);
-        lease
-    }
-
-    #[test]
-    fn the_lease_is_from_the_send_time_to_tau_later_and_not_at_its_end() {
-        let mut lease = lease();
-        assert!(!lease.usable(at(0)), "there is no lease before an answer");
-        lease.renew(at(100));
-        assert!(lease.usable(at(2_099)));
-        assert!(!lease.usable(at(2_100)));
-    }
-
-    #[test]
-    fn a_late_answer_to_an_early_transmission_does_not_shorten_the_lease() {
-        let mut lease = lease();
-        lease.renew(at(500));
-        lease.renew(at(100));
-        assert_eq!(lease.expiry(), Some(at(2_500)));
-    }
-
-    #[test]
-    fn a_machine_that_slept_finds_its_lease_over_although_its_raw_clock_stood_still() {
-        let mut lease = lease();
-        lease.renew(at(0));
-        assert!(!lease.usable(Instant::new(1_000_000, 2_000_000_000)));
-    }
-
-    #[test]
-    fn the_phases_follow_each_other_and_only_the_first_two_let_operations_start() {
-        let mut lease = lease();
-        assert_eq!(lease.phase(at(0)), Phase::NoSession);
-        lease.renew(at(0));
-        for (ms, phase, starts) in [
-            (0, Phase::Valid, true),
-            (1_199, Phase::Valid, true),
-            (1_200, Phase::Renewing, true),
-            (1_600, Phase::Suspect, false),
-            (1_760, Phase::Flush, false),
-            (1_999, Phase::Flush, false),
-            (2_000, Phase::Expired, false),
-        ] {
-            assert_eq!((lease.phase(at(ms)), lease.starts(at(ms))), (phase, starts), "{ms} ms");
-        }
-    }
-}
+mod tests;

@@ -1,36 +1,64 @@
-//! The client agent's core: one session and one lease with a server, the locks and the cache under it. Sans-I/O.
+//! The client agent's core: one session and one lease with a metadata server, the locks and the cache that they cover, and the
+//! commands that users give it. Sans-I/O, `no_std`, deterministic: time, datagrams and a seed go in; datagrams, events and the next
+//! time to wake come out.
 //!
-//! Decides: everything that an agent does, given datagrams, commands and the time. Place in the walk: the client library (or the
-//! simulator) turns [`Agent`] as a `Machine`, gives it [`api::Command`]s and takes its [`api::Event`]s.
-//! Two halves meet in `port`: the protocol (`opening`, `requests`, `control`, `notices`, `lease`, `locks`) and the operations
-//! (`ops`, `walk`, `cache`). Implements `wire-spec.md` sections 6 and 11, the agent's part.
-//! Leaves to others: sockets, clocks, threads, randomness (the driver), the server's part (`cistern-server`).
+//! Decides nothing itself; one file, one decision:
+//!
+//! | file | decides |
+//! |---|---|
+//! | [`api`] | what users ask and are told |
+//! | [`config`] | every setting and the relations between them |
+//! | `agent` | the facade: the calls by which users and a driver turn the machine |
+//! | `incoming` | the way in: a datagram is checked, and its messages acted on in the safe order |
+//! | `outgoing` | the way out: what goes into the next datagram, and from when the lease counts |
+//! | `session` | what belongs to one session and dies with it |
+//! | `lease` | until when, and in which phase |
+//! | `commands` | how long a command may run, and what ends it before its answer |
+//! | `timers` | what is done when a deadline has passed |
+//! | `idle` | whether a lease is renewed on purpose, lapses, or everything is given back; what holders are told |
+//! | `locks` | which locks are held, who holds them here, who waits |
+//! | `notices` | what the agent says to demands, grants and probes |
+//! | `opening` | the handshake, and which server is accepted |
+//! | `requests` | nonces, windows, retransmission of requests |
+//! | `control` | releases, cancellations, keep-alives, the end of a session |
+//! | `recovery` | what becomes of everything when a session ends |
+//! | `ops`, `walk`, `cache` | how commands are carried out, from cache or by the server |
+//!
+//! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
 
 #![no_std]
 
 extern crate alloc;
+
 #[cfg(test)]
 extern crate std;
 
-mod agent;
 pub mod api;
-mod cache;
 pub mod config;
+
+mod agent;
+mod cache;
+mod commands;
 mod control;
+mod idle;
 mod incoming;
 mod lease;
-mod local;
 mod locks;
 mod notices;
 mod opening;
 mod ops;
+mod outgoing;
 mod port;
 mod recovery;
-mod renewal;
 mod requests;
 mod session;
-mod transmit;
+mod stats;
+mod timers;
 mod walk;
 
 pub use agent::{Agent, HolderView, Identity};
 pub use cache::CacheLimits;
+pub use stats::Drops;
+
+#[cfg(test)]
+mod tests;

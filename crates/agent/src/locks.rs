@@ -1,270 +1,266 @@
-//! The agent's locks as the protocol sees them: what it holds under which generation, and what it has disowned.
+//! The agent's locks, of both classes: which are held, under which generation, and what is said when the server asks for one back.
 //!
-//! Decides: which grants are installed. A grant is installed only if its generation is above everything that the agent has held,
-//! given back or disowned of that lock in this session (R64, R65, R79). Implements `wire-spec.md` section 11.4, the agent's part.
-//! Place in the walk: answers install cache grants through `install_cache`; demands and the bounds of the cache take them away;
-//! advisory locks and their local holders are in `local`.
-//! Invariant: what is not in these tables is not used, and every lock belongs to the session that is open (R57).
-//! Leaves to others: cached data (`cache`), sending (`control`, `requests`), the lease.
+//! Decides nothing of its own but how the two classes share one way out: everything that a change of the locks leads to is an
+//! [`Effect`], carried out by the agent before anything else happens. Place in the walk: asked by every operation (one hash look-up
+//! for each object), changed by answers, notices and users. Implements `wire-spec.md` section 11.4.
+//! Invariant: checking the lease, granting locally and acting on a demand happen in calls of one `&mut Locks`, so they exclude each
+//! other (R17).
+//! Leaves to others: the rules of each class (`cache`, `advisory`), messages (`control`, `requests`, `notices`).
 
-use crate::local::Local;
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
-use cistern_wire::{CacheGrant, Generation, Keep, LockClass, LockId, ObjectId, ReleaseItem};
-use hashbrown::HashMap;
+mod advisory;
+mod cache;
+mod entry;
+mod queue;
+mod replies;
 
-/// What is known of one cache lock that the agent holds.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    generation: Generation,
-    exclusive: bool,
-}
+use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
+use crate::lease::Lease;
+use advisory::{Advisories, At};
+use alloc::collections::VecDeque;
+use cache::CacheLocks;
+use cistern_link::Instant;
+use cistern_wire::{
+    CacheGrant, CancelOutcome, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem,
+    ReleasedItem, Reply, WaitOver,
+};
+use core::time::Duration;
+use entry::{Change, Entry};
 
-/// What a demand for a cache lock came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Complied {
-    /// The lock goes back, or is kept only shared: the release is to be sent, the cached data to be dropped or kept.
+/// What a change of the locks leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Give this back; it is disowned already.
     Release(ReleaseItem),
-    /// What may be kept is what is held.
-    Nothing,
-    /// No generation up to the one named is held, nor will one ever be installed.
-    NotHeld,
+    /// Give back all cache locks up to this generation; they are disowned already.
+    ReleaseAll(Generation),
+    /// Ask the server for an advisory lock.
+    Ask { object: ObjectId, mode: Mode, wait: LockWait },
+    /// Ask the server for another run of tokens.
+    Extend { object: ObjectId, generation: Generation },
+    /// Nobody waits for this advisory lock any more: take the request for it back.
+    Cancel { object: ObjectId },
+    /// Ask again after this span, by [`Locks::rested`].
+    Rest { object: ObjectId, span: Duration },
+    /// A lock command waits, until its limit if it has one.
+    Waits { op: OpId, wait: Wait },
+    /// A lock command ended.
+    Done { op: OpId, result: Result<Locked, OpError> },
+    /// Something happened to a lock that a user holds.
+    Tell { holder: HolderId, object: ObjectId, what: LockEvent },
+    /// What is cached under a cache lock is cached under another generation now.
+    Regenerated { object: ObjectId, from: Generation, to: Generation },
+    /// What is cached under a cache lock must go, or is shared from now on.
+    Revoked { object: ObjectId, keep: Keep },
 }
 
-/// All locks of the agent in the session that is open.
-#[derive(Debug, Default)]
+/// Gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockCounts {
+    /// Cache locks held.
+    pub(crate) cache: usize,
+    /// Advisory locks held by the agent.
+    pub(crate) advisory: usize,
+    /// Local users who hold one.
+    pub(crate) holders: usize,
+    /// Local users who wait for one.
+    pub(crate) waiters: usize,
+}
+
+/// All locks of the agent.
+#[derive(Debug)]
 pub(crate) struct Locks {
-    cache: HashMap<ObjectId, Hold>,
-    exclusive: usize,
-    /// Highest generation given back or disowned, as long as something outstanding could still install an older one.
-    disowned: BTreeMap<LockId, Generation>,
-    /// When entries of `disowned` can be forgotten: once the floor is above the nonce noted, nothing outstanding is that old.
-    fading: VecDeque<(u64, LockId, Generation)>,
-    /// The next nonce of the session: whatever could install an old grant was asked before it.
-    horizon: u64,
-    /// The newest generation seen.
-    newest: Generation,
-    /// Advisory locks and their local holders.
-    pub(crate) local: Local,
-}
-
-const fn cache_lock(object: ObjectId) -> LockId {
-    LockId { object, class: LockClass::Cache }
+    cache: CacheLocks,
+    advisory: Advisories,
+    effects: VecDeque<Effect>,
 }
 
 impl Locks {
-    /// The generation under which a cache lock is held, if it is.
+    /// No locks; at most so many cache locks, and advisory locks held or waited for.
+    pub(crate) fn new(cache_max: usize, advisory_max: usize) -> Self {
+        Self { cache: CacheLocks::new(cache_max), advisory: Advisories::new(advisory_max), effects: VecDeque::new() }
+    }
+
+    /// What the last changes lead to, in order; to be carried out until there is nothing more.
+    pub(crate) fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// A session is open; it holds nothing yet.
+    pub(crate) fn session_opened(&mut self) {
+        self.cache.open();
+    }
+
+    /// The session is over: nothing of it is held any more, its holders are told, those who wait go on waiting for the next one.
+    pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) {
+        self.cache.close();
+        self.advisory.session_over(At { now, lease, effects: &mut self.effects });
+    }
+
+    /// The nonces of the session: `floor` is the lowest still awaited, `next` the next to be dealt out. Grants that were disowned are
+    /// remembered as long as a request that was out at that time could still bring one (R65).
+    pub(crate) fn horizon(&mut self, floor: u64, next: u64) {
+        self.cache.horizon(floor, next);
+    }
+
+    /// Gauges.
+    pub(crate) fn counts(&self) -> LockCounts {
+        let (advisory, holders, waiters) = self.advisory.counts();
+        LockCounts { cache: self.cache.len(), advisory, holders, waiters }
+    }
+}
+
+/// Cache locks.
+impl Locks {
+    /// The generation of the cache lock that is held on an object now; `None` if none is, or it is being given back.
     pub(crate) fn cache_generation(&self, object: ObjectId) -> Option<Generation> {
-        self.cache.get(&object).map(|hold| hold.generation)
+        self.cache.generation(object)
     }
 
-    /// Takes in a cache lock that came with an answer. False: it must not be used, nor what came with it.
+    /// Takes the cache lock that came with an answer. False if it counts for nothing: it was disowned, a newer one is held, the bound
+    /// is reached, or there is no session (R65, R79). True also for a repeat of the one held.
     pub(crate) fn install_cache(&mut self, object: ObjectId, grant: CacheGrant) -> bool {
-        let Some(mode) = grant.mode.mode() else { return false };
-        if grant.generation == Generation(0) || !self.installable(cache_lock(object), grant.generation) {
-            return false;
-        }
-        let held = self.cache.get(&object);
-        if held.is_some_and(|hold| hold.generation >= grant.generation) {
-            // A newer grant of the same lock came first; what this one brought is older.
-            return false;
-        }
-        let exclusive = !mode.compatible(mode);
-        self.exclusive -= usize::from(held.is_some_and(|hold| hold.exclusive));
-        self.exclusive += usize::from(exclusive);
-        self.cache.insert(object, Hold { generation: grant.generation, exclusive });
-        self.newest = self.newest.max(grant.generation);
-        true
+        self.cache.install(object, grant, &mut self.effects)
     }
 
-    /// Whether a grant of a lock may still be installed (R65).
-    pub(crate) fn installable(&self, lock: LockId, generation: Generation) -> bool {
-        self.disowned.get(&lock).is_none_or(|disowned| generation > *disowned)
-    }
-
-    /// No grant of a lock up to a generation will be installed from now on.
-    pub(crate) fn disown(&mut self, lock: LockId, generation: Generation) {
-        let entry = self.disowned.entry(lock).or_default();
-        if *entry < generation {
-            *entry = generation;
-            self.fading.push_back((self.horizon, lock, generation));
-        }
-        self.newest = self.newest.max(generation);
-    }
-
-    /// A demand for a cache lock: complied with at once, because nothing that waits is in hand (R68).
-    pub(crate) fn demand_cache(&mut self, object: ObjectId, generation: Generation, keep: Keep) -> Complied {
-        let lock = cache_lock(object);
-        match self.cache.get_mut(&object) {
-            // A demand covers every generation up to the one named.
-            Some(hold) if hold.generation <= generation => {
-                let item = ReleaseItem { lock, generation: hold.generation, keep };
-                if keep == Keep::Shared && !hold.exclusive {
-                    // Only an older, exclusive generation was meant; a newer answer has overtaken it.
-                    return Complied::Nothing;
-                }
-                if keep == Keep::Shared {
-                    hold.exclusive = false;
-                    self.exclusive -= 1;
-                } else {
-                    self.drop_cache(object);
-                    self.disown(lock, generation);
-                }
-                Complied::Release(item)
-            }
-            Some(_) => Complied::NotHeld,
-            None => {
-                self.disown(lock, generation);
-                Complied::NotHeld
-            }
-        }
-    }
-
-    /// Gives a cache lock back of the agent's own will; the release is to be sent.
-    pub(crate) fn give_back_cache(&mut self, object: ObjectId) -> Option<ReleaseItem> {
-        let generation = self.cache_generation(object)?;
-        self.drop_cache(object);
-        self.disown(cache_lock(object), generation);
-        Some(ReleaseItem { lock: cache_lock(object), generation, keep: Keep::Nothing })
-    }
-
-    fn drop_cache(&mut self, object: ObjectId) {
-        if let Some(hold) = self.cache.remove(&object) {
-            self.exclusive -= usize::from(hold.exclusive);
-        }
-    }
-
-    /// A downgrade was answered: the shared lock has a new generation, or is gone (0). Gives whether it is still held.
-    pub(crate) fn downgraded(&mut self, object: ObjectId, from: Generation, now: Generation) -> bool {
-        match self.cache.get_mut(&object) {
-            Some(hold) if hold.generation == from && now > from => {
-                hold.generation = now;
-                self.newest = self.newest.max(now);
-                true
-            }
-            Some(hold) if hold.generation == from => {
-                self.drop_cache(object);
-                self.disown(cache_lock(object), from);
-                false
-            }
-            // A newer grant has come meanwhile.
-            Some(_) => true,
-            None => false,
-        }
-    }
-
-    /// Gives all cache locks back; the generation up to which they are.
-    pub(crate) fn give_back_all_cache(&mut self) -> Generation {
-        let mut objects: Vec<_> = self.cache.keys().copied().collect();
-        // The order has no effect but on the order of `fading`; sorted, it is the same in every run.
-        objects.sort_unstable();
+    /// Gives cache locks back by the agent's own choice; what was cached under them is gone already.
+    pub(crate) fn give_back_cache(&mut self, objects: impl IntoIterator<Item = ObjectId>) {
         for object in objects {
-            self.give_back_cache(object);
-        }
-        self.newest
-    }
-
-    /// The session ended: nothing of it is held any more.
-    pub(crate) fn discard(&mut self) {
-        self.cache.clear();
-        self.exclusive = 0;
-        self.disowned.clear();
-        self.fading.clear();
-        self.newest = Generation(0);
-        self.horizon = 0;
-    }
-
-    /// The window has moved: everything asked before `floor` is answered, the next nonce is `next`.
-    pub(crate) fn window_moved(&mut self, floor: u64, next: u64) {
-        self.horizon = next;
-        while let Some((nonce, lock, generation)) = self.fading.front().copied() {
-            // A deferred grant answers a request whose nonce was retired long ago, so a waited-for lock keeps its mark.
-            if nonce > floor || (lock.class == LockClass::Advisory && self.local.awaits(lock.object)) {
-                break;
-            }
-            self.fading.pop_front();
-            if self.disowned.get(&lock) == Some(&generation) {
-                self.disowned.remove(&lock);
-            }
+            self.cache.give_back(object, &mut self.effects);
         }
     }
 
-    /// Cache locks held, shared and exclusive together.
-    pub(crate) fn cache_count(&self) -> usize {
-        self.cache.len()
-    }
-
-    /// Whether anything is held at all.
-    pub(crate) fn any(&self) -> bool {
-        !self.cache.is_empty() || self.local.granted() > 0
-    }
-
-    /// A generation was seen on an advisory lock.
-    pub(crate) fn saw(&mut self, generation: Generation) {
-        self.newest = self.newest.max(generation);
+    /// Disowns every generation of a cache lock up to this one (R65).
+    #[cfg(test)]
+    pub(crate) fn disown_cache(&mut self, object: ObjectId, up_to: Generation) {
+        self.cache.disown(object, up_to);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const X: ObjectId = ObjectId(7);
-
-    fn grant(mode: Want, generation: u64) -> CacheGrant {
-        CacheGrant { mode, generation: Generation(generation) }
+/// Advisory locks, as their local users see them.
+impl Locks {
+    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
+    pub(crate) fn lock(&mut self, now: Instant, lease: &Lease, op: OpId, wanted: (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
+        self.advisory.lock(At { now, lease, effects: &mut self.effects }, op, wanted)
     }
 
-    #[test]
-    fn a_demand_that_overtakes_its_grant_keeps_the_grant_from_being_installed() {
-        let mut locks = Locks::default();
-        assert_eq!(locks.demand_cache(X, Generation(5), Keep::Nothing), Complied::NotHeld);
-        assert!(!locks.install_cache(X, grant(Want::Shared, 5)));
-        assert!(!locks.install_cache(X, grant(Want::Shared, 4)), "a demand covers the older generations");
-        assert!(locks.install_cache(X, grant(Want::Shared, 6)));
+    /// A local user gives its hold back. False if it had none any more.
+    pub(crate) fn unlock(&mut self, now: Instant, lease: &Lease, holder: HolderId) -> bool {
+        self.advisory.unlock(At { now, lease, effects: &mut self.effects }, holder)
     }
 
-    #[test]
-    fn a_lock_that_was_given_back_is_not_installed_again_by_a_late_answer() {
-        let mut locks = Locks::default();
-        assert!(locks.install_cache(X, grant(Want::Exclusive, 5)));
-        assert!(locks.give_back_cache(X).is_some());
-        assert!(!locks.install_cache(X, grant(Want::Exclusive, 5)));
+    /// A local user no longer waits; nothing is told of its wait. False if it did not.
+    pub(crate) fn stop_waiting(&mut self, now: Instant, lease: &Lease, op: OpId) -> bool {
+        self.advisory.stop_waiting(At { now, lease, effects: &mut self.effects }, op)
     }
 
-    #[test]
-    fn a_demand_for_an_older_generation_does_not_touch_a_newer_one() {
-        let mut locks = Locks::default();
-        assert!(locks.install_cache(X, grant(Want::Shared, 9)));
-        assert_eq!(locks.demand_cache(X, Generation(8), Keep::Nothing), Complied::NotHeld);
-        assert_eq!(locks.cache_generation(X), Some(Generation(9)));
+    /// Every wait fails: there is no session to be had.
+    pub(crate) fn fail_waits(&mut self, now: Instant, lease: &Lease, why: OpError) {
+        self.advisory.fail_all_waits(At { now, lease, effects: &mut self.effects }, why);
     }
 
-    #[test]
-    fn a_downgrade_keeps_the_lock_under_the_generation_that_the_server_answers() {
-        let mut locks = Locks::default();
-        assert!(locks.install_cache(X, grant(Want::Exclusive, 5)));
-        assert!(matches!(locks.demand_cache(X, Generation(5), Keep::Shared), Complied::Release(item) if item.keep == Keep::Shared));
-        assert!(locks.downgraded(X, Generation(5), Generation(6)));
-        assert_eq!(locks.cache_generation(X), Some(Generation(6)));
-        assert_eq!(locks.demand_cache(X, Generation(6), Keep::Shared), Complied::Nothing);
+    /// Whether this command waits for another user, here or in line at the server: for as long as its own user likes.
+    pub(crate) fn is_queued(&self, op: OpId) -> bool {
+        self.advisory.is_queued(op)
     }
 
-    #[test]
-    fn what_was_disowned_is_forgotten_only_when_nothing_older_is_outstanding() {
-        let mut locks = Locks::default();
-        locks.window_moved(3, 10);
-        locks.demand_cache(X, Generation(5), Keep::Nothing);
-        locks.window_moved(9, 12);
-        assert!(!locks.install_cache(X, grant(Want::Shared, 5)), "request 9 is still awaited");
-        locks.window_moved(10, 12);
-        assert!(locks.disowned.is_empty());
+    /// The object of a hold, if it is one.
+    pub(crate) fn holder(&self, holder: HolderId) -> Option<ObjectId> {
+        self.advisory.holder(holder)
     }
 
-    #[test]
-    fn the_older_of_two_grants_of_one_lock_is_not_used() {
-        let mut locks = Locks::default();
-        assert!(locks.install_cache(X, grant(Want::Shared, 6)));
-        assert!(!locks.install_cache(X, grant(Want::Shared, 5)));
+    /// All holds.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (HolderId, ObjectId)> + '_ {
+        self.advisory.holders()
+    }
+
+    /// The lease was renewed: whoever waited only for that is served.
+    pub(crate) fn renewed(&mut self, now: Instant, lease: &Lease) {
+        self.advisory.renewed(At { now, lease, effects: &mut self.effects });
+    }
+
+    /// All cache locks, and the advisory locks that nobody uses, are given back (R21). What was cached is gone already.
+    pub(crate) fn give_all_back(&mut self) {
+        self.cache.give_all_back(&mut self.effects);
+        while self.advisory.make_room(&mut self.effects) {}
     }
 }
+
+/// What the server says.
+impl Locks {
+    /// LOCK was sent for the first time, under this nonce.
+    pub(crate) fn asked(&mut self, object: ObjectId, nonce: u64) {
+        if let Some(entry) = self.advisory.entry_mut(object) {
+            entry.nonce = Some(nonce);
+        }
+    }
+
+    /// The nonce under which a lock is asked for or waited for, if its request was sent.
+    pub(crate) fn nonce_of(&self, object: ObjectId) -> Option<u64> {
+        self.advisory.entry(object)?.nonce
+    }
+
+    /// LOCK was answered.
+    pub(crate) fn answered(&mut self, now: Instant, lease: &Lease, object: ObjectId, reply: &Reply<'_>) {
+        self.change(now, lease, object, |entry, change| entry.answered(reply, change));
+    }
+
+    /// LOCK was answered QUEUED.
+    pub(crate) fn queued(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
+        self.change(now, lease, object, Entry::queued);
+    }
+
+    /// EXTEND_RUN was answered.
+    pub(crate) fn extended(&mut self, now: Instant, lease: &Lease, object: ObjectId, reply: &Reply<'_>) {
+        self.change(now, lease, object, |entry, change| entry.extended(reply, change));
+    }
+
+    /// CANCEL was answered; or, as [`CancelOutcome::Cancelled`], the request was taken back before it was ever sent.
+    pub(crate) fn cancelled(&mut self, now: Instant, lease: &Lease, object: ObjectId, outcome: CancelOutcome, generation: Generation) {
+        self.change(now, lease, object, |entry, change| entry.cancelled(outcome, generation, change));
+    }
+
+    /// The rest after a busy answer is over.
+    pub(crate) fn rested(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
+        self.change(now, lease, object, |entry, _| entry.resting = false);
+    }
+
+    /// The server demands a lock; what the agent says to that.
+    pub(crate) fn demanded(&mut self, now: Instant, lease: &Lease, demand: &Demand) -> ReceiptAnswer {
+        let (object, up_to, keep) = (demand.lock.object, demand.generation, demand.keep);
+        if demand.lock.class == LockClass::Cache {
+            return self.cache.demanded(object, up_to, keep, &mut self.effects);
+        }
+        match self.change(now, lease, object, |entry, _| entry.demanded(up_to, keep)) {
+            Some(ReceiptAnswer::InUse) if self.advisory.entry(object).is_none_or(Entry::is_complying) => ReceiptAnswer::Received,
+            Some(said) => said,
+            None => ReceiptAnswer::NotHeld,
+        }
+    }
+
+    /// The server grants a lock that was waited for; what the agent says to that.
+    pub(crate) fn granted(&mut self, now: Instant, lease: &Lease, grant: &Grant) -> ReceiptAnswer {
+        let advisory = grant.lock.class == LockClass::Advisory;
+        let taken = advisory && self.change(now, lease, grant.lock.object, |entry, change| entry.granted(grant, change)) == Some(true);
+        if taken { ReceiptAnswer::Received } else { ReceiptAnswer::NotHeld }
+    }
+
+    /// The server ends a wait.
+    pub(crate) fn wait_over(&mut self, now: Instant, lease: &Lease, over: &WaitOver) {
+        self.change(now, lease, over.lock.object, |entry, change| entry.wait_over(over.nonce, over.status, change));
+    }
+
+    /// A release was answered.
+    pub(crate) fn released(&mut self, now: Instant, lease: &Lease, item: &ReleasedItem) {
+        match item.lock.class {
+            LockClass::Cache => self.cache.released(item, &mut self.effects),
+            LockClass::Advisory => {
+                self.change(now, lease, item.lock.object, |entry, change| entry.released(item, change));
+            }
+        }
+    }
+
+    fn change<R>(&mut self, now: Instant, lease: &Lease, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
+        self.advisory.change(At { now, lease, effects: &mut self.effects }, object, change)
+    }
+}
+

@@ -1,89 +1,82 @@
-//! Notices of the server: DEMAND, GRANT, WAIT_OVER, PROBE, and what the agent's application says to each.
+//! Notices: what the agent's application says to DEMAND, GRANT, WAIT_OVER and PROBE.
 //!
-//! Decides: the receipt of every notice, the same for every repetition (R65), and that a demand for a cache lock is complied with
-//! at once (R68). Implements `wire-spec.md` sections 6.4 and 11.4. Place in the walk: called by `incoming`.
-//! Invariant: a notice renews nothing; one for a generation that is not held is harmless (R33).
-//! Leaves to others: which locks are held (`locks`, `local`), cached data (`ops`).
+//! Decides the receipt of each, anew each time it comes, by how things stand then (R33); what was given back is said to be given back
+//! however often it is demanded. Place in the walk: after `incoming`; receipts are the first thing in the next datagram.
+//! Implements `wire-spec.md` section 6.4. Invariant: a notice renews nothing (R1), and none goes without its receipt, except under a
+//! flood: then it comes again.
+//! Leaves to others: complying (`locks`), sending (`outgoing`).
 
 use crate::agent::Agent;
-use crate::locks::Complied;
-use cistern_wire::{Demand, Grant, LockClass, Probe, Receipt, ReceiptAnswer, WaitOver};
+use crate::session::RECEIPTS_MAX;
+use crate::stats::Dropped;
+use cistern_link::Freshness;
+use cistern_wire::{Demand, Grant, Receipt, ReceiptAnswer, WaitOver};
+use log::debug;
 
 impl Agent {
-    pub(crate) fn take_demand(&mut self, demand: &Demand) {
-        self.counters.demands += 1;
-        let answer = match demand.lock.class {
-            LockClass::Cache => self.demand_cache(demand),
-            LockClass::Advisory => self.demand_advisory(demand),
-        };
-        self.receipt(demand.seq, answer);
-    }
-
-    fn demand_cache(&mut self, demand: &Demand) -> ReceiptAnswer {
-        let object = demand.lock.object;
-        match self.locks.demand_cache(object, demand.generation, demand.keep) {
-            Complied::Release(item) => {
-                // The data goes, or loses its writer, before the release can leave: nothing is answered from it any more.
-                self.ops.revoke(object, item.keep);
-                if let Some(session) = &mut self.session {
-                    session.controls.release(item);
-                }
-                ReceiptAnswer::Received
+    pub(crate) fn demanded(&mut self, demand: &Demand) {
+        if self.can_receipt(demand.seq) {
+            if self.is_new_notice(demand.seq) {
+                self.stats.demands += 1;
             }
-            Complied::Nothing => ReceiptAnswer::Received,
-            Complied::NotHeld => ReceiptAnswer::NotHeld,
+            let answer = self.locks.demanded(self.now, &self.lease, demand);
+            debug!("{}: {} generation {} is demanded: {answer}", self.who, demand.lock, demand.generation);
+            self.receipt(demand.seq, answer);
         }
     }
 
-    fn demand_advisory(&mut self, demand: &Demand) -> ReceiptAnswer {
-        let lock = demand.lock;
-        if !self.locks.installable(lock, demand.generation) {
-            return ReceiptAnswer::NotHeld;
+    pub(crate) fn granted(&mut self, grant: &Grant) {
+        if self.can_receipt(grant.seq) {
+            self.outcome_of(grant.nonce);
+            let answer = self.locks.granted(self.now, &self.lease, grant);
+            self.receipt(grant.seq, answer);
         }
-        let (answer, disown) = self.with_hall(|local, hall| local.demand(hall, lock.object, demand.generation));
-        if disown {
-            self.locks.disown(lock, demand.generation);
+    }
+
+    pub(crate) fn wait_over(&mut self, over: &WaitOver) {
+        if self.can_receipt(over.seq) {
+            self.outcome_of(over.nonce);
+            self.locks.wait_over(self.now, &self.lease, over);
+            self.receipt(over.seq, ReceiptAnswer::Received);
         }
-        answer
     }
 
-    pub(crate) fn take_grant(&mut self, grant: &Grant) {
-        let awaited = self.locks.local.queued_object(grant.nonce) == Some(grant.lock.object);
-        let held = self.locks.local.holds(grant.lock.object, grant.generation);
-        let answer = if held {
-            // Repeated: the first receipt was lost.
-            ReceiptAnswer::Received
-        } else if awaited && self.install_advisory(grant.lock, grant.mode, grant.generation, grant.run) {
-            ReceiptAnswer::Received
-        } else {
-            // Nobody waits for it: it is given back by this word, and never installed.
-            self.locks.disown(grant.lock, grant.generation);
-            ReceiptAnswer::NotHeld
-        };
-        self.receipt(grant.seq, answer);
-    }
-
-    pub(crate) fn take_wait_over(&mut self, over: &WaitOver) {
-        if let Some(object) = self.locks.local.queued_object(over.nonce) {
-            let status = over.status;
-            self.with_hall(|local, hall| local.lock_failed(hall, object, status, 0));
+    pub(crate) fn probed(&mut self, seq: u64) {
+        if self.can_receipt(seq) {
+            self.receipt(seq, ReceiptAnswer::Received);
         }
-        self.receipt(over.seq, ReceiptAnswer::Received);
     }
 
-    pub(crate) fn take_probe(&mut self, probe: &Probe) {
-        self.receipt(probe.seq, ReceiptAnswer::Received);
-    }
-
-    fn receipt(&mut self, seq: u64, answer: ReceiptAnswer) {
+    /// A notice about a request says that it was answered QUEUED, whether that has arrived or not.
+    fn outcome_of(&mut self, nonce: u64) {
         if let Some(session) = &mut self.session {
-            session.receipt(Receipt { seq, answer });
+            session.forget_request(nonce);
         }
+        self.note_horizon();
     }
 
-    /// Drops everything that is cached under locks that go back together.
-    pub(crate) fn forget_cached(&mut self) -> cistern_wire::Generation {
-        self.ops.forget_cached();
-        self.locks.give_back_all_cache()
+    fn can_receipt(&mut self, seq: u64) -> bool {
+        let Some(session) = &self.session else { return false };
+        let room = session.receipts.len() < RECEIPTS_MAX || session.receipts.iter().any(|receipt| receipt.seq == seq);
+        if !room {
+            self.dropped(Dropped::Flood);
+        }
+        room
+    }
+
+    fn is_new_notice(&mut self, seq: u64) -> bool {
+        let Some(session) = &mut self.session else { return false };
+        let fresh = session.notices.classify(seq) == Freshness::Fresh;
+        session.notices.note(seq);
+        fresh
+    }
+
+    /// What is said last about a notice counts.
+    fn receipt(&mut self, seq: u64, answer: ReceiptAnswer) {
+        let Some(session) = &mut self.session else { return };
+        match session.receipts.iter_mut().find(|receipt| receipt.seq == seq) {
+            Some(receipt) => receipt.answer = answer,
+            None => session.receipts.push_back(Receipt { seq, answer }),
+        }
     }
 }

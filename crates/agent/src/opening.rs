@@ -1,115 +1,192 @@
-//! Opening a session: HELLO, CHALLENGE, HELLO with the cookie, WELCOME or REFUSE.
+//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE; and which server the agent takes.
 //!
-//! Decides: which server address is tried, when HELLO is sent again, and which server is accepted (R42, R43, R47).
-//! Implements `wire-spec.md` sections 6.1 and 11.6. Place in the walk: `Agent` begins one when something needs a session.
-//! Invariants: all HELLOs of one handshake carry the same number; nothing of a former session is touched before WELCOME.
-//! Leaves to others: what becomes of the former session (`recovery`), the identity's durability (the client library).
-//!
-//! ```text
-//!  begin ──▶ HELLO sent ──CHALLENGE──▶ HELLO with cookie sent ──WELCOME──▶ open
-//!               ▲  │ no answer: next address, longer pause      └─REFUSE──▶ refused (tried again later, or told)
-//!               └──┘
-//! ```
+//! Decides when HELLO goes out and to which of the server's addresses, and whether an offered session is accepted: not that of another
+//! store, nor of an older state of the store that is known (R47). Place in the walk: `incoming` hands the messages of session 0 over,
+//! `outgoing` asks for HELLO. Implements `wire-spec.md` sections 6.1 and 11.6.
+//! Invariants: one handshake at a time, with one number (R42); the lease of the session begins at the send time of the very HELLO that
+//! WELCOME echoes (R1); an agent that needs no session opens none.
+//! Leaves to others: what becomes of the former session (`recovery`).
 
-use crate::config::Config;
+use crate::agent::{Agent, Closing, Timer};
+use crate::api::{Event, OpError};
+use crate::control::Controls;
+use crate::lease::Renewal;
+use crate::requests::Requests;
+use crate::session::Session;
+use crate::stats::Dropped;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use cistern_link::{Path, Rng};
-use cistern_wire::{Bytes8, Challenge, Claim, FormerClaim, Hello, List, SessionId, StoreId, Welcome};
-use core::net::SocketAddr;
+use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue};
+use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, VERSION};
+use cistern_wire::{
+    Bytes8, Challenge, Claim, FormerClaim, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome,
+};
 use core::time::Duration;
+use log::{debug, info, warn};
 
-/// What the agent knows of the server, from the newest WELCOME.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// HELLO is sent so often to one address before the next is tried.
+const TRIES_PER_ADDRESS: u32 = 3;
+/// Longest pause between two HELLOs of a handshake: somebody waits for it.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// HELLOs whose send times are remembered: more than PAUSE_MAX apart, they span longer than any round trip.
+const SENT_MAX: usize = 64;
+/// So many challenges are answered at once; a server that sends more is answered no faster than it is asked.
+const CHALLENGES_AT_ONCE: u32 = 3;
+/// So many HELLOs are sent about a session in doubt of which nothing is in use.
+const HELLOS_IN_DOUBT: u64 = 24;
+/// Longest lease that is believed: a server that promises more is out of its mind.
+const LEASE_MAX: Duration = Duration::from_secs(86_400);
+
+/// The server as last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    pub(crate) store: StoreId,
-    pub(crate) epoch: u8,
-    pub(crate) incarnation: u64,
-    pub(crate) volatile: bool,
+    store: StoreId,
+    epoch: u8,
+    incarnation: u64,
+    volatile: bool,
+}
+
+/// What is made of a server that offers a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    Accept,
+    /// It may be taken once what was held of the one before it is over.
+    Wait,
+    Refuse,
 }
 
 impl Known {
-    pub(crate) fn of(welcome: &Welcome<'_>) -> Self {
-        Self {
-            store: welcome.store,
-            epoch: welcome.epoch,
-            incarnation: welcome.server_incarnation,
-            volatile: welcome.features & cistern_wire::limits::FEATURE_VOLATILE != 0,
-        }
+    fn of(welcome: &Welcome<'_>) -> Self {
+        let Welcome { store, epoch, server_incarnation, features, .. } = *welcome;
+        Self { store, epoch, incarnation: server_incarnation, volatile: features & FEATURE_VOLATILE != 0 }
     }
 
-    /// Whether a server may take the place of the one known: the same store, not gone back in time; or one volatile store after
-    /// another, for each start of a volatile server makes a new one (R47).
-    pub(crate) fn accepts(&self, new: &Self) -> bool {
-        let first = self.store == StoreId::default();
-        let same = self.store == new.store && (new.epoch, new.incarnation) >= (self.epoch, self.incarnation);
-        first || same || (self.volatile && new.volatile && self.store != new.store)
+    /// Whether a server that shows itself as `other` may follow this one (R47); `held`: the lease from this one is not over.
+    fn judge(self, other: Self, held: bool) -> Judgement {
+        if self.store == other.store {
+            let older = (other.epoch, other.incarnation) < (self.epoch, self.incarnation);
+            return if older { Judgement::Refuse } else { Judgement::Accept };
+        }
+        match self.volatile && other.volatile {
+            false => Judgement::Refuse,
+            true if held => Judgement::Wait,
+            true => Judgement::Accept,
+        }
     }
 }
 
-/// A handshake in progress.
+/// A handshake under way.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    pub(crate) handshake: u64,
-    /// Index of the server address that is tried.
-    server: usize,
+    handshake: u64,
+    counter: PacketCounter,
+    log: SentLog,
     cookie: Vec<u8>,
-    /// HELLOs sent without a cookie, and attempts since anything was heard.
-    pub(crate) attempts: u32,
-    pub(crate) ready: bool,
+    /// Newest HELLO that was answered, but not by WELCOME.
+    answered: u64,
+    challenges: u32,
+    address: usize,
+    /// HELLOs to this address, and to any, without an answer.
+    tries: u32,
+    attempts: u32,
+    rtt: RoundTrip,
+    /// Addresses in a row that will give no session.
+    refusals: usize,
+    /// HELLO is to be sent now.
+    pub(crate) due: bool,
+    /// Why there is no session yet, if that is known.
+    pub(crate) error: Option<OpError>,
+    told: bool,
 }
 
-/// First time between two attempts; doubles up to `RETRY_MAX`.
-pub(crate) const RETRY: Duration = Duration::from_millis(100);
-/// Longest time between two attempts.
-pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
-
-/// HELLOs to one address before the next is tried.
-const TRIES_PER_ADDRESS: u32 = 2;
-
-impl Opening {
-    pub(crate) fn new(rng: &mut Rng) -> Self {
-        Self { handshake: rng.nonzero_u64().get(), server: 0, cookie: Vec::new(), attempts: 0, ready: true }
+impl Agent {
+    /// Begins a handshake if something needs a session, and stops one that nothing needs any more.
+    pub(crate) fn want_session(&mut self) {
+        let counts = self.locks.counts();
+        let needed = self.closing == Closing::No && (self.ops.count() > 0 || counts.waiters > 0);
+        let tried = self.opening.as_ref().map(|opening| opening.counter.last());
+        if self.session.is_some() {
+            // A hint has put the session in doubt. Nobody waits for the truth, so it is not sought for ever.
+            if tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT) && !self.is_in_use() {
+                self.stop_opening();
+            }
+            return;
+        }
+        if !needed {
+            return self.stop_opening();
+        }
+        if tried.is_some() || self.servers.is_empty() {
+            return;
+        }
+        let begin = self.not_before.filter(|at| !self.now.waited(*at));
+        self.begin_opening(begin);
     }
 
-    /// The path of the next HELLO.
-    pub(crate) fn path(&self, servers: &[SocketAddr]) -> Option<Path> {
-        servers.get(self.server % servers.len().max(1)).map(|address| Path::to(*address))
+    /// Begins a handshake, now or later.
+    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>) {
+        let address = self.session.as_ref().map_or(0, |session| session.address);
+        self.opening = Some(Opening {
+            handshake: self.rng.nonzero_u64().get(),
+            counter: PacketCounter::new(),
+            log: SentLog::new(SENT_MAX),
+            cookie: Vec::new(),
+            answered: 0,
+            challenges: 0,
+            address,
+            tries: 0,
+            attempts: 0,
+            rtt: RoundTrip::new(PAUSE_MAX),
+            refusals: 0,
+            due: begin.is_none(),
+            error: None,
+            told: false,
+        });
+        self.time(Timer::Handshake, begin, Question::Waited);
     }
 
-    /// HELLO was not answered in its time: it is sent again, to the next address after some tries.
-    pub(crate) fn expired(&mut self) {
-        self.ready = true;
-        if self.attempts.is_multiple_of(TRIES_PER_ADDRESS) {
-            self.server += 1;
-            self.cookie.clear();
+    pub(crate) fn stop_opening(&mut self) {
+        if self.opening.take().is_some() {
+            self.timers.cancel(Timer::Handshake);
         }
     }
 
-    /// How long the HELLO that was just sent is given.
-    pub(crate) fn pause(&self, rng: &mut Rng) -> Duration {
-        let doublings = self.attempts.saturating_sub(1).min(16);
-        let span = RETRY.saturating_mul(1 << doublings).min(RETRY_MAX);
-        rng.between(span, span * 3 / 2)
+    /// The pause before HELLO is over.
+    pub(crate) fn hello_is_due(&mut self) {
+        let addresses = self.servers.len();
+        let Some(opening) = &mut self.opening else { return };
+        opening.due = true;
+        if opening.tries >= TRIES_PER_ADDRESS {
+            let last = opening.address + 1 >= addresses;
+            opening.move_on(addresses);
+            if last && opening.error.is_none() {
+                self.tell_no_session(OpError::Unreachable);
+            }
+        }
     }
 
-    /// The server wants to see that the address is the agent's own.
-    pub(crate) fn challenged(&mut self, challenge: &Challenge<'_>) {
-        self.cookie = challenge.cookie.0.to_vec();
-        self.ready = true;
+    /// Tells once for each handshake that there is no session for now.
+    fn tell_no_session(&mut self, error: OpError) {
+        let Some(opening) = &mut self.opening else { return };
+        opening.error = Some(error);
+        if !core::mem::replace(&mut opening.told, true) {
+            self.events.push_back(Event::NoSession { error });
+        }
     }
 
-    /// The HELLO to send.
-    pub(crate) fn hello<'a>(
-        &'a self,
-        config: &Config,
-        identity: &'a crate::Identity,
-        known: &Known,
-        former: &'a [FormerClaim],
-    ) -> Hello<'a> {
-        Hello {
-            handshake: self.handshake,
-            version_min: cistern_wire::limits::VERSION,
-            version_max: cistern_wire::limits::VERSION,
+    /// Makes the next HELLO, if one is due.
+    pub(crate) fn next_hello(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
+        let now = self.now;
+        let former = self.claims();
+        let Self { opening, identity, known, config, servers, rng, timers, .. } = self;
+        let opening = opening.as_mut().filter(|opening| opening.due)?;
+        opening.due = false;
+        let packet = opening.counter.take()?;
+        opening.log.record(packet, now);
+        let known = known.unwrap_or(Known { store: StoreId::default(), epoch: 0, incarnation: 0, volatile: false });
+        let hello = Hello {
+            handshake: opening.handshake,
+            version_min: VERSION,
+            version_max: VERSION,
             window: config.window,
             max_datagram: config.max_datagram,
             features: 0,
@@ -120,40 +197,163 @@ impl Opening {
             epoch: known.epoch,
             server_incarnation: known.incarnation,
             label: Bytes8(&identity.label),
-            cookie: Bytes8(&self.cookie),
-            former: List::of(former),
+            cookie: Bytes8(&opening.cookie),
+            former: List::of(&former),
+        };
+        let mut packer = Packer::new(buf, Header { from_server: false, session: SessionId(0), packet }, DATAGRAM_MIN);
+        let fits = packer.push(&hello.into());
+        debug_assert!(fits, "the longest HELLO fits the smallest datagram");
+        packer.finish();
+        timers.set(Timer::Handshake, now.plus(opening.rtt.backoff(opening.attempts, rng)), Question::Waited);
+        opening.tries += 1;
+        opening.attempts = opening.attempts.saturating_add(1);
+        servers.get(opening.address).copied().map(Path::to)
+    }
+
+    /// The former sessions to be named: those that are not known to have ended, and the present one if a hint has put it in doubt.
+    fn claims(&self) -> Vec<FormerClaim> {
+        let present = self.session.as_ref().map(|session| FormerClaim { session: session.id, claim: Claim::Unknown });
+        let mut claims: Vec<FormerClaim> = self.former.iter().copied().chain(present).collect();
+        claims.drain(..claims.len().saturating_sub(FORMER_MAX));
+        claims
+    }
+
+    pub(crate) fn challenged(&mut self, challenge: &Challenge<'_>) {
+        let now = self.now;
+        let Some((opening, sent)) = self.answer_to(challenge.handshake, challenge.echo) else {
+            return self.dropped(Dropped::StrayHandshake);
+        };
+        opening.challenges += 1;
+        opening.cookie = challenge.cookie.0.to_vec();
+        opening.rtt.sample(now.since(sent));
+        if opening.challenges <= CHALLENGES_AT_ONCE {
+            opening.tries = 0;
+            opening.attempts = 0;
+            opening.due = true;
         }
     }
-}
 
-/// A former session of which the agent does not know that it ended.
-pub(crate) const fn unknown(session: SessionId) -> FormerClaim {
-    FormerClaim { session, claim: Claim::Unknown }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn known(store: u8, epoch: u8, incarnation: u64, volatile: bool) -> Known {
-        Known { store: StoreId([store; 16]), epoch, incarnation, volatile }
+    /// The handshake and the HELLO that an answer is about, if it is the first answer to that or a newer one.
+    fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<(&mut Opening, Instant)> {
+        let opening = self.opening.as_mut().filter(|opening| opening.handshake == handshake && opening.answered < echo)?;
+        let sent = opening.log.sent_at(echo)?;
+        opening.answered = echo;
+        Some((opening, sent))
     }
 
-    #[test]
-    fn another_store_or_an_older_one_is_not_accepted() {
-        let durable = known(1, 2, 7, false);
-        assert!(durable.accepts(&known(1, 2, 7, false)));
-        assert!(durable.accepts(&known(1, 2, 8, false)));
-        assert!(durable.accepts(&known(1, 3, 1, false)));
-        assert!(!durable.accepts(&known(1, 2, 6, false)));
-        assert!(!durable.accepts(&known(1, 1, 9, false)));
-        assert!(!durable.accepts(&known(2, 2, 7, false)));
-        assert!(!durable.accepts(&known(2, 2, 7, true)), "a volatile server does not follow a durable one");
+    pub(crate) fn refused(&mut self, refuse: &Refuse) {
+        if self.answer_to(refuse.handshake, refuse.echo).is_none() {
+            return self.dropped(Dropped::StrayHandshake);
+        }
+        debug!("{}: refused: {}", self.who, refuse.reason);
+        self.no_session_here(OpError::Refused(refuse.reason), refuse.retry_ms);
     }
 
-    #[test]
-    fn a_volatile_server_may_be_followed_by_another() {
-        assert!(known(1, 1, 1, true).accepts(&known(2, 1, 1, true)));
-        assert!(Known::default().accepts(&known(2, 1, 1, false)));
+    /// The address tried gives no session; after `retry_ms` it may, unless that is 0.
+    fn no_session_here(&mut self, error: OpError, retry_ms: u32) {
+        let addresses = self.servers.len();
+        let pause = Duration::from_millis(retry_ms.into());
+        let spread = self.rng.jitter(pause / 4);
+        let Some(opening) = &mut self.opening else { return };
+        opening.refusals += usize::from(retry_ms == 0);
+        let hopeless = opening.refusals >= addresses;
+        opening.move_on(addresses);
+        opening.due = retry_ms == 0 && !hopeless;
+        self.tell_no_session(error);
+        if hopeless {
+            self.stop_opening();
+            // With an old session in doubt, what runs in it still has its time.
+            if self.session.is_none() {
+                self.end_all_commands(error);
+            }
+        } else if retry_ms > 0 {
+            self.time(Timer::Handshake, Some(self.now.plus(pause + spread)), Question::Waited);
+        }
+    }
+
+    pub(crate) fn welcomed(&mut self, path: Path, welcome: &Welcome<'_>) {
+        let opening = self.opening.as_ref().filter(|opening| opening.handshake == welcome.handshake);
+        let Some(sent) = opening.and_then(|opening| opening.log.sent_at(welcome.echo)) else {
+            return self.dropped(Dropped::StrayHandshake);
+        };
+        if welcome.version != VERSION {
+            return self.no_session_here(OpError::Refused(RefuseReason::Version), 0);
+        }
+        let tau = Duration::from_micros(welcome.lease_us);
+        let sane = welcome.session != SessionId(0) && welcome.window > 0 && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
+        let other = self.session.as_ref().is_none_or(|session| session.id != welcome.session);
+        if !sane || !other || tau.is_zero() || tau > LEASE_MAX {
+            return self.dropped(Dropped::BadWelcome);
+        }
+        let server = Known::of(welcome);
+        match self.known.map_or(Judgement::Accept, |known| known.judge(server, self.lease.certain(self.now))) {
+            Judgement::Accept => {}
+            Judgement::Wait => {
+                debug!("{}: the server has a new volatile store; the lease from its former one runs out first", self.who);
+                return self.dropped(Dropped::BadWelcome);
+            }
+            Judgement::Refuse => {
+                warn!(
+                    "{}: {} offers a session for store {} epoch {} incarnation {}, which is not the server known so far, or an old copy of it",
+                    self.who, path.remote, server.store, server.epoch, server.incarnation
+                );
+                return self.no_session_here(OpError::AnotherServer, 0);
+            }
+        }
+        self.open_session(welcome, sent, tau, server);
+    }
+
+    fn open_session(&mut self, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: Known) {
+        self.session_over("the server did not know it any more, and has opened another", &BTreeMap::new(), &[]);
+        for told in welcome.former {
+            if told.fate == SessionFate::Ended {
+                self.former.retain(|claim| claim.session != told.session);
+            }
+        }
+        let Some(opening) = self.opening.take() else { return };
+        self.timers.cancel(Timer::Handshake);
+        self.not_before = None;
+        let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
+        self.known = Some(server);
+        self.lease.open(tau);
+        self.lease.renew(sent, Renewal::Opening);
+        self.locks.session_opened();
+        self.ops.set_datagram(max_datagram.into());
+        let address = opening.address;
+        let mut rtt = opening.rtt;
+        rtt.set_cap(tau / 2);
+        self.session = Some(Session {
+            id: welcome.session,
+            path: self.servers.get(address).copied().map_or_else(|| Path::to(([0; 4], 0).into()), Path::to),
+            address,
+            tau,
+            counter: PacketCounter::new(),
+            log: SentLog::new(self.config.sent_max),
+            replay: ReplayWindow::new(),
+            notices: ReplayWindow::new(),
+            rtt,
+            requests: Requests::new(welcome.window.min(self.config.window), max_datagram.into()),
+            controls: Controls::default(),
+            receipts: VecDeque::new(),
+            timers: TimerQueue::new(),
+            cancels: BTreeMap::new(),
+            challenged: None,
+            asked: None,
+            silence: 0,
+            dormant: false,
+        });
+        info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);
+        self.events.push_back(Event::SessionOpened { session: welcome.session });
+    }
+}
+
+impl Opening {
+    /// Goes on at the next address.
+    fn move_on(&mut self, addresses: usize) {
+        self.tries = 0;
+        if addresses > 1 {
+            self.address = (self.address + 1) % addresses;
+            self.cookie.clear();
+        }
     }
 }

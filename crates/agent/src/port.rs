@@ -40,8 +40,6 @@ pub(crate) enum Answer<'a> {
     /// The session ended first. `NotExecuted`: do it again in the next session. `Unknown`: for a read, do it again; for a mutation
     /// the outcome is unknown (R23). `Executed` without a result comes as `Result(None)`.
     SessionEnded(Fate),
-    /// The command's time is up, or the agent is closing: no answer is awaited any more.
-    GivenUp,
 }
 
 /// What an operation may look at and touch while it runs.

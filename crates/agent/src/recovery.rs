@@ -1,162 +1,150 @@
-//! The end of a session, and the way to the next one.
+//! Ends: of a session, whatever ended it, and of the agent.
 //!
-//! Decides: what is discarded, who is told, and what is done again (R8, R23, R43, R46). Implements `wire-spec.md` sections 11.3 and
-//! 11.6, the agent's part. Place in the walk: `incoming` calls `end_session` on a NACK; handshake messages come here.
-//! Invariants: after the end nothing of the session is used, whatever arrives later; a mutation is done again only if the server
-//! said that it was not executed; every local holder is told by name.
-//! Leaves to others: reclaiming locks after a restart of the server.
+//! Decides what becomes of everything that belonged to the session: holders are told by name what they lost, the cache is dropped,
+//! each request is answered by what is known of it (R4, R23), and those who still want something get it in the next session.
+//! Place in the walk: `incoming` comes here with a NACK before anything else of its datagram acts (R12); `opening` with a WELCOME that
+//! takes the session's place. Implements `wire-spec.md` section 11.3.
+//! Invariant: after it nothing of the session renews, is used or is installed, in whatever order messages arrive (R8).
+//! Leaves to others: opening the next session (`opening`).
 
-use crate::agent::{Agent, Closing, Fates, Timer};
+use crate::agent::{Agent, Closing, Timer};
 use crate::api::{Event, OpError};
-use crate::opening::{Known, Opening, unknown};
 use crate::port::Answer;
-use crate::requests::Origin;
-use crate::session::Session;
-use cistern_link::{Path, Question, SentLog, TimerQueue};
+use crate::requests::Asker;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use cistern_link::{Instant, Question};
 use cistern_wire::limits::FORMER_MAX;
-use cistern_wire::{Fate, Message, Refuse, RefuseReason, SessionFate, Welcome};
-use core::time::Duration;
+use cistern_wire::{Claim, Fate, FormerClaim, Messages, NackReason, Reply};
+use log::{info, warn};
 
 impl Agent {
-    /// Begins a handshake.
-    pub(crate) fn open(&mut self) {
-        if self.servers.is_empty() {
-            return;
-        }
-        self.opening = Some(Opening::new(&mut self.rng));
-        log::debug!("agent {}: opening a session", self.identity.agent);
-    }
-
-    pub(crate) fn take_handshake(&mut self, path: Path, message: &Message<'_>) {
-        match message {
-            Message::Challenge(challenge) => {
-                let sent = self.sent.sent_at(challenge.echo).is_some();
-                if let Some(opening) = self.opening.as_mut().filter(|o| sent && o.handshake == challenge.handshake) {
-                    opening.challenged(challenge);
+    /// Looks for a NACK of this session among the messages of a datagram, and ends the session if there is one. Whether there was.
+    pub(crate) fn take_nacks(&mut self, messages: Messages<'_>) -> bool {
+        let Some(session) = &self.session else { return false };
+        let mut fates = BTreeMap::new();
+        let mut results = Vec::new();
+        let mut refused = None;
+        for message in messages {
+            match message {
+                cistern_wire::Message::Nack(nack) if session.was_sent(nack.echo) => {
+                    refused = Some(nack.reason);
+                    if nack.nonce != 0 {
+                        fates.insert(nack.nonce, nack.fate);
+                    }
                 }
+                cistern_wire::Message::Result(result) => results.push((result.nonce, result.reply)),
+                _ => {}
             }
-            Message::Welcome(welcome) => self.welcomed(path, welcome),
-            Message::Refuse(refuse) => self.refused(refuse),
-            _ => {}
         }
+        let Some(reason) = refused else { return false };
+        self.stats.nacks += 1;
+        if self.closing != Closing::No {
+            self.closed();
+            return true;
+        }
+        let why = match reason {
+            NackReason::TimingOut => "the server could not deliver a message to this agent in time, and takes its locks back",
+            NackReason::Ended => "the server has ended it",
+        };
+        let spread = self.spread();
+        self.not_before = Some(self.now.plus(spread));
+        self.session_over(why, &fates, &results);
+        if reason == NackReason::Ended {
+            self.former.pop();
+        }
+        true
     }
 
-    fn welcomed(&mut self, path: Path, welcome: &Welcome<'_>) {
-        let Some(sent_at) = self.sent.sent_at(welcome.echo) else { return };
-        if self.opening.as_ref().is_none_or(|opening| opening.handshake != welcome.handshake) {
-            return;
-        }
-        let known = Known::of(welcome);
-        if !self.known.accepts(&known) {
-            log::warn!(
-                "agent {}: the server at {} has store {} epoch {} incarnation {}, but {} epoch {} incarnation {} is known: refused",
-                self.identity.agent,
-                path.remote,
-                known.store,
-                known.epoch,
-                known.incarnation,
-                self.known.store,
-                self.known.epoch,
-                self.known.incarnation
-            );
-            self.no_session(OpError::AnotherServer);
-            return;
-        }
-        if self.session.is_some() {
-            self.end_session("the server does not know it any more", &Fates::new());
-        }
-        self.former.retain(|claim| {
-            let told = welcome.former.iter().find(|former| former.session == claim.session);
-            !told.is_some_and(|former| former.fate == SessionFate::Ended)
-        });
-        self.known = known;
-        self.opening = None;
-        self.trouble = None;
-        self.timers.cancel(Timer::Opening);
-        // Nothing sent before may renew this session's lease, but the HELLO that was answered.
-        self.sent = SentLog::new(SentLog::DEFAULT_MAX);
-        let session = Session::new(welcome, path, self.now);
-        self.lease.begin(session.lease);
-        self.lease.renew(sent_at);
-        self.ops.set_datagram(session.max_datagram);
-        self.events.push_back(Event::SessionOpened { session: session.id });
-        log::info!("agent {}: session {} with {} is open, lease {} ms", self.identity.agent, session.id, path.remote, session.lease.as_millis());
-        self.session = Some(session);
-    }
-
-    fn refused(&mut self, refuse: &Refuse) {
-        if self.opening.as_ref().is_none_or(|opening| opening.handshake != refuse.handshake) {
-            return;
-        }
-        log::warn!("agent {}: no session: {}", self.identity.agent, refuse.reason);
-        match refuse.reason {
-            RefuseReason::Busy | RefuseReason::Stopping => {
-                self.trouble = Some(OpError::Refused(refuse.reason));
-                let pause = Duration::from_millis(refuse.retry_ms.into()).max(crate::opening::RETRY);
-                self.timers.set(Timer::Opening, self.now.plus(self.rng.between(pause, pause * 3 / 2)), Question::Waited);
-            }
-            RefuseReason::Version | RefuseReason::Superseded => self.no_session(OpError::Refused(refuse.reason)),
-        }
-    }
-
-    /// There is no session to be had: what waits for one ends, and so does what the agent still has of an old one.
-    fn no_session(&mut self, error: OpError) {
-        self.opening = None;
-        self.timers.cancel(Timer::Opening);
-        self.events.push_back(Event::NoSession { error });
-        self.trouble = Some(error);
-        for task in self.ops.running().collect::<alloc::vec::Vec<_>>() {
-            self.end_command(task, error);
-        }
-        for op in self.locks.local.all_waiting() {
-            self.end_command(crate::port::TaskId(op.0), error);
-        }
-        self.out.clear();
-        self.asks.clear();
-    }
-
-    /// The session is over for good: everything of it is discarded, everybody is told.
-    //= wire-spec.md#11.3
-    pub(crate) fn end_session(&mut self, why: &'static str, fates: &Fates) {
-        let orphaned = self.orphaned(fates);
+    /// The session is over: everything of it goes, everybody concerned is told. Without a session nothing happens.
+    pub(crate) fn session_over(&mut self, why: &'static str, fates: &BTreeMap<u64, Fate>, results: &[(u64, Reply<'_>)]) {
         let Some(session) = self.session.take() else { return };
-        log::info!("agent {}: session {} is over: {why}", self.identity.agent, session.id);
-        self.former.retain(|claim| claim.session != session.id);
-        if self.former.len() == FORMER_MAX {
-            self.former.remove(0);
+        let lost = self.locks.counts().holders;
+        if lost > 0 {
+            warn!("{}: session {} is over, {lost} locks in use are lost: {why}", self.who, session.id);
+        } else {
+            info!("{}: session {} is over: {why}", self.who, session.id);
         }
-        self.former.push(unknown(session.id));
-        self.lease.end();
-        self.sent = SentLog::new(SentLog::DEFAULT_MAX);
-        self.forget_session_timers();
-        self.locks.discard();
-        self.locks.local.session_ended(&mut self.events);
-        self.ops.discard_all();
+        self.lease.close();
+        self.timers.cancel(Timer::Phase);
+        self.former.push(FormerClaim { session: session.id, claim: Claim::Unknown });
+        self.former.drain(..self.former.len().saturating_sub(FORMER_MAX));
+        // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
         self.asks.clear();
+        self.locks.session_over(self.now, &self.lease);
+        self.settle();
+        self.tend_holders();
+        self.ops.discard_all(&self.out);
+        for (nonce, flight) in session.requests.into_flights() {
+            let Asker::Op(task, call) = flight.asker else { continue };
+            let result = results.iter().find(|result| result.0 == nonce).map(|result| result.1);
+            let answer = match (result, fates.get(&nonce)) {
+                (Some(reply), _) => Answer::Result(Some(reply)),
+                (None, Some(Fate::Executed)) => Answer::Result(None),
+                (None, fate) => Answer::SessionEnded(fate.copied().unwrap_or(Fate::Unknown)),
+            };
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &answer));
+        }
+        self.settle();
         self.events.push_back(Event::SessionEnded { session: session.id, why });
-        if self.closing == Closing::Asked {
-            self.closing = Closing::Closed;
-            return;
-        }
-        for (pending, fate) in orphaned {
-            if let Origin::Task { task, call } = pending.origin {
-                let answer = if fate == Fate::Executed { Answer::Result(None) } else { Answer::SessionEnded(fate) };
-                self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &answer));
-            }
-        }
     }
 
-    /// Timers of commands go on, all others were the session's.
-    fn forget_session_timers(&mut self) {
-        let mut timers = TimerQueue::new();
-        for task in self.ops.running().collect::<alloc::vec::Vec<_>>() {
-            if let Some(at) = self.timers.get(Timer::GiveUp(task)) {
-                timers.set(Timer::GiveUp(task), at, Question::Waited);
+    /// A hint has come that the server does not know the session. It proves nothing: a handshake will tell (R37, R86).
+    pub(crate) fn hinted(&mut self, echo: u64) -> bool {
+        let Some(session) = &self.session else { return false };
+        let soon = self.not_before.is_some_and(|at| !self.now.waited(at));
+        if session.sent_at(echo).is_none() || soon {
+            return false;
+        }
+        if self.closing != Closing::No {
+            // Whether the server has forgotten the session or never knew it: there is nothing left to close.
+            self.closed();
+            return true;
+        }
+        if self.opening.is_none() {
+            let rto = session.rtt.rto();
+            let spread = self.spread();
+            let begin: Instant = self.now.plus(spread);
+            self.not_before = Some(begin.plus(rto));
+            self.begin_opening(Some(begin));
+        }
+        true
+    }
+
+    /// Gives everything up, and asks the server to end the session.
+    pub(crate) fn begin_close(&mut self) {
+        self.closing = Closing::Asked;
+        self.stop_opening();
+        self.end_all_commands(OpError::Closed);
+        self.asks.clear();
+        self.locks.session_over(self.now, &self.lease);
+        self.settle();
+        self.asks.clear();
+        self.out.clear();
+        self.ops.discard_all(&self.out);
+        self.lease.close();
+        self.tend_holders();
+        for timer in [Timer::Phase, Timer::GiveUp] {
+            self.timers.cancel(timer);
+        }
+        let Some(session) = &mut self.session else { return self.closed() };
+        for nonce in session.requests.awaited() {
+            session.forget_request(nonce);
+        }
+        session.cancels.clear();
+        session.controls.only_end();
+        session.dormant = false;
+        self.time(Timer::Closing, Some(self.now.plus(self.config.close_within)), Question::Waited);
+    }
+
+    /// The session has ended as asked, or will end by itself.
+    pub(crate) fn closed(&mut self) {
+        if self.closing == Closing::Asked {
+            self.closing = Closing::Done;
+            self.timers.cancel(Timer::Closing);
+            if let Some(session) = self.session.take() {
+                self.events.push_back(Event::SessionEnded { session: session.id, why: "the agent has closed it" });
             }
         }
-        if let Some(at) = self.timers.get(Timer::Opening) {
-            timers.set(Timer::Opening, at, Question::Waited);
-        }
-        self.timers = timers;
     }
 }

@@ -1,145 +1,411 @@
-//! Requests on their way: numbered, sent, sent again, answered once.
+//! Requests on their way: nonces, windows, retransmission, and what a path has shown to carry.
 //!
-//! Decides: when a request is sent again and how large its answer may be (R22, R26, R28). Implements `wire-spec.md` section 11.2.
-//! Place in the walk: `Agent::pump` numbers what `ops` and `local` want sent; `transmit` takes what is ready; `incoming` takes
-//! answers. Invariant: a nonce is retired once, and its request is never sent after that.
-//! Leaves to others: windows (`cistern-link`), packets and send times (`transmit`), what the answers mean (`ops`, `local`).
+//! Decides when a request goes out and when it goes out again: within the server's window of nonces and the congestion window, after
+//! an adaptive timeout with back-off and jitter; one that is pending is asked about at least every τ/2 (R26). After two losses a
+//! request keeps within 1,232 bytes, after four within 548, and so does what it lets the server answer (R28).
+//! Place in the walk: last before `outgoing` on the way out; on the way in, an answer finds here who asked.
+//! Implements `wire-spec.md` sections 3.7, 6.2 and 11.2. Invariant: a nonce is awaited exactly as long as its request is in this table.
+//! Leaves to others: what is asked (`ops`, `locks`), timers and datagrams (`outgoing`), what an answer means (`incoming`).
 
 use crate::port::TaskId;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use cistern_link::Instant;
+use cistern_link::{Instant, Nonces, Window};
 use cistern_wire::ObjectId;
-use cistern_wire::limits::{DATAGRAM_DEFAULT, DATAGRAM_MIN};
+use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN};
+use core::ops::Range;
+use core::time::Duration;
 
-/// Who wants the answer.
+/// What a datagram has around its messages, in bytes.
+pub(crate) const AROUND: usize = HEADER_LEN + CHECKSUM_LEN;
+/// Where the parts of `Ask` stand in an encoded request: behind the message header.
+const NONCE: Range<usize> = 4..12;
+const BACK: Range<usize> = 12..14;
+const LIMIT: Range<usize> = 14..16;
+/// For how long a path on which only small datagrams came through is spared large ones.
+const SMALL_FOR: Duration = Duration::from_secs(30);
+
+/// Who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A call of an operation.
-    Task { task: TaskId, call: u32 },
-    /// LOCK.
+pub(crate) enum Asker {
+    /// An operation, with the number of its call.
+    Op(TaskId, u32),
+    /// An advisory lock.
     Lock(ObjectId),
-    /// EXTEND_RUN.
-    Extend(ObjectId),
+    /// The run of an advisory lock.
+    Run(ObjectId),
 }
 
-/// A request that is not answered yet.
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Sent; unanswered.
+    Sent,
+    /// To be sent again.
+    Due,
+    /// The server executes it; to be asked about again later.
+    Pending,
+    /// Too large for the path as it is now: it is being taken back.
+    Withdrawn,
+}
+
+/// A request that the server was sent and has not answered for good.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) origin: Origin,
-    /// The whole message; its `Ask` is filled in anew at every transmission.
-    pub(crate) message: Vec<u8>,
+pub(crate) struct Flight {
+    pub(crate) asker: Asker,
     pub(crate) mutation: bool,
-    /// Transmissions so far.
-    pub(crate) sent: u32,
-    pub(crate) last_sent: Instant,
-    /// Whether PENDING was the last word on it: the server has it, nothing is lost.
-    pub(crate) executing: bool,
-    /// Largest answer datagram asked for.
-    pub(crate) limit: u16,
+    message: Vec<u8>,
+    state: State,
+    /// Whether it ever was pending: its answer then measures a wait, not the path.
+    pub(crate) waited: bool,
+    /// Transmissions since the server was last heard about it.
+    attempts: u32,
+    /// Whether it was ever sent.
+    began: bool,
+    /// Losses in a row.
+    losses: u32,
+    first_sent: Instant,
+    sent: Instant,
 }
 
-/// Offset of `Ask` in an encoded request: after the message header.
-const ASK_AT: usize = cistern_wire::limits::MESSAGE_HEADER_LEN;
-
-impl Pending {
-    /// Writes the `Ask` of the next transmission into the message.
-    pub(crate) fn patch(&mut self, nonce: u64, back: u16) {
-        self.message[ASK_AT..ASK_AT + 8].copy_from_slice(&nonce.to_be_bytes());
-        self.message[ASK_AT + 8..ASK_AT + 10].copy_from_slice(&back.to_be_bytes());
-        self.message[ASK_AT + 10..ASK_AT + 12].copy_from_slice(&self.limit.to_be_bytes());
-    }
-
-    /// A transmission was given up for lost: after two, the next asks for what an ordinary path carries, after two more for what
-    /// every path does (R28).
-    //= wire-spec.md#11.2
-    pub(crate) fn lost(&mut self) {
-        let fallback = match self.sent {
-            0..2 => return,
-            2..4 => DATAGRAM_DEFAULT,
-            _ => DATAGRAM_MIN,
-        };
-        self.limit = self.limit.min(u16::try_from(fallback).unwrap_or(u16::MAX));
-    }
-}
-
-/// All requests of a session that are not answered yet.
-#[derive(Debug, Default)]
+/// The requests of one session.
+#[derive(Debug)]
 pub(crate) struct Requests {
-    pending: BTreeMap<u64, Pending>,
-    /// Nonces whose requests are to be sent now, first transmissions or not.
-    ready: VecDeque<u64>,
-    /// Requests out of which a transmission is neither answered nor given up for lost.
+    nonces: Nonces,
+    /// The next nonce.
+    next: u64,
+    window: u16,
+    congestion: Window,
+    flights: BTreeMap<u64, Flight>,
+    due: BTreeSet<u64>,
+    /// Flights that are in the network, as far as is known.
     in_flight: usize,
+    /// Largest datagram of the session.
+    max_datagram: usize,
+    /// What came through when larger ones did not, and until when that is heeded.
+    small: Option<(usize, Instant)>,
+    /// When a request was last answered only after it had been made smaller.
+    shrunk: Option<Instant>,
+}
+
+/// A transmission of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sending {
+    /// Transmissions before it since the server was last heard about the request.
+    pub(crate) attempts: u32,
+    /// Whether it is the first of all.
+    pub(crate) first: bool,
+}
+
+/// What is to be done about a request whose timeout has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// It was answered meanwhile.
+    Nothing,
+    /// It goes out again.
+    Again,
+    /// It is too large for what the path seems to carry: take it back, and ask in smaller pieces.
+    TakeBack,
 }
 
 impl Requests {
-    pub(crate) fn insert(&mut self, nonce: u64, pending: Pending) {
-        self.pending.insert(nonce, pending);
-        self.ready.push_back(nonce);
-    }
-
-    pub(crate) fn get_mut(&mut self, nonce: u64) -> Option<&mut Pending> {
-        self.pending.get_mut(&nonce)
-    }
-
-    /// The answer came, or is not awaited any more.
-    pub(crate) fn remove(&mut self, nonce: u64) -> Option<Pending> {
-        let pending = self.pending.remove(&nonce)?;
-        let waiting = self.ready.iter().position(|ready| *ready == nonce).and_then(|at| self.ready.remove(at));
-        if waiting.is_none() {
-            self.in_flight -= 1;
+    /// No requests yet; W and the largest datagram are the session's.
+    pub(crate) fn new(window: u16, max_datagram: usize) -> Self {
+        Self {
+            nonces: Nonces::new(),
+            next: 1,
+            window,
+            congestion: Window::new(window.into()),
+            flights: BTreeMap::new(),
+            due: BTreeSet::new(),
+            in_flight: 0,
+            max_datagram,
+            small: None,
+            shrunk: None,
         }
-        Some(pending)
     }
 
-    /// The next request to send, unless the congestion window is full.
-    pub(crate) fn next_ready(&self) -> Option<u64> {
-        self.ready.front().copied()
+    /// The lowest nonce awaited and the next one.
+    pub(crate) const fn horizon(&self) -> (u64, u64) {
+        (self.nonces.floor(), self.next)
     }
 
-    /// The first of those ready is being sent.
-    pub(crate) fn sent(&mut self, now: Instant) -> Option<&mut Pending> {
-        let nonce = self.ready.pop_front()?;
-        self.in_flight += 1;
-        let pending = self.pending.get_mut(&nonce)?;
-        pending.sent += 1;
-        pending.last_sent = now;
-        Some(pending)
-    }
-
-    /// The time of a transmission is over: the request is to be sent again.
-    pub(crate) fn expired(&mut self, nonce: u64) -> Option<&mut Pending> {
-        let pending = self.pending.get_mut(&nonce)?;
-        if !self.ready.contains(&nonce) {
-            self.in_flight -= 1;
-            self.ready.push_back(nonce);
-        }
-        Some(pending)
-    }
-
-    pub(crate) const fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pending.is_empty()
-    }
-
+    /// Requests not answered for good.
     pub(crate) fn len(&self) -> usize {
-        self.pending.len()
+        self.flights.len()
     }
 
-    /// Nonces of the requests of a task that change nothing: nobody waits for their answers any more.
-    pub(crate) fn abandoned(&self, of: TaskId) -> Vec<u64> {
-        let its = |pending: &Pending| matches!(pending.origin, Origin::Task { task, .. } if task == of) && !pending.mutation;
-        self.pending.iter().filter(|(_, pending)| its(pending)).map(|(nonce, _)| *nonce).collect()
+    /// Whether a request may be sent now: one again, or a new one.
+    pub(crate) fn may_send(&self) -> bool {
+        self.congestion.can_send(self.in_flight)
     }
 
-    /// Everything that was not answered, in the order in which it was asked.
-    pub(crate) fn take_all(&mut self) -> BTreeMap<u64, Pending> {
-        self.ready.clear();
-        self.in_flight = 0;
-        core::mem::take(&mut self.pending)
+    /// Whether one is to be sent again, and may be.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty() && self.may_send()
+    }
+
+    /// Whether a new one may be sent now.
+    pub(crate) fn may_start(&self) -> bool {
+        self.due.is_empty() && self.may_send() && self.nonces.can_start(self.window)
+    }
+
+    /// The largest datagram to make now, in bytes.
+    pub(crate) fn path_size(&self, now: Instant) -> usize {
+        match self.small {
+            Some((size, until)) if !now.waited(until) => size,
+            _ => self.max_datagram,
+        }
+    }
+
+    /// The first request to be sent again, and the largest datagram in which that may be.
+    pub(crate) fn first_due(&self, now: Instant) -> Option<(u64, usize)> {
+        let nonce = *self.due.first()?;
+        self.flights.get(&nonce).map(|flight| (nonce, self.size_for(flight.losses, now)))
+    }
+
+    fn size_for(&self, losses: u32, now: Instant) -> usize {
+        match losses {
+            0 | 1 => self.path_size(now),
+            2 | 3 => self.path_size(now).min(DATAGRAM_DEFAULT),
+            _ => DATAGRAM_MIN,
+        }
+    }
+
+    /// Begins to await the answer to a new request.
+    pub(crate) fn start(&mut self, asker: Asker, message: Vec<u8>, mutation: bool, now: Instant) -> Option<u64> {
+        let nonce = self.nonces.start(self.window)?;
+        self.next = nonce + 1;
+        let state = State::Due;
+        let flight = Flight { asker, mutation, message, state, waited: false, attempts: 0, began: false, losses: 0, first_sent: now, sent: now };
+        self.flights.insert(nonce, flight);
+        self.due.insert(nonce);
+        Some(nonce)
+    }
+
+    /// The bytes of a request as they go out now, its Ask filled in; notes that they are sent.
+    pub(crate) fn send(&mut self, nonce: u64, now: Instant) -> Option<(&[u8], Sending)> {
+        let back = self.nonces.back(nonce)?;
+        let losses = self.flights.get(&nonce)?.losses;
+        let limit = u16::try_from(self.size_for(losses, now)).unwrap_or(u16::MAX);
+        let flight = self.flights.get_mut(&nonce)?;
+        flight.message.get_mut(NONCE)?.copy_from_slice(&nonce.to_be_bytes());
+        flight.message.get_mut(BACK)?.copy_from_slice(&back.to_be_bytes());
+        flight.message.get_mut(LIMIT)?.copy_from_slice(&limit.to_be_bytes());
+        flight.state = State::Sent;
+        flight.sent = now;
+        let sending = Sending { attempts: flight.attempts, first: !flight.began };
+        flight.attempts = flight.attempts.saturating_add(1);
+        flight.began = true;
+        self.due.remove(&nonce);
+        self.in_flight += 1;
+        Some((&flight.message, sending))
+    }
+
+    /// Bytes of an encoded request.
+    pub(crate) fn size_of(&self, nonce: u64) -> usize {
+        self.flights.get(&nonce).map_or(0, |flight| flight.message.len())
+    }
+
+    /// The timeout of a request has passed. Told with whether that was a loss.
+    pub(crate) fn overdue(&mut self, nonce: u64, now: Instant) -> (Overdue, bool) {
+        let Some(flight) = self.flights.get_mut(&nonce) else { return (Overdue::Nothing, false) };
+        let lost = match flight.state {
+            State::Sent => {
+                self.in_flight -= 1;
+                flight.losses += 1;
+                self.congestion.on_loss(now, flight.sent);
+                true
+            }
+            State::Pending => false,
+            State::Due | State::Withdrawn => return (Overdue::Nothing, false),
+        };
+        let (losses, size) = (flight.losses, flight.message.len() + AROUND);
+        let fits = size <= self.size_for(losses, now);
+        let Some(flight) = self.flights.get_mut(&nonce) else { return (Overdue::Nothing, lost) };
+        if fits {
+            flight.state = State::Due;
+            self.due.insert(nonce);
+            (Overdue::Again, lost)
+        } else {
+            flight.state = State::Withdrawn;
+            (Overdue::TakeBack, lost)
+        }
+    }
+
+    /// Taking a request back has shown that the server has answered it: it is asked for that answer, at the size at which it came
+    /// through.
+    pub(crate) fn ask_on(&mut self, nonce: u64) {
+        if let Some(flight) = self.flights.get_mut(&nonce).filter(|flight| flight.state == State::Withdrawn) {
+            flight.state = State::Due;
+            self.due.insert(nonce);
+        }
+    }
+
+    /// PENDING has come. Gives when the request was sent last, if it is awaited.
+    pub(crate) fn pending(&mut self, nonce: u64) -> Option<Instant> {
+        let flight = self.flights.get_mut(&nonce)?;
+        let sent = flight.sent;
+        flight.waited = true;
+        flight.attempts = 0;
+        flight.losses = 0;
+        match flight.state {
+            State::Sent => {
+                self.congestion.on_ack(self.in_flight);
+                self.in_flight -= 1;
+                flight.state = State::Pending;
+                Some(sent)
+            }
+            State::Due => {
+                self.due.remove(&nonce);
+                flight.state = State::Pending;
+                Some(sent)
+            }
+            State::Pending | State::Withdrawn => None,
+        }
+    }
+
+    /// The request is answered for good, or nobody waits for its answer any more.
+    pub(crate) fn retire(&mut self, nonce: u64, now: Instant) -> Option<Flight> {
+        let flight = self.flights.remove(&nonce)?;
+        self.nonces.retire(nonce);
+        self.due.remove(&nonce);
+        if flight.state == State::Sent {
+            self.congestion.on_ack(self.in_flight);
+            self.in_flight -= 1;
+        }
+        let came_through = self.size_for(flight.losses, now);
+        if came_through < self.path_size(now) {
+            // Once may have been an outage of the whole path; again, by a request that began after that, is a sign.
+            if self.shrunk.is_some_and(|at| flight.first_sent.waited(at)) {
+                self.small = Some((came_through, now.plus(SMALL_FOR)));
+            }
+            self.shrunk = Some(now);
+        }
+        Some(flight)
+    }
+
+    /// The reads of a command that is over: their answers are not awaited any more.
+    pub(crate) fn reads_of(&self, task: TaskId) -> Vec<u64> {
+        let reads = self.flights.iter().filter(|(_, flight)| !flight.mutation && matches!(flight.asker, Asker::Op(of, _) if of == task));
+        reads.map(|(nonce, _)| *nonce).collect()
+    }
+
+    /// Stops awaiting a request without an answer; says nothing about the path.
+    pub(crate) fn drop(&mut self, nonce: u64) -> Option<Flight> {
+        let flight = self.flights.remove(&nonce)?;
+        self.nonces.retire(nonce);
+        self.due.remove(&nonce);
+        self.in_flight -= usize::from(flight.state == State::Sent);
+        Some(flight)
+    }
+
+    /// A request, if it is awaited.
+    pub(crate) fn get(&self, nonce: u64) -> Option<&Flight> {
+        self.flights.get(&nonce)
+    }
+
+    /// Every request that is awaited.
+    pub(crate) fn awaited(&self) -> Vec<u64> {
+        self.flights.keys().copied().collect()
+    }
+
+    /// Everything that is awaited, in order of nonce; the session is over.
+    pub(crate) fn into_flights(self) -> BTreeMap<u64, Flight> {
+        self.flights
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const TASK: TaskId = TaskId(1);
+
+    fn at(ms: u64) -> Instant {
+        Instant::new(ms * 1_000_000, ms * 1_000_000)
+    }
+
+    fn started(requests: &mut Requests, size: usize) -> u64 {
+        let nonce = requests.start(Asker::Op(TASK, 0), vec![0; size], false, at(0)).unwrap();
+        requests.send(nonce, at(0)).unwrap();
+        nonce
+    }
+
+    fn limit(bytes: &[u8]) -> u16 {
+        u16::from_be_bytes([bytes[14], bytes[15]])
+    }
+
+    #[test]
+    fn nonce_floor_and_limit_are_filled_in_at_each_transmission() {
+        let mut requests = Requests::new(64, 1_232);
+        let first = started(&mut requests, 40);
+        let second = started(&mut requests, 40);
+        requests.overdue(second, at(100));
+        let (bytes, sending) = requests.send(second, at(100)).unwrap();
+        assert_eq!((&bytes[NONCE], &bytes[BACK], limit(bytes)), (&[0, 0, 0, 0, 0, 0, 0, 2][..], &[0, 1][..], 1_232));
+        assert_eq!(sending, Sending { attempts: 1, first: false });
+        requests.retire(first, at(101));
+        requests.overdue(second, at(200));
+        assert_eq!(requests.send(second, at(200)).unwrap().0[BACK], [0, 0], "the floor has moved");
+        assert_eq!(requests.horizon(), (2, 3));
+    }
+
+    #[test]
+    fn answers_shrink_to_1232_after_two_losses_and_to_548_after_four() {
+        let mut requests = Requests::new(64, 8_000);
+        let nonce = started(&mut requests, 40);
+        for (loss, size) in [(1, 8_000), (2, 1_232), (3, 1_232), (4, 548), (5, 548)] {
+            assert_eq!(requests.overdue(nonce, at(loss)), (Overdue::Again, true));
+            assert_eq!(requests.first_due(at(loss)), Some((nonce, size)));
+            assert_eq!(usize::from(limit(requests.send(nonce, at(loss)).unwrap().0)), size, "after {loss} losses");
+        }
+        requests.retire(nonce, at(6));
+        assert_eq!(requests.path_size(at(7)), 8_000, "one may have been an outage");
+        let nonce = requests.start(Asker::Op(TASK, 0), vec![0; 40], false, at(8)).unwrap();
+        for loss in 8..12 {
+            requests.send(nonce, at(loss));
+            requests.overdue(nonce, at(loss));
+        }
+        requests.retire(nonce, at(12));
+        assert_eq!(requests.path_size(at(13)), 548, "two in a row are a sign");
+        assert_eq!(requests.path_size(at(12).plus(SMALL_FOR)), 8_000, "for a while");
+    }
+
+    #[test]
+    fn a_request_too_large_for_the_path_is_taken_back_not_sent_again() {
+        let mut requests = Requests::new(64, 1_232);
+        let nonce = started(&mut requests, 1_000);
+        for loss in 1..4 {
+            assert_eq!(requests.overdue(nonce, at(loss)).0, Overdue::Again);
+            requests.send(nonce, at(loss));
+        }
+        assert_eq!(requests.overdue(nonce, at(4)), (Overdue::TakeBack, true));
+        assert!(!requests.has_due() && requests.get(nonce).is_some());
+        requests.ask_on(nonce);
+        assert_eq!(limit(requests.send(nonce, at(5)).unwrap().0), 548, "it came through, its answer did not");
+    }
+
+    #[test]
+    fn what_the_server_executes_is_not_in_the_network() {
+        let mut requests = Requests::new(64, 1_232);
+        let all: Vec<u64> = (0..10).map(|_| started(&mut requests, 40)).collect();
+        assert!(!requests.may_send(), "a new window admits ten");
+        assert_eq!(requests.pending(all[0]), Some(at(0)));
+        assert!(requests.may_send());
+        assert_eq!(requests.pending(all[0]), None, "a copy of PENDING says nothing new");
+        assert_eq!(requests.overdue(all[0], at(1_000)), (Overdue::Again, false), "asking again is no loss");
+    }
+
+    #[test]
+    fn one_old_request_stops_new_ones_at_floor_plus_window() {
+        let mut requests = Requests::new(2, 1_232);
+        let first = started(&mut requests, 40);
+        let second = started(&mut requests, 40);
+        requests.retire(second, at(1));
+        assert!(!requests.may_start());
+        requests.retire(first, at(2));
+        assert!(requests.may_start());
     }
 }

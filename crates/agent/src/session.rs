@@ -1,78 +1,73 @@
-//! The open session: what WELCOME said, and the state of delivery in it.
+//! What belongs to one session and dies with it: numbers, send times, windows, and what waits to be sent in it.
 //!
-//! Decides: nothing by itself; it holds what `requests`, `control`, `incoming` and `transmit` work on.
-//! Invariant: everything in it belongs to one session and goes with it, so nothing of an old session can meet a new one (R8, R57).
-//! Leaves to others: opening it (`opening`), ending it (`recovery`).
+//! Decides nothing; keeps together what must never outlive the session or be mixed with another's (R1, R22, R44, R57).
+//! Place in the walk: made by `opening` from WELCOME, used by `incoming` and `outgoing`, taken apart by `recovery`.
+//! Implements `wire-spec.md` sections 3.2 and 11.6. Invariant: every transmission is in the log before the driver has its bytes.
+//! Leaves to others: the lease and the locks, which are asked at every use and so live beside it.
 
 use crate::control::Controls;
 use crate::requests::Requests;
-use cistern_link::congestion::WINDOW_INITIAL;
-use cistern_link::{Instant, Nonces, Path, ReplayWindow, RoundTrip, Window};
-use cistern_wire::{Receipt, SessionId, Welcome};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
+use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, RoundTrip, SentLog, TimerQueue};
+use cistern_wire::{ObjectId, Receipt, SessionId};
 use core::time::Duration;
 
-/// Most receipts that wait to be sent; older ones are sent again when their notice is repeated.
-const RECEIPTS_MAX: usize = 1_024;
+/// Most receipts that wait to be sent; a notice beyond them is not taken in, and comes again.
+pub(crate) const RECEIPTS_MAX: usize = 256;
 
-/// The open session.
+/// Why a session has to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Overdue {
+    /// This request was not answered in time, or is to be asked about again.
+    Request(u64),
+    /// This control message was not answered in time.
+    Control(u64),
+}
+
+/// An open session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    /// Where it is reached.
+    /// Where its datagrams go.
     pub(crate) path: Path,
-    /// τ.
-    pub(crate) lease: Duration,
-    /// Window W.
-    pub(crate) window: u16,
-    /// Largest datagram, in bytes.
-    pub(crate) max_datagram: usize,
-    /// What answers are asked to fit, in bytes: smaller when larger ones got lost (R28).
-    pub(crate) path_limit: u16,
+    /// Which of the server's addresses that is.
+    pub(crate) address: usize,
+    pub(crate) tau: Duration,
+    pub(crate) counter: PacketCounter,
+    pub(crate) log: SentLog,
     pub(crate) replay: ReplayWindow,
-    pub(crate) nonces: Nonces,
-    /// The nonce after the newest.
-    pub(crate) next_nonce: u64,
+    /// Which notices have come before; for counting each once.
+    pub(crate) notices: ReplayWindow,
+    pub(crate) rtt: RoundTrip,
     pub(crate) requests: Requests,
     pub(crate) controls: Controls,
     pub(crate) receipts: VecDeque<Receipt>,
-    /// PATH_RESPONSEs to send.
-    pub(crate) responses: VecDeque<(Path, u64)>,
-    pub(crate) round_trip: RoundTrip,
-    pub(crate) congestion: Window,
-    /// When the server was last heard in this session.
-    pub(crate) heard: Instant,
+    pub(crate) timers: TimerQueue<Overdue>,
+    /// Lock requests that are being taken back, by nonce.
+    pub(crate) cancels: BTreeMap<u64, ObjectId>,
+    /// The last PATH_CHALLENGE that was not answered yet.
+    pub(crate) challenged: Option<u64>,
+    /// When something that will be answered was sent for the first time last: its answer may renew the lease.
+    pub(crate) asked: Option<Instant>,
+    /// Timeouts since the server was heard last.
+    pub(crate) silence: u32,
+    /// Nothing is in use and the server is silent: what is unanswered waits until one of the two changes.
+    pub(crate) dormant: bool,
 }
 
 impl Session {
-    pub(crate) fn new(welcome: &Welcome<'_>, path: Path, now: Instant) -> Self {
-        let lease = Duration::from_micros(welcome.lease_us);
-        Self {
-            id: welcome.session,
-            path,
-            lease,
-            window: welcome.window.max(1),
-            max_datagram: usize::from(welcome.max_datagram),
-            path_limit: welcome.max_datagram,
-            replay: ReplayWindow::new(),
-            nonces: Nonces::new(),
-            next_nonce: 1,
-            requests: Requests::default(),
-            controls: Controls::default(),
-            receipts: VecDeque::new(),
-            responses: VecDeque::new(),
-            // R27: not more than τ/8 while locks are held; an agent without locks is in no less hurry.
-            round_trip: RoundTrip::new(lease / 8),
-            congestion: Window::new(usize::from(welcome.window.max(1)).max(WINDOW_INITIAL)),
-            heard: now,
-        }
+    /// When a transmission was sent, if its echo may renew: sent in this session, and remembered (R1).
+    pub(crate) fn sent_at(&self, echo: u64) -> Option<Instant> {
+        self.log.sent_at(echo)
     }
 
-    /// A notice was taken in: its receipt is to be sent.
-    pub(crate) fn receipt(&mut self, receipt: Receipt) {
-        if self.receipts.len() == RECEIPTS_MAX {
-            self.receipts.pop_front();
-        }
-        self.receipts.push_back(receipt);
+    /// Whether a transmission of this number was ever made in this session.
+    pub(crate) const fn was_sent(&self, echo: u64) -> bool {
+        echo > 0 && echo <= self.counter.last()
+    }
+
+    /// Whether something can be sent now that waits for no window.
+    pub(crate) fn has_urgent(&self) -> bool {
+        !self.receipts.is_empty() || self.controls.has_due() || self.challenged.is_some()
     }
 }

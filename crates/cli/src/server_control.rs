@@ -49,6 +49,8 @@ struct Row {
     /// When it is over at the latest, in milliseconds; only of one that is timing out.
     left_ms: Option<u64>,
     age_ms: u64,
+    /// Locks that it holds, of both classes.
+    locks: usize,
     /// Its lock requests that wait.
     waits: usize,
     /// Whether somebody waits for it.
@@ -68,6 +70,7 @@ impl From<SessionRow> for Row {
             standing: row.standing,
             left_ms: row.left.map(millis),
             age_ms: millis(row.age),
+            locks: row.locks,
             waits: row.waits,
             waited_for: row.waited_for,
             notices: row.notices,
@@ -206,6 +209,7 @@ mod tests {
             standing: "good",
             left: None,
             age: Duration::from_millis(1_500),
+            locks: 0,
             waits: 0,
             waited_for: false,
             notices: 0,

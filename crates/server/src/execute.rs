@@ -68,13 +68,13 @@ impl Server {
 
     fn read(&mut self, job: Job, reading: &Reading<'_>) -> Outcome {
         let mut reply = self.scratch();
-        let mut view = self.overlay.view();
+        let view = self.overlay.view();
         let (locks, now, session) = (&mut self.locks, self.now, job.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
         let grants = job.answering == Answering::First;
         let grant = |object, want| if grants { locks.cache_grant(now, session, object, want) } else { CacheGrant::NONE };
         let room = usize::from(job.limit) - AROUND_REPLY;
-        let step = self.namespace.read(&mut view, reading, room, grant, &mut reply);
+        let step = self.namespace.read(&view, reading, room, grant, &mut reply);
         let rests_on = view.rests_on();
         match step {
             Step::Done(()) => self.answer(job, reply, rests_on, Repeatable::Reads),
@@ -95,8 +95,8 @@ impl Server {
             (None, Message::Write(write)) => write.data.0,
             _ => &[],
         };
-        let mut view = self.overlay.view();
-        let step = self.namespace.plan(&mut view, mutation, contents);
+        let view = self.overlay.view();
+        let step = self.namespace.plan(&view, mutation, contents);
         let rests_on = view.rests_on();
         let plan = match step {
             Step::Done(plan) => plan,
@@ -174,8 +174,8 @@ impl Server {
     }
 
     fn lock(&mut self, job: Job, message: &Lock) -> Outcome {
-        let mut view = self.overlay.view();
-        let step = self.namespace.exists(&mut view, message.object);
+        let view = self.overlay.view();
+        let step = self.namespace.exists(&view, message.object);
         let rests_on = view.rests_on();
         match (step, rests_on) {
             (Step::Missing(queries), _) => return Outcome::Load(queries),
@@ -184,10 +184,10 @@ impl Server {
             (Step::Done(()), Some(batch)) => return Outcome::After(batch),
             (Step::Done(()), None) => {}
         }
-        let (key, mode) = (job.key, message.mode);
+        let key = job.key;
         let lock = LockId { object: message.object, class: LockClass::Advisory };
-        match self.locks.lock(self.now, key.id(), job.nonce, message.object, mode, message.wait) {
-            LockOutcome::Granted { generation, run } => {
+        match self.locks.lock(self.now, key.id(), job.nonce, message.object, message.mode, message.wait) {
+            LockOutcome::Granted { mode, generation, run } => {
                 self.answer_with(job, &Reply::Granted(Granted { lock, mode, generation, run }), None, Repeatable::Changes)
             }
             LockOutcome::Refused { holder } => {
@@ -246,10 +246,10 @@ impl Server {
         let room = usize::from(job.limit) - AROUND_REPLY - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
-        let mut view = self.overlay.view();
+        let view = self.overlay.view();
         let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         for row in &rows {
-            match self.namespace.place(&mut view, row.lock.object, PLACE_MAX) {
+            match self.namespace.place(&view, row.lock.object, PLACE_MAX) {
                 Step::Done(place) => places.push(place),
                 Step::Missing(queries) => missing.extend(queries),
                 Step::Failed(_) => places.push(Vec::new()),
@@ -292,8 +292,8 @@ impl Server {
     }
 
     fn server_status(&mut self, job: Job) -> Outcome {
-        let mut view = self.overlay.view();
-        let objects = self.namespace.objects(&mut view);
+        let view = self.overlay.view();
+        let objects = self.namespace.objects(&view);
         let rests_on = view.rests_on();
         let report = self.report(job.key, objects, millis(self.now.since(self.started)));
         self.answer_with(job, &Reply::ServerReport(report), rests_on, Repeatable::Reads)

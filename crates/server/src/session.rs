@@ -73,7 +73,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables (TARGETS.md P6).
-const _: () = assert!(size_of::<Session>() <= 432);
+const _: () = assert!(size_of::<Session>() <= 416);
 
 impl Session {
     /// A session whose record is not durable yet.

@@ -134,7 +134,8 @@ impl Sessions {
         let key = Key { place, id: session.id };
         assert!(self.by_id.insert(session.id, place).is_none(), "session ids are unique (R11)");
         *self.counts.of(session.standing()) += 1;
-        let fresh = Agent { incarnation: 0, cookie, sessions: Vec::new() };
+        // Nearly every agent has one session at a time: room for one, not for the usual four.
+        let fresh = Agent { incarnation: 0, cookie, sessions: Vec::with_capacity(1) };
         let agent = self.by_agent.entry(session.agent).or_insert(fresh);
         agent.incarnation = agent.incarnation.max(session.incarnation);
         agent.cookie = agent.cookie.max(cookie);

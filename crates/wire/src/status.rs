@@ -68,7 +68,7 @@ statuses! {
     ENAMETOOLONG = 36 "ENAMETOOLONG" "file name too long",
     /// A directory is not empty.
     ENOTEMPTY = 39 "ENOTEMPTY" "directory not empty",
-    /// Too many symbolic links, or a rename that would put a directory inside itself.
+    /// Too many symbolic links.
     ELOOP = 40 "ELOOP" "too many levels of symbolic links",
     /// The object named by id is gone.
     ESTALE = 116 "ESTALE" "stale object",

@@ -2,7 +2,7 @@
 //!
 //! Decides: whether a name is there, is known to be absent, or is not known (R78).
 //! Place in the walk: the body of a cached directory; asked by `walk` for every name of a path and by `ops::list`.
-//! Implements `wire-spec.md` section 11.4. Invariant: absence is said only of a name whose absence was itself answered, or of a
+//! Implements `wire-spec.md` section 11.5. Invariant: absence is said only of a name whose absence was itself answered, or of a
 //! directory that was read completely at this version.
 //! Leaves to others: versions and locks (`cache/mod.rs`).
 
@@ -44,6 +44,9 @@ impl Directory {
     pub(crate) fn find(&self, name: &[u8]) -> Option<Known> {
         match self.names.get(name) {
             Some(known) => Some(*known),
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# The agent MUST NOT call a name absent from cache unless it read the directory whole under one generation or cached that
+            //# very answer under it.
             None => self.complete.then_some(Known::Absent),
         }
     }
@@ -100,6 +103,10 @@ mod tests {
         Bytes::from_static(text.as_bytes())
     }
 
+    //= wire-spec.md#11-5-caching-and-metadata
+    //= type=test
+    //# The agent MUST NOT call a name absent from cache unless it read the directory whole under one generation or cached that very
+    //# answer under it.
     #[test]
     fn absence_is_known_only_from_an_answer_or_from_a_complete_reading() {
         let mut partial = Directory::default();

@@ -2,7 +2,7 @@
 //!
 //! Decides: whether cached state is usable (its lock is still the one it was installed under, and no mutation of the agent's own
 //! affects it), whether an answer may be installed, and what goes when the cache is full.
-//! Place in the walk: asked first by every command (`walk`, `ops`); filled by the answers. Implements `wire-spec.md` section 11.4.
+//! Place in the walk: asked first by every command (`walk`, `ops`); filled by the answers. Implements `wire-spec.md` section 11.5.
 //! Invariants: attributes and body of an object are of one version, and that version never goes back while the lock is held (R79);
 //! nothing is answered of an object between the first transmission of a mutation that affects it and its outcome (R70).
 //! Leaves to others: which locks are held (`locks`), the lease (`lease`), what an operation makes of the answers (`ops`).
@@ -105,6 +105,9 @@ impl Cache {
 
     /// The state of an object if it may be answered from: `held` is the cache lock that the agent holds on it now. A use.
     pub(crate) fn get(&mut self, object: ObjectId, held: Option<Generation>) -> Option<&Cached> {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the
+        //# objects affected.
         if !self.suspended.is_empty() && self.suspended.contains_key(&object) {
             return None;
         }
@@ -122,14 +125,6 @@ impl Cache {
         }
     }
 
-    /// What is known of a name at this version of its directory.
-    pub(crate) fn known_at(&self, dir: ObjectId, version: u64, name: &[u8]) -> Option<Known> {
-        match self.objects.peek(dir).filter(|cached| cached.attr.version == version).map(|cached| &cached.body) {
-            Some(Body::Directory(directory)) => directory.find(name),
-            _ => None,
-        }
-    }
-
     /// Takes in attributes that are current under the lock held. Returns whether the object's cached state is of exactly this
     /// version now, so that a body of it may be added.
     pub(crate) fn install(&mut self, attr: &Attr, hold: Hold) -> bool {
@@ -137,6 +132,8 @@ impl Cache {
             return self.install_anew(attr, hold.now);
         };
         let unbroken = Some(cached.generation) == hold.before;
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The agent MUST NOT replace cached state of an object by state of an older version.
         if attr.version < cached.attr.version {
             // An answer that was overtaken. What is cached stays current if the lock never went away.
             if unbroken {
@@ -179,6 +176,8 @@ impl Cache {
     /// Takes in what a mutation of the agent's own did to an object. `change` makes the body what it is after; it is given what was
     /// cached only if that was the state before, and [`Body::Unknown`] otherwise (R79).
     pub(crate) fn update(&mut self, before: u64, attr: &Attr, hold: Hold, change: impl FnOnce(&mut Body)) {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The agent MUST apply an effect to its cache only where it has the version `before`, and else drop what it has of the object.
         let known = self.objects.peek(attr.object).is_some_and(|c| Some(c.generation) == hold.before && c.attr.version == before);
         if self.objects.peek(attr.object).is_some_and(|cached| attr.version <= cached.attr.version) {
             // A later answer has told of this change already.
@@ -280,17 +279,24 @@ impl Cache {
         objects
     }
 
+    /// Whether one more object needs the lock of another to go: those kept and those offered together are as many as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.objects.len() + self.unwanted.len() >= self.limits.objects
+    }
+
     /// How many objects' locks are held for nothing, because their state was dropped.
     pub(crate) fn unwanted(&self) -> usize {
         self.unwanted.len()
     }
 
     /// How many objects are known.
+    #[cfg(test)]
     pub(crate) fn objects(&self) -> usize {
         self.objects.len()
     }
 
     /// Bytes in use, as the limits count them.
+    #[cfg(test)]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }

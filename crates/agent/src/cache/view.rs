@@ -3,7 +3,7 @@
 //! Decides: that nothing is read from cache without a usable lease and the lock it was installed under, and nothing is installed
 //! before the locks have said that the grant counts (R65, R79).
 //! Place in the walk: made anew for each command and each answer, so everything read through one view is of one instant (R77).
-//! Implements `wire-spec.md` section 11.4. Invariant: a view lives within one call of the agent, in which no demand can come.
+//! Implements `wire-spec.md` section 11.5. Invariant: a view lives within one call of the agent, in which no demand can come.
 //! Leaves to others: what is kept (`cache/mod.rs`), what a grant is worth (`locks`).
 
 use super::{Body, Cache, Cached, Hold};
@@ -70,6 +70,17 @@ impl View<'_> {
         if grant.generation == Generation(0) {
             return before.filter(|_| before == covered).map(|now| Hold { before, now });
         }
+        if before.is_none() && self.cache.is_full() {
+            // Room is made before the grant comes: the table of locks has the same bound.
+            let unneeded = self.cache.release_candidates(1);
+            self.locks.give_back_cache(unneeded);
+        }
+        if before == Some(grant.generation) {
+            // Told again of the grant that is held.
+            return Some(Hold { before, now: grant.generation });
+        }
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The agent MUST NOT cache data under a generation that it does not hold.
         if !self.locks.install_cache(object, grant) {
             return None;
         }

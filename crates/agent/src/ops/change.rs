@@ -10,7 +10,7 @@ use super::effects;
 use super::request::{Change, Request};
 use super::task::{Call, Desk, Flow, Stage, Task};
 use crate::api::{AttrChange, Command, Guard, Output, Ownership};
-use crate::walk::{Found, LastWord, NOT_AN_ANSWER};
+use crate::walk::{Found, Last, NOT_AN_ANSWER};
 use bytes::Bytes;
 use cistern_wire::limits::{CONTENT_MAX, SYMLINK_MAX};
 use cistern_wire::{ObjectId, ObjectKind, Reply, Status};
@@ -77,8 +77,8 @@ impl Task {
             }
             Command::Rmdir { .. } => {
                 let (dir, name) = self.name(0, |last| match last {
-                    LastWord::Dot => Status::EINVAL,
-                    LastWord::DotDot => Status::ENOTEMPTY,
+                    Last::Dot => Status::EINVAL,
+                    Last::DotDot => Status::ENOTEMPTY,
                     _ => Status::EBUSY,
                 })?;
                 Change::Rmdir { dir, name }
@@ -106,7 +106,7 @@ impl Task {
     }
 
     /// The name that a walk found, or the status for a path that ends otherwise.
-    pub(super) fn name(&self, nth: usize, otherwise: impl FnOnce(LastWord) -> Status) -> Result<(ObjectId, Bytes), Status> {
+    pub(super) fn name(&self, nth: usize, otherwise: impl FnOnce(Last) -> Status) -> Result<(ObjectId, Bytes), Status> {
         match &self.found[nth] {
             Some(Found::Name { dir, name }) => Ok((*dir, name.clone())),
             Some(Found::NoName(last)) => Err(otherwise(*last)),
@@ -122,29 +122,29 @@ impl Task {
     }
 
     pub(super) fn heard_change(&mut self, desk: &mut Desk<'_, '_>, call: &Call, reply: &Reply<'_>) -> Flow {
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST NOT tell a user that a change to what the server holds is done before the server has acknowledged it.
         let Request::Change { change, .. } = &call.request else { return self.heard_stat(desk, call, reply) };
         let effects = match reply {
             Reply::Changed(changed) => changed.effects,
             Reply::Failed(failed) if failed.status == Status::ESTALE => return self.stale(),
+            Reply::Failed(failed) if is_overtaken(change, failed.status) => return Flow::Again,
             Reply::Failed(failed) => return Flow::failed(failed.status),
             _ => return Flow::failed(NOT_AN_ANSWER),
         };
         if matches!(change, Change::Unlink { .. } | Change::Rmdir { .. } | Change::Rename { .. }) {
             return Flow::End(Ok(Output::Done));
         }
-        match (effects::subject(change, effects), change) {
-            (Some(attr), Change::Create { .. }) => match attr.kind {
-                ObjectKind::File => Flow::End(Ok(Output::Attr(attr))),
-                ObjectKind::Directory => Flow::failed(Status::EISDIR),
-                // A link has come between the walk and the creation: the path leads elsewhere now.
-                ObjectKind::Symlink => Flow::Again,
-            },
-            (Some(attr), _) => Flow::End(Ok(Output::Attr(attr))),
-            // A file that was there by then: the next walk finds it.
-            (None, Change::Create { exclusive: false, .. }) => Flow::Again,
-            (None, _) => Flow::failed(NOT_AN_ANSWER),
+        match effects::subject(change, effects) {
+            Some(attr) => Flow::End(Ok(Output::Attr(attr))),
+            None => Flow::failed(NOT_AN_ANSWER),
         }
     }
+}
+
+/// Whether a file could not be made because a symbolic link has come between the walk and the creation: the path leads elsewhere now.
+pub(super) fn is_overtaken(change: &Change, status: Status) -> bool {
+    matches!(change, Change::Create { exclusive: false, .. }) && status == Status::EEXIST
 }
 
 /// Refuses permission bits that there are not.

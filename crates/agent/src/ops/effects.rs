@@ -2,18 +2,18 @@
 //!
 //! Decides: how each kind of mutation changes names, contents and link targets, so that the agent need not read again what it
 //! has just written. Place in the walk: called with CHANGED, before the objects affected are answered from cache again.
-//! Implements `wire-spec.md` section 11.4. Invariant: only what CHANGED implies by itself is learned where the cache did not have
+//! Implements `wire-spec.md` sections 11.4 and 11.5. Invariant: only what CHANGED implies by itself is learned where the cache did not have
 //! the state before; everything relative is applied to exactly that state and to no other (R79).
 //! Leaves to others: versions, locks (`cache`), the command's own result (`ops::change`, `ops::put`).
 
 use super::request::Change;
 use crate::cache::{Body, Contents, Directory, Known, View};
 use bytes::Bytes;
-use cistern_wire::{Attr, Effect, Generation, Held, List, ObjectId, ObjectKind, RenameRule};
+use cistern_wire::{Attr, Effect, Generation, Held, List, RenameRule};
 
 /// Takes in the effects of a change that was sent with the locks `held` suspended.
 pub(super) fn absorb(view: &mut View<'_>, change: &Change, held: &[Held], effects: List<'_, Effect>) {
-    let moves = Moves::of(view, change, effects);
+    let moves = Moves::of(change, effects);
     for effect in effects {
         let object = effect.attr.object;
         let covered: Option<Generation> = held.iter().find(|lock| lock.object == object).map(|lock| lock.generation);
@@ -25,22 +25,20 @@ pub(super) fn absorb(view: &mut View<'_>, change: &Change, held: &[Held], effect
     }
 }
 
-/// What a rename moves, as far as the cache knew the state before it.
+/// What a rename has moved, and what stood in its place. The effects come in an order of their own: the directories, then these.
 struct Moves {
-    from: Option<Known>,
-    to: Option<Known>,
+    moved: Option<Known>,
+    other: Option<Known>,
 }
 
 impl Moves {
-    fn of(view: &View<'_>, change: &Change, effects: List<'_, Effect>) -> Self {
-        let Change::Rename { from_dir, from_name, to_dir, to_name, .. } = change else {
-            return Self { from: None, to: None };
+    fn of(change: &Change, effects: List<'_, Effect>) -> Self {
+        let Change::Rename { from_dir, to_dir, .. } = change else {
+            return Self { moved: None, other: None };
         };
-        let known = |dir: ObjectId, name: &[u8]| {
-            let before = effects.iter().find(|effect| effect.attr.object == dir)?.before;
-            view.cache.known_at(dir, before, name)
-        };
-        Self { from: known(*from_dir, from_name), to: known(*to_dir, to_name) }
+        let mut others = effects.iter().filter(|effect| ![*from_dir, *to_dir].contains(&effect.attr.object));
+        let mut next = || others.next().filter(|effect| effect.attr.nlink > 0).map(|effect| known(&effect.attr));
+        Self { moved: next(), other: next() }
     }
 }
 
@@ -67,10 +65,10 @@ fn alter(body: &mut Body, change: &Change, effect: &Effect, effects: List<'_, Ef
         }
         Change::Rename { from_dir, from_name, to_dir, to_name, rule, .. } => {
             if object == *from_dir {
-                put_name(body, from_name, if *rule == RenameRule::Exchange { moves.to } else { Some(Known::Absent) });
+                put_name(body, from_name, if *rule == RenameRule::Exchange { moves.other } else { Some(Known::Absent) });
             }
             if object == *to_dir {
-                put_name(body, to_name, moves.from);
+                put_name(body, to_name, moves.moved);
             }
         }
         Change::SetAttr { change, .. } => {
@@ -125,15 +123,8 @@ pub(super) fn subject(change: &Change, effects: List<'_, Effect>) -> Option<Attr
         .iter()
         .find(|effect| match change {
             Change::Create { dir, .. } | Change::Mkdir { dir, .. } | Change::Symlink { dir, .. } => effect.attr.object != *dir,
-            Change::Link { object, .. } | Change::SetAttr { object, .. } | Change::Write { object, .. } => {
-                effect.attr.object == *object
-            }
+            Change::Link { object, .. } | Change::SetAttr { object, .. } | Change::Write { object, .. } => effect.attr.object == *object,
             Change::Unlink { .. } | Change::Rmdir { .. } | Change::Rename { .. } => false,
         })
         .map(|effect| effect.attr)
-}
-
-/// Whether what was created is what was asked for: an existing name may be something else.
-pub(super) fn is_file(attr: &Attr) -> bool {
-    attr.kind == ObjectKind::File
 }

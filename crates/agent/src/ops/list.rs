@@ -1,7 +1,7 @@
 //! List: a whole directory, from cache or in pages, all of one version.
 //!
 //! Decides: when a directory can be listed from cache, how its pages are put together, and when it is known completely (R78).
-//! Place in the walk: after `resolve`. Implements `wire-spec.md` section 6.2 (READDIR). Invariants: all names returned are of one
+//! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (READDIR) and 11.5. Invariants: all names returned are of one
 //! version of the directory (R80); it is cached as complete only if it was read wholly under a lock that was not broken.
 //! Leaves to others: paths (`walk`), what is kept (`cache`).
 
@@ -73,6 +73,8 @@ impl Task {
         let installed = view.install(&page.dir, page.grant, call.covered);
         let Stage::Listing(gathering) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         let first = *gathering.attr.get_or_insert(page.dir);
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# A read that needs several pages MUST give its user pages of one version only.
         if first.version != page.dir.version {
             return self.list_again(desk);
         }
@@ -106,6 +108,9 @@ impl Task {
         let Stage::Listing(gathering) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         let Some(dir) = gathering.attr else { return Flow::failed(NOT_AN_ANSWER) };
         let entries = core::mem::take(&mut gathering.entries);
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The agent MUST NOT call a name absent from cache unless it read the directory whole under one generation or cached that very
+        //# answer under it.
         if gathering.unbroken {
             desk.cache.fill(dir.object, dir.version, |body| {
                 *body = Body::Directory(Directory::complete(entries.iter().map(|e| (e.name.clone(), e.object, e.kind))));

@@ -2,17 +2,19 @@
 //!
 //! Decides: on which object a lock is asked for (the walk's end), and how the pages of LIST_LOCKS are put together.
 //! Place in the walk: after `resolve`. Implements `wire-spec.md` section 6.2 (LOCK, LIST_LOCKS).
-//! Invariant: from the hand-over on, only the locks tell the user how the command ends, so it ends once.
+//! Invariant: a command that waits is the locks' from then on, and only they tell how it ends, so it ends once.
 //! Leaves to others: granting, waiting, time limits and tokens (`locks`).
 
 use super::request::Request;
 use super::task::{Desk, Flow, Stage, Task};
 use crate::api::{Command, LockInfo, OpId, Output};
-use crate::local::Hall;
 use crate::walk::NOT_AN_ANSWER;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{LockRow, LockRows, ObjectId, Reply};
+
+/// Most rows of one listing: as many as a server has locks at the very most. More are pages without an end.
+const ROWS_MAX: usize = 1 << 20;
 
 /// Rows of LIST_LOCKS as they come.
 #[derive(Debug)]
@@ -22,14 +24,16 @@ pub(super) struct Rows {
 }
 
 impl Task {
+    /// From here on the locks tell how the command ends, unless that is known at once.
     pub(super) fn lock(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let (Some((object, _)), &Command::Lock { mode, wait, .. }) = (self.object(), &self.command) else {
             return Flow::failed(NOT_AN_ANSWER);
         };
         let ctx = &mut *desk.ctx;
-        let mut hall = Hall { now: ctx.now, lease: ctx.lease, events: ctx.events };
-        ctx.locks.local.request(&mut hall, OpId(self.id.0), object, mode, wait);
-        Flow::Handed
+        match ctx.locks.lock(ctx.now, ctx.lease, OpId(self.id.0), (object, mode, wait)) {
+            Some(result) => Flow::End(result.map(Output::Locked)),
+            None => Flow::Handed,
+        }
     }
 
     pub(super) fn list_locks(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
@@ -47,6 +51,9 @@ impl Task {
         };
         let Stage::Rows(rows) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         rows.rows.extend(page.rows.iter().map(|row| info(&row)));
+        if rows.rows.len() > ROWS_MAX {
+            return Flow::failed(NOT_AN_ANSWER);
+        }
         if page.end {
             return Flow::End(Ok(Output::Locks(core::mem::take(&mut rows.rows))));
         }

@@ -21,10 +21,9 @@ mod task;
 
 use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
 use crate::cache::{Cache, CacheLimits};
-use crate::port::{Answer, Ctx, TaskId};
-use crate::walk::Walk;
+use crate::port::{Answer, Ctx, Outbound, TaskId};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::DATAGRAM_DEFAULT;
@@ -44,8 +43,8 @@ pub(crate) struct Ops {
     orphans: BTreeMap<(TaskId, u32), Call>,
     office: Office,
     next: u64,
-    /// A walk at rest, so that an answer from cache needs no memory of its own.
-    spare: Option<Walk>,
+    /// A task at rest, so that an answer from cache needs no memory of its own.
+    spare: Option<Box<Task>>,
     hits: u64,
     misses: u64,
 }
@@ -83,8 +82,8 @@ impl Ops {
         }
         let op = self.next_op();
         let reads = is_read(&command);
-        let walk = self.spare.take().unwrap_or_else(Walk::new);
-        let mut task = Task::new(TaskId(op.0), command, walk, ctx.now);
+        let mut task = self.spare.take().unwrap_or_else(|| Box::new(Task::new()));
+        task.take_up(TaskId(op.0), command, ctx.now);
         let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
         let flow = task.run(&mut desk);
         task.new = false;
@@ -94,15 +93,15 @@ impl Ops {
         }
         match flow {
             Flow::End(result) => {
-                self.spare = Some(task.walk);
+                self.rest(task);
                 Submitted::Now(result)
             }
             Flow::Handed => {
-                self.spare = Some(task.walk);
+                self.rest(task);
                 Submitted::Later(op)
             }
             Flow::Wait | Flow::Again => {
-                self.tasks.insert(task.id, Box::new(task));
+                self.tasks.insert(task.id, task);
                 Submitted::Later(op)
             }
         }
@@ -125,33 +124,38 @@ impl Ops {
             Flow::Wait | Flow::Again => {
                 self.tasks.insert(task.id, task);
             }
-            Flow::End(result) => self.end(ctx, *task, Some(result)),
-            Flow::Handed => self.end(ctx, *task, None),
+            Flow::End(result) => self.end(ctx, task, result),
+            Flow::Handed => self.rest(task),
         }
     }
 
-    fn end(&mut self, ctx: &mut Ctx<'_>, task: Task, result: Option<Result<Output, OpError>>) {
+    fn end(&mut self, ctx: &mut Ctx<'_>, task: Box<Task>, result: Result<Output, OpError>) {
+        ctx.events.push_back(Event::Done { op: OpId(task.id.0), result });
+        self.rest(task);
+    }
+
+    fn rest(&mut self, mut task: Box<Task>) {
         let id = task.id;
         self.office.naps.retain(|nap| nap.task != id);
-        let (walk, left) = task.abandon();
-        self.spare = Some(walk);
-        self.orphans.extend(left.into_iter().map(|(number, call)| ((id, number), call)));
-        if let Some(result) = result {
-            ctx.events.push_back(Event::Done { op: OpId(id.0), result });
+        for (number, call) in task.rest() {
+            self.orphans.insert((id, number), call);
         }
+        self.spare = Some(task);
     }
 
-    /// Ends a command because its time is up or the agent is closing (`why`); one whose mutation is under way ends as
-    /// [`OpError::OutcomeUnknown`]. That mutation must be asked on, and its outcome told, or the session ended: its objects are not
+    /// Ends a command because its time is up or the agent is closing (`why`); one whose mutation is under way, or
+    /// that has done the first of several, ends as [`OpError::OutcomeUnknown`]. That mutation must be asked on, and its outcome told, or the session ended: its objects are not
     /// answered from cache before (R70).
     pub(crate) fn give_up(&mut self, ctx: &mut Ctx<'_>, id: TaskId, why: OpError) {
         let Some(task) = self.tasks.remove(&id) else { return };
-        let error = if task.is_changing() { OpError::OutcomeUnknown } else { why };
-        self.end(ctx, *task, Some(Err(error)));
+        let error = task.given_up(why);
+        self.end(ctx, task, Err(error));
     }
 
     /// A cache lock was given back or lost, or a shared one is kept of it: what was known under it goes, or stays.
     pub(crate) fn revoke(&mut self, object: ObjectId, keep: Keep) {
+        //= wire-spec.md#11-4-locks
+        //# An operation that waits for the server or for another lock MUST NOT keep a cache lock from being given back.
         self.cache.revoke(object, keep);
     }
 
@@ -160,11 +164,24 @@ impl Ops {
         self.cache.carry(object, from, to);
     }
 
-    /// The session ended: everything that was known is dropped, and no mutation of it is under way any more.
-    pub(crate) fn discard_all(&mut self) {
+    /// The session ended: everything that was known is dropped, and no mutation sent in it is under way any more. Those in `unsent`
+    /// will be sent in the next session, so what they affect stays suspended (R70).
+    pub(crate) fn discard_all(&mut self, unsent: &VecDeque<Outbound>) {
         self.cache.discard();
-        self.orphans.clear();
         self.office.epoch += 1;
+        let epoch = self.office.epoch;
+        let orphans = core::mem::take(&mut self.orphans);
+        for (key, mut call) in orphans {
+            if unsent.iter().any(|out| (out.task, out.call) == key) {
+                call.go_on(&mut self.cache, epoch);
+                self.orphans.insert(key, call);
+            }
+        }
+        for out in unsent.iter().filter(|out| out.mutation) {
+            if let Some(call) = self.tasks.get_mut(&out.task).and_then(|task| task.call_mut(out.call)) {
+                call.go_on(&mut self.cache, epoch);
+            }
+        }
     }
 
     /// All cache locks are given back in a session that goes on.
@@ -207,18 +224,38 @@ impl Ops {
     }
 
     /// Commands that read and needed the server.
+    #[cfg(test)]
     pub(crate) const fn misses(&self) -> u64 {
         self.misses
     }
 
     /// Objects and bytes in the cache.
+    #[cfg(test)]
     pub(crate) fn cached(&self) -> (usize, usize) {
         (self.cache.objects(), self.cache.bytes())
     }
 
-    /// Whether a command runs.
+    /// How many commands run.
+    pub(crate) fn count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether a command runs here.
     pub(crate) fn is_running(&self, id: TaskId) -> bool {
         self.tasks.contains_key(&id)
+    }
+
+    /// Since when the oldest command runs.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.tasks.first_key_value().map(|(_, task)| task.since)
+    }
+
+    /// A call was never sent and never will be: it has done nothing.
+    pub(crate) fn withdraw(&mut self, ctx: &mut Ctx<'_>, id: TaskId, call: u32) {
+        let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.withdraw(&mut desk, call);
+        }
     }
 
     /// The commands that run, oldest first.
@@ -240,8 +277,6 @@ fn settle_orphan(desk: &mut Desk<'_, '_>, call: &Call, answer: &Answer<'_>) {
             call.settle(desk, reply.as_ref());
         }
         Answer::SessionEnded(_) => call.settle(desk, None::<&Reply<'_>>),
-        // Its outcome will never be known: the objects stay suspended until the session ends.
-        Answer::GivenUp => {}
     }
 }
 

@@ -1,18 +1,18 @@
 //! Write and Put: contents, from the message itself where they fit, otherwise staged in pieces and written once, whole.
 //!
 //! Decides: when contents are staged, how many pieces are on their way, and when staging begins again.
-//! Place in the walk: after `resolve`. Implements `wire-spec.md` section 6.2 (STAGE, WRITE). Invariant: the WRITE that names a stage
+//! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (STAGE, WRITE) and 11.5. Invariant: the WRITE that names a stage
 //! is sent only after every piece was acknowledged, for requests have no order among them (R25, R80).
 //! Leaves to others: suspension and sessions that end (`task`), the cache (`effects`).
 
-use super::change::checked;
+use super::change::{checked, is_overtaken};
 use super::effects;
 use super::request::{Change, Request};
 use super::task::{Call, Desk, Flow, Stage, Task};
 use crate::api::{Command, Guard, Output};
 use crate::walk::NOT_AN_ANSWER;
 use bytes::Bytes;
-use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN, TAG_LEN};
+use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN, TAG_LEN};
 use cistern_wire::{ObjectId, ObjectKind, Reply, Status};
 
 /// Pieces on their way at once: half of the default window W, so that one large file leaves slots to others.
@@ -25,6 +25,12 @@ const ENVELOPE: usize = HEADER_LEN + MESSAGE_HEADER_LEN + TAG_LEN;
 const STAGE_FIELDS: usize = 30;
 /// WRITE without its data: ask 12, object 8, offset 8, truncate 1, stage 8, length 2, terms 19 and one lock of 16.
 const WRITE_FIELDS: usize = 74;
+
+/// Room for the fields of one request. Whatever datagrams the session allows, a single request stays within what every IPv6 path
+/// carries, for a request cannot be cut in two when large datagrams turn out to be lost (R28).
+fn room(desk: &Desk<'_, '_>) -> usize {
+    desk.office.datagram.clamp(DATAGRAM_MIN, DATAGRAM_DEFAULT) - ENVELOPE
+}
 
 /// Contents being written.
 #[derive(Debug)]
@@ -77,8 +83,10 @@ impl Task {
 
     /// Writes from the message itself if the contents fit it, otherwise begins to stage them.
     fn write(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let room = desk.office.datagram.max(DATAGRAM_MIN) - ENVELOPE;
+        let room = room(desk);
         let Stage::Putting(putting) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
         putting.stagings += 1;
         if putting.stagings > STAGINGS_MAX {
             return Flow::failed(Status::NOT_STAGED);
@@ -94,7 +102,7 @@ impl Task {
     }
 
     fn next_pieces(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let piece = desk.office.datagram.max(DATAGRAM_MIN) - ENVELOPE - STAGE_FIELDS;
+        let piece = room(desk) - STAGE_FIELDS;
         while self.calls_out() < PIECES_AT_ONCE {
             let Stage::Putting(putting) = &mut self.stage else { break };
             let length = piece.min(putting.data.len() - putting.sent);
@@ -115,13 +123,8 @@ impl Task {
     fn finish(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let Stage::Putting(putting) = &self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         let Some(object) = putting.object else { return Flow::failed(NOT_AN_ANSWER) };
-        let change = Change::Write {
-            object,
-            offset: putting.offset,
-            truncate: putting.truncate,
-            stage: putting.stage,
-            data: putting.data.clone(),
-        };
+        let change =
+            Change::Write { object, offset: putting.offset, truncate: putting.truncate, stage: putting.stage, data: putting.data.clone() };
         let guard = putting.guard;
         self.ask(desk, Request::Change { change, guard });
         Flow::Wait
@@ -132,22 +135,15 @@ impl Task {
             (Request::Stage { .. }, Reply::Done(_)) => return self.next_pieces(desk),
             (Request::Change { .. }, Reply::Changed(changed)) => changed.effects,
             (Request::Change { .. }, Reply::Failed(failed)) if failed.status == Status::NOT_STAGED => return self.write(desk),
+            (Request::Change { change, .. }, Reply::Failed(failed)) if is_overtaken(change, failed.status) => return Flow::Again,
             (_, Reply::Failed(failed)) if failed.status == Status::ESTALE => return self.stale(),
             (_, Reply::Failed(failed)) => return Flow::failed(failed.status),
             _ => return Flow::failed(NOT_AN_ANSWER),
         };
         let Request::Change { change, .. } = &call.request else { return Flow::failed(NOT_AN_ANSWER) };
-        let attr = effects::subject(change, effects);
-        match (change, attr) {
+        match (change, effects::subject(change, effects)) {
             (Change::Write { .. }, Some(attr)) => Flow::End(Ok(Output::Attr(attr))),
-            (Change::Create { .. }, Some(attr)) => match attr.kind {
-                ObjectKind::File => self.made(desk, attr.object),
-                ObjectKind::Directory => Flow::failed(Status::EISDIR),
-                // A link has come between the walk and the creation: the path leads elsewhere now.
-                ObjectKind::Symlink => Flow::Again,
-            },
-            // A file that was there by then: the next walk finds it.
-            (Change::Create { .. }, None) => Flow::Again,
+            (Change::Create { .. }, Some(attr)) => self.made(desk, attr.object),
             _ => Flow::failed(NOT_AN_ANSWER),
         }
     }

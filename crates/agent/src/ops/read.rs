@@ -1,7 +1,7 @@
 //! Read: contents of a file, from cache or in pages, all of one version.
 //!
 //! Decides: what is asked for in how many pages at once, and when reading begins again because the file changed.
-//! Place in the walk: after `resolve`. Implements `wire-spec.md` section 6.2 (READ). Invariants: every byte returned is of one
+//! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (READ) and 11.5. Invariants: every byte returned is of one
 //! version of the file (R80); it is cached only if a lock held at the end makes exactly that version current (R79).
 //! Leaves to others: paths (`walk`), what is kept (`cache`).
 
@@ -83,6 +83,8 @@ impl Task {
         let Command::Read { length: wanted, .. } = self.command else { return Flow::failed(NOT_AN_ANSWER) };
         let Stage::Reading(reading) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         let whole = match &mut reading.whole {
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# A read that needs several pages MUST give its user pages of one version only.
             Some(whole) if whole.attr.version != data.attr.version => return self.read_again(desk),
             Some(whole) => whole,
             None => match Whole::of(reading.offset, wanted, data) {

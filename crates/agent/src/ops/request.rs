@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::HELD_MAX;
-use cistern_wire::{Ask, Bytes8, Bytes16, Generation, Held, List, Message, ObjectId, RenameRule, SetMask, Terms, Want};
+use cistern_wire::{Ask, Bytes8, Bytes16, Generation, Held, List, Message, ObjectId, RenameRule, Reply, SetMask, Terms, Want};
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,21 @@ impl Request {
         }
     }
 
+    /// Whether a reply is about the object that was asked about. Failures and everything else that names none are.
+    pub(crate) fn is_answered_by(&self, reply: &Reply<'_>) -> bool {
+        let about = match reply {
+            Reply::Stated(stated) => stated.attr.object,
+            Reply::Data(data) => data.attr.object,
+            Reply::Listing(page) => page.dir.object,
+            Reply::Walked(walked) => match (self, walked.steps.iter().next()) {
+                (Self::Lookup { start, .. }, Some(first)) => return first.attr.object == *start,
+                _ => return true,
+            },
+            _ => return true,
+        };
+        self.subject().is_none_or(|subject| subject == about)
+    }
+
     /// The message; `held` are the suspended locks that a mutation names.
     pub(crate) fn encode(&self, held: &[Held]) -> Vec<u8> {
         match self {
@@ -111,13 +126,10 @@ impl Request {
                 Message::from(cistern_wire::Stage { ask: UNASKED, stage: *stage, total, offset, data: Bytes16(piece) }).to_bytes()
             }
             Self::Change { change, guard } => change.encode(&terms(change.want(), *guard, held)),
-            Self::ListLocks { object, after_object, after_row } => Message::from(cistern_wire::ListLocks {
-                ask: UNASKED,
-                object: *object,
-                after_object: *after_object,
-                after_row: *after_row,
-            })
-            .to_bytes(),
+            Self::ListLocks { object, after_object, after_row } => {
+                Message::from(cistern_wire::ListLocks { ask: UNASKED, object: *object, after_object: *after_object, after_row: *after_row })
+                    .to_bytes()
+            }
             Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: UNASKED }).to_bytes(),
         }
     }

@@ -49,6 +49,11 @@ fn name_end(paths: &[&Bytes]) -> End {
 }
 
 impl Task {
+    /// Whether the command names its object by its number.
+    pub(super) fn names_a_number(&self) -> bool {
+        matches!(leg(&self.command, 0), Some(Leg::Number(_)))
+    }
+
     /// Goes on with the walks, and with the command when they are done.
     pub(super) fn resolve(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let count = self.found.len();
@@ -85,6 +90,9 @@ impl Task {
             self.walking = true;
         }
         let request = match self.walk.advance(path, &mut view) {
+            //= wire-spec.md#11-1-lease
+            //# An operation that is still running under the lease when it ends MUST fail, and its result MUST NOT be given out as
+            //# valid.
             Advance::At(_) | Advance::Failed(_) if !self.walk.holds(&mut view) => return Some(Flow::Again),
             Advance::Failed(status) => return Some(Flow::failed(status)),
             Advance::At(found) => {
@@ -93,9 +101,7 @@ impl Task {
                 return None;
             }
             Advance::Lookup { start, names } => Request::Lookup { start, names },
-            Advance::Target { link } => {
-                Request::Read { object: link, offset: 0, length: LINK_LENGTH, version: 0, want: Want::Shared }
-            }
+            Advance::Target { link } => Request::Read { object: link, offset: 0, length: LINK_LENGTH, version: 0, want: Want::Shared },
         };
         self.ask(desk, request);
         Some(Flow::Wait)
@@ -109,7 +115,7 @@ impl Task {
         let taken = match (&call.request, reply) {
             (Request::Lookup { names, .. }, Reply::Walked(walked)) => self.walk.walked(path, &mut view, names, walked),
             (Request::Read { object, .. }, Reply::Data(data)) => {
-                let is_link = data.attr.object == *object && is_target(data);
+                let is_link = is_target(data);
                 if is_link && view.install(&data.attr, data.grant, call.covered) {
                     let target = Bytes::copy_from_slice(data.data.0);
                     view.cache.fill(*object, data.attr.version, |body| *body = Body::Link(target));

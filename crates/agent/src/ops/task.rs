@@ -3,7 +3,7 @@
 //! Decides: when objects are suspended and resumed around a mutation (R70), what a lost session means for a command (R23), when
 //! something is asked again and how often.
 //! Place in the walk: `Ops` hands every answer to the task that asked; the task hands replies to its family (`stat`, `read`, ...).
-//! Implements `wire-spec.md` sections 7 and 11.4. Invariant: a mutation whose outcome is not known is never asked again, and its
+//! Implements `wire-spec.md` sections 7, 11.2 and 11.5. Invariant: a mutation whose outcome is not known is never asked again, and its
 //! objects stay suspended until the outcome is known or the session is over.
 //! Leaves to others: what the replies mean (the families), nonces and retransmission (the protocol half).
 
@@ -16,7 +16,7 @@ use super::request::Request;
 use crate::api::{Command, OpError, Output};
 use crate::cache::{Cache, View};
 use crate::port::{Answer, Ctx, Outbound, TaskId};
-use crate::walk::{Found, Walk};
+use crate::walk::{Found, NOT_AN_ANSWER, Walk};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -25,9 +25,11 @@ use core::time::Duration;
 
 /// How often a command begins again, from cache or by the server, when what it rested on changed under it. After this it walks by
 /// the server alone, where each LOOKUP is of one instant.
-const WARM_STARTS_MAX: u32 = 4;
+pub(super) const WARM_STARTS_MAX: u32 = 4;
 /// How often a command begins again at all. Only a new session each time, or objects that vanish each time, come so far.
 const STARTS_MAX: u32 = 64;
+/// How often a path is walked again because what it led to was gone.
+const STALES_MAX: u32 = 3;
 /// How often a command waits for a busy or recovering server. With hints of 100 ms and more this outlasts the longest grace at the
 /// default lease (5 T, about 10 s).
 const NAPS_MAX: u32 = 128;
@@ -134,17 +136,21 @@ pub(super) struct Task {
     /// Whether the cache is passed by.
     cold: bool,
     starts: u32,
+    stales: u32,
     naps: u32,
+    /// Whether a mutation of this command was executed: made the file that it was about to write, say.
+    changed: bool,
     /// When the command came.
     pub(super) since: Instant,
 }
 
 impl Task {
-    pub(super) fn new(id: TaskId, command: Command, walk: Walk, since: Instant) -> Self {
+    /// A task at rest.
+    pub(super) fn new() -> Self {
         Self {
-            id,
-            command,
-            walk,
+            id: TaskId(0),
+            command: Command::Ping,
+            walk: Walk::new(),
             walking: false,
             found: [None, None],
             stage: Stage::Walking,
@@ -153,9 +159,26 @@ impl Task {
             new: true,
             cold: false,
             starts: 0,
+            stales: 0,
             naps: 0,
-            since,
+            changed: false,
+            since: Instant::new(0, 0),
         }
+    }
+
+    /// Gives a task at rest its command; only its memory is left of the one before.
+    pub(super) fn take_up(&mut self, id: TaskId, command: Command, now: Instant) {
+        debug_assert!(self.calls.is_empty(), "a task at rest waits for nothing");
+        self.id = id;
+        self.command = command;
+        self.next_call = 0;
+        self.new = true;
+        self.cold = false;
+        self.starts = 0;
+        self.stales = 0;
+        self.naps = 0;
+        self.changed = false;
+        self.since = now;
     }
 
     /// Runs until it waits or is over.
@@ -184,26 +207,43 @@ impl Task {
         self.ask(desk, request);
     }
 
-    /// The user is told that the command is over, whatever comes; what must still be listened to comes back.
-    pub(super) fn abandon(mut self) -> (Walk, Vec<(u32, Call)>) {
-        let mut left = Vec::new();
+    /// Puts the task to rest: its user has been told that the command is over. The mutations that are still out come back, for their
+    /// outcome must be listened to.
+    pub(super) fn rest(&mut self) -> Vec<(u32, Call)> {
+        self.command = Command::Ping;
+        self.found = [None, None];
+        self.stage = Stage::Walking;
+        let mut changing = Vec::new();
         while let Some((number, call)) = self.calls.pop_first() {
             if call.request.is_mutation() {
-                left.push((number, call));
+                changing.push((number, call));
             }
         }
-        (self.walk, left)
+        changing
+    }
+
+    /// A call was never sent and never will be.
+    pub(super) fn withdraw(&mut self, desk: &mut Desk<'_, '_>, number: u32) {
+        if let Some(call) = self.calls.remove(&number) {
+            call.resume(desk);
+        }
+    }
+
+    /// What the user is told when the command ends for this reason: of one that has changed something, or may have, nobody can say
+    /// how far it came.
+    pub(super) fn given_up(&self, why: OpError) -> OpError {
+        if self.changed || self.is_changing() { OpError::OutcomeUnknown } else { why }
     }
 
     /// Whether a mutation is out whose outcome is not known.
-    pub(super) fn is_changing(&self) -> bool {
+    fn is_changing(&self) -> bool {
         self.calls.values().any(|call| call.request.is_mutation())
     }
 
     fn again(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         self.starts += 1;
         if self.starts > STARTS_MAX {
-            return Flow::End(Err(OpError::Unreachable));
+            return Flow::End(Err(self.given_up(OpError::Unreachable)));
         }
         self.cold |= self.starts > WARM_STARTS_MAX;
         self.start(desk)
@@ -220,9 +260,10 @@ impl Task {
         self.resolve(desk)
     }
 
-    /// The path led to an object that is gone: the cache is not asked about it again.
+    /// The object is gone. A path may lead to another by now, and is walked again, by the server; a number leads nowhere.
     pub(super) fn stale(&mut self) -> Flow {
-        if self.cold && self.starts > WARM_STARTS_MAX {
+        self.stales += 1;
+        if self.stales > STALES_MAX || self.names_a_number() {
             return Flow::failed(Status::ESTALE);
         }
         self.cold = true;
@@ -232,6 +273,10 @@ impl Task {
     /// What is known, as far as this command may use it now (R19).
     pub(super) fn view<'d>(&self, desk: &'d mut Desk<'_, '_>) -> View<'d> {
         let lease = desk.ctx.lease;
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
+        //= wire-spec.md#11-1-lease
+        //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
         let allowed = if self.new { lease.starts(desk.ctx.now) } else { lease.usable(desk.ctx.now) };
         View { cache: desk.cache, locks: desk.ctx.locks, open: allowed && !self.cold, taking: desk.taking }
     }
@@ -243,6 +288,11 @@ impl Task {
         let mut held = Vec::new();
         let mut suspended = Vec::new();
         if let Request::Change { change, .. } = &request {
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about
+            //# the objects affected.
+            //= wire-spec.md#11-4-locks
+            //# Until it knows the outcome of a mutation the agent MUST treat the locks that it named in `held` as suspended.
             suspended = change.affected(desk.cache);
             desk.cache.suspend(&suspended);
             for object in &suspended {
@@ -254,6 +304,11 @@ impl Task {
         let mutation = request.is_mutation();
         desk.ctx.out.push_back(Outbound { task: self.id, call: number, message, mutation });
         self.calls.insert(number, Call { request, held, suspended, epoch: desk.office.epoch, covered });
+    }
+
+    /// A call that is out.
+    pub(super) fn call_mut(&mut self, number: u32) -> Option<&mut Call> {
+        self.calls.get_mut(&number)
     }
 
     /// How many calls are out.
@@ -276,11 +331,15 @@ impl Task {
                 self.nap(desk, call.request, failed.status, failed.retry_ms)
             }
             Answer::Reply(reply) => {
+                self.changed |= matches!(reply, Reply::Changed(_));
                 call.settle(desk, Some(reply));
                 self.heard(desk, &call, reply)
             }
             Answer::Result(Some(reply)) => {
+                //= wire-spec.md#7-the-table-of-answers
+                //# An agent MUST install nothing that a RESULT shows.
                 desk.taking = false;
+                self.changed |= matches!(reply, Reply::Changed(_));
                 call.settle(desk, Some(reply));
                 self.heard(desk, &call, reply)
             }
@@ -288,9 +347,12 @@ impl Task {
                 call.resume(desk);
                 Flow::Again
             }
-            Answer::GivenUp if call.request.is_mutation() => Flow::End(Err(OpError::OutcomeUnknown)),
-            Answer::GivenUp => Flow::End(Err(OpError::Unreachable)),
             Answer::Result(None) | Answer::SessionEnded(Fate::Executed | Fate::Unknown) => {
+                //= wire-spec.md#11-2-delivery
+                //# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not
+                //# answered, unless it was told "not executed".
+                //= wire-spec.md#11-2-delivery
+                //# A caller whose mutation ended so MUST be told that the outcome is not known.
                 if !call.request.is_mutation() {
                     return Flow::Again;
                 }
@@ -312,6 +374,9 @@ impl Task {
     }
 
     fn heard(&mut self, desk: &mut Desk<'_, '_>, call: &Call, reply: &Reply<'_>) -> Flow {
+        if !call.request.is_answered_by(reply) {
+            return Flow::failed(NOT_AN_ANSWER);
+        }
         match &self.stage {
             Stage::Walking => self.heard_walking(desk, call, reply),
             Stage::Reading(_) => self.heard_reading(desk, call, reply),
@@ -344,6 +409,12 @@ impl Call {
             }
         }
         self.resume(desk);
+    }
+
+    /// The session in which this mutation was to be sent ended before; it will be sent in the next.
+    pub(super) fn go_on(&mut self, cache: &mut Cache, epoch: u64) {
+        cache.suspend(&self.suspended);
+        self.epoch = epoch;
     }
 
     fn resume(&self, desk: &mut Desk<'_, '_>) {

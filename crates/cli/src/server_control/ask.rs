@@ -120,7 +120,7 @@ fn session_rows(sessions: &Value) -> Vec<Vec<String>> {
     if list.is_empty() {
         return Vec::new();
     }
-    let mut rows = vec![["AGENT", "LABEL", "SESSION", "ADDRESS", "STANDING", "LEFT", "AGE", "WAITS"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["AGENT", "LABEL", "SESSION", "ADDRESS", "STANDING", "LEFT", "AGE", "LOCKS", "WAITS"].map(str::to_owned).to_vec()];
     rows.extend(list.iter().map(|row| {
         let span = |name: &str| row[name].as_u64().map_or_else(|| "-".to_owned(), show::span);
         let waited_for = if row["waited_for"].as_bool() == Some(true) { ", waited for" } else { "" };
@@ -132,6 +132,7 @@ fn session_rows(sessions: &Value) -> Vec<Vec<String>> {
             text(&row["standing"]),
             span("left_ms"),
             span("age_ms"),
+            row["locks"].as_u64().unwrap_or(0).to_string(),
             format!("{}{waited_for}", row["waits"].as_u64().unwrap_or(0)),
         ]
     }));

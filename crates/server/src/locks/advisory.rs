@@ -39,8 +39,8 @@ pub(super) const fn advisory(object: ObjectId) -> LockId {
 impl LockTable {
     /// A request of `session`, under `nonce`, for the advisory lock of an object that exists.
     ///
-    /// A session that holds the lock already gets a new run of tokens under a new generation, or the exclusive mode if nobody else
-    /// holds it. Those who hold what the request waits for are asked to give it back, also for a request that only tries: an agent
+    /// A session that holds the lock already gets a new run of tokens under a new generation, and the exclusive mode if it asks for
+    /// that and nobody else holds the lock. Asking for less than it holds takes nothing away, for a local user may hold more. Those who hold what the request waits for are asked to give it back, also for a request that only tries: an agent
     /// that keeps the lock unused then gives it up.
     pub fn lock(&mut self, now: Instant, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
         let Some(slot) = self.table.good(session) else { return LockOutcome::Busy };
@@ -53,7 +53,7 @@ impl LockTable {
                 Some(at) => {
                     self.press_for_waiters(now, at);
                     let hold = &self.table.holds[at];
-                    LockOutcome::Granted { generation: hold.generation, run: hold.run }
+                    LockOutcome::Granted { mode: hold.mode, generation: hold.generation, run: hold.run }
                 }
                 // Tokens are on their way from the store; the request is the first in line until they come.
                 None if wait == LockWait::Queue => {

@@ -65,6 +65,8 @@ pub enum Turn {
 pub enum LockOutcome {
     /// The session holds the lock.
     Granted {
+        /// How it holds it: exclusively, if it did so already, also when it asked for less.
+        mode: Mode,
         /// The grant, and the first token of its run.
         generation: Generation,
         /// How many consecutive tokens the run has.

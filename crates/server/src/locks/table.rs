@@ -122,6 +122,7 @@ pub(super) struct Table {
     /// Objects whose advisory lock somebody holds or waits for, for lists.
     pub(super) advisory: BTreeSet<ObjectId>,
     /// Queues that are empty: kept, so that a mutation needs no new one.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     spare: Vec<Box<Queue>>,
 }
 

@@ -7,8 +7,8 @@
 //! Leaves to others: reading pages (`read`), staging (`stage`).
 
 use super::draft::Draft;
-use super::known;
 use super::plan::Frame;
+use super::{check_mode, known};
 use crate::store::{BLOCK_LEN, Lack, View};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -70,9 +70,8 @@ impl Draft {
     pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame, m: &SetAttr<'_>) -> Result<(), Lack> {
         let record = known(view, m.object)?;
         let (has, before, wall) = (|bits| m.mask.has(bits), record.attr.size, frame.wall_ns);
-        let contradicts = has(SetMask::ATIME | SetMask::ATIME_NOW) || has(SetMask::MTIME | SetMask::MTIME_NOW);
-        if contradicts || (has(SetMask::MODE) && m.mode & !0o7777 != 0) {
-            return Err(Status::EINVAL.into());
+        if has(SetMask::MODE) {
+            check_mode(m.mode)?;
         }
         if has(SetMask::SIZE) {
             check_file(record.attr.kind)?;
@@ -99,10 +98,10 @@ impl Draft {
             attr.mtime_ns = wall;
         }
         if has(SetMask::ATIME) || has(SetMask::ATIME_NOW) {
-            attr.atime_ns = if has(SetMask::ATIME) { m.atime_ns } else { wall };
+            attr.atime_ns = if has(SetMask::ATIME_NOW) { wall } else { m.atime_ns };
         }
         if has(SetMask::MTIME) || has(SetMask::MTIME_NOW) {
-            attr.mtime_ns = if has(SetMask::MTIME) { m.mtime_ns } else { wall };
+            attr.mtime_ns = if has(SetMask::MTIME_NOW) { wall } else { m.mtime_ns };
         }
         if has(SetMask::SIZE) && m.size != before {
             self.contents.push((m.object, Content::Resize { before, size: m.size }));
@@ -114,6 +113,9 @@ impl Draft {
     pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame, m: &Write<'_>, len: usize) -> Result<(), Lack> {
         let record = known(view, m.object)?;
         check_file(record.attr.kind)?;
+        if m.stage != 0 && !m.data.0.is_empty() {
+            return Err(Status::EINVAL.into());
+        }
         let end = m.offset.checked_add(len as u64).filter(|end| *end <= SIZE_MAX).ok_or(Status::EFBIG)?;
         let before = record.attr.size;
         let at = self.show(record);

@@ -129,6 +129,11 @@ impl Draft {
         self.touched.iter().filter(|touched| touched.fate == fate).fold(0, |count, _| count + 1)
     }
 
+    /// Whether nothing is to be changed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.touched.iter().all(|touched| touched.fate == Fate::Shown)
+    }
+
     /// Makes sure that everything that committing reads is in memory.
     pub(super) fn check(&self, view: &View<'_>) -> Result<(), Lack> {
         let counters = super::join(view.counter(Counter::NextObject), view.counter(Counter::Bytes));
@@ -138,6 +143,9 @@ impl Draft {
 
     /// Writes all of it into the open batch. `data`: what a WRITE or SYMLINK brings.
     pub(super) fn commit(&self, view: &mut View<'_>, data: &[u8]) -> Result<(), Lack> {
+        if self.is_idle() {
+            return Ok(());
+        }
         self.check(view)?;
         let objects = view.counter(Counter::Objects)?;
         let next = view.counter(Counter::NextObject)?;

@@ -5,7 +5,7 @@
 //! one asked for is refused, so a listing that is put together is of one version.
 //! Leaves to others: which locks are granted.
 
-use super::read::{ATTR_LEN, GRANT_LEN};
+use super::read::{ATTR_LEN, GRANT_LEN, check_version};
 use super::{directory, entered};
 use crate::store::{EntryRecord, Lack, View};
 use alloc::vec::Vec;
@@ -25,9 +25,7 @@ pub(super) fn read_dir(
     out: &mut Writer,
 ) -> Result<(), Lack> {
     let dir = directory(view, m.dir)?.attr;
-    if m.version != 0 && m.version != dir.version {
-        return Err(Status::VERSION_CHANGED.into());
-    }
+    check_version(&dir, m.version)?;
     let mut left = room.checked_sub(LISTING_AROUND).ok_or(Status::EINVAL)?;
     let around = ENTRY_AROUND + if m.detail { ATTR_LEN + GRANT_LEN } else { 0 };
     // One more than can fit, to know whether there is more.
@@ -35,6 +33,8 @@ pub(super) fn read_dir(
     view.know_entries(m.dir, m.after.0, most)?;
     let mut page: Vec<(&[u8], EntryRecord)> = Vec::with_capacity(most);
     let mut end = true;
+    //= wire-spec.md#11-5-caching-and-metadata
+    //# A READDIR page MUST begin with the first name above the cookie, in byte order, whatever has happened to the directory.
     for (name, entry) in view.entries(m.dir, m.after.0).take(most) {
         let Some(rest) = left.checked_sub(around + name.len()) else {
             end = false;
@@ -50,10 +50,16 @@ pub(super) fn read_dir(
         know_objects(view, &page)?;
     }
     let dir_grant = grant(m.dir, m.want);
-    let mut entries = Vec::with_capacity(page.len());
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(page.len());
     for (name, EntryRecord { object, kind }) in page {
         let detail = match m.detail {
-            true => Some(Detail { attr: entered(view, object)?.attr, grant: grant(object, m.want) }),
+            true => {
+                let attr = entered(view, object)?.attr;
+                // Two names of one file on one page: its one grant stands at both.
+                let same = entries.iter().filter(|_| attr.nlink > 1).find(|other| other.object == object);
+                let given = same.and_then(|other| other.detail).map(|detail| detail.grant);
+                Some(Detail { attr, grant: given.unwrap_or_else(|| grant(object, m.want)) })
+            }
             false => None,
         };
         entries.push(Entry { name: Bytes8(name), object, kind, detail });

@@ -96,7 +96,7 @@ impl Namespace {
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and
     /// loads the counters.
     ///
-    /// Fails with EIO if the store has counters but no root directory.
+    /// Fails with EIO if the store has counters but no root directory, or the other way round: it is damaged.
     pub fn boot(&mut self, view: &mut View<'_>, wall_ns: i64) -> Step<()> {
         boot(view, wall_ns).into()
     }
@@ -120,8 +120,9 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
     let ((next, _), found) = join(counters, view.object(root))?;
     match (next, found.is_some()) {
         (0, false) => {}
-        (_, true) => return Ok(()),
-        (_, false) => return Err(Lack::Failed(Status::EIO)),
+        (next, true) if next > ROOT => return Ok(()),
+        // Going on would give an object id a second time.
+        _ => return Err(Lack::Failed(Status::EIO)),
     }
     let attr = Attr {
         object: root,
@@ -170,6 +171,13 @@ fn directory<'v>(view: &'v View<'_>, dir: ObjectId) -> Result<&'v ObjectRecord, 
 /// An object that an entry names: it must be there.
 fn entered<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord, Lack> {
     view.object(object)?.ok_or(Lack::Failed(Status::EIO))
+}
+
+/// The permission bits that there are.
+const MODE_BITS: u16 = 0o7777;
+
+fn check_mode(mode: u16) -> Result<(), Status> {
+    if mode & !MODE_BITS == 0 { Ok(()) } else { Err(Status::EINVAL) }
 }
 
 /// Whether a name can be an entry of a directory.

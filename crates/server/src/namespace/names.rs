@@ -9,30 +9,28 @@
 use super::content::Content;
 use super::draft::{Birth, Draft};
 use super::plan::Frame;
-use super::{check_name, directory, entered, join, known};
+use super::{check_mode, check_name, directory, entered, join, known};
 use crate::store::{Counter, EntryRecord, Lack, View};
 use bytes::Bytes;
 use cistern_wire::limits::SYMLINK_MAX;
 use cistern_wire::{Create, Link, Mkdir, ObjectId, ObjectKind, Rmdir, Status, Symlink, Unlink};
-
-/// The permission bits that there are.
-const MODE_BITS: u16 = 0o7777;
 
 impl Draft {
     pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<(), Lack> {
         check_name(m.name.0)?;
         check_mode(m.mode)?;
         let (dir, entry) = join(directory(view, m.dir), view.entry(m.dir, m.name.0))?;
-        let dir = self.show(dir);
         match entry {
             Some(_) if m.exclusive => Err(Status::EEXIST.into()),
             Some(EntryRecord { kind: ObjectKind::Directory, .. }) => Err(Status::EISDIR.into()),
+            // The agent's to follow: its walk to this name found no link.
+            Some(EntryRecord { kind: ObjectKind::Symlink, .. }) => Err(Status::EEXIST.into()),
             Some(entry) => {
-                // A symbolic link is shown, too: it is the agent's to follow.
                 self.show(entered(view, entry.object)?);
                 Ok(())
             }
             None => {
+                let dir = self.show(dir);
                 self.change_entries(dir, frame.wall_ns, 1, 0);
                 let birth = Birth { kind: ObjectKind::File, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 1, size: 0 };
                 self.born(view, frame, m.dir, m.name.0, &birth)
@@ -146,8 +144,4 @@ impl Draft {
         record.name = name.clone();
         self.entries.push((dir, name, Some(entry)));
     }
-}
-
-fn check_mode(mode: u16) -> Result<(), Status> {
-    if mode & !MODE_BITS == 0 { Ok(()) } else { Err(Status::EINVAL) }
 }

@@ -52,7 +52,10 @@ impl<'a> Reading<'a> {
 
 impl Namespace {
     /// Executes a read: appends its encoded reply to `out`, at most `room` bytes of it (at least 504: what the smallest datagram has
-    /// for a reply). `grant` is asked for every object in the reply, with the lock that the reader wants.
+    /// for a reply). `grant` is asked once for every object in the reply, with the lock that the reader wants.
+    //= wire-spec.md#11-5-caching-and-metadata
+    //# Reading MUST NOT change the access time.
+    // The view is shared: nothing can be written through it.
     pub fn read(
         &mut self,
         view: &View<'_>,
@@ -86,6 +89,9 @@ impl Namespace {
             return Err(Status::EINVAL.into());
         }
         let mut last = known(view, m.start)?.attr;
+        if last.kind == ObjectKind::File && !m.names.is_empty() {
+            return Err(Status::ENOTDIR.into());
+        }
         self.steps.clear();
         self.steps.push(WalkStep { attr: last, grant: CacheGrant::NONE });
         let mut status = Status::OK;
@@ -128,9 +134,7 @@ impl Namespace {
         if attr.kind == ObjectKind::Directory {
             return Err(Status::EISDIR.into());
         }
-        if m.version != 0 && m.version != attr.version {
-            return Err(Status::VERSION_CHANGED.into());
-        }
+        check_version(&attr, m.version)?;
         let room = room.checked_sub(DATA_AROUND).filter(|room| *room > 0).ok_or(Status::EINVAL)?;
         let most = room.min(usize::from(u16::MAX)).min(usize::try_from(m.length).unwrap_or(usize::MAX));
         let end = attr.size.min(m.offset.saturating_add(most as u64));
@@ -139,6 +143,13 @@ impl Namespace {
         Reply::Data(Data { attr, grant, offset: m.offset, data: Bytes16(&self.bytes) }).put(out);
         Ok(())
     }
+}
+
+/// Whether a page may be given of an object of which the reader has seen others at `version`; 0: it has seen none.
+pub(super) fn check_version(attr: &Attr, version: u64) -> Result<(), Status> {
+    //= wire-spec.md#11-5-caching-and-metadata
+    //# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
+    if version == 0 || version == attr.version { Ok(()) } else { Err(Status::VERSION_CHANGED) }
 }
 
 /// What a name in a directory names.

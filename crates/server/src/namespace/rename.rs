@@ -8,13 +8,10 @@
 use super::draft::Draft;
 use super::plan::Frame;
 use super::{check_name, directory, entered, join};
-use crate::store::{EntryRecord, Lack, View};
+use crate::store::{Counter, EntryRecord, Lack, View};
 use bytes::Bytes;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, ObjectKind, Rename, RenameRule, Status};
-
-/// Deepest directory that is looked at: far deeper than any path; a store with a deeper one is damaged.
-const DEPTH_MAX: usize = 1 << 16;
 
 /// The places of all that a RENAME touches in its draft.
 struct Move {
@@ -34,12 +31,17 @@ impl Draft {
         let (from_dir, to_dir) = (self.show(from_dir), self.show(to_dir));
         let moved = self.show(entered(view, source.object)?);
         let all = Move { from_dir, to_dir, object: moved };
-        check_not_below(view, &source, m.to_dir)?;
         match (m.rule, target) {
-            (RenameRule::NoReplace, Some(_)) => Err(Status::EEXIST.into()),
-            (RenameRule::Exchange, None) => Err(Status::ENOENT.into()),
+            (RenameRule::NoReplace, Some(_)) => return Err(Status::EEXIST.into()),
+            (RenameRule::Exchange, None) => return Err(Status::ENOENT.into()),
             // Two names of one object, or one name twice: POSIX has it do nothing.
-            (_, Some(target)) if target.object == source.object => Ok(()),
+            (_, Some(target)) if target.object == source.object => {
+                self.clear();
+                return Ok(());
+            }
+            _ => check_not_below(view, &source, m.to_dir)?,
+        }
+        match (m.rule, target) {
             (RenameRule::Exchange, Some(target)) => self.exchange(view, frame, m, &all, source, target),
             (_, target) => self.replace(view, frame, m, &all, source, target),
         }
@@ -94,6 +96,8 @@ impl Draft {
         let wall = frame.wall_ns;
         let more = i32::from(source.kind == ObjectKind::Directory) - i32::from(target.kind == ObjectKind::Directory);
         match more {
+            // In one directory nothing is added.
+            _ if m.from_dir == m.to_dir => {}
             1 => self.check_links(frame, all.to_dir)?,
             -1 => self.check_links(frame, all.from_dir)?,
             _ => {}
@@ -122,7 +126,8 @@ fn check_not_below(view: &View<'_>, moved: &EntryRecord, dir: ObjectId) -> Resul
         return Ok(());
     }
     let mut at = dir;
-    for _ in 0..DEPTH_MAX {
+    // No way up has more directories than there are objects; in a damaged store it could go round.
+    for _ in 0..view.counter(Counter::Objects)? {
         if at == moved.object {
             return Err(Status::EINVAL.into());
         }

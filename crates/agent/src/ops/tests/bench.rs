@@ -25,6 +25,8 @@ pub(super) struct Bench {
     pub(super) out: VecDeque<Outbound>,
     pub(super) events: VecDeque<Event>,
     pub(super) now: Instant,
+    /// Locks that the agent gave back by its own choice, not yet known to the toy.
+    pub(super) released: Vec<(u64, u64)>,
     /// Kinds of the messages that reached the toy.
     pub(super) seen: Vec<Kind>,
 }
@@ -46,19 +48,21 @@ impl Bench {
         Self {
             ops: Ops::new(limits),
             lease: super::held::lease(),
-            locks: super::held::locks(),
+            locks: super::held::locks(limits.objects),
             toy: Toy::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
             now: super::held::NOW,
+            released: Vec::new(),
             seen: Vec::new(),
         }
     }
 
     pub(super) fn with<R>(&mut self, f: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
-        let mut ctx =
-            Ctx { now: self.now, lease: &self.lease, locks: &mut self.locks, out: &mut self.out, events: &mut self.events };
-        f(&mut self.ops, &mut ctx)
+        let mut ctx = Ctx { now: self.now, lease: &self.lease, locks: &mut self.locks, out: &mut self.out, events: &mut self.events };
+        let result = f(&mut self.ops, &mut ctx);
+        self.released.extend(super::held::given_back(&mut self.locks));
+        result
     }
 
     pub(super) fn submit(&mut self, command: Command) -> Submitted {
@@ -108,6 +112,9 @@ impl Bench {
 
     /// The oldest message that is out, executed; a mutation that waits for locks gets them.
     pub(super) fn execute(&mut self) -> InFlight {
+        for (object, generation) in core::mem::take(&mut self.released) {
+            self.toy.released(object, generation);
+        }
         let Outbound { task, call, message, .. } = self.out.pop_front().expect("a message is out");
         self.seen.push(decode(&message).kind());
         loop {
@@ -144,7 +151,7 @@ impl Bench {
     /// The agent complies with a demand for everything on an object.
     pub(super) fn lose(&mut self, object: u64) {
         if let Some(generation) = self.toy.held.get(&object).copied() {
-            super::held::disown(&mut self.locks, ObjectId(object), generation);
+            super::held::disown(&mut self.locks, &self.lease, ObjectId(object), generation);
             self.ops.revoke(ObjectId(object), Keep::Nothing);
             self.toy.released(object, generation);
         }

@@ -3,11 +3,12 @@
 use super::bench::{Bench, at, attr, bytes, create, data, list, mkdir, names, put, read, stat, unlink};
 use super::held;
 use super::toy::Node;
-use crate::api::{Command, OpError, Output, Target};
+use crate::api::{Command, OpError, Output, Target, Wait};
 use crate::cache::CacheLimits;
+use crate::locks::Effect;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use cistern_wire::{Kind, ObjectId, Status};
+use cistern_wire::{Generation, Keep, Kind, Mode, ObjectId, Status};
 
 const ENOENT: Result<Output, OpError> = Err(OpError::Status(Status::ENOENT));
 
@@ -127,6 +128,12 @@ fn what_came_without_a_lock_is_not_cached() {
     assert_eq!(bare.ops.cached(), (0, 0));
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The agent MUST NOT cache data under a generation that it does not hold.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# An operation that waits for the server or for another lock MUST NOT keep a cache lock from being given back.
 #[test]
 fn an_answer_whose_lock_was_demanded_meanwhile_is_told_and_not_kept() {
     let (mut bench, [_, f, ..]) = bench();
@@ -139,27 +146,80 @@ fn an_answer_whose_lock_was_demanded_meanwhile_is_told_and_not_kept() {
     assert_eq!(data(&bench.run(read("/d/f"))), b"HELLO");
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
+//= wire-spec.md#11-1-lease
+//= type=test
+//# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
 #[test]
 fn without_a_lease_that_lets_operations_start_the_server_is_asked() {
     let (mut bench, _) = bench();
     bench.run(stat("/d/f")).unwrap();
-    held::set(&mut bench.lease, false, true);
+    let (suspect, over) = held::suspect_and_over();
+    bench.now = suspect;
     bench.seen.clear();
     bench.run(stat("/d/f")).unwrap();
     assert_eq!(bench.seen.len(), 1, "suspect: nothing starts under the lease (R19)");
-    held::set(&mut bench.lease, false, false);
+    bench.now = over;
     bench.run(stat("/d/f")).unwrap();
     assert_eq!(bench.seen.len(), 2);
-    held::set(&mut bench.lease, true, true);
+    held::renew(&mut bench.lease, over);
     bench.cached(stat("/d/f")).unwrap();
+}
+
+//= wire-spec.md#11-1-lease
+//= type=test
+//# An operation that is still running under the lease when it ends MUST fail, and its result MUST NOT be given out as valid.
+#[test]
+fn a_walk_that_began_under_the_lease_does_not_end_on_its_cache_when_it_is_over() {
+    let (mut bench, _) = bench();
+    bench.run(list("/")).unwrap();
+    let op = bench.start(stat("/d/f"));
+    bench.now = held::suspect_and_over().1;
+    bench.pump();
+    assert_eq!(attr(&bench.ended(op).unwrap()).size, 5);
+    assert_eq!(bench.seen[1..], [Kind::Lookup, Kind::Lookup], "from `/d` first, then the whole path by the server");
+}
+
+#[test]
+fn a_lock_that_becomes_shared_keeps_what_is_known() {
+    let (mut bench, _) = bench();
+    let made = attr(&bench.run(create("/d/made"))).object;
+    let from = bench.toy.held[&made.0];
+    held::downgrade(&mut bench.locks, &bench.lease, made, from);
+    bench.ops.revoke(made, Keep::Shared);
+    bench.cached(stat("/d/made")).unwrap();
+    let effect = held::downgraded(&mut bench.locks, &bench.lease, made, from, from + 1);
+    let (from, to) = (Generation(from), Generation(from + 1));
+    assert_eq!(effect, Some(Effect::Regenerated { object: made, from, to }));
+    bench.ops.regenerated(made, from, to);
+    bench.cached(stat("/d/made")).unwrap();
+}
+
+#[test]
+fn a_lock_that_the_agent_was_granted_is_taken_again_without_a_message() {
+    let (mut bench, [_, f, ..]) = bench();
+    let lock = Command::Lock { target: at("/link/f"), mode: Mode::Exclusive, wait: Wait::Forever };
+    let op = bench.start(lock.clone());
+    bench.pump();
+    assert_eq!(bench.ended(op), None, "the path was walked; now it is a matter of the locks");
+    let granted = held::grant(&mut bench.locks, &bench.lease, ObjectId(f), 5_000);
+    assert_eq!(granted.map(|(to, locked)| (to, locked.object, locked.token)), Some((op, ObjectId(f), 5_000)));
+    held::unlock(&mut bench.locks, &bench.lease, granted.unwrap().1.holder);
+    match bench.cached(lock) {
+        Ok(Output::Locked(locked)) => assert_eq!((locked.object, locked.token), (ObjectId(f), 5_001)),
+        other => panic!("not granted: {other:?}"),
+    }
+    assert_eq!(bench.ops.running().count(), 0);
 }
 
 #[test]
 fn nothing_survives_the_session() {
     let (mut bench, _) = bench();
     bench.run(list("/d")).unwrap();
-    bench.ops.discard_all();
-    held::forget(&mut bench.locks);
+    bench.ops.discard_all(&bench.out);
+    held::forget(&mut bench.locks, &bench.lease);
     assert_eq!(bench.ops.cached(), (0, 0));
     bench.seen.clear();
     bench.run(list("/d")).unwrap();
@@ -208,11 +268,12 @@ fn bounds_hold_and_the_least_used_goes_first() {
     for n in 13..20 {
         bench.cached(stat(&format!("/f{n:02}"))).unwrap();
     }
-    assert_eq!(bench.ops.unwanted(), 13);
-    let offered = bench.ops.release_candidates(14);
-    assert_eq!(offered.len(), 14);
-    assert_eq!((bench.ops.unwanted(), bench.ops.cached().0), (0, 7));
+    assert_eq!(bench.ops.unwanted(), 0, "the locks of those that went were given back");
+    assert!(bench.locks.counts().cache <= 8);
+    let offered = bench.ops.release_candidates(6);
+    assert_eq!(offered.len(), 6);
     assert!(!offered.contains(&ObjectId(1)), "the root is used by every walk");
+    assert_eq!(bench.ops.cached().0, 2);
 }
 
 #[test]

@@ -37,6 +37,13 @@ fn is_later(submitted: &Submitted) -> bool {
     matches!(submitted, Submitted::Later(_))
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the objects
+//# affected.
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The agent MUST NOT tell a user that a change to what the server holds is done before the server has acknowledged it.
 #[test]
 fn what_a_mutation_affects_is_not_answered_from_cache_until_its_outcome_is_known() {
     let (mut bench, _) = bench();
@@ -46,6 +53,7 @@ fn what_a_mutation_affects_is_not_answered_from_cache_until_its_outcome_is_known
     assert!(is_later(&bench.submit(stat("/d/f"))), "from the moment it was put out, before it was executed");
     let answer = bench.execute();
     assert!(is_later(&bench.submit(read("/d/f"))), "executed, outcome not known here");
+    assert_eq!(bench.ended(op), None, "nobody is told before the server has said so (R20)");
     bench.deliver(&answer);
     assert_eq!(attr(&bench.ended(op).unwrap()).size, 5);
     assert_eq!(data(&bench.cached(read("/d/f"))), b"other");
@@ -65,6 +73,9 @@ fn a_mutation_of_a_name_suspends_the_directory_and_what_the_name_means() {
     assert_eq!(names(&bench.cached(list("/d"))), [""; 0]);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# Until it knows the outcome of a mutation the agent MUST treat the locks that it named in `held` as suspended.
 #[test]
 fn a_mutation_names_the_locks_it_has_suspended_and_no_others() {
     let (mut bench, [d, f, _]) = bench();
@@ -157,13 +168,13 @@ fn names_move_in_the_cache_as_they_move_on_the_server() {
 }
 
 #[test]
-fn a_name_that_moved_unseen_is_doubted_not_guessed() {
+fn a_name_that_moved_unseen_is_learned_from_the_outcome() {
     let (mut bench, [d, ..]) = bench();
     bench.lose(d);
     bench.run(rename("/d/f", "/e/f", RenameRule::Replace)).unwrap();
     bench.seen.clear();
     assert_eq!(data(&bench.run(read("/e/f"))), b"hello");
-    assert_eq!(bench.seen, [Kind::Lookup, Kind::Read], "the file could not be named, so its lock was demanded (R71)");
+    assert_eq!(bench.seen, [Kind::Read], "the name is known; the file could not be named, so its lock was demanded (R71)");
     assert_eq!(names(&bench.run(list("/e"))), ["f"]);
 }
 
@@ -197,6 +208,9 @@ fn the_last_name_takes_the_object_with_it() {
     assert_eq!(bench.run(by_number), Err(OpError::Status(Status::ESTALE)));
 }
 
+//= wire-spec.md#7-the-table-of-answers
+//= type=test
+//# An agent MUST install nothing that a RESULT shows.
 #[test]
 fn a_result_counts_but_is_not_cached() {
     let (mut bench, [_, f, _]) = bench();
@@ -212,6 +226,13 @@ fn a_result_counts_but_is_not_cached() {
     assert_eq!(bench.ended(op), Some(Err(OpError::OutcomeUnknown)));
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not answered, unless it
+//# was told "not executed".
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A caller whose mutation ended so MUST be told that the outcome is not known.
 #[test]
 fn a_mutation_without_an_outcome_is_not_done_again() {
     for fate in [Fate::Unknown, Fate::Executed] {
@@ -228,13 +249,35 @@ fn a_mutation_that_was_not_executed_is_done_in_the_next_session() {
     let (mut bench, _) = bench();
     let op = bench.start(put("/d/f", b"other"));
     let first = bench.out.pop_front().unwrap();
-    bench.ops.discard_all();
-    held::forget(&mut bench.locks);
+    bench.ops.discard_all(&bench.out);
+    held::forget(&mut bench.locks, &bench.lease);
     bench.tell(first.task, first.call, &Answer::SessionEnded(Fate::NotExecuted));
     bench.pump();
     assert_eq!(attr(&bench.ended(op).unwrap()).size, 5);
     assert_eq!(bench.seen, [Kind::Lookup, Kind::Write]);
     assert_eq!(data(&bench.cached(read("/d/f"))), b"other");
+}
+
+#[test]
+fn a_mutation_that_was_not_sent_yet_stays_suspended_over_the_end_of_the_session() {
+    let (mut bench, [_, f, _]) = bench();
+    let op = bench.start(chmod(f, 0o600));
+    let abandoned = bench.start(chmod(f, 0o640));
+    bench.with(|ops, ctx| ops.give_up(ctx, crate::port::TaskId(abandoned.0), OpError::Unreachable));
+    bench.ops.discard_all(&bench.out);
+    held::forget(&mut bench.locks, &bench.lease);
+    bench.toy.held.clear();
+    let unsent = core::mem::take(&mut bench.out);
+    bench.run(stat("/d/f")).unwrap();
+    assert!(is_later(&bench.submit(stat("/d/f"))), "two changes are still to come");
+    bench.out = unsent;
+    let first = bench.execute();
+    bench.deliver(&first);
+    assert!(is_later(&bench.submit(stat("/d/f"))));
+    bench.pump();
+    assert_eq!(attr(&bench.ended(op).unwrap()).mode, 0o600);
+    bench.run(stat("/d/f")).unwrap();
+    assert_eq!(attr(&bench.cached(stat("/d/f"))).mode, 0o640);
 }
 
 #[test]
@@ -262,6 +305,21 @@ fn a_command_given_up_leaves_its_mutation_suspended_until_the_outcome_is_known()
 }
 
 #[test]
+fn a_command_given_up_half_done_does_not_say_that_nothing_was_changed() {
+    let (mut bench, _) = bench();
+    let op = bench.start(put("/d/new", b"contents"));
+    let made = bench.execute();
+    bench.deliver(&made);
+    let unsent = bench.out.pop_front().unwrap();
+    bench.with(|ops, ctx| {
+        ops.withdraw(ctx, unsent.task, unsent.call);
+        ops.give_up(ctx, unsent.task, OpError::Unreachable);
+    });
+    assert_eq!(bench.ended(op), Some(Err(OpError::OutcomeUnknown)));
+    assert_eq!(data(&bench.cached(read("/d/new"))), b"", "it was made, and is empty");
+}
+
+#[test]
 fn a_read_given_up_ends_as_it_is_told() {
     let (mut bench, [_, f, _]) = bench();
     bench.lose(f);
@@ -274,17 +332,31 @@ fn a_read_given_up_ends_as_it_is_told() {
 }
 
 #[test]
-fn an_answer_nobody_will_ever_get_keeps_its_objects_suspended_for_the_session() {
+fn an_outcome_that_never_comes_keeps_its_objects_suspended_until_the_session_ends() {
     let (mut bench, [_, f, _]) = bench();
     let op = bench.start(chmod(f, 0o600));
-    bench.answer_next(&Answer::GivenUp);
+    bench.with(|ops, ctx| ops.give_up(ctx, crate::port::TaskId(op.0), OpError::Unreachable));
     assert_eq!(bench.ended(op), Some(Err(OpError::OutcomeUnknown)));
+    bench.out.clear();
     bench.run(stat("/d/f")).unwrap();
     assert!(is_later(&bench.submit(stat("/d/f"))));
-    bench.ops.discard_all();
     bench.out.clear();
-    held::forget(&mut bench.locks);
+    bench.ops.discard_all(&bench.out);
+    held::forget(&mut bench.locks, &bench.lease);
     bench.run(stat("/d/f")).unwrap();
+    bench.cached(stat("/d/f")).unwrap();
+}
+
+#[test]
+fn a_mutation_withdrawn_before_it_was_sent_leaves_its_objects_as_they_were() {
+    let (mut bench, [_, f, _]) = bench();
+    let op = bench.start(chmod(f, 0o600));
+    let unsent = bench.out.pop_front().unwrap();
+    bench.with(|ops, ctx| {
+        ops.withdraw(ctx, unsent.task, unsent.call);
+        ops.give_up(ctx, unsent.task, OpError::Unreachable);
+    });
+    assert_eq!(bench.ended(op), Some(Err(OpError::Unreachable)), "nothing was changed by it");
     bench.cached(stat("/d/f")).unwrap();
 }
 

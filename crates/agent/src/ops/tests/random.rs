@@ -6,16 +6,17 @@
 
 use super::bench::{Bench, InFlight, OWNER, at, bytes};
 use super::held;
-use super::toy::{Executed, Node, Space};
+use super::toy::{Executed, Node, Space, decode};
 use crate::api::{AttrChange, Command, Event, OpError, OpId, Output, Submitted, Target};
 use crate::cache::CacheLimits;
+use crate::ops::task::WARM_STARTS_MAX;
 use crate::port::{Answer, Outbound};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Rng;
-use cistern_wire::{Fate, Field, Keep, ObjectId, Reader, RenameRule, Reply, Status};
+use cistern_wire::{Fate, Field, Keep, Message, ObjectId, Reader, RenameRule, Reply, Status};
 
 struct World {
     bench: Bench,
@@ -29,6 +30,11 @@ struct World {
     history: Vec<Space>,
     /// Commands that run: what was asked, and how long the history was then.
     running: BTreeMap<OpId, (Command, usize)>,
+    /// Commands that may have fallen back to walking by the server alone, name by name: LOOKUPs asked for, or an object was gone.
+    cold: BTreeMap<u64, u32>,
+    /// How many ends were judged, and how many were not.
+    judged: u64,
+    unjudged: u64,
     /// Whether some objects get no locks: then a path through links is not of one instant, as POSIX allows.
     loose: bool,
     hits: u64,
@@ -70,6 +76,9 @@ impl World {
             releases: Vec::new(),
             history,
             running: BTreeMap::new(),
+            cold: BTreeMap::new(),
+            judged: 0,
+            unjudged: 0,
             loose,
             hits: 0,
         }
@@ -81,7 +90,7 @@ impl World {
 
     fn path(&mut self) -> String {
         let mut path = String::new();
-        for _ in 0..=self.below(4) {
+        for _ in 0..=self.below(3) {
             path.push('/');
             path.push_str(WORDS[self.below(WORDS.len())]);
         }
@@ -100,8 +109,9 @@ impl World {
         let path = self.path();
         let other = self.path();
         let text = self.text();
-        match self.below(20) {
-            0..=5 => Command::Stat { target: at(&path), follow: self.below(3) > 0 },
+        match self.below(26) {
+            20..=25 if self.below(2) == 0 => Command::Read { target: at(&path), offset: 0, length: None },
+            0..=5 | 20..=25 => Command::Stat { target: at(&path), follow: self.below(3) > 0 },
             6..=8 => Command::Read { target: at(&path), offset: self.rng.below(6), length: None },
             9..=10 => Command::List { target: at(&path), detail: self.below(2) == 0 },
             11 => Command::ReadLink { target: at(&path) },
@@ -128,15 +138,18 @@ impl World {
 
     fn step(&mut self) {
         match self.below(40) {
-            0..=9 => self.submit(),
-            10..=19 if !self.bench.out.is_empty() => self.arrive(),
-            20..=28 if !self.replies.is_empty() => self.reply(),
-            29..=31 if !self.demands.is_empty() => self.demand(),
-            32..=33 if !self.releases.is_empty() => self.release(),
-            34..=35 => self.others(),
-            36 => self.evict(),
-            37 if self.below(30) == 0 => self.end_session(),
-            38 if self.below(4) == 0 => self.give_up(),
+            0..=7 => self.submit(),
+            8..=17 if !self.bench.out.is_empty() => self.arrive(),
+            18..=28 if !self.replies.is_empty() => self.reply(),
+            29..=32 if !self.demands.is_empty() => self.demand(),
+            33..=35 if !self.releases.is_empty() => self.release(),
+            36 => self.others(),
+            37 => self.evict(),
+            38 if self.below(30) == 0 => self.end_session(),
+            39 if self.below(8) == 0 => self.give_up(),
+            // Nothing of that kind is on its way: what is, arrives.
+            _ if !self.replies.is_empty() => self.reply(),
+            _ if !self.bench.out.is_empty() => self.arrive(),
             _ => {}
         }
         self.collect();
@@ -164,8 +177,14 @@ impl World {
     }
 
     fn execute(&mut self, request: Outbound) {
+        if matches!(decode(&request.message), Message::Lookup(_)) {
+            *self.cold.entry(request.task.0).or_insert(0) += 1;
+        }
         match self.bench.toy.execute(&request.message) {
             Executed::Reply(reply) => {
+                if matches!(Reply::get(&mut Reader::new(&reply)), Ok(Reply::Failed(failed)) if failed.status == Status::ESTALE) {
+                    *self.cold.entry(request.task.0).or_insert(0) += WARM_STARTS_MAX;
+                }
                 self.replies.push(InFlight { task: request.task, call: request.call, reply });
                 self.remember();
             }
@@ -197,7 +216,7 @@ impl World {
         let (object, generation) = self.demands.remove(at);
         let held = self.bench.locks.cache_generation(ObjectId(object));
         if held.is_none_or(|held| held.0 <= generation) {
-            held::disown(&mut self.bench.locks, ObjectId(object), generation);
+            held::disown(&mut self.bench.locks, &self.bench.lease, ObjectId(object), generation);
             self.bench.ops.revoke(ObjectId(object), Keep::Nothing);
         }
         self.releases.push((object, generation));
@@ -252,12 +271,9 @@ impl World {
 
     fn evict(&mut self) {
         let count = self.below(3) + self.bench.ops.unwanted();
-        for object in self.bench.ops.release_candidates(count) {
-            if let Some(generation) = self.bench.locks.cache_generation(object) {
-                held::disown(&mut self.bench.locks, object, generation.0);
-                self.releases.push((object.0, generation.0));
-            }
-        }
+        let objects = self.bench.ops.release_candidates(count);
+        self.bench.locks.give_back_cache(objects);
+        self.releases.extend(held::given_back(&mut self.bench.locks));
     }
 
     fn give_up(&mut self) {
@@ -268,15 +284,18 @@ impl World {
         }
     }
 
-    /// The session ends: what was not executed never will be, what was executed may or may not be told.
+    /// The session ends: what was not executed never will be, what was executed may or may not be told, what was not sent yet will
+    /// be sent in the next.
     fn end_session(&mut self) {
-        self.bench.ops.discard_all();
-        held::forget(&mut self.bench.locks);
+        let keep = self.below(self.bench.out.len() + 1);
+        let sent: Vec<Outbound> = self.bench.out.drain(keep..).chain(self.waiting.drain(..)).collect();
+        self.bench.ops.discard_all(&self.bench.out);
+        held::forget(&mut self.bench.locks, &self.bench.lease);
         self.bench.toy.held.clear();
         self.bench.toy.stages.clear();
         self.demands.clear();
         self.releases.clear();
-        let unsent: Vec<Outbound> = self.bench.out.drain(..).chain(self.waiting.drain(..)).collect();
+        self.bench.released.clear();
         for answer in core::mem::take(&mut self.replies) {
             let reply = Reply::get(&mut Reader::new(&answer.reply)).unwrap();
             let told = match self.below(3) {
@@ -286,17 +305,23 @@ impl World {
             };
             self.bench.tell(answer.task, answer.call, &told);
         }
-        for request in unsent {
+        for request in sent {
             let fate = if self.below(2) == 0 { Fate::NotExecuted } else { Fate::Unknown };
             self.bench.tell(request.task, request.call, &Answer::SessionEnded(fate));
         }
     }
 
     fn collect(&mut self) {
+        self.releases.append(&mut self.bench.released);
         for event in core::mem::take(&mut self.bench.events) {
             let Event::Done { op, result } = event else { panic!("unexpected {event:?}") };
             let (command, since) = self.running.remove(&op).expect("a command ends once");
-            assert!(self.loose || judge(&self.history[since..], &command, &result), "by the server: {command:?} → {result:?}");
+            if self.loose || self.cold.remove(&op.0).is_some_and(|lookups| lookups > WARM_STARTS_MAX) {
+                self.unjudged += u64::from(!self.loose);
+                continue;
+            }
+            self.judged += 1;
+            assert!(judge(&self.history[since..], &command, &result), "by the server: {command:?} → {result:?}");
         }
         assert!(self.bench.ops.cached().0 <= CacheLimits::default().objects);
     }
@@ -328,24 +353,20 @@ fn judge(history: &[Space], command: &Command, result: &Result<Output, OpError>)
         return true;
     }
     match command {
-        Command::Stat { target: Target::Path(path), follow } => {
-            history.iter().any(|space| match (resolve(space, path, *follow), result) {
-                (Ok(id), Ok(Output::Attr(attr))) => space.objects[&id].attr == *attr,
-                (Err(status), Err(OpError::Status(told))) => status == *told,
-                _ => false,
-            })
-        }
-        Command::ReadLink { target: Target::Path(path) } => {
-            history.iter().any(|space| match (resolve(space, path, false), result) {
-                (Ok(id), Ok(Output::Data { attr, data, .. })) => {
-                    let object = &space.objects[&id];
-                    object.attr == *attr && object.node == Node::Link(data.to_vec())
-                }
-                (Ok(id), Err(OpError::Status(Status::EINVAL))) => !matches!(space.objects[&id].node, Node::Link(_)),
-                (Err(status), Err(OpError::Status(told))) => status == *told,
-                _ => false,
-            })
-        }
+        Command::Stat { target: Target::Path(path), follow } => history.iter().any(|space| match (resolve(space, path, *follow), result) {
+            (Ok(id), Ok(Output::Attr(attr))) => space.objects[&id].attr == *attr,
+            (Err(status), Err(OpError::Status(told))) => status == *told,
+            _ => false,
+        }),
+        Command::ReadLink { target: Target::Path(path) } => history.iter().any(|space| match (resolve(space, path, false), result) {
+            (Ok(id), Ok(Output::Data { attr, data, .. })) => {
+                let object = &space.objects[&id];
+                object.attr == *attr && object.node == Node::Link(data.to_vec())
+            }
+            (Ok(id), Err(OpError::Status(Status::EINVAL))) => !matches!(space.objects[&id].node, Node::Link(_)),
+            (Err(status), Err(OpError::Status(told))) => status == *told,
+            _ => false,
+        }),
         Command::Read { target: Target::Path(path), offset, .. } => opened(history, path, result, |space, attr| {
             let Ok(Output::Data { data, .. }) = result else { return false };
             let object = space.objects.get(&attr);
@@ -440,23 +461,26 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-fn one_seed(seed: u64) -> u64 {
+/// Hits, judged and unjudged ends of one history.
+fn one_seed(seed: u64) -> [u64; 3] {
     let mut world = World::new(seed);
     for _ in 0..1_500 {
         world.step();
     }
     world.settle();
-    world.hits
+    [world.hits, world.judged, world.unjudged]
 }
 
 #[test]
 fn nothing_stale_is_ever_told() {
-    let seeds = 300;
-    let hits: u64 = (0..seeds)
-        .map(|seed| {
-            std::eprintln!("seed {seed}");
-            one_seed(seed)
-        })
-        .sum();
-    assert!(hits > seeds * 10, "the cache was hardly used: {hits} hits");
+    let mut sums = [0; 3];
+    for seed in 0..300 {
+        // Shown when the test fails: the last one is the seed to replay.
+        std::eprintln!("seed {seed}");
+        let counts = one_seed(seed);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let [hits, judged, unjudged] = sums;
+    assert!(hits > 3_000, "the cache was hardly used: {hits} hits");
+    assert!(judged > 10 * unjudged, "{judged} ends were judged, {unjudged} were not");
 }

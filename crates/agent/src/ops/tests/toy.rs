@@ -237,10 +237,13 @@ impl Space {
     fn apply(&mut self, message: &Message<'_>, staged: &[u8]) -> Outcome {
         match message {
             Message::Create(m) => match self.child(m.dir.0, m.name.0) {
-                Ok(id) if !m.exclusive => {
-                    let attr = self.objects[&id].attr;
-                    Ok(alloc::vec![Effect { before: attr.version, attr, grant: CacheGrant::NONE }])
-                }
+                Ok(id) if !m.exclusive => match &self.objects[&id] {
+                    Object { attr, node: Node::File(_) } => {
+                        Ok(alloc::vec![Effect { before: attr.version, attr: *attr, grant: CacheGrant::NONE }])
+                    }
+                    Object { node: Node::Dir(_), .. } => Err(Status::EISDIR),
+                    Object { node: Node::Link(_), .. } => Err(Status::EEXIST),
+                },
                 _ => self.add(m.dir.0, m.name.0, Node::File(Vec::new())),
             },
             Message::Mkdir(m) => self.add(m.dir.0, m.name.0, Node::Dir(BTreeMap::new())),
@@ -278,7 +281,7 @@ fn encode(reply: Reply<'_>) -> Executed {
     Executed::Reply(bytes)
 }
 
-pub(super) fn failed(status: Status) -> Executed {
+fn failed(status: Status) -> Executed {
     encode(Reply::Failed(Failed { status, retry_ms: 0 }))
 }
 
@@ -321,7 +324,7 @@ impl Toy {
             self.generation += 1;
             self.held.insert(object, self.generation);
         }
-        CacheGrant { mode: Want::Shared, generation: Generation(self.held[&object]) }
+        CacheGrant { mode: want, generation: Generation(self.held[&object]) }
     }
 
     /// The agent gives a lock back.
@@ -423,7 +426,8 @@ impl Toy {
         if m.version != 0 && m.version != dir.version {
             return failed(Status::VERSION_CHANGED);
         }
-        let rest: Vec<(&Vec<u8>, u64)> = names.iter().filter(|(name, _)| name.as_slice() > m.after.0).map(|(name, id)| (name, *id)).collect();
+        let rest: Vec<(&Vec<u8>, u64)> =
+            names.iter().filter(|(name, _)| name.as_slice() > m.after.0).map(|(name, id)| (name, *id)).collect();
         let grant = self.grant(m.dir.0, m.want);
         let entries: Vec<Entry<'_>> = rest
             .iter()

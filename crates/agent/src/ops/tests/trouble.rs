@@ -1,12 +1,14 @@
 //! A server that is busy, recovering, forgetful or wrong; an agent with too much to do.
 
-use super::bench::{Bench, at, attr, data, put, read, stat};
-use super::toy::Node;
-use crate::api::{Command, OpError, Output, Submitted};
+use super::bench::{Bench, OWNER, at, attr, bytes, data, put, read, stat};
+use super::toy::{Node, decode};
+use crate::api::{Command, OpError, Output, Submitted, Target};
 use crate::ops::TASKS_MAX;
 use crate::port::Answer;
 use alloc::collections::BTreeMap;
-use cistern_wire::{Done, Failed, Fate, Kind, Reply, Status};
+use cistern_wire::{
+    Done, Failed, Fate, Kind, List, LockId, LockRow, LockRows, Message, ObjectId, RenameRule, Reply, Status, reply_samples,
+};
 use core::time::Duration;
 
 fn bench() -> Bench {
@@ -118,7 +120,8 @@ fn sessions_that_end_again_and_again_end_a_command_at_last() {
 
 #[test]
 fn an_answer_that_is_none_is_an_error_and_not_a_panic() {
-    let commands = [stat("/d/f"), read("/d/f"), put("/d/f", b"x"), Command::Ping, Command::ServerStatus, Command::ListLocks { target: None }];
+    let commands =
+        [stat("/d/f"), read("/d/f"), put("/d/f", b"x"), Command::Ping, Command::ServerStatus, Command::ListLocks { target: None }];
     for command in commands {
         let mut bench = bench();
         let op = bench.start(command.clone());
@@ -127,6 +130,74 @@ fn an_answer_that_is_none_is_an_error_and_not_a_panic() {
         bench.tell(crate::port::TaskId(op.0), 0, &Answer::Reply(Reply::Done(Done {})));
         assert!(bench.events.is_empty(), "it ended once");
     }
+}
+
+#[test]
+fn whatever_a_server_says_every_command_comes_to_an_end() {
+    let path = |path: &str| bytes(path);
+    let owner = OWNER;
+    let commands = [
+        stat("/d/f"),
+        read("/d/f"),
+        put("/d/f", &[1; 3_000]),
+        Command::List { target: at("/d"), detail: true },
+        Command::ReadLink { target: at("/d/l") },
+        Command::Create { path: path("/d/new"), exclusive: true, owner },
+        Command::Create { path: path("/d/new"), exclusive: false, owner },
+        Command::Rename { from: path("/d/f/"), to: path("/d/g"), rule: RenameRule::Exchange, force: true },
+        Command::Link { existing: path("/d/f"), path: path("/g") },
+        Command::Stat { target: Target::Object(ObjectId(1)), follow: true },
+        Command::Ping,
+        Command::ServerStatus,
+    ];
+    for (nth, reply) in reply_samples().into_iter().enumerate() {
+        for command in &commands {
+            let mut bench = bench();
+            let op = bench.start(command.clone());
+            let mut result = None;
+            for round in 0..10_000 {
+                result = bench.ended(op);
+                if result.is_some() {
+                    break;
+                }
+                if bench.out.is_empty() {
+                    bench.wait(1_000);
+                } else if round % 3 == 0 {
+                    // Now and then the truth, so that later steps are reached, too.
+                    let answer = bench.execute();
+                    bench.deliver(&answer);
+                } else {
+                    bench.answer_next(&Answer::Reply(reply));
+                }
+            }
+            assert!(result.is_some(), "{command:?} answered by sample {nth}, {reply:?}");
+        }
+    }
+}
+
+#[test]
+fn locks_are_listed_page_by_page() {
+    let mut bench = bench();
+    let row = match reply_samples().into_iter().find_map(|reply| match reply {
+        Reply::LockRows(rows) => rows.rows.iter().next(),
+        _ => None,
+    }) {
+        Some(row) => row,
+        None => panic!("there is a sample of every reply"),
+    };
+    let of = |object, bound_ms| LockRow { lock: LockId { object: ObjectId(object), ..row.lock }, bound_ms, ..row };
+    let op = bench.start(Command::ListLocks { target: None });
+    let rows = [of(4, 1), of(5, 2), of(5, 3)];
+    bench.answer_next(&Answer::Reply(Reply::LockRows(LockRows { end: false, rows: List::of(&rows) })));
+    let Message::ListLocks(next) = decode(&bench.out[0].message) else { panic!("a LIST_LOCKS") };
+    assert_eq!((next.object.0, next.after_object.0, next.after_row), (0, 5, 2));
+    let rows = [of(5, 4), of(9, 5)];
+    bench.answer_next(&Answer::Reply(Reply::LockRows(LockRows { end: true, rows: List::of(&rows) })));
+    let Some(Ok(Output::Locks(locks))) = bench.ended(op) else { panic!("they were listed") };
+    assert!(locks.iter().map(|lock| lock.bound_ms).eq(1..=5));
+    let op = bench.start(Command::ListLocks { target: None });
+    bench.answer_next(&Answer::Reply(Reply::LockRows(LockRows { end: false, rows: List::of(&[]) })));
+    assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::EIO))), "a page of nothing, and more to come");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Paths: dots, links, slashes, partial answers, and that a path's end is of one instant.
 
-use super::bench::{Bench, at, attr, bytes, data, list, names, put, read, stat};
+use super::bench::{Bench, OWNER, at, attr, bytes, data, list, names, put, read, stat};
 use super::toy::{Node, decode};
 use crate::api::{Command, OpError, Output, Submitted};
 use crate::port::Answer;
@@ -57,7 +57,7 @@ fn leads_to(path: &str, wanted: &Result<&[u8], Status>) {
         bench.toy.steps = steps;
         same(&bench.run(read(path)), "in partial walks");
         bench.toy.grants = false;
-        bench.ops.discard_all();
+        bench.ops.discard_all(&bench.out);
         same(&bench.run(read(path)), "with nothing cached");
     }
 }
@@ -152,6 +152,21 @@ fn what_a_dangling_link_points_to_can_be_made_through_it() {
 }
 
 #[test]
+fn a_link_that_comes_between_walk_and_creation_is_followed() {
+    let mut bench = bench();
+    for command in [put("/new", b"x"), Command::Create { path: bytes("/new2"), exclusive: false, owner: OWNER }] {
+        let op = bench.start(command.clone());
+        let answer = bench.execute();
+        bench.deliver(&answer);
+        let name = if matches!(command, Command::Put { .. }) { "new" } else { "new2" };
+        bench.others(&[1], |toy| toy.space.plant(1, name, link("other/g")));
+        bench.pump();
+        assert_eq!(attr(&bench.ended(op).unwrap()).object, ObjectId(G), "{command:?}");
+    }
+    assert_eq!(data(&bench.run(read("/other/g"))), b"x");
+}
+
+#[test]
 fn one_lookup_asks_for_all_that_is_left_and_fits_the_smallest_datagram() {
     let mut bench = bench();
     bench.run(stat("/a/b")).unwrap();
@@ -168,6 +183,10 @@ fn one_lookup_asks_for_all_that_is_left_and_fits_the_smallest_datagram() {
     assert_eq!(message.names.len(), 2, "up to the next `..`");
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# An answer made from several cached objects MUST be true at one instant: after the last was read, the locks of all must still be held
+//# under the same generations.
 #[test]
 fn an_edge_that_was_moved_while_the_walk_waited_does_not_count() {
     // F68: A has /d → b cached and waits for b's names; B moves d away, then makes the name that A is looking for.

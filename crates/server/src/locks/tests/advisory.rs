@@ -10,7 +10,7 @@ use Mode::{Exclusive, Shared};
 fn free_lock_is_granted_at_once_with_a_run_of_tokens() {
     let mut s = Script::new();
     let outcome = s.lock(A, 1, X, Exclusive, LockWait::Try);
-    let LockOutcome::Granted { generation, run: 1_024 } = outcome else { panic!("{outcome:?}") };
+    let LockOutcome::Granted { mode: Exclusive, generation, run: 1_024 } = outcome else { panic!("{outcome:?}") };
     assert_eq!(s.table.held(A, advisory(X)), Some(generation));
     assert!(s.locked(B, 1, Y, Exclusive).0 >= generation.0 + 1_024, "runs do not overlap");
     s.quiet();
@@ -72,7 +72,8 @@ fn holder_of_an_exclusive_lock_may_keep_a_shared_one_when_only_readers_wait() {
 fn session_that_holds_the_lock_gets_a_new_run_unless_others_wait() {
     let mut s = Script::new();
     let first = s.locked(A, 1, X, Exclusive);
-    let second = s.locked(A, 2, X, Shared);
+    let outcome = s.lock(A, 2, X, Shared, LockWait::Queue);
+    let LockOutcome::Granted { mode: Exclusive, generation: second, .. } = outcome else { panic!("a local user may hold it: {outcome:?}") };
     assert!(second.0 >= first.0 + 1_024);
     s.queued(B, 1, X, Exclusive);
     assert_eq!(s.queued(A, 3, X, Exclusive), 1, "R69: behind the one who waits");

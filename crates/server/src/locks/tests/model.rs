@@ -285,11 +285,12 @@ impl Model {
         let nonce = self.fresh();
         let lock = lock(object, LockClass::Advisory);
         match self.table.lock(self.now, session, nonce, object, mode, wait) {
-            LockOutcome::Granted { generation, run } => {
+            LockOutcome::Granted { mode: held, generation, run } => {
                 let line = self.lines.get(&object).map(Vec::as_slice).unwrap_or_default();
                 let upgrade = mode == Mode::Exclusive && self.held.contains_key(&(session, lock));
                 assert!(upgrade || !line.iter().any(|waiting| self.good(waiting.session)), "granted past one who waits");
                 self.granted_in(session, lock, mode, generation, run);
+                assert_eq!(self.held[&(session, lock)].1, held);
             }
             LockOutcome::Queued { .. } => {
                 let upgrade = mode == Mode::Exclusive && matches!(self.held.get(&(session, lock)), Some((_, Mode::Shared)));

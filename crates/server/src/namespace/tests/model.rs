@@ -112,8 +112,11 @@ impl Tree {
         match step {
             Move::Create { dir, name, exclusive } => match self.dir(*dir)?.entries.get(name).copied() {
                 Some(_) if *exclusive => Err(Status::EEXIST),
-                Some(found) if self.kind(found) == Directory => Err(Status::EISDIR),
-                Some(_) => Ok(()),
+                Some(found) => match self.kind(found) {
+                    Directory => Err(Status::EISDIR),
+                    Symlink => Err(Status::EEXIST),
+                    File => Ok(()),
+                },
                 None => self.make(*dir, name, File, Vec::new()),
             },
             Move::Mkdir { dir, name } => self.make(*dir, name, Directory, Vec::new()),
@@ -277,9 +280,9 @@ fn compare(w: &mut World, tree: &Tree) {
         assert_eq!((attr.kind, attr.version, attr.nlink as usize), (node.kind, node.version, tree.links(id)), "#{id}");
         if node.kind == Directory {
             let entries: Vec<_> = node.entries.iter().map(|(name, object)| (name.clone(), ObjectId(*object))).collect();
-            assert_eq!((attr.size as usize, reads::list(w, ObjectId(id))), (entries.len(), entries), "#{id}");
+            assert_eq!((attr.size, reads::list(w, ObjectId(id))), (entries.len() as u64, entries), "#{id}");
         } else {
-            assert_eq!((attr.size as usize, w.contents(ObjectId(id))), (node.contents.len(), node.contents.clone()), "#{id}");
+            assert_eq!((attr.size, w.contents(ObjectId(id))), (node.contents.len() as u64, node.contents.clone()), "#{id}");
         }
     }
     assert_eq!(w.namespace.objects(&w.overlay.view()), tree.nodes.len() as u64);

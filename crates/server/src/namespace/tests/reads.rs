@@ -60,6 +60,7 @@ fn lookup_shows_how_far_it_went_and_why_it_stopped() {
     assert_eq!(walk(&mut w, ROOT_DIR, &[b"f", b"x"], SMALL), (Status::ENOTDIR, vec![ROOT_DIR, f], vec![]));
     assert_eq!(walk(&mut w, ROOT_DIR, &[b"d", b".."], SMALL), (Status::EINVAL, vec![ROOT_DIR, d], vec![]));
     assert_eq!(w.read(lookup(ObjectId(99), &[]), SMALL), Err(Status::ESTALE));
+    assert_eq!(w.read(lookup(f, &[Bytes8(b"x")]), SMALL), Err(Status::ENOTDIR));
 }
 
 #[test]
@@ -70,6 +71,7 @@ fn lookup_stops_at_a_symbolic_link_and_gives_its_target() {
     let expected = (Status::OK, vec![ROOT_DIR, d, l], b"../elsewhere".to_vec());
     assert_eq!(walk(&mut w, ROOT_DIR, &[b"d", b"l"], SMALL), expected);
     assert_eq!(walk(&mut w, ROOT_DIR, &[b"d", b"l", b"x"], SMALL), expected);
+    assert_eq!(walk(&mut w, l, &[b"x"], SMALL), (Status::OK, vec![l], b"../elsewhere".to_vec()));
     w.forgetful = true;
     assert_eq!(walk(&mut w, ROOT_DIR, &[b"d", b"l"], SMALL), expected);
     assert!(w.waits > 0);

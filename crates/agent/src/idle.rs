@@ -1,0 +1,197 @@
+//! The lease in rest: whether it is renewed on purpose, lapses, or everything is given back; and what holders are told.
+//!
+//! Decides, when nothing opportunistic has renewed by the end of *valid*, what the lease is worth (R21), by the idle policy; and which
+//! event the holders of locks get when its phase changes (R46). Also here: what else is looked after once in every turn.
+//! Place in the walk: `Agent::handle_drained`, after the timers, in the very turn that does the agent's work, so that a keep-alive
+//! says that the agent works. Implements `wire-spec.md` section 11.1.
+//! Invariants: an agent that holds nothing and waits for nothing has no timer and sends nothing; holders have one timer, and only
+//! while there are holders.
+//! Leaves to others: sending (`control`), renewing (`incoming`).
+
+use crate::agent::{Agent, Closing, Timer};
+use crate::api::{Event, LockEvent, Phase};
+use crate::config::IdlePolicy;
+use cistern_link::{Instant, Question};
+use core::time::Duration;
+
+/// What the holders of locks know of the lease that covers all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// There is nobody to tell.
+    Nobody,
+    /// Their locks are certain.
+    Certain,
+    /// They should end.
+    Suspect,
+    /// They must not be used.
+    Uncertain,
+}
+
+/// What a lease that nothing has renewed is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worth {
+    /// A keep-alive.
+    Renewing,
+    /// Nothing: it lapses, and what is held waits for the next answer.
+    Lapsing,
+    /// Nothing, and neither is what is held.
+    GivingBack,
+}
+
+/// RTO and its cap are this part of τ while locks are held (R27), and the other part while none are.
+const RTO_PART_HELD: u32 = 8;
+const RTO_PART_FREE: u32 = 2;
+/// After so many timeouts without a word from the server, an agent of which nothing is in use sends nothing more by itself.
+pub(crate) const SILENCE_MAX: u32 = 24;
+
+impl Agent {
+    /// Looks after everything that a turn may have changed.
+    pub(crate) fn tend(&mut self) {
+        if self.closing != Closing::No {
+            return;
+        }
+        self.bound_cache();
+        self.remake_large();
+        self.tend_lease();
+        self.tend_holders();
+        self.tend_commands();
+        self.want_session();
+        self.settle();
+    }
+
+    /// Gives back cache locks that the bounds of the cache have made useless.
+    fn bound_cache(&mut self) {
+        let unwanted = self.ops.unwanted();
+        if unwanted > 0 && self.session.is_some() {
+            let objects = self.ops.release_candidates(unwanted);
+            self.locks.give_back_cache(objects);
+            self.settle();
+        }
+    }
+
+    /// Whether a local user holds, waits or runs something.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let counts = self.locks.counts();
+        let asked = self.session.as_ref().is_some_and(|session| session.requests.len() > 0);
+        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0 || asked
+    }
+
+    fn tend_lease(&mut self) {
+        let counts = self.locks.counts();
+        let holds = counts.cache + counts.advisory > 0;
+        let in_use = self.is_in_use();
+        let Some(session) = &mut self.session else {
+            self.timers.cancel(Timer::Phase);
+            return;
+        };
+        session.rtt.set_cap(session.tau / if holds { RTO_PART_HELD } else { RTO_PART_FREE });
+        if in_use && session.dormant {
+            session.dormant = false;
+            session.controls.wake();
+        }
+        let valid_ends = self.lease.valid_ends().filter(|_| holds || in_use);
+        if valid_ends.is_none() || self.lease.phase(self.now) == Phase::Valid {
+            session.controls.stop_keeping();
+            self.time(Timer::Phase, valid_ends, Question::LeaseOver);
+            return;
+        }
+        match self.worth(in_use) {
+            Worth::Renewing => self.renew_on_purpose(),
+            Worth::Lapsing => self.let_lapse(),
+            Worth::GivingBack => {
+                self.let_lapse();
+                self.ops.forget_cached();
+                self.locks.give_all_back();
+                self.settle();
+            }
+        }
+    }
+
+    fn worth(&self, in_use: bool) -> Worth {
+        match self.config.idle {
+            _ if in_use => Worth::Renewing,
+            IdlePolicy::Eager => Worth::Renewing,
+            IdlePolicy::Lazy => Worth::Lapsing,
+            IdlePolicy::Auto if self.now.since(self.used) < self.config.idle_after => Worth::Renewing,
+            IdlePolicy::Auto => Worth::GivingBack,
+        }
+    }
+
+    /// Sends a keep-alive, unless something is about to go out, or has just gone out, whose answer renews as well.
+    fn renew_on_purpose(&mut self) {
+        let asks = self.has_request();
+        let Some(session) = &mut self.session else { return };
+        if session.dormant || session.controls.is_keeping() {
+            self.timers.cancel(Timer::Phase);
+            return;
+        }
+        let asked = if asks { Some(self.now) } else { session.asked };
+        let answer_by = asked.map(|asked| asked.plus(session.rtt.rto())).filter(|by| !self.now.waited(*by));
+        if answer_by.is_none() {
+            session.controls.keep_alive();
+        }
+        self.time(Timer::Phase, answer_by, Question::Waited);
+    }
+
+    fn let_lapse(&mut self) {
+        self.timers.cancel(Timer::Phase);
+        if let Some(session) = &mut self.session {
+            session.controls.stop_keeping();
+        }
+    }
+
+    /// Tells holders what has changed for them, and sets the timer for the next change.
+    pub(crate) fn tend_holders(&mut self) {
+        if self.locks.counts().holders == 0 {
+            self.told = Told::Nobody;
+            self.timers.cancel(Timer::Holders);
+            return;
+        }
+        let (suspect_at, valid_until) = (self.lease.suspect_at(), self.lease.valid_until());
+        let told = if !self.lease.certain(self.now) {
+            Told::Uncertain
+        } else if self.lease.phase(self.now) >= Phase::Suspect {
+            Told::Suspect
+        } else {
+            Told::Certain
+        };
+        let before = core::mem::replace(&mut self.told, told);
+        if let Some(valid_until) = valid_until.filter(|_| before != told && before != Told::Nobody) {
+            if told != Told::Uncertain && before != Told::Certain {
+                self.tell_holders(LockEvent::Certain { valid_until });
+            }
+            match told {
+                Told::Suspect => self.tell_holders(LockEvent::Suspect { valid_until }),
+                Told::Uncertain => self.tell_holders(LockEvent::Uncertain),
+                Told::Certain | Told::Nobody => {}
+            }
+        }
+        let next = match told {
+            Told::Certain => suspect_at,
+            Told::Suspect => valid_until,
+            Told::Uncertain | Told::Nobody => None,
+        };
+        self.time(Timer::Holders, next, Question::LeaseOver);
+    }
+
+    fn tell_holders(&mut self, what: LockEvent) {
+        self.events.extend(self.locks.holders().map(|(holder, object)| Event::Lock { holder, object, what }));
+    }
+
+    /// Sets or forgets a deadline; one that stays is left alone.
+    pub(crate) fn time(&mut self, timer: Timer, at: Option<Instant>, question: Question) {
+        match at {
+            Some(at) if self.timers.get(timer) == Some(at) => {}
+            Some(at) => self.timers.set(timer, at, question),
+            None => {
+                self.timers.cancel(timer);
+            }
+        }
+    }
+
+    /// For how long a crowd of agents is spread, before a handshake that many may begin at the same moment.
+    pub(crate) fn spread(&mut self) -> Duration {
+        let tau = self.session.as_ref().map_or(Duration::from_secs(2), |session| session.tau);
+        self.rng.jitter(tau / 32)
+    }
+}

@@ -1,0 +1,221 @@
+//! Advisory locks: the table of entries, its indices, and the local users.
+//!
+//! Decides how local users share what the agent was granted: in order of asking, and without a message while the agent's grant
+//! covers them. Place in the walk: under `Locks`, called by operations, `incoming` and timers. Implements `wire-spec.md` section 11.4.
+//! Invariants: every change of an entry ends with `Entry::proceed`, which does what is to be done next; every wait ends exactly once;
+//! every hold, every wait and every idle lock is in its index.
+//! Leaves to others: the rules of one lock (`entry`), what the server says (`replies`), messages, time limits.
+
+use super::Effect;
+use super::entry::{Asking, Change, Entry, HELD_ELSEWHERE};
+use super::queue::Waiter;
+use crate::api::{HolderId, Locked, OpError, OpId, Wait};
+use crate::lease::Lease;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{Mode, ObjectId};
+
+/// The moment of a change, and where what it leads to is put.
+#[derive(Debug)]
+pub(super) struct At<'a> {
+    pub(super) now: Instant,
+    pub(super) lease: &'a Lease,
+    pub(super) effects: &'a mut VecDeque<Effect>,
+}
+
+/// All advisory locks of the agent.
+#[derive(Debug)]
+pub(super) struct Advisories {
+    entries: BTreeMap<ObjectId, Entry>,
+    holders: BTreeMap<HolderId, ObjectId>,
+    waiters: BTreeMap<OpId, ObjectId>,
+    /// Entries in which somebody waits for nothing but the lease.
+    blocked: BTreeSet<ObjectId>,
+    /// Entries that nobody uses, in the order in which they fell idle.
+    idle: BTreeMap<u64, ObjectId>,
+    idle_since: BTreeMap<ObjectId, u64>,
+    falls: u64,
+    held: usize,
+    last_holder: u64,
+    max: usize,
+}
+
+impl Advisories {
+    pub(super) const fn new(max: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            idle: BTreeMap::new(),
+            idle_since: BTreeMap::new(),
+            falls: 0,
+            held: 0,
+            last_holder: 0,
+            max,
+        }
+    }
+
+    pub(super) fn lock(
+        &mut self,
+        at: At<'_>,
+        op: OpId,
+        (object, mode, wait): (ObjectId, Mode, Wait),
+    ) -> Option<Result<Locked, OpError>> {
+        if !self.entries.contains_key(&object) {
+            if self.entries.len() >= self.max && !self.make_room(at.effects) {
+                return Some(Err(OpError::Overloaded));
+            }
+            self.entries.insert(object, Entry::new(object));
+        }
+        if wait == Wait::Try && self.entries.get(&object).is_some_and(|entry| is_taken(entry, mode)) {
+            return Some(Err(HELD_ELSEWHERE));
+        }
+        self.waiters.insert(op, object);
+        let At { now, lease, effects } = at;
+        self.change(At { now, lease, effects }, object, |entry, _| entry.queue.push(Waiter { op, mode, wait }));
+        // Granted in this very call: the command ends at once.
+        let done = effects.iter().rposition(|effect| matches!(effect, Effect::Done { op: ended, .. } if *ended == op));
+        if let Some(Effect::Done { result, .. }) = done.and_then(|place| effects.remove(place)) {
+            return Some(result);
+        }
+        effects.push_back(Effect::Waits { op, wait });
+        None
+    }
+
+    pub(super) fn unlock(&mut self, at: At<'_>, holder: HolderId) -> bool {
+        let Some(object) = self.holders.remove(&holder) else { return false };
+        self.change(at, object, |entry, _| entry.holders.retain(|held| held.id != holder));
+        true
+    }
+
+    pub(super) fn stop_waiting(&mut self, at: At<'_>, op: OpId) -> bool {
+        let Some(object) = self.waiters.remove(&op) else { return false };
+        self.change(at, object, |entry, _| entry.queue.remove(op));
+        true
+    }
+
+    /// The lease was renewed: whoever waited only for that is served.
+    pub(super) fn renewed(&mut self, at: At<'_>) {
+        if self.blocked.is_empty() || !at.lease.starts(at.now) {
+            return;
+        }
+        let At { now, lease, effects } = at;
+        for object in core::mem::take(&mut self.blocked) {
+            self.change(At { now, lease, effects }, object, |_, _| ());
+        }
+    }
+
+    /// Gives back the lock that has been idle longest.
+    pub(super) fn make_room(&mut self, effects: &mut VecDeque<Effect>) -> bool {
+        let Some((_, object)) = self.idle.pop_first() else { return false };
+        self.idle_since.remove(&object);
+        if let Some(entry) = self.entries.get_mut(&object) {
+            entry.release(effects);
+            self.held -= 1;
+        }
+        true
+    }
+
+    pub(super) fn session_over(&mut self, at: At<'_>) {
+        let At { now, lease, effects } = at;
+        for object in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.change(At { now, lease, effects }, object, |entry, change| {
+                entry.lose(change);
+                let queue = core::mem::take(&mut entry.queue);
+                *entry = Entry { queue, ..Entry::new(object) };
+            });
+        }
+    }
+
+    pub(super) fn fail_all_waits(&mut self, at: At<'_>, why: OpError) {
+        let At { now, lease, effects } = at;
+        let objects: BTreeSet<ObjectId> = self.waiters.values().copied().collect();
+        for object in objects {
+            self.change(At { now, lease, effects }, object, |entry, change| entry.fail(false, why, change));
+        }
+    }
+
+    /// Changes one entry, does what is to be done next about it, and keeps the indices.
+    pub(super) fn change<R>(&mut self, at: At<'_>, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
+        let entry = self.entries.get_mut(&object)?;
+        let was_held = entry.held.is_some();
+        let At { now, lease, effects } = at;
+        let (granted, lost, ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, granted, lost, ended };
+        let answer = change(entry, &mut with);
+        entry.proceed(&mut with);
+        let Change { granted, lost, ended, .. } = with;
+        self.held = self.held + usize::from(entry.held.is_some()) - usize::from(was_held);
+        self.holders.extend(granted.iter().map(|holder| (*holder, object)));
+        for holder in &lost {
+            self.holders.remove(holder);
+        }
+        for op in &ended {
+            self.waiters.remove(op);
+        }
+        self.index(object);
+        Some(answer)
+    }
+
+    fn index(&mut self, object: ObjectId) {
+        let Some(entry) = self.entries.get(&object) else { return };
+        if entry.blocked {
+            self.blocked.insert(object);
+        } else {
+            self.blocked.remove(&object);
+        }
+        match (entry.is_idle(), self.idle_since.get(&object).copied()) {
+            (true, None) => {
+                self.falls += 1;
+                self.idle.insert(self.falls, object);
+                self.idle_since.insert(object, self.falls);
+            }
+            (false, Some(since)) => {
+                self.idle.remove(&since);
+                self.idle_since.remove(&object);
+            }
+            _ => {}
+        }
+        if entry.is_empty() {
+            self.entries.remove(&object);
+        }
+    }
+}
+
+/// What is asked of it.
+impl Advisories {
+    /// Held by the agent, local holds, local waits.
+    pub(super) fn counts(&self) -> (usize, usize, usize) {
+        (self.held, self.holders.len(), self.waiters.len())
+    }
+
+    /// Whether this wait is for another user, here or in line at the server.
+    pub(super) fn is_queued(&self, op: OpId) -> bool {
+        let entry = self.waiters.get(&op).and_then(|object| self.entries.get(object));
+        entry.is_some_and(|entry| entry.asking == Asking::Queued || !entry.holders.is_empty())
+    }
+
+    pub(super) fn holder(&self, holder: HolderId) -> Option<ObjectId> {
+        self.holders.get(&holder).copied()
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = (HolderId, ObjectId)> + '_ {
+        self.holders.iter().map(|(holder, object)| (*holder, *object))
+    }
+
+    pub(super) fn entry(&self, object: ObjectId) -> Option<&Entry> {
+        self.entries.get(&object)
+    }
+
+    pub(super) fn entry_mut(&mut self, object: ObjectId) -> Option<&mut Entry> {
+        self.entries.get_mut(&object)
+    }
+}
+
+/// Whether a request that only tries need not ask anybody: it is in conflict with a local holder or with somebody who waits.
+fn is_taken(entry: &Entry, mode: Mode) -> bool {
+    let wanted_elsewhere = entry.held.is_some_and(|held| held.demanded.is_some()) || entry.asking == Asking::Queued;
+    wanted_elsewhere || entry.in_conflict(mode) || !entry.queue.all_compatible(mode)
+}

@@ -1,0 +1,306 @@
+//! One advisory lock: what the agent was granted, which local users hold it, and what stands between the server and those who wait.
+//!
+//! Decides what happens next to the lock after anything about it has changed (`Entry::proceed`): grant locally, give back, ask.
+//! Place in the walk: called by `advisory` for every user's request, answer and notice. Implements `wire-spec.md` section 11.4.
+//! Invariants: a local grant takes the next token of the run (R73), only while the lease lets something start (R17, R19, R46), never
+//! after a demand (R69); a generation that was given back is never installed (R65); nothing is asked for while a release is
+//! unanswered (R64).
+//! Leaves to others: the table and its indices (`advisory`), the messages.
+
+use super::Effect;
+use super::queue::Queue;
+use crate::api::{HolderId, LockEvent, Locked, OpError, OpId};
+use crate::lease::Lease;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, ReleaseItem, Status};
+
+/// A lock that the server granted to this agent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) mode: Mode,
+    /// The newest generation that the server is known to have given it: what a release must name.
+    pub(super) generation: Generation,
+    /// The next token to show, and the first beyond the run.
+    pub(super) next: u64,
+    pub(super) end: u64,
+    /// The server has asked for it: nothing is granted from it any more (R69).
+    pub(super) demanded: Option<Keep>,
+    /// EXTEND_RUN is out.
+    pub(super) extending: bool,
+}
+
+impl Held {
+    /// A grant as it arrives, with all of its run.
+    pub(super) fn new(mode: Mode, generation: Generation, run: u32) -> Self {
+        let end = end_of_run(generation, run);
+        Self { mode, generation, next: generation.0, end, demanded: None, extending: false }
+    }
+
+    /// The lock goes on under a newer generation with a run of its own.
+    pub(super) fn take_run(&mut self, generation: Generation, run: u32) {
+        if generation >= self.generation {
+            self.generation = generation;
+            self.next = generation.0;
+            self.end = end_of_run(generation, run);
+        }
+    }
+
+    /// The run is as long as this, if that is longer than was known.
+    pub(super) fn lengthen(&mut self, run: u32) {
+        self.end = self.end.max(end_of_run(self.generation, run));
+    }
+}
+
+/// The first token beyond a run; a grant has at least the one that is its generation.
+fn end_of_run(generation: Generation, run: u32) -> u64 {
+    generation.0.saturating_add(u64::from(run.max(1)))
+}
+
+/// The agent's request for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// None is out.
+    No,
+    /// Handed to the requests lane; perhaps sent.
+    Sent,
+    /// Answered QUEUED.
+    Queued,
+}
+
+/// A local user's hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    pub(super) id: HolderId,
+    pub(super) mode: Mode,
+}
+
+/// What a change of an entry works with, and what the table must know of it afterwards.
+pub(super) struct Change<'a> {
+    pub(super) now: Instant,
+    pub(super) lease: &'a Lease,
+    /// The last hold's number.
+    pub(super) last_holder: &'a mut u64,
+    pub(super) effects: &'a mut VecDeque<Effect>,
+    /// Local grants made.
+    pub(super) granted: Vec<HolderId>,
+    /// Holds that are gone.
+    pub(super) lost: Vec<HolderId>,
+    /// Waits that ended.
+    pub(super) ended: Vec<OpId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) object: ObjectId,
+    pub(super) held: Option<Held>,
+    pub(super) holders: Vec<Holder>,
+    pub(super) queue: Queue,
+    pub(super) asking: Asking,
+    /// The mode asked for, while something is asked.
+    pub(super) asked_mode: Mode,
+    /// Its nonce, once it was sent.
+    pub(super) nonce: Option<u64>,
+    /// The request is being taken back.
+    pub(super) cancelling: bool,
+    /// A demand for a grant that has not arrived: up to which generation, and what may be kept (R65).
+    pub(super) awaited: Option<(Generation, Keep)>,
+    /// A release that was not answered yet.
+    pub(super) releasing: Option<Generation>,
+    /// Nothing up to here is installed (R65).
+    pub(super) disowned: Generation,
+    /// The server is busy: nothing is asked for a while.
+    pub(super) resting: bool,
+    /// Somebody waits for nothing but the lease.
+    pub(super) blocked: bool,
+}
+
+impl Entry {
+    pub(super) fn new(object: ObjectId) -> Self {
+        Self {
+            object,
+            held: None,
+            holders: Vec::new(),
+            queue: Queue::default(),
+            asking: Asking::No,
+            asked_mode: Mode::Shared,
+            nonce: None,
+            cancelling: false,
+            awaited: None,
+            releasing: None,
+            disowned: Generation(0),
+            resting: false,
+            blocked: false,
+        }
+    }
+
+    /// Nothing is left to remember.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_none()
+            && self.holders.is_empty()
+            && self.queue.is_empty()
+            && self.asking == Asking::No
+            && self.releasing.is_none()
+            && !self.resting
+    }
+
+    /// Held, and used by nobody here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.held.is_some() && self.holders.is_empty() && self.queue.is_empty() && self.asking == Asking::No
+    }
+
+    /// Does what is to be done next.
+    pub(super) fn proceed(&mut self, change: &mut Change<'_>) {
+        self.serve(change);
+        self.give_back(change.effects);
+        self.ask(change.effects);
+    }
+
+    /// Grants locally, in order, what may be granted.
+    pub(super) fn serve(&mut self, change: &mut Change<'_>) {
+        self.blocked = false;
+        while let Some(waiter) = self.queue.head() {
+            if !self.covers(waiter.mode) || self.in_conflict(waiter.mode) {
+                break;
+            }
+            if !change.lease.starts(change.now) {
+                self.blocked = true;
+                break;
+            }
+            let Some(locked) = self.grant_one(waiter.mode, change) else { break };
+            self.queue.pop();
+            change.granted.push(locked.holder);
+            change.ended.push(waiter.op);
+            change.effects.push_back(Effect::Done { op: waiter.op, result: Ok(locked) });
+        }
+        self.extend(change.effects);
+    }
+
+    /// Whether the agent's grant allows local grants of this mode, tokens aside.
+    fn covers(&self, mode: Mode) -> bool {
+        // While a downgrade is under way its new generation is not known.
+        self.releasing.is_none()
+            && self.held.is_some_and(|held| held.demanded.is_none() && (held.mode == Mode::Exclusive || mode == Mode::Shared))
+    }
+
+    /// Whether a local user holds the lock in a mode that does not go with this one.
+    pub(super) fn in_conflict(&self, mode: Mode) -> bool {
+        self.holders.iter().any(|holder| !holder.mode.compatible(mode))
+    }
+
+    /// One local grant, under the next token; `None` if the run is used up.
+    fn grant_one(&mut self, mode: Mode, change: &mut Change<'_>) -> Option<Locked> {
+        let valid_until = change.lease.valid_until()?;
+        let held = self.held.as_mut().filter(|held| held.next < held.end)?;
+        let token = held.next;
+        held.next += 1;
+        *change.last_holder += 1;
+        let holder = HolderId(*change.last_holder);
+        self.holders.push(Holder { id: holder, mode });
+        Some(Locked { holder, object: self.object, mode, generation: held.generation, token, valid_until })
+    }
+
+    /// Asks for another run of tokens before this one ends (R73): while the last quarter of it lasts, or when somebody waits for one.
+    fn extend(&mut self, effects: &mut VecDeque<Effect>) {
+        let needed = self.queue.head().is_some_and(|head| self.covers(head.mode) && !self.in_conflict(head.mode));
+        let may = self.asking == Asking::No && self.releasing.is_none() && !self.resting && !self.blocked;
+        let Some(held) = self.held.as_mut().filter(|held| may && held.demanded.is_none() && !held.extending) else { return };
+        let (run, left) = (held.end - held.generation.0, held.end - held.next);
+        if left == 0 && needed || left <= run / 4 && run > 1 {
+            held.extending = true;
+            effects.push_back(Effect::Extend { object: self.object, generation: held.generation });
+        }
+    }
+
+    /// Complies with a demand, if there is one and nobody here stands in its way.
+    fn give_back(&mut self, effects: &mut VecDeque<Effect>) {
+        let Some(held) = &mut self.held else { return };
+        let Some(keep) = held.demanded else { return };
+        if self.holders.is_empty() {
+            self.release(effects);
+        } else if keep == Keep::Shared && held.mode == Mode::Exclusive && self.holders.iter().all(|holder| holder.mode == Mode::Shared) {
+            held.mode = Mode::Shared;
+            let generation = held.generation;
+            self.push_release(generation, Keep::Shared, effects);
+        }
+    }
+
+    /// Gives the whole lock back.
+    pub(super) fn release(&mut self, effects: &mut VecDeque<Effect>) {
+        if let Some(held) = self.held.take() {
+            self.disowned = self.disowned.max(held.generation);
+            self.push_release(held.generation, Keep::Nothing, effects);
+        }
+    }
+
+    fn push_release(&mut self, generation: Generation, keep: Keep, effects: &mut VecDeque<Effect>) {
+        self.releasing = Some(generation);
+        effects.push_back(Effect::Release(ReleaseItem { lock: advisory(self.object), generation, keep }));
+    }
+
+    /// Asks the server, if that is what the head of the queue waits for.
+    fn ask(&mut self, effects: &mut VecDeque<Effect>) {
+        let Some(head) = self.queue.head() else {
+            return self.take_back(effects);
+        };
+        if self.asking != Asking::No || self.releasing.is_some() || self.resting {
+            return;
+        }
+        let needed = match &self.held {
+            None => true,
+            // An upgrade, once no local user is left with the lesser mode: who comes now waits behind it.
+            Some(held) => {
+                let free = held.demanded.is_none() && !held.extending && self.holders.is_empty();
+                free && held.mode == Mode::Shared && head.mode == Mode::Exclusive
+            }
+        };
+        if needed {
+            self.asking = Asking::Sent;
+            self.asked_mode = head.mode;
+            self.nonce = None;
+            self.cancelling = false;
+            effects.push_back(Effect::Ask { object: self.object, mode: head.mode, wait: self.queue.how() });
+        }
+    }
+
+    /// Nobody waits any more: the request is taken back.
+    fn take_back(&mut self, effects: &mut VecDeque<Effect>) {
+        if self.asking != Asking::No && !self.cancelling {
+            self.cancelling = true;
+            effects.push_back(Effect::Cancel { object: self.object });
+        }
+    }
+
+    /// The request is over, however it ended.
+    pub(super) fn settled(&mut self) {
+        self.asking = Asking::No;
+        self.nonce = None;
+        self.cancelling = false;
+    }
+
+    /// Ends the waits of those who only try, or of all.
+    pub(super) fn fail(&mut self, only_tries: bool, why: OpError, change: &mut Change<'_>) {
+        for waiter in self.queue.take(only_tries) {
+            change.ended.push(waiter.op);
+            change.effects.push_back(Effect::Done { op: waiter.op, result: Err(why) });
+        }
+    }
+
+    /// The lock and its holds are gone for good.
+    pub(super) fn lose(&mut self, change: &mut Change<'_>) {
+        let object = self.object;
+        self.held = None;
+        for holder in core::mem::take(&mut self.holders) {
+            change.lost.push(holder.id);
+            change.effects.push_back(Effect::Tell { holder: holder.id, object, what: LockEvent::Lost });
+        }
+    }
+}
+
+/// What a user hears who only tried, or tried to go where somebody is.
+pub(super) const HELD_ELSEWHERE: OpError = OpError::Status(Status::EAGAIN);
+
+const fn advisory(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Advisory }
+}

@@ -1,0 +1,15 @@
+//! Packet scripts: one agent, and a server whose every word the test decides. Whole messages are compared, and nothing else may be
+//! sent. Each test is named after the claim that it makes.
+
+mod script;
+
+mod closing;
+mod demands;
+mod idle;
+mod locking;
+mod nacks;
+mod opening;
+mod random;
+mod renewal;
+mod resending;
+mod sharing;

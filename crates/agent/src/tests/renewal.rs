@@ -1,0 +1,153 @@
+//! What renews the lease, from when, and what does not.
+
+use super::script::*;
+use crate::api::{Command, Event, LockEvent, Output, Phase, Submitted};
+use crate::config::{Config, IdlePolicy};
+use cistern_wire::{Alive, Mode, Pending, Probe, ReceiptAnswer, Receipt, SessionId};
+
+fn until(script: &Script) -> u64 {
+    script.agent.view(script.now()).valid_until.unwrap().raw_ns / 1_000_000
+}
+
+fn ms(script: &Script) -> u64 {
+    script.now().raw_ns / 1_000_000
+}
+
+#[test]
+fn the_lease_of_a_new_session_begins_at_the_send_time_of_the_hello_echoed() {
+    let mut script = Script::new(Config::default());
+    script.start(Command::Ping);
+    let first = script.one();
+    let (hello, echo) = hello_of(&first);
+    script.sleep(30);
+    script.say_outside(&[cistern_wire::Challenge { handshake: hello.handshake, echo, cookie: cistern_wire::Bytes8(b"c") }.into()]);
+    let second = script.one();
+    let sent = ms(&script);
+    script.sleep(40);
+    let (hello, echo) = hello_of(&second);
+    script.say_outside(&[welcome(&hello, echo).into()]);
+    assert_eq!(until(&script), sent + TAU_MS);
+}
+
+#[test]
+fn an_answer_renews_from_the_send_time_of_its_request_not_from_its_receipt() {
+    let mut script = Script::open(Config::default());
+    script.sleep(100);
+    script.start(Command::Ping);
+    let sent = ms(&script);
+    let echo = script.sends(&[ping(2, 0)]);
+    script.sleep(15);
+    script.say(&[stated(2, echo, attr(1, 1), 0)]);
+    assert_eq!(until(&script), sent + TAU_MS);
+}
+
+#[test]
+fn an_answer_to_an_earlier_transmission_renews_from_that_one_and_no_later() {
+    let mut script = Script::open(Config::default());
+    script.sleep(100);
+    script.start(Command::Ping);
+    let first_sent = ms(&script);
+    let first = script.sends(&[ping(2, 0)]);
+    script.sleep(60);
+    let second_sent = ms(&script);
+    let second = script.sends(&[ping(2, 0)]);
+    assert_ne!(first, second, "each transmission has its own number");
+    script.say(&[stated(2, first, attr(1, 1), 0)]);
+    assert_eq!(until(&script), first_sent + TAU_MS, "the transmission answered counts, not the last one");
+    script.say(&[stated(2, second, attr(1, 1), 0)]);
+    assert_eq!(until(&script), second_sent + TAU_MS, "the copy answered the second transmission");
+    script.say(&[stated(2, first, attr(1, 1), 0)]);
+    assert_eq!(until(&script), second_sent + TAU_MS, "and nothing shortens it");
+}
+
+#[test]
+fn an_echo_of_another_session_or_of_no_transmission_renews_nothing() {
+    let mut script = Script::open(Config::default());
+    let before = until(&script);
+    script.sleep(500);
+    script.start(Command::Ping);
+    let echo = script.sends(&[ping(2, 0)]);
+    script.say_in(SessionId(0xCD), &[stated(2, echo, attr(1, 1), 0)]);
+    script.say(&[stated(2, echo + 1, attr(1, 1), 0)]);
+    script.say(&[stated(2, 0, attr(1, 1), 0)]);
+    script.say(&[Alive { serial: 1, echo: 999 }.into()]);
+    assert_eq!(until(&script), before);
+    assert_eq!(script.events(), [], "nor does it answer anything");
+    script.drops = 4;
+}
+
+#[test]
+fn notices_and_the_packet_numbers_of_headers_renew_nothing() {
+    let mut script = Script::open(Config::default());
+    let before = until(&script);
+    script.sleep(500);
+    script.say(&[Probe { seq: 1 }.into()]);
+    script.sends(&[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+    assert_eq!(until(&script), before);
+}
+
+#[test]
+fn pending_renews_and_the_command_goes_on() {
+    let mut script = Script::open(Config::default());
+    script.sleep(500);
+    let op = script.start(Command::Ping);
+    let sent = ms(&script);
+    let echo = script.sends(&[ping(2, 0)]);
+    script.say(&[Pending { nonce: 2, echo }.into()]);
+    assert_eq!(until(&script), sent + TAU_MS);
+    let again = script.run(TAU_MS / 2);
+    assert_eq!(again.len(), 1, "asked about again within τ/2, once");
+    assert!(again[0].0 >= TAU_MS / 4);
+    assert_eq!(again[0].1.messages(), [ping(2, 0)]);
+    script.say(&[stated(2, again[0].1.packet(), attr(1, 1), 0)]);
+    assert!(matches!(script.events()[..], [Event::Done { op: done, result: Ok(Output::Pong { .. }) }] if done == op));
+}
+
+#[test]
+fn a_late_answer_whose_window_has_passed_revives_nothing() {
+    let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
+    script.cache(7, 2, 40);
+    script.start(Command::Ping);
+    let echo = script.sends(&[ping(3, 0)]);
+    let late = script.make(&[stated(3, echo, attr(1, 1), 0)]);
+    script.sleep(TAU_MS);
+    script.deliver(&late);
+    assert_eq!(script.agent.view(script.now()).phase, Phase::Expired);
+    assert!(matches!(script.submit(stat(7)), Submitted::Later(_)), "the cache is kept, but not used");
+}
+
+#[test]
+fn a_lapsed_cache_is_good_again_with_the_next_answer() {
+    let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
+    script.cache(7, 2, 40);
+    script.sleep(3 * TAU_MS);
+    assert_eq!(script.agent.view(script.now()).phase, Phase::Expired);
+    script.start(Command::Ping);
+    let echo = script.sends(&[ping(3, 0)]);
+    script.say(&[stated(3, echo, attr(1, 1), 0)]);
+    script.is_cached(7);
+}
+
+#[test]
+fn a_machine_that_slept_has_no_lease_whatever_its_other_clock_says() {
+    let mut script = Script::open(Config::default());
+    let locked = script.hold(7, 2, 40, 16);
+    script.suspend(10 * TAU_MS);
+    assert!(!script.agent.holder_view(script.now(), locked.holder).unwrap().certain, "the check at use needs no timer");
+    script.turn();
+    script.hears(&[Script::told(&locked, LockEvent::Uncertain)]);
+    assert!(matches!(script.submit(lock(8, Mode::Shared, crate::api::Wait::Try)), Submitted::Later(_)));
+}
+
+#[test]
+fn a_copy_of_a_datagram_is_dropped_and_one_too_old_to_tell() {
+    let mut script = Script::open(Config::default());
+    script.start(Command::Ping);
+    let echo = script.sends(&[ping(2, 0)]);
+    let answer = script.make(&[stated(2, echo, attr(1, 1), 0)]);
+    script.deliver(&answer);
+    script.deliver(&answer);
+    assert_eq!(script.events().len(), 1);
+    script.drops = 1;
+    assert!(script.agent.drops().iter().any(|drop| drop == ("duplicate_packet", 1)));
+}
