@@ -84,6 +84,22 @@ fn status_and_ping_are_answered_by_the_servers_application() {
 }
 
 #[test]
+fn a_server_of_both_families_is_reached_by_either_and_by_a_list_with_a_dead_address_in_it() {
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        println!("skipped: this machine has no IPv6 loopback address");
+        return;
+    }
+    let server = Server::with(&["--listen", "[::1]:0"]);
+    put(&server, "/f", "text");
+    for address in server.process.ready["listen"].as_array().unwrap() {
+        // The discard port: nobody answers there.
+        let servers = format!("127.0.0.1:9,{}", address.as_str().unwrap());
+        let output = command(CISTERN, &["cat", "--server", &servers, "/f"]).output().unwrap();
+        assert_eq!(output.stdout, b"text", "by {servers}: {}", said(&output));
+    }
+}
+
+#[test]
 fn the_daemons_end_cleanly_when_they_are_asked_to() {
     let mut server = Server::start();
     let mut agent = Agent::start(&server, "A");

@@ -402,4 +402,3 @@ impl Machine for Agent {
         self.config.max_datagram.into()
     }
 }
-

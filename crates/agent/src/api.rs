@@ -8,7 +8,9 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
-use cistern_wire::{AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RenameRule, RowState, SessionId, Standing, Status};
+use cistern_wire::{
+    AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RenameRule, RowState, SessionId, Standing, Status,
+};
 use core::time::Duration;
 
 /// Number of a command, chosen by the agent when it takes the command.

@@ -6,11 +6,11 @@
 //! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), τ and δ (the server tells them).
 
 use crate::cache::CacheLimits;
-use alloc::format;
-use alloc::string::String;
+use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
-use core::fmt;
 use core::time::Duration;
+
+pub use cistern_link::ConfigError;
 
 /// Where the phases of the lease end, in parts per million of τ (DESIGN 3.5); increasing, below 1,000,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,13 +105,13 @@ impl Config {
     /// The first setting that cannot be used, with what it must keep; whoever wrote the configuration is at fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         let Phases { valid_ppm, renewing_ppm, suspect_ppm, flush_ppm } = self.phases;
-        counts("phase-valid", valid_ppm.into(), 1, (renewing_ppm.max(1) - 1).into(), "above 0 and below phase-renewing")?;
-        counts("phase-renewing", renewing_ppm.into(), 1, (suspect_ppm.max(1) - 1).into(), "below phase-suspect")?;
-        counts("phase-suspect", suspect_ppm.into(), 1, (flush_ppm.max(1) - 1).into(), "below phase-flush")?;
-        counts("phase-flush", flush_ppm.into(), 1, 999_999, "below 1")?;
+        counts("phase-valid", valid_ppm, 1, (renewing_ppm.max(1) - 1).into(), "above 0 and below phase-renewing")?;
+        counts("phase-renewing", renewing_ppm, 1, (suspect_ppm.max(1) - 1).into(), "below phase-suspect")?;
+        counts("phase-suspect", suspect_ppm, 1, (flush_ppm.max(1) - 1).into(), "below phase-flush")?;
+        counts("phase-flush", flush_ppm, 1, 999_999, "below 1")?;
         spans("idle-after", self.idle_after, Duration::ZERO, HOUR, "at most 1 h")?;
-        counts("window", self.window.into(), 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
-        counts("max-datagram", self.max_datagram.into(), DATAGRAM_MIN as u64, DATAGRAM_MAX as u64, "548 to 8,952 bytes")?;
+        counts("window", self.window, 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
+        counts("max-datagram", self.max_datagram, DATAGRAM_MIN as u64, DATAGRAM_MAX as u64, "548 to 8,952 bytes")?;
         spans("give-up-after", self.give_up_after, Duration::from_millis(100), DAY, "100 ms to one day")?;
         spans("close-within", self.close_within, Duration::ZERO, HOUR, "at most 1 h")?;
         table("commands-max", self.commands_max, 1, 4_096, "1 to 4,096")?;
@@ -124,37 +124,6 @@ impl Config {
 
 /// Most entries of any table.
 const COUNT_MAX: usize = u32::MAX as usize;
-
-fn spans(setting: &'static str, value: Duration, least: Duration, most: Duration, rule: &'static str) -> Result<(), ConfigError> {
-    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value:?}"), rule }) }
-}
-
-fn table(setting: &'static str, value: usize, least: usize, most: usize, rule: &'static str) -> Result<(), ConfigError> {
-    counts(setting, value as u64, least as u64, most as u64, rule)
-}
-
-fn counts(setting: &'static str, value: u64, least: u64, most: u64, rule: &'static str) -> Result<(), ConfigError> {
-    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value}"), rule }) }
-}
-
-/// A setting that cannot be used; the text says which, its value, and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// The setting, as it is written in files and on command lines.
-    pub setting: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What it must be.
-    pub rule: &'static str,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}; it must be {}", self.setting, self.value, self.rule)
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {

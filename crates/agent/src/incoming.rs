@@ -14,7 +14,8 @@ use crate::session::Overdue;
 use crate::stats::Dropped;
 use cistern_link::{Freshness, Path, Question};
 use cistern_wire::{
-    Ack, Cancelled, CancelOutcome, Datagram, DropReason, Fate, Header, Kind, Message, Messages, Pending, Queued, Released, Reply, RequestResult,
+    Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, Message, Messages, Pending, Queued, Released, Reply,
+    RequestResult,
 };
 use log::trace;
 

@@ -124,7 +124,8 @@ impl Lease {
             return Phase::NoSession;
         }
         let Some(ends) = self.ends() else { return Phase::Expired };
-        let phases = [(ends.valid, Phase::Valid), (ends.renewing, Phase::Renewing), (ends.suspect, Phase::Suspect), (ends.flush, Phase::Flush)];
+        let phases =
+            [(ends.valid, Phase::Valid), (ends.renewing, Phase::Renewing), (ends.suspect, Phase::Suspect), (ends.flush, Phase::Flush)];
         phases.into_iter().find(|(end, _)| !now.lease_over(*end)).map_or(Phase::Expired, |(_, phase)| phase)
     }
 

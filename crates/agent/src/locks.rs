@@ -139,7 +139,13 @@ impl Locks {
 /// Advisory locks, as their local users see them.
 impl Locks {
     /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
-    pub(crate) fn lock(&mut self, now: Instant, lease: &Lease, op: OpId, wanted: (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
+    pub(crate) fn lock(
+        &mut self,
+        now: Instant,
+        lease: &Lease,
+        op: OpId,
+        wanted: (ObjectId, Mode, Wait),
+    ) -> Option<Result<Locked, OpError>> {
         self.advisory.lock(At { now, lease, effects: &mut self.effects }, op, wanted)
     }
 
@@ -259,8 +265,13 @@ impl Locks {
         }
     }
 
-    fn change<R>(&mut self, now: Instant, lease: &Lease, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
+    fn change<R>(
+        &mut self,
+        now: Instant,
+        lease: &Lease,
+        object: ObjectId,
+        change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R,
+    ) -> Option<R> {
         self.advisory.change(At { now, lease, effects: &mut self.effects }, object, change)
     }
 }
-

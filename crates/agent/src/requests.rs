@@ -177,7 +177,8 @@ impl Requests {
         let nonce = self.nonces.start(self.window)?;
         self.next = nonce + 1;
         let state = State::Due;
-        let flight = Flight { asker, mutation, message, state, waited: false, attempts: 0, began: false, losses: 0, first_sent: now, sent: now };
+        let flight =
+            Flight { asker, mutation, message, state, waited: false, attempts: 0, began: false, losses: 0, first_sent: now, sent: now };
         self.flights.insert(nonce, flight);
         self.due.insert(nonce);
         Some(nonce)

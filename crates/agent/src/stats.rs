@@ -28,16 +28,8 @@ pub(crate) enum Dropped {
 }
 
 impl Dropped {
-    const NAMES: [&'static str; 8] = [
-        "unknown_session",
-        "duplicate_packet",
-        "stale_packet",
-        "stray_handshake",
-        "unknown_echo",
-        "stray_hint",
-        "bad_welcome",
-        "flood",
-    ];
+    const NAMES: [&'static str; 8] =
+        ["unknown_session", "duplicate_packet", "stale_packet", "stray_handshake", "unknown_echo", "stray_hint", "bad_welcome", "flood"];
 
     pub(crate) const fn name(self) -> &'static str {
         Self::NAMES[self as usize]

@@ -44,7 +44,11 @@ impl Line {
         let broken = |what: String| Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {what}", self.path.display()));
         let mut line = serde_json::to_string(request).map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
         line.push('\n');
-        self.reader.get_mut().write_all(line.as_bytes()).map_err(|e| broken(e.to_string()))?;
+        match self.reader.get_mut().write_all(line.as_bytes()) {
+            // An agent that ended the connection has perhaps said why before: that is read below.
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(broken(e.to_string())),
+            _ => {}
+        }
         line.clear();
         if self.reader.read_line(&mut line).map_err(|e| broken(e.to_string()))? == 0 {
             return Err(broken("the agent has ended the connection".to_owned()));

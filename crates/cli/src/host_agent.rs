@@ -21,6 +21,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -146,7 +147,9 @@ fn receive(listener: &UnixListener, client: &Client, rooms: &Arc<Rooms>, end: &A
 /// Gives a connection a thread of its own; or tells why it cannot have one, and gives it back.
 fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>) -> Option<UnixStream> {
     let refuse = |mut stream: UnixStream, why: String| {
-        log::warn!("refused a connection: {why}");
+        // Told aloud once for each time that it begins: a program that tries again and again is not to fill the log.
+        let level = if rooms.begin_refusing() { log::Level::Warn } else { log::Level::Debug };
+        log::log!(level, "refused a connection: the agent {why}");
         let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("the agent {why}"));
         let line = serde_json::to_string(&Answer::Error(failure)).unwrap_or_default();
         // It fits the socket's buffer; should it fail, the end of the connection says enough.
@@ -178,6 +181,8 @@ fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>
 struct Rooms {
     taken: Mutex<usize>,
     left: Condvar,
+    /// A connection was refused, and none admitted since.
+    refusing: AtomicBool,
 }
 
 /// One connection's place, given back when dropped, also by a panic.
@@ -188,8 +193,14 @@ impl Rooms {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         (*taken < CONNECTIONS_MAX).then(|| {
             *taken += 1;
+            self.refusing.store(false, Ordering::Relaxed);
             Room(Arc::clone(self))
         })
+    }
+
+    /// Notes that a connection is refused; whether it is the first one.
+    fn begin_refusing(&self) -> bool {
+        !self.refusing.swap(true, Ordering::Relaxed)
     }
 
     /// Whether all have left within `span`.
@@ -204,5 +215,30 @@ impl Drop for Room {
     fn drop(&mut self) {
         *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.left.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_so_many_connections_and_no_more_and_places_come_back() {
+        let rooms = Arc::new(Rooms::default());
+        let mut taken: Vec<_> = (0..CONNECTIONS_MAX).map(|_| rooms.enter().unwrap()).collect();
+        assert!(rooms.enter().is_none());
+        assert!(!rooms.wait_until_empty(Duration::from_millis(1)));
+        taken.pop();
+        assert!(rooms.enter().is_some());
+        taken.clear();
+        assert!(rooms.wait_until_empty(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_refusal_is_told_aloud_once_until_somebody_is_admitted() {
+        let rooms = Arc::new(Rooms::default());
+        assert_eq!([rooms.begin_refusing(), rooms.begin_refusing()], [true, false]);
+        assert!(rooms.enter().is_some());
+        assert!(rooms.begin_refusing());
     }
 }

@@ -41,10 +41,10 @@ pub(crate) fn watch_lease(args: &WatchLease) -> Result<(), Failure> {
     let end = End::catch()?;
     let mut backend = Backend::open(&args.common)?;
     let subject = match &args.common.agent {
-        Some(socket) => format!("agent at {}", socket.display()),
+        Some(socket) => socket.display().to_string(),
         None => {
             tell("watching an agent of this command's own; --agent SOCKET watches the host's");
-            "an agent of this command's own".to_owned()
+            "this command's own".to_owned()
         }
     };
     let mut style = if args.common.json {

@@ -40,6 +40,7 @@ pub mod replay;
 pub mod reply_cache;
 pub mod rng;
 pub mod rtt;
+pub mod setting;
 pub mod time;
 pub mod timers;
 
@@ -52,5 +53,6 @@ pub use replay::{Freshness, REPLAY_WINDOW, ReplayWindow};
 pub use reply_cache::{Admission, Fate, ReplyCache, Stored};
 pub use rng::Rng;
 pub use rtt::RoundTrip;
+pub use setting::ConfigError;
 pub use time::Instant;
 pub use timers::{Question, TimerQueue};

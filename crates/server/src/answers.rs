@@ -77,7 +77,7 @@ impl Server {
                 //= wire-spec.md#7-the-table-of-answers
                 //# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
                 //= wire-spec.md#11-2-delivery
-                //# The reply to a read that granted nothing MAY be made anew for a duplicate.
+                //# The reply to a read MAY be made anew for a duplicate, and then grants nothing.
                 let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
                 let stored = if kept { Stored::Bytes(Box::from(reply)) } else { Stored::Recompute };
                 session.cache.finish(job.nonce, stored)

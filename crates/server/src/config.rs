@@ -9,13 +9,13 @@ use crate::locks::LockLimits;
 use crate::namespace::NamespaceLimits;
 use crate::stage::StageLimits;
 use crate::store::CacheLimits;
-use alloc::format;
-use alloc::string::String;
 use cistern_link::DeliveryClock;
 use cistern_link::rtt::RTO_MIN;
+use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
-use core::fmt;
 use core::time::Duration;
+
+pub use cistern_link::ConfigError;
 
 /// Shortest lease period: below it the 20 ms of a loop's scheduling would be a fifth of the lease.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -178,7 +178,7 @@ impl Config {
 
     fn check_lease(&self) -> Result<(), ConfigError> {
         spans("lease", self.lease, LEASE_MIN, LEASE_MAX, "100 ms to 1 h")?;
-        counts("delta", self.delta_ppm, DELTA_PPM_MIN, DELTA_PPM_MAX, "0.003 to 1 (3,000 to 1,000,000 ppm)")?;
+        counts("delta", self.delta_ppm, DELTA_PPM_MIN.into(), DELTA_PPM_MAX.into(), "0.003 to 1 (3,000 to 1,000,000 ppm)")?;
         spans("epsilon", self.epsilon, Duration::from_micros(1), self.lease, "1 µs to the lease period")
     }
 
@@ -192,9 +192,9 @@ impl Config {
     }
 
     fn check_sessions(&self) -> Result<(), ConfigError> {
-        counts("window", u32::from(self.window), 1, u32::from(WINDOW_MAX), "1 to 4,096 requests")?;
+        counts("window", self.window, 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
         let (least, most) = (DATAGRAM_MIN as u64, DATAGRAM_MAX as u64);
-        within("max-datagram", u64::from(self.max_datagram), least, most, "548 to 8,952 bytes")?;
+        counts("max-datagram", u64::from(self.max_datagram), least, most, "548 to 8,952 bytes")?;
         counts("sessions-max", self.sessions_max, 1, 1 << 24, "1 to 16,777,216")?;
         counts("opening-max", self.opening_max, 1, 1 << 24, "1 to 16,777,216")?;
         counts("tombstones-max", self.tombstones_max, 1, 1 << 24, "1 to 16,777,216")?;
@@ -203,8 +203,8 @@ impl Config {
         spans("hint-interval", self.hint_interval, Duration::from_millis(1), LEASE_MAX, "1 ms to 1 h")?;
         counts("notices-in-flight", u32::from(self.notices_in_flight), 1, 4_096, "1 to 4,096")?;
         let rule = "one datagram (8,952) to 1 GiB";
-        within("answer-bytes-max", u64::from(self.answer_bytes_max), most, 1 << 30, rule)?;
-        counts("freed-per-turn", self.freed_per_turn, 1, u32::MAX, "at least 1")
+        counts("answer-bytes-max", u64::from(self.answer_bytes_max), most, 1 << 30, rule)?;
+        counts("freed-per-turn", self.freed_per_turn, 1, u32::MAX.into(), "at least 1")
     }
 
     fn check_tables(&self) -> Result<(), ConfigError> {
@@ -216,7 +216,7 @@ impl Config {
         table("mutations-per-object", self.locks.mutations_per_object, 1, COUNT_MAX, "at least 1")?;
         table("demands-outstanding", self.locks.demands_outstanding, 1, COUNT_MAX, "at least 1")?;
         counts("token-run", self.locks.run, 1, 1 << 20, "1 to 1,048,576 tokens")?;
-        within("objects-max", self.namespace.objects_max, 1, u64::MAX, "at least 1")?;
+        counts("objects-max", self.namespace.objects_max, 1, u64::MAX, "at least 1")?;
         table("stages-per-session", self.stages.stages_per_session, 1, 4_096, "1 to 4,096")?;
         let (each, all) = (self.stages.bytes_per_session, self.stages.bytes_total);
         table("stage-bytes-per-session", each, CONTENT_MAX, all, "1 MiB (one file's contents) to stage-bytes-total")?;
@@ -227,41 +227,6 @@ impl Config {
 
 /// Most entries of any table.
 const COUNT_MAX: usize = u32::MAX as usize;
-
-fn spans(setting: &'static str, value: Duration, least: Duration, most: Duration, rule: &'static str) -> Result<(), ConfigError> {
-    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value:?}"), rule }) }
-}
-
-fn counts(setting: &'static str, value: u32, least: u32, most: u32, rule: &'static str) -> Result<(), ConfigError> {
-    within(setting, u64::from(value), u64::from(least), u64::from(most), rule)
-}
-
-fn table(setting: &'static str, value: usize, least: usize, most: usize, rule: &'static str) -> Result<(), ConfigError> {
-    within(setting, value as u64, least as u64, most as u64, rule)
-}
-
-fn within(setting: &'static str, value: u64, least: u64, most: u64, rule: &'static str) -> Result<(), ConfigError> {
-    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value}"), rule }) }
-}
-
-/// A setting that cannot be used; the text says which, its value, and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// The setting, as it is written in files and on command lines.
-    pub setting: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What it must be.
-    pub rule: &'static str,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}; it must be {}", self.setting, self.value, self.rule)
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {

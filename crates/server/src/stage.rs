@@ -1,7 +1,7 @@
 //! Staged contents: what arrives in several datagrams, to be written once, whole.
 //!
 //! Decides: whether a piece is taken, and whether a stage is complete. Place in the walk: STAGE fills it, a WRITE that names the
-//! stage empties it. Implements `wire-spec.md` section 11.9 (R80).
+//! stage empties it. Implements `wire-spec.md` sections 6.2 and 11.5 (R80).
 //! Invariant: nothing staged is part of any file. A stage that is not complete gives nothing; pieces are idempotent; memory is
 //! bounded by session and in all, and a stage that nobody goes on with is dropped after a time.
 //! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].
@@ -81,6 +81,8 @@ impl Stages {
             Some(staged) if staged.arrived.len() >= RANGES_MAX => return Err(Status::BUSY),
             Some(staged) => staged,
             None => {
+                //= wire-spec.md#11-5-caching-and-metadata
+                //# The server MUST bound what is staged, in bytes and in time.
                 self.check_room(session, total)?;
                 self.bytes += total;
                 self.check_at.get_or_insert(until);
@@ -111,6 +113,8 @@ impl Stages {
     /// NOT_STAGED when pieces are missing, also when the stage was dropped or never begun.
     pub fn contents(&self, session: SessionId, stage: u64) -> Result<&[u8], Status> {
         let staged = self.stages.get(&(session, stage)).ok_or(Status::NOT_STAGED)?;
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# A WRITE that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
         if staged.arrived == [(0, staged.bytes.len())] { Ok(&staged.bytes) } else { Err(Status::NOT_STAGED) }
     }
 
@@ -188,6 +192,9 @@ mod tests {
         Stages::new(StageLimits::default())
     }
 
+    //= wire-spec.md#11-5-caching-and-metadata
+    //= type=test
+    //# A WRITE that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
     #[test]
     fn stage_is_given_only_when_every_piece_is_there() {
         let mut s = stages();
@@ -219,6 +226,9 @@ mod tests {
         assert_eq!(s.contents(A, 1), Ok(&b"ab"[..]));
     }
 
+    //= wire-spec.md#11-5-caching-and-metadata
+    //= type=test
+    //# The server MUST bound what is staged, in bytes and in time.
     #[test]
     fn bounds_count_what_is_announced_not_what_has_arrived() {
         let limits = StageLimits { bytes_per_session: 10, bytes_total: 15, stages_per_session: 2, idle: Duration::from_secs(1) };
@@ -234,6 +244,9 @@ mod tests {
         assert_eq!(s.piece(START, B, 3, 1, 0, b"a"), Err(Status::BUSY), "too many stages");
     }
 
+    //= wire-spec.md#11-5-caching-and-metadata
+    //= type=test
+    //# The server MUST bound what is staged, in bytes and in time.
     #[test]
     fn stage_with_which_nobody_goes_on_is_dropped() {
         let mut s = stages();

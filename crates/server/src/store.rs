@@ -3,7 +3,7 @@
 //! Decides: the keys and their order, the record formats, and what the core knows of the store at any moment ([`Overlay`]:
 //! values loaded, overlaid by the writes of batches in flight). Place in the walk: an operation reads and writes through a
 //! [`View`]; what is not in memory becomes a [`Query`], what was written becomes a [`Batch`]. Implements `wire-spec.md`
-//! sections 10.2 and 12.
+//! section 11.7 (R61).
 //! Invariant: nobody can read a value without learning the newest batch on whose durability it rests (R61), and a value
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).

@@ -57,12 +57,7 @@ impl Advisories {
         }
     }
 
-    pub(super) fn lock(
-        &mut self,
-        at: At<'_>,
-        op: OpId,
-        (object, mode, wait): (ObjectId, Mode, Wait),
-    ) -> Option<Result<Locked, OpError>> {
+    pub(super) fn lock(&mut self, at: At<'_>, op: OpId, (object, mode, wait): (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
         if !self.entries.contains_key(&object) {
             if self.entries.len() >= self.max && !self.make_room(at.effects) {
                 return Some(Err(OpError::Overloaded));

@@ -160,13 +160,7 @@ impl CacheLocks {
     }
 
     /// The demand covers every generation up to the one named; what the receipt says is about all of them.
-    pub(super) fn demanded(
-        &mut self,
-        object: ObjectId,
-        up_to: Generation,
-        keep: Keep,
-        effects: &mut VecDeque<Effect>,
-    ) -> ReceiptAnswer {
+    pub(super) fn demanded(&mut self, object: ObjectId, up_to: Generation, keep: Keep, effects: &mut VecDeque<Effect>) -> ReceiptAnswer {
         self.newest = self.newest.max(up_to);
         match self.held.get_mut(&object) {
             Some(held) if held.generation == up_to && keep == Keep::Shared => {

@@ -1,1 +1,194 @@
-//! (soon)
+//! The phases of the lease, the three idle policies, and what holders are told.
+
+use super::script::*;
+use crate::api::{Command, LockEvent, Phase, Submitted, Wait};
+use crate::config::{Config, IdlePolicy};
+use alloc::vec::Vec;
+use cistern_wire::{
+    Alive, Generation, Keep, List, LockWait, Message, Mode, Release, ReleaseAll, ReleaseItem, ReleasedItem,
+};
+use core::time::Duration;
+
+fn config(idle: IdlePolicy) -> Config {
+    Config { idle, idle_after: Duration::ZERO, ..Config::default() }
+}
+
+/// End of *valid*, in milliseconds after the renewing transmission.
+const VALID: u64 = 1_200;
+
+#[test]
+fn an_idle_agent_that_holds_nothing_sends_nothing_and_waits_for_nothing() {
+    for idle in [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto] {
+        let mut fresh = Script::new(config(idle));
+        fresh.asleep();
+        let mut script = Script::open(config(idle));
+        script.asleep();
+    }
+}
+
+#[test]
+fn eager_keeps_its_lease_for_a_cached_object() {
+    let mut script = Script::open(config(IdlePolicy::Eager));
+    script.cache(7, 2, 40);
+    for serial in 1..=3 {
+        script.silence(VALID - 1);
+        script.sleep(1);
+        let expected = script.keep_alive(serial);
+        let echo = script.sends(&[expected]);
+        script.say(&[Alive { serial, echo }.into()]);
+        script.quiet();
+    }
+    script.is_cached(7);
+    assert_eq!(script.agent.view(script.now()).renewals_explicit, 3);
+}
+
+#[test]
+fn lazy_lets_its_lease_lapse_and_keeps_what_it_holds() {
+    let mut script = Script::open(config(IdlePolicy::Lazy));
+    script.cache(7, 2, 40);
+    script.silence(10 * TAU_MS);
+    script.asleep();
+    assert_eq!(script.agent.view(script.now()).cache_locks, 1);
+}
+
+#[test]
+fn lazy_renews_while_somebody_holds_a_lock() {
+    let mut script = Script::open(config(IdlePolicy::Lazy));
+    let locked = script.hold(7, 2, 40, 16);
+    script.silence(VALID - 1);
+    script.sleep(1);
+    let expected = script.keep_alive(1);
+    let echo = script.sends(&[expected]);
+    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.submit(Command::Unlock { holder: locked.holder });
+    script.silence(5 * TAU_MS);
+    assert_eq!(script.agent.view(script.now()).advisory_locks, 1, "kept, though nobody here uses it");
+}
+
+#[test]
+fn auto_gives_everything_back_in_one_datagram_and_goes_silent() {
+    let mut script = Script::open(config(IdlePolicy::Auto));
+    script.cache(7, 2, 40);
+    script.cache(8, 3, 41);
+    let locked = script.hold(9, 4, 60, 16);
+    script.submit(Command::Unlock { holder: locked.holder });
+    script.silence(VALID - 1);
+    script.sleep(1);
+    let items = [ReleaseItem { lock: object(9), generation: Generation(60), keep: Keep::Nothing }];
+    let echo = script.sends(&[
+        ReleaseAll { serial: 1, up_to: Generation(41) }.into(),
+        Release { serial: 2, items: List::of(&items) }.into(),
+    ]);
+    let gone = [ReleasedItem { lock: object(9), generation: Generation(60), keep: Keep::Nothing, now: Generation(0) }];
+    script.say(&[released(1, echo, &[]), released(2, echo, &gone)]);
+    script.asleep();
+    let view = script.agent.view(script.now());
+    assert_eq!((view.cache_locks, view.advisory_locks, view.renewals_explicit), (0, 0, 0));
+    assert!(matches!(script.submit(stat(7)), Submitted::Later(_)));
+}
+
+#[test]
+fn auto_renews_what_was_used_lately() {
+    let mut script = Script::open(Config { idle: IdlePolicy::Auto, idle_after: Duration::from_millis(2_000), ..Config::default() });
+    script.cache(7, 2, 40);
+    script.sleep(VALID);
+    let expected = script.keep_alive(1);
+    let echo = script.sends(&[expected]);
+    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.quiet();
+    script.sleep(VALID);
+    script.sends(&[ReleaseAll { serial: 2, up_to: Generation(40) }.into()]);
+}
+
+#[test]
+fn a_keep_alive_goes_out_only_when_nothing_opportunistic_renews() {
+    let mut script = Script::open(config(IdlePolicy::Eager));
+    script.hold(7, 2, 40, 16);
+    // Something asked every 700 ms: no keep-alive for 10 leases.
+    for nonce in 3..31 {
+        script.silence(700);
+        script.start(Command::Ping);
+        let echo = script.sends(&[ping(nonce, 0)]);
+        script.say(&[stated(nonce, echo, attr(1, 1), 0)]);
+        script.events();
+    }
+    let view = script.agent.view(script.now());
+    assert_eq!((view.renewals_explicit, view.phase), (0, Phase::Valid));
+}
+
+#[test]
+fn a_request_just_sent_is_given_its_time_before_a_keep_alive() {
+    let mut script = Script::open(config(IdlePolicy::Eager));
+    script.hold(7, 2, 40, 16);
+    script.sleep(VALID);
+    script.start(Command::Ping);
+    script.sends(&[ping(3, 0)]);
+    script.quiet();
+    let sent = script.run(60);
+    let kinds: Vec<&str> = sent.iter().flat_map(|(_, sent)| sent.messages()).map(|message| message.kind().name()).collect();
+    assert!(kinds.contains(&"KEEPALIVE"), "bulk may be shed, keep-alives are not: {kinds:?}");
+}
+
+#[test]
+fn unanswered_keep_alives_are_sent_again_with_backoff_no_slower_than_an_eighth_of_tau() {
+    let mut script = Script::open(config(IdlePolicy::Eager));
+    script.hold(7, 2, 40, 16);
+    script.silence(VALID - 1);
+    let sent = script.run(2 * TAU_MS);
+    assert!(sent.iter().all(|(_, sent)| matches!(sent.messages()[..], [Message::KeepAlive(_)])));
+    let gaps: Vec<u64> = sent.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(gaps.iter().all(|gap| *gap >= 20 && *gap <= TAU_MS / 8 + 1), "{gaps:?}");
+    assert!(gaps[0] < gaps[gaps.len() - 1]);
+    assert!(gaps[4..].windows(2).any(|pair| pair[0] != pair[1]), "jittered: {gaps:?}");
+}
+
+#[test]
+fn holders_are_told_suspect_uncertain_and_certain_again_under_the_same_token() {
+    let mut script = Script::open(config(IdlePolicy::Eager));
+    let locked = script.hold(7, 2, 40, 16);
+    let valid_until = script.agent.view(script.now()).valid_until.unwrap();
+    assert_eq!(locked.valid_until, valid_until);
+    script.run(1_599);
+    script.hears(&[]);
+    script.run(1);
+    script.hears(&[Script::told(&locked, LockEvent::Suspect { valid_until })]);
+    script.run(399);
+    script.hears(&[]);
+    assert!(script.agent.holder_view(script.now(), locked.holder).unwrap().certain);
+    let sent = script.run(1);
+    script.hears(&[Script::told(&locked, LockEvent::Uncertain)]);
+    drop(sent);
+    let (_, keep_alive) = script.run(TAU_MS / 8 + 1).pop().expect("it goes on asking");
+    let Message::KeepAlive(message) = keep_alive.messages()[0] else { panic!("a keep-alive") };
+    script.say(&[Alive { serial: message.serial, echo: keep_alive.packet() }.into()]);
+    script.quiet();
+    let valid_until = script.agent.view(script.now()).valid_until.unwrap();
+    script.hears(&[Script::told(&locked, LockEvent::Certain { valid_until })]);
+}
+
+#[test]
+fn an_agent_of_which_nothing_is_in_use_does_not_call_a_dead_server_for_ever() {
+    let mut script = Script::open(config(IdlePolicy::Auto));
+    script.cache(7, 2, 40);
+    let sent = script.run(60 * TAU_MS);
+    assert!(sent.len() > 3 && sent.len() < 40, "{} datagrams", sent.len());
+    script.asleep();
+    // It says so as soon as somebody needs the server.
+    script.start(stat(7));
+    let kinds: Vec<&str> = script.turn().iter().flat_map(|s| s.messages().iter().map(|m| m.kind().name()).collect::<Vec<_>>()).collect();
+    assert_eq!(kinds, ["RELEASE_ALL", "GETATTR"]);
+}
+
+#[test]
+fn a_waiting_user_keeps_the_lease_alive_under_every_policy() {
+    for idle in [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto] {
+        let mut script = Script::open(config(idle));
+        script.start(lock(7, Mode::Exclusive, Wait::Forever));
+        let echo = script.sends(&[lock_request(2, 0, 7, Mode::Exclusive, LockWait::Queue)]);
+        script.say(&[queued(2, echo, 7)]);
+        script.silence(VALID - 1);
+        script.sleep(1);
+        let expected = script.keep_alive(1);
+        script.sends(&[expected]);
+    }
+}

@@ -3,7 +3,7 @@
 use super::script::*;
 use crate::api::{Command, Event, LockEvent, Output, Phase, Submitted};
 use crate::config::{Config, IdlePolicy};
-use cistern_wire::{Alive, Mode, Pending, Probe, ReceiptAnswer, Receipt, SessionId};
+use cistern_wire::{Alive, Mode, Pending, Probe, Receipt, ReceiptAnswer, SessionId};
 
 fn until(script: &Script) -> u64 {
     script.agent.view(script.now()).valid_until.unwrap().raw_ns / 1_000_000
@@ -96,8 +96,7 @@ fn pending_renews_and_the_command_goes_on() {
     script.say(&[Pending { nonce: 2, echo }.into()]);
     assert_eq!(until(&script), sent + TAU_MS);
     let again = script.run(TAU_MS / 2);
-    assert_eq!(again.len(), 1, "asked about again within τ/2, once");
-    assert!(again[0].0 >= TAU_MS / 4);
+    assert!((TAU_MS / 4..TAU_MS / 2).contains(&again[0].0), "asked about again within τ/2, but not before it may be done");
     assert_eq!(again[0].1.messages(), [ping(2, 0)]);
     script.say(&[stated(2, again[0].1.packet(), attr(1, 1), 0)]);
     assert!(matches!(script.events()[..], [Event::Done { op: done, result: Ok(Output::Pong { .. }) }] if done == op));

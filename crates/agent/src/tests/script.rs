@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
-    Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Datagram, FormerFate, Generation, GetAttr, Granted, Header, Hello, Holder, KeepAlive,
-    List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply, SessionId, Standing, Stated,
-    StoreId, Want, Welcome,
+    Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Datagram, FormerFate, Generation, GetAttr, Granted, Header, Hello, Holder,
+    KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply, SessionId, Standing,
+    Stated, StoreId, Want, Welcome,
 };
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -118,8 +118,14 @@ pub(super) fn granted(nonce: u64, echo: u64, id: u64, mode: Mode, generation: u6
     Ack { nonce, echo, reply }.into()
 }
 
-pub(super) const SOMEBODY: Holder<'static> =
-    Holder { label: Bytes8(b"somebody"), agent: AgentId([9; 16]), mode: Mode::Exclusive, since_ms: 5, standing: Standing::Good, bound_ms: 0 };
+pub(super) const SOMEBODY: Holder<'static> = Holder {
+    label: Bytes8(b"somebody"),
+    agent: AgentId([9; 16]),
+    mode: Mode::Exclusive,
+    since_ms: 5,
+    standing: Standing::Good,
+    bound_ms: 0,
+};
 
 pub(super) fn queued(nonce: u64, echo: u64, id: u64) -> Message<'static> {
     Queued { nonce, echo, lock: object(id), ahead: 0, holder: SOMEBODY }.into()
@@ -396,7 +402,12 @@ impl Script {
 impl Drop for Script {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(self.agent.drops().total(), self.drops, "drops: {:?}", self.agent.drops().iter().filter(|d| d.1 > 0).collect::<Vec<_>>());
+            assert_eq!(
+                self.agent.drops().total(),
+                self.drops,
+                "drops: {:?}",
+                self.agent.drops().iter().filter(|d| d.1 > 0).collect::<Vec<_>>()
+            );
         }
     }
 }

@@ -15,16 +15,17 @@ const WIDTH_MAX: usize = 78;
 /// Below this the bar says nothing.
 const BAR_MIN: usize = 10;
 
-/// The view: knows how many lines it has drawn.
+/// The view: knows how many lines it has drawn, and on a terminal of which size.
 pub(super) struct View {
     subject: String,
     colour: bool,
     drawn: usize,
+    size: Option<(usize, usize)>,
 }
 
 impl View {
     pub(super) fn new(subject: String) -> Self {
-        Self { subject, colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()), drawn: 0 }
+        Self { subject, colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()), drawn: 0, size: None }
     }
 
     /// Draws the view over the last one.
@@ -41,7 +42,10 @@ impl View {
         // On a very low terminal the first lines matter most; one row stays for the cursor.
         lines.truncate(height.saturating_sub(1).max(1));
         let mut text = String::new();
-        if self.drawn > 0 {
+        if self.size.replace((width, height)).is_some_and(|size| size != (width, height)) {
+            // The terminal has moved and broken the lines as it liked: the view begins anew on an empty screen.
+            text.push_str("\x1b[H\x1b[2J");
+        } else if self.drawn > 0 {
             text.push_str(&format!("\x1b[{}A", self.drawn));
         }
         for line in &lines {
@@ -107,7 +111,7 @@ mod tests {
     use super::*;
 
     fn view() -> View {
-        View { subject: "agent at /run/cistern/a/control.sock".to_owned(), colour: false, drawn: 0 }
+        View { subject: "agent at /run/cistern/a/control.sock".to_owned(), colour: false, drawn: 0, size: None }
     }
 
     /// The frame without its control sequences.
@@ -131,11 +135,18 @@ mod tests {
     #[test]
     fn the_next_frame_begins_where_the_last_one_did() {
         let mut view = view();
-        let first = view.frame(&sample(), 80, 50);
-        let drawn = first.matches('\n').count();
+        let drawn = view.frame(&sample(), 80, 50).matches('\n').count();
         assert!(view.frame(&sample(), 80, 50).starts_with(&format!("\x1b[{drawn}A\r")));
-        assert_eq!(view.frame(&sample(), 80, 4).matches('\n').count(), 3, "a low terminal shows the first lines");
-        assert!(view.frame(&sample(), 80, 50).starts_with("\x1b[3A\r"));
+    }
+
+    #[test]
+    fn on_a_terminal_of_another_size_the_view_begins_anew() {
+        let mut view = view();
+        view.frame(&sample(), 80, 50);
+        let low = view.frame(&sample(), 80, 4);
+        assert!(low.starts_with("\x1b[H\x1b[2J\r"));
+        assert_eq!(low.matches('\n').count(), 3, "the first lines, and a row for the cursor");
+        assert!(view.frame(&sample(), 80, 4).starts_with("\x1b[3A\r"));
     }
 
     #[test]

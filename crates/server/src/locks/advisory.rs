@@ -1,7 +1,7 @@
 //! Advisory locks: who gets one, who waits, in which order.
 //!
 //! Decides: grant, refuse, queue, or say that waiting would never end. Place in the walk: LOCK, EXTEND_RUN and CANCEL come here from
-//! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.5 (R64, R66, R67, R69).
+//! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.4 (R64, R66, R67, R69).
 //! Invariant: requests are served in order of arrival, shared ones together; nobody passes one who waits, but an upgrade, which
 //! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (R39).
 //! Leaves to others: what is granted locally on an agent; how long a request waits (its agent cancels it).
@@ -81,9 +81,13 @@ impl LockTable {
         if upgrade && clear {
             return Chance::Now;
         }
+        //= wire-spec.md#11-4-locks
+        //# A second upgrade of a lock whose first upgrade waits MUST fail with EDEADLK.
         if upgrade && self.upgrade_waits(entry) {
             return Chance::Never;
         }
+        //= wire-spec.md#11-4-locks
+        //# Once an exclusive request for an advisory lock waits, a later shared request MUST NOT be granted before it.
         if clear && !self.is_pressing(entry) { Chance::Now } else { Chance::Later }
     }
 
@@ -107,6 +111,8 @@ impl LockTable {
 
     /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens.
     fn grant(&mut self, now: Instant, entry: u32, session: u32, mode: Mode) -> Option<u32> {
+        //= wire-spec.md#11-4-locks
+        //# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
         let run = self.limits.run.max(1);
         let generation = self.tokens.take(run)?;
         Some(match self.table.own(entry, session) {
@@ -132,7 +138,11 @@ impl LockTable {
         let counted = self.waiters(entry).filter(|other| self.table.is_good(other.session)).count();
         let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
         let waiters = &mut self.table.queue_mut(entry).waiters;
-        if upgrade { waiters.push_front(waiter) } else { waiters.push_back(waiter) }
+        if upgrade {
+            waiters.push_front(waiter)
+        } else {
+            waiters.push_back(waiter)
+        }
         let former = self.waits.insert((session, nonce), Wait::Waits(entry));
         debug_assert!(former.is_none(), "a nonce waits once");
         self.table.sessions[session].waits += 1;
@@ -174,6 +184,8 @@ impl LockTable {
         let mut granted = Vec::new();
         let mut place = 0;
         while let Some(waiter) = self.waiter(entry, place) {
+            //= wire-spec.md#11-4-locks
+            //# The server SHOULD pass over waiting sessions that are not in good standing.
             if !self.table.is_good(waiter.session) {
                 place += 1;
                 continue;

@@ -1,7 +1,7 @@
 //! Cache locks: which one comes with an answer.
 //!
 //! Decides: whether the data of an answer may be cached, and how. Place in the walk: asked once for each object in an answer, at the
-//! instant at which the data are read. Implements `wire-spec.md` section 11.3 (R64, R67).
+//! instant at which the data are read. Implements `wire-spec.md` section 11.4 (R64, R67).
 //! Invariant: nobody waits for a cache lock: if none can be granted at once the data come without one, which is always right, for the
 //! server's state is current.
 //! Leaves to others: asking locks back for mutations (`mutation`).
@@ -25,6 +25,8 @@ impl LockTable {
         let entry = self.table.entry(lock);
         let (mut own, mut shared_elsewhere) = (None, false);
         if let Some(entry) = entry {
+            //= wire-spec.md#11-4-locks
+            //# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it to anyone before.
             if self.is_pressing(entry) {
                 return CacheGrant::NONE;
             }
@@ -37,6 +39,8 @@ impl LockTable {
                     Mode::Exclusive => exclusive_elsewhere = Some(at),
                 }
             }
+            //= wire-spec.md#11-4-locks
+            //# A read MUST NOT wait for a cache lock.
             if let Some(at) = exclusive_elsewhere {
                 if self.table.sessions[self.table.holds[at].session].state == State::Good {
                     self.demand(now, at, Keep::Shared);
@@ -44,6 +48,8 @@ impl LockTable {
                 return CacheGrant::NONE;
             }
         }
+        //= wire-spec.md#11-4-locks
+        //# An object whose cache locks are demanded more often than used SHOULD be given none for a while.
         // What is being asked back is not granted anew.
         if own.is_some_and(|at| self.table.holds[at].demand.is_some()) || self.is_hot(now, object) {
             return CacheGrant::NONE;
@@ -53,6 +59,9 @@ impl LockTable {
             _ if shared_elsewhere => Mode::Shared,
             _ => mode,
         };
+        //= wire-spec.md#8-2-limits-of-a-server
+        //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still
+        //# owed.
         if own.is_none() && !self.has_room(session) {
             return CacheGrant::NONE;
         }

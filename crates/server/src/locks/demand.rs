@@ -1,7 +1,7 @@
 //! Demands: which locks are asked back, when the demand goes out, and which objects are too hot to be cached.
 //!
 //! Decides: what an agent is told to give back. Place in the walk: called by every decision that lets somebody wait; demands leave
-//! by `poll_action`. Implements `wire-spec.md` section 11.5 (R65, R67, R39).
+//! by `poll_action`. Implements `wire-spec.md` section 11.4 (R65, R67, R39).
 //! Invariant: one demand for each generation and kind; at most so many unanswered as the bound says, the others wait their turn.
 //! A demand to a session that is timing out waits for its rescue.
 //! Leaves to others: delivering it, and what happens when it is not complied with (the machine).
@@ -98,6 +98,8 @@ impl LockTable {
                 }
             }
             if sent.is_none() {
+                //= wire-spec.md#11-4-locks
+                //# The server SHOULD space its demands and bound how many are not complied with.
                 if self.demands.outstanding >= self.limits.demands_outstanding {
                     return None;
                 }

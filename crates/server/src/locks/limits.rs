@@ -1,7 +1,7 @@
 //! Bounds and paces of the lock table.
 //!
 //! Decides: how much the lock table holds at most, each bound with its unit. Place in the walk: made by the configuration.
-//! Implements `wire-spec.md` section 11.7.
+//! Implements `wire-spec.md` section 8.2.
 //! Invariant: a bound that is reached is answered BUSY, or by an answer without a grant; nothing is forgotten to meet it (R11).
 
 use core::time::Duration;

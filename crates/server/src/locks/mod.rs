@@ -2,7 +2,7 @@
 //!
 //! Decides, and does nothing else: it is told what happened and says what is to be done ([`Action`]); it sends nothing, waits for
 //! nothing and reads no clock. Place in the walk: asked by execution for grants and turns, told by control messages and receipts of
-//! releases, told by the machine of standing. Implements `wire-spec.md` section 11.
+//! releases, told by the machine of standing. Implements `wire-spec.md` section 11.4.
 //! Invariant: no two sessions hold conflicting modes of one lock. A lock leaves a session only by a release that names its
 //! generation, by the agent's word that it does not hold it, or by the durable end of the session (R11, R50). Generations only grow.
 //! Leaves to others: messages, delivery, time limits, durability.

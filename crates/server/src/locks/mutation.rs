@@ -77,6 +77,8 @@ impl LockTable {
             if !mutant.entries().contains(&entry) {
                 mutant.entries[mutant.len] = entry;
                 mutant.len += 1;
+                //= wire-spec.md#11-4-locks
+                //# A mutation of several objects MUST take its places in all their queues at once, in order of arrival.
                 let tickets = &mut self.table.queue_mut(entry).tickets;
                 let place = tickets.partition_point(|other| *other < ticket);
                 tickets.insert(place, ticket);
@@ -127,6 +129,8 @@ impl LockTable {
         for entry in &entries[..len] {
             let mut at = self.table.next_of(*entry, super::slab::NONE);
             while at != super::slab::NONE {
+                //= wire-spec.md#11-4-locks
+                //# The server MUST demand every cache lock that keeps a mutation waiting.
                 if self.table.stands(&self.table.holds[at]) && self.in_the_way(ticket, at) {
                     self.demand(now, at, Keep::Nothing);
                 }
@@ -147,6 +151,11 @@ impl LockTable {
     /// Whether a hold conflicts with a mutation.
     fn in_the_way(&self, ticket: Ticket, at: u32) -> bool {
         let (mutant, hold) = (&self.mutants[&ticket], &self.table.holds[at]);
+        //= wire-spec.md#11-4-locks
+        //# A mutation MUST NOT be executed while another session holds a cache lock on an object that it affects.
+        //= wire-spec.md#11-4-locks
+        //# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object that its `held` does not name by
+        //# its generation.
         hold.session != mutant.session || !mutant.suspends(self.table.entries[hold.entry].lock.object, hold.generation)
     }
 
@@ -158,9 +167,10 @@ impl LockTable {
     /// Makes a mutation ready if its turn has come.
     fn try_ready(&mut self, ticket: Ticket) -> bool {
         let turn = self.is_good_ticket(ticket)
-            && self.mutants[&ticket].entries().iter().all(|entry| {
-                self.is_first(*entry, ticket) && !self.table.holds_of(*entry).any(|at| self.in_the_way(ticket, at))
-            });
+            && self.mutants[&ticket]
+                .entries()
+                .iter()
+                .all(|entry| self.is_first(*entry, ticket) && !self.table.holds_of(*entry).any(|at| self.in_the_way(ticket, at)));
         if let Some(mutant) = self.mutants.get_mut(&ticket) {
             mutant.ready |= turn;
         }
@@ -240,8 +250,7 @@ impl LockTable {
     }
 
     fn entries_of(&self, tickets: &[Ticket]) -> Vec<u32> {
-        let mut entries: Vec<_> =
-            tickets.iter().filter_map(|ticket| self.mutants.get(ticket)).flat_map(Mutant::entries).copied().collect();
+        let mut entries: Vec<_> = tickets.iter().filter_map(|ticket| self.mutants.get(ticket)).flat_map(Mutant::entries).copied().collect();
         entries.sort_unstable();
         entries.dedup();
         entries

@@ -1,7 +1,7 @@
 //! Giving back: RELEASE, RELEASE_ALL, NOT_HELD, and new generations of what is kept.
 //!
-//! Decides: what a release acts on. Place in the walk: control messages and receipts come here. Implements `wire-spec.md` section
-//! 11.2 (R11, R33, R64, R65).
+//! Decides: what a release acts on. Place in the walk: control messages and receipts come here. Implements `wire-spec.md` sections
+//! 11.3 and 11.4 (R11, R33, R64, R65).
 //! Invariant: a release acts on the generation that it names and on no other; repeated, it is answered alike.
 //! Leaves to others: who gets the lock next (`advisory`, `mutation`).
 
@@ -18,7 +18,11 @@ impl LockTable {
         let nothing = ReleasedItem { lock, generation, keep: Keep::Nothing, now: Generation(0) };
         let Some(at) = self.find(session, lock) else { return nothing };
         let hold = &self.table.holds[at];
+        //= wire-spec.md#11-4-locks
+        //# A release MUST act on no other generation than the one it names.
         if hold.generation != generation {
+            //= wire-spec.md#11-4-locks
+            //# A repeated release MUST be answered as the first was.
             let repeated = hold.downgraded && hold.before == generation && keep == Keep::Shared;
             return if repeated { ReleasedItem { keep, now: hold.generation, ..nothing } } else { nothing };
         }

@@ -1,7 +1,7 @@
 //! Sessions, as far as locks go: open, parked, rescued, ended, freed.
 //!
 //! Decides: from when on a session's locks are anybody's. Place in the walk: told by the machine whenever standing changes.
-//! Implements `wire-spec.md` sections 10.4 and 11.8 (R5, R34, R38, R39, R50).
+//! Implements `wire-spec.md` section 11.3 (R5, R34, R38, R39, R50).
 //! Invariant: `park` and `end_session` take effect at once and free nothing; only `free_session`, called when the end is durable, does.
 //! Each costs the loop what waits for the session, not what it holds: its holds are taken away in slices.
 //! Leaves to others: when standing changes.
@@ -23,6 +23,11 @@ impl LockTable {
     /// nobody who does not want one of its locks.
     pub fn park(&mut self, now: Instant, session: SessionId) {
         if let Some(slot) = self.table.good(session) {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
+            //# executed, none is granted.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
             self.table.sessions[slot].state = State::Parked;
             self.stand_aside(now, slot);
         }
@@ -52,6 +57,8 @@ impl LockTable {
     pub fn end_session(&mut self, now: Instant, session: SessionId) {
         let Some(slot) = self.table.session(session) else { return };
         if matches!(self.table.sessions[slot].state, State::Good | State::Parked) {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# What was parked MUST be dropped when the session ends.
             self.table.sessions[slot].state = State::Ended;
             self.drop_waiters(now, session);
         }
@@ -62,6 +69,9 @@ impl LockTable {
     pub fn free_session(&mut self, session: SessionId) {
         let Some(slot) = self.table.session(session) else { return };
         debug_assert!(self.table.sessions[slot].state == State::Ended, "ended first, then freed");
+        //= wire-spec.md#11-3-failure-and-ending
+        //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or
+        //# shown.
         self.table.sessions[slot].state = State::Freed;
         self.start_sweep(slot);
     }

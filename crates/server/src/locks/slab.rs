@@ -1,7 +1,7 @@
 //! Storage for many values of one size, named by small numbers.
 //!
 //! Decides: that it grows by pieces, so no growth copies a million locks while agents wait, and that memory a lock is what the
-//! lock needs. Place in the walk: under the lock table. Implements nothing of `wire-spec.md`.
+//! lock needs. Place in the walk: under the lock table; nothing of it is on the wire.
 //! Invariant: a number names one value from `insert` to `remove`; numbers are used again in a fixed order.
 //! Leaves to others: what the values are (`table`).
 

@@ -7,8 +7,8 @@
 //! is given back later, in slices.
 //! Leaves to others: who is granted what (`cache`, `advisory`, `mutation`), what is demanded (`demand`).
 
-use super::slab::{NONE, Slab};
 use super::Ticket;
+use super::slab::{NONE, Slab};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! The one increasing counter of generations and fencing tokens.
 //!
 //! Decides: which number a grant gets. Place in the walk: asked by the lock table for every grant. Implements `wire-spec.md`
-//! section 11.6 (R64, R73).
+//! section 11.4 (R64, R73).
 //! Invariant: no number is given out twice or below an earlier one, over all objects, sessions and restarts: a block is given
 //! out only after its upper end is durable, and a restart goes on above that. The top 8 bits are the store's epoch.
 //! Leaves to others: making the upper end durable (the machine).
@@ -33,6 +33,8 @@ impl Tokens {
     /// given out before the first block is durable.
     #[must_use]
     pub fn new(epoch: u8, reserved: u64) -> Self {
+        //= wire-spec.md#11-4-locks
+        //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
         let first = u64::from(epoch) << COUNT;
         let before = reserved.max(first);
         Self { next: before + 1, durable: before, asked: 0, last: first | ((1 << COUNT) - 1) }
@@ -53,6 +55,8 @@ impl Tokens {
         if after.checked_add(leave)? > self.durable.checked_add(1)? {
             return None;
         }
+        //= wire-spec.md#11-4-locks
+        //# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
         let first = self.next;
         self.next = after;
         Some(Generation(first))
@@ -97,6 +101,9 @@ mod tests {
         assert_eq!(tokens.take(1), Some(Generation(1)), "0 is no grant");
     }
 
+    //= wire-spec.md#11-4-locks
+    //= type=test
+    //# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
     #[test]
     fn runs_never_overlap() {
         let mut tokens = ready(0, 0);
@@ -106,6 +113,9 @@ mod tests {
         assert_eq!(tokens.take(7), Some(Generation(first.0 + 1_026)), "an empty run counts as one token");
     }
 
+    //= wire-spec.md#11-4-locks
+    //= type=test
+    //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
     #[test]
     fn restart_goes_on_above_all_that_may_have_been_given_out() {
         let mut tokens = Tokens::new(3, 0);
@@ -117,6 +127,9 @@ mod tests {
         assert_eq!(after.0 >> 56, 3);
     }
 
+    //= wire-spec.md#11-4-locks
+    //= type=test
+    //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
     #[test]
     fn a_new_epoch_is_above_every_token_of_the_former() {
         let reserved = (3 << COUNT) | 77;

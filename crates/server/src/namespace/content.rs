@@ -1,7 +1,7 @@
 //! SETATTR and WRITE, and what the blocks of a file hold.
 //!
 //! Decides: how contents are cut into blocks. Place in the walk: makes drafts for `plan`; commits its part of a draft.
-//! Implements `wire-spec.md` sections 6.2 and 12.3.
+//! Implements `wire-spec.md` section 6.2.
 //! Invariant: no block holds a byte beyond the file's size, so what is missing of a block, or a block that is missing, reads as
 //! zeros, and making a file larger writes nothing.
 //! Leaves to others: reading pages (`read`), staging (`stage`).

@@ -97,8 +97,7 @@ impl Draft {
     /// A new object under a name.
     pub(super) fn make(&mut self, object: ObjectId, parent: ObjectId, name: &[u8], birth: &Birth, wall_ns: i64) {
         let Birth { kind, mode, uid, gid, nlink, size } = *birth;
-        let attr =
-            Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns: wall_ns, mtime_ns: wall_ns, ctime_ns: wall_ns };
+        let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns: wall_ns, mtime_ns: wall_ns, ctime_ns: wall_ns };
         let name = Bytes::copy_from_slice(name);
         self.entries.push((parent, name.clone(), Some(EntryRecord { object, kind })));
         self.touched.push(Touched { before: 0, record: ObjectRecord { attr, parent, name }, fate: Fate::Made });

@@ -8,8 +8,8 @@
 use super::{Namespace, Step};
 use crate::store::{Lack, View};
 use alloc::vec::Vec;
-use cistern_wire::limits::ROOT;
 use cistern_wire::ObjectId;
+use cistern_wire::limits::ROOT;
 
 /// What stands for the beginning of a path that does not fit.
 const CUT: &[u8] = b"...";

@@ -1,7 +1,7 @@
 //! The keys of the store, and the bytes under which an engine keeps them.
 //!
 //! Decides: which keys there are and their order. Place in the walk: named by queries and batches, never by messages.
-//! Implements `wire-spec.md` section 12.1.
+//! Nothing of it is on the wire.
 //! Invariant: the byte order of encoded keys is the order of [`Key`], so the entries of one directory stand together, sorted by
 //! name, and an engine finds a page of them by one range scan.
 //! Leaves to others: the values (`record`).

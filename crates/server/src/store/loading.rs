@@ -1,7 +1,7 @@
 //! What the store says, and where it goes.
 //!
 //! Decides: whether an answer is believed. Place in the walk: the machine passes every answer here, then runs the operations
-//! again that wait for it. Implements `wire-spec.md` section 12.
+//! again that wait for it. Nothing of it is on the wire.
 //! Invariant: an answer never takes the place of what is known already, for that is as new or newer; a value that does not
 //! parse becomes EIO for those who need it, never a guess.
 //! Leaves to others: what the values mean (`namespace`).

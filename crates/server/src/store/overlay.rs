@@ -2,7 +2,7 @@
 //!
 //! Decides: which questions go to the store, and what is in a batch. Place in the walk: operations reach it through a
 //! [`View`]; the machine asks, seals, and passes on what the store says (`loading`).
-//! Implements `wire-spec.md` section 12.
+//! Nothing of it is on the wire.
 //! Invariant: each value knows the newest batch that wrote it, and batches become durable in order, so one comparison tells
 //! whether a crash could still take it back.
 //! Leaves to others: forgetting (`trim`), meaning (`namespace`), holding replies back until a batch is durable (the machine).

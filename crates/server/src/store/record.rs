@@ -1,7 +1,7 @@
 //! The values of the store: records of objects, entries, sessions and counters.
 //!
 //! Decides: their layout, each with a version byte in front. Place in the walk: written when a batch is sealed, read when an
-//! answer of the store arrives. Implements `wire-spec.md` section 12.2.
+//! answer of the store arrives. Nothing of it is on the wire.
 //! Invariant: a record that does not parse to its last byte is an error, never a guess. The layouts are the store's own: the
 //! wire format may change without them.
 //! Leaves to others: blocks of contents, which are plain bytes.
@@ -27,7 +27,9 @@ pub enum RecordError {
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Version(version) => write!(f, "a record of version {version}, written by a newer server; this one reads version {VERSION}"),
+            Self::Version(version) => {
+                write!(f, "a record of version {version}, written by a newer server; this one reads version {VERSION}")
+            }
             Self::Malformed(malformed) => write!(f, "a damaged record: {malformed}"),
         }
     }

@@ -1,7 +1,7 @@
 //! What one run of one operation sees of the store, and what it writes.
 //!
 //! Decides: whether an operation can go on with what is in memory. Place in the walk: between the namespace and the overlay.
-//! Implements `wire-spec.md` section 12.
+//! Nothing of it is on the wire.
 //! Invariant: every read and write is counted in [`View::rests_on`], so a reply cannot reveal what is not durable without the
 //! machine knowing (R61).
 //! Leaves to others: the order of reads and writes (`namespace`): all reads first, so that nothing has happened when one lacks.

@@ -6,6 +6,9 @@ use cistern_wire::{Generation, Keep, LockWait, Mode, ObjectId, RowState, Status}
 
 use Mode::{Exclusive, Shared};
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
 #[test]
 fn free_lock_is_granted_at_once_with_a_run_of_tokens() {
     let mut s = Script::new();
@@ -39,6 +42,9 @@ fn waiters_are_served_in_order_and_shared_ones_together() {
     assert_eq!(granted(&s.actions()), [(B, 1), (C, 1)]);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# Once an exclusive request for an advisory lock waits, a later shared request MUST NOT be granted before it.
 #[test]
 fn no_shared_lock_passes_an_exclusive_request_that_waits() {
     let mut s = Script::new();
@@ -91,6 +97,9 @@ fn only_holder_is_upgraded_at_once() {
     assert!(matches!(s.lock(B, 1, X, Shared, LockWait::Try), LockOutcome::Refused { .. }));
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A second upgrade of a lock whose first upgrade waits MUST fail with EDEADLK.
 #[test]
 fn second_upgrade_is_told_of_the_deadlock() {
     let mut s = Script::new();

@@ -14,6 +14,9 @@ fn shared_cache_locks_stand_beside_each_other() {
     s.quiet();
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A read MUST NOT wait for a cache lock.
 #[test]
 fn creator_gets_an_exclusive_lock_and_a_later_reader_makes_it_share() {
     let mut s = Script::new();
@@ -38,6 +41,9 @@ fn exclusive_wish_is_met_as_far_as_others_allow() {
     s.quiet();
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
 #[test]
 fn every_grant_to_the_same_session_has_a_new_generation() {
     let mut s = Script::new();
@@ -49,6 +55,9 @@ fn every_grant_to_the_same_session_has_a_new_generation() {
     assert_eq!(s.table.counts().held, 1);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A release MUST act on no other generation than the one it names.
 #[test]
 fn release_acts_on_the_generation_that_it_names_and_on_no_other() {
     let mut s = Script::new();
@@ -63,6 +72,12 @@ fn release_acts_on_the_generation_that_it_names_and_on_no_other() {
     assert_eq!((s.table.held(A, cache(X)), s.table.counts().held), (None, 0));
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A repeated release MUST be answered as the first was.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A release MUST act on no other generation than the one it names.
 #[test]
 fn repeated_downgrade_is_answered_alike_and_a_late_one_acts_on_nothing() {
     let mut s = Script::new();
@@ -88,6 +103,9 @@ fn not_held_frees_every_generation_up_to_the_one_demanded() {
     assert_eq!(s.table.held(A, cache(X)), None);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it to anyone before.
 #[test]
 fn no_grant_while_a_mutation_waits_or_executes() {
     let mut s = Script::new();
@@ -142,6 +160,9 @@ fn mutation_that_waits_for_locks_given_back_by_release_all_is_ready_after_the_sw
     assert_eq!(s.actions(), [ready(1)]);
 }
 
+//= wire-spec.md#8-2-limits-of-a-server
+//= type=test
+//# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still owed.
 #[test]
 fn bounds_are_met_by_answers_without_a_grant() {
     let mut s = Script::with(LockLimits { locks_max: 3, locks_per_session: 2, ..LockLimits::default() });
@@ -162,9 +183,13 @@ fn nothing_is_granted_before_the_first_tokens_are_durable() {
     s.shared(A, X);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# An object whose cache locks are demanded more often than used SHOULD be given none for a while.
 #[test]
 fn object_demanded_again_and_again_before_use_gets_no_cache_locks_for_a_while() {
-    let mut s = Script::with(LockLimits { hot_below: Duration::from_millis(50), cooling: Duration::from_millis(10), ..LockLimits::default() });
+    let mut s =
+        Script::with(LockLimits { hot_below: Duration::from_millis(50), cooling: Duration::from_millis(10), ..LockLimits::default() });
     let mut waits = 0;
     for ticket in 1..=3 {
         while s.grant(A, X, Want::Shared) == CacheGrant::NONE {
@@ -190,6 +215,9 @@ fn object_demanded_again_and_again_before_use_gets_no_cache_locks_for_a_while() 
     s.shared(A, X);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server SHOULD space its demands and bound how many are not complied with.
 #[test]
 fn demands_beyond_the_bound_go_out_when_others_are_complied_with() {
     let mut s = Script::with(LockLimits { demands_outstanding: 1, ..LockLimits::default() });

@@ -6,6 +6,10 @@ use cistern_wire::{CacheGrant, Keep, LockWait, Mode, ObjectId, Status, Want};
 
 use Mode::{Exclusive, Shared};
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none is
+//# granted.
 #[test]
 fn session_timing_out_is_granted_nothing() {
     let mut s = Script::new();
@@ -15,6 +19,16 @@ fn session_timing_out_is_granted_nothing() {
     assert_eq!(s.enter(1, A, &[X]), Turn::Busy);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none is
+//# granted.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server SHOULD pass over waiting sessions that are not in good standing.
 #[test]
 fn waiter_that_times_out_is_passed_over_and_has_its_place_again_when_rescued() {
     let mut s = Script::new();
@@ -60,6 +74,9 @@ fn demand_to_a_session_timing_out_waits_for_its_rescue() {
     assert_eq!(s.actions(), [ready(1)]);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# A release in a session that is timing out MUST free the lock that it names.
 #[test]
 fn releases_of_a_session_timing_out_count() {
     let mut s = Script::new();
@@ -74,6 +91,9 @@ fn releases_of_a_session_timing_out_count() {
     assert!(actions.contains(&ready(1)) && granted(&actions) == [(B, 1)]);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
 #[test]
 fn locks_of_an_ended_session_stand_until_its_end_is_durable() {
     let mut s = Script::new();
@@ -119,6 +139,9 @@ fn freed_locks_conflict_with_nobody_before_they_are_swept() {
     assert_eq!(s.grant(A, X, Want::Shared).mode, Want::Shared, "the name can be used by a new session");
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# What was parked MUST be dropped when the session ends.
 #[test]
 fn waits_and_mutations_of_an_ended_session_are_gone() {
     let mut s = Script::new();

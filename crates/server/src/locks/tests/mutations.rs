@@ -14,6 +14,13 @@ fn mutation_on_objects_that_nobody_caches_is_ready_at_once() {
     s.quiet();
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object that its `held` does not name by its
+//# generation.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server MUST demand every cache lock that keeps a mutation waiting.
 #[test]
 fn requester_keeps_the_locks_that_it_names_and_gives_back_the_others() {
     let mut s = Script::new();
@@ -36,6 +43,12 @@ fn naming_an_older_generation_suspends_nothing() {
     assert_eq!(s.actions(), [demand(A, cache(X), new, Keep::Nothing)]);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation MUST NOT be executed while another session holds a cache lock on an object that it affects.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server MUST demand every cache lock that keeps a mutation waiting.
 #[test]
 fn mutations_of_one_object_take_turns_in_order_of_arrival() {
     let mut s = Script::new();
@@ -50,6 +63,9 @@ fn mutations_of_one_object_take_turns_in_order_of_arrival() {
     s.quiet();
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation of several objects MUST take its places in all their queues at once, in order of arrival.
 #[test]
 fn crossing_renames_do_not_wait_for_each_other() {
     let mut s = Script::new();
@@ -90,6 +106,9 @@ fn changed_plan_keeps_its_place_in_order_of_arrival() {
     assert_eq!(s.actions(), [ready(3)]);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation of several objects MUST take its places in all their queues at once, in order of arrival.
 #[test]
 fn two_mutations_whose_plans_grow_into_each_other_do_not_deadlock() {
     let mut s = Script::new();
@@ -142,6 +161,9 @@ fn grants_of_a_mutation_come_only_if_nobody_waits_behind_it() {
     s.exclusive(B, X);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
 #[test]
 fn session_timing_out_delays_nobody_with_its_mutations_and_everybody_with_its_locks() {
     let mut s = Script::new();

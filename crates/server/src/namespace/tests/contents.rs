@@ -11,12 +11,12 @@ use proptest::prelude::*;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-fn set(object: ObjectId, bits: u8) -> SetAttr<'static> {
+pub(super) fn set(object: ObjectId, bits: u8) -> SetAttr<'static> {
     let mask = SetMask { bits };
     SetAttr { ask: ASK, object, mask, mode: 0, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, terms: Terms::NONE }
 }
 
-fn resize(object: ObjectId, size: u64) -> SetAttr<'static> {
+pub(super) fn resize(object: ObjectId, size: u64) -> SetAttr<'static> {
     SetAttr { size, ..set(object, SetMask::SIZE) }
 }
 
@@ -181,6 +181,9 @@ fn pages_of_contents_fit_and_join() {
     assert_eq!(all, whole);
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
 #[test]
 fn page_of_another_version_is_refused_and_the_end_is_empty() {
     let mut w = World::new();

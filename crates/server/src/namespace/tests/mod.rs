@@ -2,8 +2,11 @@
 //! store that answers late.
 
 mod contents;
+mod edges;
+mod late;
 mod model;
 mod names;
+mod pages;
 mod reads;
 mod renames;
 

@@ -1,12 +1,13 @@
 //! Random operations against a plain tree, which follows the words of POSIX and knows nothing of records, blocks and stores.
 
-use super::{
-    ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write,
-};
+use super::contents::{resize, set};
+use super::{ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write};
+use crate::store::Counter;
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::ROOT;
-use cistern_wire::{Message, ObjectId, ObjectKind, Status};
+use cistern_wire::{Message, ObjectId, ObjectKind, SetAttr, SetMask, Status};
 use proptest::prelude::*;
 
 use ObjectKind::{Directory, File, Symlink};
@@ -17,6 +18,7 @@ struct Node {
     entries: BTreeMap<Vec<u8>, u64>,
     contents: Vec<u8>,
     version: u64,
+    mode: u16,
 }
 
 /// A tree of nodes by number.
@@ -36,6 +38,8 @@ enum Move {
     Rmdir { dir: u64, name: Vec<u8> },
     Rename { from: (u64, Vec<u8>), to: (u64, Vec<u8>), rule: RenameRule },
     Write { object: u64, offset: u64, data: Vec<u8>, truncate: bool },
+    SetMode { object: u64, mode: u16 },
+    Resize { object: u64, size: u64 },
     Restart,
 }
 
@@ -52,6 +56,8 @@ fn any_move() -> impl Strategy<Value = Move> {
         2 => place.clone().prop_map(|(dir, name)| Move::Unlink { dir, name }),
         2 => place.clone().prop_map(|(dir, name)| Move::Rmdir { dir, name }),
         8 => (place.clone(), place, rule).prop_map(|(from, to, rule)| Move::Rename { from, to, rule }),
+        1 => (id.clone(), 0..0o7777u16).prop_map(|(object, mode)| Move::SetMode { object, mode }),
+        2 => (id.clone(), 0..20u64).prop_map(|(object, size)| Move::Resize { object, size }),
         2 => (id, 0..9u64, proptest::collection::vec(any::<u8>(), 0..5), any::<bool>())
             .prop_map(|(object, offset, data, truncate)| Move::Write { object, offset, data, truncate }),
         1 => Just(Move::Restart),
@@ -62,7 +68,7 @@ type Outcome = Result<(), Status>;
 
 impl Tree {
     fn new() -> Self {
-        let root = Node { kind: Directory, entries: BTreeMap::new(), contents: Vec::new(), version: 1 };
+        let root = Node { kind: Directory, entries: BTreeMap::new(), contents: Vec::new(), version: 1, mode: 0o755 };
         Self { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
     }
 
@@ -137,7 +143,26 @@ impl Tree {
             Move::Rmdir { dir, name } => self.remove(*dir, name, true),
             Move::Rename { from, to, rule } => self.rename(from, to, *rule),
             Move::Write { object, offset, data, truncate } => self.write(*object, *offset, data, *truncate),
+            Move::SetMode { object, mode } => {
+                self.nodes.get_mut(object).ok_or(Status::ESTALE)?.mode = *mode;
+                self.touch(&[*object]);
+                Ok(())
+            }
+            Move::Resize { object, size } => {
+                self.file(*object)?.contents.resize(usize::try_from(*size).unwrap(), 0);
+                self.touch(&[*object]);
+                Ok(())
+            }
             Move::Restart => Ok(()),
+        }
+    }
+
+    fn file(&mut self, id: u64) -> Result<&mut Node, Status> {
+        let node = self.nodes.get_mut(&id).ok_or(Status::ESTALE)?;
+        match node.kind {
+            Directory => Err(Status::EISDIR),
+            Symlink => Err(Status::EINVAL),
+            File => Ok(node),
         }
     }
 
@@ -150,7 +175,12 @@ impl Tree {
         node.entries.insert(name.to_vec(), id);
         self.next += 1;
         self.touch(&[dir]);
-        self.nodes.insert(id, Node { kind, entries: BTreeMap::new(), contents, version: 1 });
+        let mode = match kind {
+            File => 0o644,
+            Directory => 0o755,
+            Symlink => 0o777,
+        };
+        self.nodes.insert(id, Node { kind, entries: BTreeMap::new(), contents, version: 1, mode });
         Ok(())
     }
 
@@ -173,21 +203,14 @@ impl Tree {
         self.dir(to.0)?;
         let source = *self.dir(from.0)?.entries.get(&from.1).ok_or(Status::ENOENT)?;
         let target = self.dir(to.0)?.entries.get(&to.1).copied();
-        if self.kind(source) == Directory && self.below(source, to.0) {
-            return Err(Status::EINVAL);
+        match (rule, target) {
+            (RenameRule::NoReplace, Some(_)) => return Err(Status::EEXIST),
+            (RenameRule::Exchange, None) => return Err(Status::ENOENT),
+            (_, Some(target)) if target == source => return Ok(()),
+            _ if self.kind(source) == Directory && self.below(source, to.0) => return Err(Status::EINVAL),
+            _ => {}
         }
-        let Some(target) = target else {
-            if rule == RenameRule::Exchange {
-                return Err(Status::ENOENT);
-            }
-            return self.go(from, to, source, None);
-        };
-        if rule == RenameRule::NoReplace {
-            return Err(Status::EEXIST);
-        }
-        if source == target {
-            return Ok(());
-        }
+        let Some(target) = target else { return self.go(from, to, source, None) };
         if rule == RenameRule::Exchange {
             if self.kind(target) == Directory && self.below(target, from.0) {
                 return Err(Status::EINVAL);
@@ -217,12 +240,7 @@ impl Tree {
     }
 
     fn write(&mut self, object: u64, offset: u64, data: &[u8], truncate: bool) -> Outcome {
-        let node = self.nodes.get_mut(&object).ok_or(Status::ESTALE)?;
-        match node.kind {
-            Directory => return Err(Status::EISDIR),
-            Symlink => return Err(Status::EINVAL),
-            File => {}
-        }
+        let node = self.file(object)?;
         if data.is_empty() && !truncate {
             return Ok(());
         }
@@ -247,13 +265,14 @@ fn run(w: &mut World, step: &Move) -> Outcome {
         Move::Rmdir { dir, name } => rmdir(id(*dir), name).into(),
         Move::Rename { from, to, rule } => rename((id(from.0), &from.1), (id(to.0), &to.1), *rule).into(),
         Move::Write { object, offset, data, truncate } => write(id(*object), *offset, data, *truncate).into(),
+        Move::SetMode { object, mode } => SetAttr { mode: *mode, ..set(id(*object), SetMask::MODE) }.into(),
+        Move::Resize { object, size } => resize(id(*object), *size).into(),
         Move::Restart => {
             w.restart();
             return Ok(());
         }
     };
-    let before: BTreeMap<ObjectId, u64> =
-        (1..30).map(ObjectId).filter_map(|object| Some((object, w.attr(object).ok()?.version))).collect();
+    let before: BTreeMap<ObjectId, u64> = (1..30).map(ObjectId).filter_map(|object| Some((object, w.attr(object).ok()?.version))).collect();
     let (plan, effects) = w.change(message)?;
     // What the answer says is what happened, and exactly what was planned has changed.
     for effect in &effects {
@@ -278,6 +297,7 @@ fn compare(w: &mut World, tree: &Tree) {
         };
         let attr = attr.expect("it is in the tree");
         assert_eq!((attr.kind, attr.version, attr.nlink as usize), (node.kind, node.version, tree.links(id)), "#{id}");
+        assert_eq!(attr.mode, node.mode, "#{id}");
         if node.kind == Directory {
             let entries: Vec<_> = node.entries.iter().map(|(name, object)| (name.clone(), ObjectId(*object))).collect();
             assert_eq!((attr.size, reads::list(w, ObjectId(id))), (entries.len() as u64, entries), "#{id}");
@@ -286,6 +306,8 @@ fn compare(w: &mut World, tree: &Tree) {
         }
     }
     assert_eq!(w.namespace.objects(&w.overlay.view()), tree.nodes.len() as u64);
+    let bytes: usize = tree.nodes.values().map(|node| node.contents.len()).sum();
+    assert_eq!(w.overlay.view().counter(Counter::Bytes), Ok(bytes as u64));
     assert_eq!(w.attr(ROOT_DIR).map(|attr| attr.kind), Ok(Directory));
 }
 

@@ -13,7 +13,7 @@ fn lookup<'a>(start: ObjectId, names: &'a [Bytes8<'a>]) -> Lookup<'a> {
     Lookup { ask: ASK, start, want: Want::Shared, names: list_of(names) }
 }
 
-fn read_dir(dir: ObjectId, after: &[u8], detail: bool) -> ReadDir<'_> {
+pub(super) fn read_dir(dir: ObjectId, after: &[u8], detail: bool) -> ReadDir<'_> {
     ReadDir { ask: ASK, dir, after: Bytes8(after), version: 0, detail, want: Want::Shared }
 }
 
@@ -118,6 +118,9 @@ fn listing_goes_by_name_and_every_page_fits() {
     assert_eq!(list(&mut w, ROOT_DIR).len(), 300);
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
 #[test]
 fn names_that_stay_are_seen_once_whatever_changes_meanwhile() {
     let mut w = World::new();

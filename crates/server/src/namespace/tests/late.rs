@@ -1,0 +1,202 @@
+//! Claims about operations that wait for the store: no effect before all is there, no guess about what cannot be read, and no waiting
+//! for what has nothing to do with them.
+
+use super::super::{Mutation, Reading, Step};
+use super::contents::resize;
+use super::{ASK, ROOT_DIR, RenameRule, SMALL, World, create, mkdir, open_or_create, read, rename, unlink, write};
+use crate::store::{Answer, BLOCK_LEN, CacheLimits, Counter, Key, Loaded, Overlay, Query};
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::{CacheGrant, GetAttr, Message, ObjectId, Status, Want};
+
+/// A world whose store knows everything and whose memory nothing.
+fn forgotten(mut w: World) -> World {
+    w.disk.settle(&mut w.overlay);
+    w.overlay.forget_everything();
+    w
+}
+
+fn apply(w: &mut World, message: &Message<'_>) -> Step<()> {
+    let mutation = Mutation::of(message).expect("a mutation");
+    match w.namespace.apply(&mut w.overlay.view(), &mutation, b"", 77) {
+        Step::Done(_) => Step::Done(()),
+        Step::Missing(queries) => Step::Missing(queries),
+        Step::Failed(status) => Step::Failed(status),
+    }
+}
+
+#[test]
+fn mutation_that_lacks_something_has_no_effect_however_often_it_is_run() {
+    let mut w = World::new();
+    let (d, e) = (w.dir(ROOT_DIR, b"d"), w.dir(ROOT_DIR, b"e"));
+    w.done(mkdir(d, b"s"));
+    w.done(mkdir(e, b"t"));
+    let mut w = forgotten(w);
+    let message = Message::from(rename((d, b"s"), (e, b"t"), RenameRule::Replace));
+    let mut rounds = 0;
+    // Without its values, and with one more of them each time.
+    while let Step::Missing(queries) = apply(&mut w, &message) {
+        assert!(!w.overlay.has_writes());
+        assert_eq!(apply(&mut w, &message), Step::Missing(queries.clone()), "and says the same again");
+        w.load(queries[..1].to_vec());
+        rounds += 1;
+        assert!(rounds < 50, "it comes to an end");
+    }
+    assert!(rounds > 3 && w.overlay.has_writes());
+    assert_eq!(super::reads::list(&mut w, d), []);
+}
+
+#[test]
+fn operation_that_waited_goes_by_what_is_there_when_it_is_run_again() {
+    let mut w = forgotten(World::new());
+    let first = Message::from(create(ROOT_DIR, b"a"));
+    let Step::Missing(queries) = apply(&mut w, &first) else { panic!("nothing is in memory") };
+    // Another one is faster.
+    let made = w.done(create(ROOT_DIR, b"a"))[1].attr.object;
+    w.load(queries);
+    assert_eq!(apply(&mut w, &first), Step::Failed(Status::EEXIST));
+    assert_eq!(super::reads::list(&mut w, ROOT_DIR), [(b"a".to_vec(), made)]);
+}
+
+#[test]
+fn answer_that_was_read_before_a_change_does_not_undo_it() {
+    let mut w = World::new();
+    let file = w.file(b"a");
+    w.done(write(file, 0, b"old", false));
+    let mut w = forgotten(w);
+    let query = Query::Get(Key::Block(file, 0));
+    let asked = w.overlay.ask(vec![query]);
+    w.disk.ask(asked);
+    w.disk.read(0);
+    // A write of the whole block needs nothing of the old one.
+    w.overlay.view().object(file).err();
+    let queries = vec![
+        Query::Get(Key::Object(file)),
+        Query::Get(Key::Counter(Counter::NextObject)),
+        Query::Get(Key::Counter(Counter::Objects)),
+        Query::Get(Key::Counter(Counter::Bytes)),
+    ];
+    let asked = w.overlay.ask(queries);
+    w.disk.ask(asked);
+    while w.disk.asked.len() > 1 {
+        assert!(w.overlay.loaded(w.disk.give(1)));
+    }
+    w.done(write(file, 0, b"new", false));
+    assert!(w.overlay.loaded(w.disk.give(0)));
+    assert_eq!(w.contents(file), b"new");
+}
+
+#[test]
+fn what_changes_nothing_does_not_wait_for_changes_elsewhere() {
+    let mut w = World::new();
+    let file = w.file(b"a");
+    w.disk.settle(&mut w.overlay);
+    let d = w.dir(ROOT_DIR, b"d");
+    w.done(create(d, b"x"));
+    let sealed = w.overlay.seal().expect("written");
+    let message = Message::from(write(file, 0, b"", false));
+    let mutation = Mutation::of(&message).unwrap();
+    let view = w.overlay.view();
+    let Step::Done(plan) = w.namespace.plan(&view, &mutation, b"") else { panic!("it can be planned") };
+    assert!(plan.affected().is_empty());
+    assert_eq!(view.rests_on(), None);
+    let message = Message::from(open_or_create(d, b"x"));
+    let view = w.overlay.view();
+    assert!(matches!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), b""), Step::Done(_)));
+    assert_eq!(view.rests_on(), Some(sealed.id), "but what it shows must be durable");
+}
+
+#[test]
+fn absence_that_a_crash_could_take_back_is_not_shown_before() {
+    let mut w = World::new();
+    w.file(b"a");
+    w.disk.settle(&mut w.overlay);
+    w.done(unlink(ROOT_DIR, b"a"));
+    let sealed = w.overlay.seal().expect("written");
+    let names = [cistern_wire::Bytes8(b"a")];
+    let lookup = cistern_wire::Lookup { ask: ASK, start: ROOT_DIR, want: Want::Nothing, names: super::list_of(&names) };
+    for message in [Message::from(lookup), super::reads::read_dir(ROOT_DIR, b"", false).into()] {
+        let view = w.overlay.view();
+        let step = w.namespace.read(&view, &Reading::of(&message).unwrap(), SMALL, |_, _| CacheGrant::NONE, &mut Vec::new());
+        assert_eq!((step, view.rests_on()), (Step::Done(()), Some(sealed.id)));
+    }
+}
+
+#[test]
+fn unreadable_block_is_eio_for_those_who_need_it_and_for_nobody_else() {
+    let mut w = World::new();
+    let file = w.file(b"a");
+    w.done(write(file, BLOCK_LEN as u64 - 2, b"abcd", false));
+    let mut w = forgotten(w);
+    w.attr(file).unwrap();
+    let query = Query::Get(Key::Block(file, 0));
+    assert_eq!(w.overlay.ask(vec![query.clone()]).len(), 1);
+    assert!(!w.overlay.loaded(Loaded { query, answer: Answer::Failed }));
+    assert_eq!(w.read(read(file, 0), SMALL), Err(Status::EIO));
+    assert_eq!(w.fails(write(file, 5, b"x", false)), Status::EIO);
+    assert_eq!(w.fails(resize(file, 5)), Status::EIO);
+    assert!(w.read(read(file, BLOCK_LEN as u64), SMALL).is_ok());
+    w.done(write(file, BLOCK_LEN as u64, b"C", false));
+    let message = Message::from(super::Write { stage: 1, ..write(file, 0, b"", false) });
+    w.change_with(message, &vec![7; BLOCK_LEN]).unwrap();
+    assert!(w.contents(file) == [&vec![7; BLOCK_LEN][..], b"Cd"].concat());
+}
+
+/// Changes the store behind the server's back.
+fn damaged(mut w: World, damage: impl FnOnce(&mut World)) -> World {
+    w.disk.settle(&mut w.overlay);
+    damage(&mut w);
+    w.overlay.forget_everything();
+    w
+}
+
+#[test]
+fn entry_that_names_nothing_is_eio_and_not_a_stale_object() {
+    let mut w = World::new();
+    let file = w.file(b"a");
+    let mut w = damaged(w, |w| {
+        w.disk.values.remove(&Key::Object(file));
+    });
+    let names = [cistern_wire::Bytes8(b"a")];
+    let lookup = cistern_wire::Lookup { ask: ASK, start: ROOT_DIR, want: Want::Nothing, names: super::list_of(&names) };
+    assert_eq!(w.read(lookup, SMALL), Err(Status::EIO));
+    assert_eq!(w.read(super::reads::read_dir(ROOT_DIR, b"", true), SMALL), Err(Status::EIO));
+    assert_eq!(w.fails(unlink(ROOT_DIR, b"a")), Status::EIO);
+    assert_eq!(w.fails(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), RenameRule::Replace)), Status::EIO);
+    assert_eq!(w.fails(open_or_create(ROOT_DIR, b"a")), Status::EIO);
+    assert_eq!(w.read(GetAttr { ask: ASK, object: file, want: Want::Nothing }, SMALL), Err(Status::ESTALE));
+}
+
+#[test]
+fn directories_that_lie_in_each_other_end_in_an_error_and_not_in_a_circle() {
+    let mut w = World::new();
+    let d = w.dir(ROOT_DIR, b"d");
+    let e = w.dir(d, b"e");
+    w.dir(ROOT_DIR, b"x");
+    let mut w = damaged(w, |w| {
+        // The record of `d` says that it is in `e`.
+        let record = w.disk.values[&Key::Object(d)].to_vec();
+        let at = record.len() - 2 - 8;
+        let circle = [&record[..at], &e.0.to_be_bytes(), &record[at + 8..]].concat();
+        w.disk.values.insert(Key::Object(d), Bytes::from(circle));
+    });
+    assert_eq!(w.fails(rename((ROOT_DIR, b"x"), (e, b"x"), RenameRule::Replace)), Status::EIO);
+    w.namespace.place(&w.overlay.view(), ObjectId(99), 255);
+}
+
+#[test]
+fn root_without_the_counter_of_objects_is_a_damaged_store() {
+    let mut w = damaged(World::new(), |w| {
+        w.disk.values.remove(&Key::Counter(Counter::NextObject));
+    });
+    w.overlay = Overlay::new(CacheLimits::default());
+    let end = loop {
+        let step = w.namespace.boot(&mut w.overlay.view(), 1);
+        match step {
+            Step::Missing(queries) => w.load(queries),
+            other => break other,
+        }
+    };
+    assert_eq!(end, Step::Failed(Status::EIO));
+}
