@@ -82,7 +82,9 @@ fn every_change_is_made_once_over_a_network_that_loses_and_repeats() {
     for name in 0..60 {
         // Exclusive: a second execution would fail, and so would a lost first one.
         a.ok(json!({ "op": "create", "path": format!("/d/{name}"), "exclusive": true, "mode": 0o644 }));
-        a.ok(json!({ "op": "rename", "from": format!("/d/{name}"), "to": format!("/d/{name}.done"), "rule": "no_replace", "force": false }));
+        a.ok(
+            json!({ "op": "rename", "from": format!("/d/{name}"), "to": format!("/d/{name}.done"), "rule": "no_replace", "force": false }),
+        );
     }
     relay.disturb(0, 0);
     assert_eq!(server.ok(&["ls", "/d"]).lines().count(), 60);

@@ -39,6 +39,10 @@ fn not_obtained_and_not_run_have_exit_codes_of_their_own() {
     }
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
+//# lock is certain.
 #[test]
 fn a_command_has_ended_before_its_lock_is_anyone_elses_although_cistern_was_killed() {
     let server = Server::start();

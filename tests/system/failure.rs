@@ -7,6 +7,9 @@ use serde_json::json;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# T MUST NOT be shortened by any evidence of failure.
 #[test]
 fn a_silent_agent_stops_before_its_lock_is_anyone_elses_and_recovers_when_it_is_heard_again() {
     let server = Server::start();
@@ -89,6 +92,9 @@ fn a_server_that_stood_still_fails_nobody() {
     assert_eq!(a.count("nacks"), 0);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
 #[test]
 fn a_dead_agent_in_line_does_not_delay_the_locks_of_others() {
     let server = Server::with(&["--lease", "4s"]);
@@ -137,7 +143,8 @@ fn an_evicted_agent_keeps_its_locks_for_the_whole_wait() {
     let mut user = a.line();
     let (hold, token) = user.lock("/job");
     let evicted = Instant::now();
-    let output = crate::world::command(crate::world::CISTERN, &["evict", "A", "--control", server.control().to_str().unwrap()]).output().unwrap();
+    let output =
+        crate::world::command(crate::world::CISTERN, &["evict", "A", "--control", server.control().to_str().unwrap()]).output().unwrap();
     assert!(output.status.success(), "{}", crate::world::said(&output));
     let mut other = b.line();
     let (_, larger) = other.lock("/job");

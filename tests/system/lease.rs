@@ -56,6 +56,9 @@ fn an_idle_agent_of_automatic_policy_gives_everything_back_and_goes_silent() {
     assert_eq!(relay.passed(), passed);
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The server MUST keep no lease state of a session in good standing.
 #[test]
 fn the_server_keeps_no_lease_state_without_a_failure() {
     let server = Server::start();
@@ -68,6 +71,15 @@ fn the_server_keeps_no_lease_state_without_a_failure() {
     assert_eq!((server.count("timing_out"), server.count("lease_timers")), (0, 0));
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The agent MUST keep what it holds over the end of its lease until it learns that the session has ended.
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the same token.
 #[test]
 fn a_lease_that_lapsed_without_a_failure_is_revived_with_all_that_was_kept() {
     let server = Server::start();

@@ -1,8 +1,10 @@
 //! Advisory locks between agents and inside one (R26, R65, R67, R69, R73, R75).
 
 use crate::world::{Agent, Server, eventually};
+use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::thread;
+use std::time::Duration;
 
 fn world() -> (Server, Agent, Agent) {
     let server = Server::start();
@@ -112,4 +114,22 @@ fn locks_shows_who_holds_and_who_waits() {
     assert_eq!(server.ok(&["locks", "/job", "--json"]).lines().count(), 2);
     drop(user);
     waiter.join().unwrap();
+}
+
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
+#[test]
+fn until_when_a_lock_is_certain_is_told_as_an_instant_on_this_machines_clocks() {
+    let (_server, mut a, _b) = world();
+    let mut user = a.line();
+    let (hold, _) = user.lock("/job");
+    let lease = a.lease()["lease_ms"].as_u64().unwrap() * 1_000_000;
+    let read = |clock| u64::try_from(Duration::from(clock_gettime(clock).unwrap()).as_nanos()).unwrap();
+    for (name, clock) in [("clock_monotonic_raw_ns", ClockId::CLOCK_MONOTONIC_RAW), ("clock_boottime_ns", ClockId::CLOCK_BOOTTIME)] {
+        let before = read(clock);
+        let told = user.ok(json!({ "op": "hold", "hold": hold }));
+        let until = told["hold"]["until"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {told}"));
+        assert!(before < until && until <= read(clock) + lease, "{until} was told at {before}");
+    }
 }

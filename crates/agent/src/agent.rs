@@ -260,6 +260,8 @@ impl Agent {
         let now = self.now.max(now);
         self.locks.holder(holder)?;
         let (valid_until, suspect_at) = (self.lease.valid_until()?, self.lease.suspect_at()?);
+        //= wire-spec.md#11-1-lease
+        //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
         Some(HolderView { certain: self.lease.certain(now), valid_until, suspect_at })
     }
 

@@ -87,12 +87,12 @@ impl Controls {
         }
     }
 
-    /// The lease was renewed, or is not worth it: no further keep-alive goes out.
-    pub(crate) fn stop_keeping(&mut self) {
-        if let Some(serial) = self.keeping() {
-            self.unanswered.remove(&serial);
-            self.due.remove(&serial);
-        }
+    /// The lease was renewed, or is not worth it: no further keep-alive goes out. Gives the number of the one that did.
+    pub(crate) fn stop_keeping(&mut self) -> Option<u64> {
+        let serial = self.keeping()?;
+        self.unanswered.remove(&serial);
+        self.due.remove(&serial);
+        Some(serial)
     }
 
     /// Whether a keep-alive is wanted and not answered.
@@ -155,14 +155,15 @@ impl Controls {
         }
     }
 
-    /// So many items of a release were answered; the whole may come in several answers.
-    pub(crate) fn released(&mut self, serial: u64, items: usize) {
-        if let Some(control) = self.unanswered.get_mut(&serial) {
-            control.left = control.left.saturating_sub(items);
-            if control.left == 0 {
-                self.answered(serial);
-            }
+    /// So many items of a release were answered; the whole may come in several answers. Whether it has.
+    pub(crate) fn released(&mut self, serial: u64, items: usize) -> bool {
+        let Some(control) = self.unanswered.get_mut(&serial) else { return false };
+        control.left = control.left.saturating_sub(items);
+        let whole = control.left == 0;
+        if whole {
+            self.answered(serial);
         }
+        whole
     }
 
     /// Everything that is unanswered goes out again: the server may be there after all.

@@ -84,6 +84,8 @@ impl Agent {
             self.timers.cancel(Timer::Phase);
             return;
         };
+        //= wire-spec.md#11-2-delivery
+        //# The RTO and its doubled values MUST be at most τ/8 while the agent holds locks.
         session.rtt.set_cap(session.tau / if holds { RTO_PART_HELD } else { RTO_PART_FREE });
         if in_use && session.dormant {
             session.dormant = false;
@@ -91,7 +93,7 @@ impl Agent {
         }
         let valid_ends = self.lease.valid_ends().filter(|_| holds || in_use);
         if valid_ends.is_none() || self.lease.phase(self.now) == Phase::Valid {
-            session.controls.stop_keeping();
+            session.stop_keeping();
             self.time(Timer::Phase, valid_ends, Question::LeaseOver);
             return;
         }
@@ -134,9 +136,11 @@ impl Agent {
     }
 
     fn let_lapse(&mut self) {
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST keep what it holds over the end of its lease until it learns that the session has ended.
         self.timers.cancel(Timer::Phase);
         if let Some(session) = &mut self.session {
-            session.controls.stop_keeping();
+            session.stop_keeping();
         }
     }
 
@@ -158,10 +162,15 @@ impl Agent {
         let before = core::mem::replace(&mut self.told, told);
         if let Some(valid_until) = valid_until.filter(|_| before != told && before != Told::Nobody) {
             if told != Told::Uncertain && before != Told::Certain {
+                //= wire-spec.md#11-3-failure-and-ending
+                //# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the
+                //# same token.
                 self.tell_holders(LockEvent::Certain { valid_until });
             }
             match told {
                 Told::Suspect => self.tell_holders(LockEvent::Suspect { valid_until }),
+                //= wire-spec.md#11-3-failure-and-ending
+                //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
                 Told::Uncertain => self.tell_holders(LockEvent::Uncertain),
                 Told::Certain | Told::Nobody => {}
             }

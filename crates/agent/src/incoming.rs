@@ -29,6 +29,8 @@ impl Agent {
             return self.handshake(path, datagram.messages());
         }
         match &self.session {
+            //= wire-spec.md#11-1-lease
+            //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
             Some(session) if session.id == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
             _ => self.dropped(Dropped::UnknownSession),
         }
@@ -73,12 +75,18 @@ impl Agent {
             Freshness::Stale => return self.dropped(Dropped::StalePacket),
         }
         self.heard(path);
+        //= wire-spec.md#11-2-delivery
+        //# An agent MUST act on the NACKs in a datagram before it acts on anything else in it.
+        //= wire-spec.md#7-the-table-of-answers
+        //# An agent that takes a NACK MUST believe it for the whole session, whichever message it answers.
         if self.take_nacks(messages) {
             return;
         }
         for message in messages {
             self.message(message);
             self.settle();
+            // Only now: what was disowned while a request was out counts for the answer to that request, too (R65).
+            self.note_horizon();
         }
     }
 
@@ -116,6 +124,8 @@ impl Agent {
                     self.closed();
                 }
             }
+            //= wire-spec.md#6-4-notices
+            //# A notice MUST NOT renew a lease.
             Message::Demand(demand) => self.demanded(&demand),
             Message::Grant(grant) => self.granted(&grant),
             Message::WaitOver(over) => self.wait_over(&over),
@@ -142,6 +152,8 @@ impl Agent {
             self.dropped(Dropped::UnknownEcho);
             return false;
         }
+        //= wire-spec.md#11-1-lease
+        //# The packet number in the header of an answer MUST NOT renew anything.
         let Some(sent) = session.sent_at(echo) else { return true };
         if prompt {
             session.rtt.sample(self.now.since(sent));
@@ -169,7 +181,6 @@ impl Agent {
         let session = self.session.as_mut()?;
         let flight = session.requests.retire(nonce, self.now)?;
         session.timers.cancel(Overdue::Request(nonce));
-        self.note_horizon();
         Some(flight)
     }
 
@@ -188,6 +199,8 @@ impl Agent {
         let Some(session) = &mut self.session else { return };
         if let Some(sent) = session.requests.pending(pending.nonce) {
             // Spread over the second quarter of τ after it was asked, so that it is asked about at least every τ/2 (R26).
+            //= wire-spec.md#11-2-delivery
+            //# An agent MUST ask again for a pending request at least every τ/2.
             let again = sent.plus(self.rng.jitter(session.tau / 2));
             session.timers.set(Overdue::Request(pending.nonce), again, Question::Waited);
         }
@@ -220,8 +233,10 @@ impl Agent {
         if !self.renew(released.echo, Renewal::Opportunistic, true) {
             return;
         }
-        if let Some(session) = &mut self.session {
-            session.controls.released(released.serial, released.items.len());
+        if let Some(session) = &mut self.session
+            && session.controls.released(released.serial, released.items.len())
+        {
+            session.timers.cancel(Overdue::Control(released.serial));
         }
         for item in released.items {
             self.locks.released(self.now, &self.lease, &item);

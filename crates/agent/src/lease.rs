@@ -66,6 +66,8 @@ impl Lease {
 
     /// A session with lease period `tau` is open; nothing is usable before the first renewal.
     pub(crate) const fn open(&mut self, tau: Duration) {
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST NOT use its locks or its cache before it received the answer that made them usable.
         self.open = Some(Open { tau, ends: None });
     }
 
@@ -86,6 +88,9 @@ impl Lease {
             flush: after(self.phases.flush_ppm),
             over: sent.plus(open.tau),
         };
+        //= wire-spec.md#11-1-lease
+        //# On a renewing answer the agent MUST set the end of its lease to the later of its end so far and the send time of the echoed
+        //# transmission plus τ.
         let ends = open.ends.map_or(fresh, |old| Ends {
             valid: old.valid.max(fresh.valid),
             renewing: old.renewing.max(fresh.renewing),
@@ -105,6 +110,8 @@ impl Lease {
 
     /// Whether what is held may be used now (R9). The guard between the end of *flush* and that of the lease is left unused.
     pub(crate) fn usable(&self, now: Instant) -> bool {
+        //= wire-spec.md#11-1-lease
+        //# A renewing answer whose time is over when it arrives MUST NOT make anything usable.
         self.ends().is_some_and(|ends| !now.lease_over(ends.flush))
     }
 
@@ -161,6 +168,8 @@ impl Lease {
 
 /// A part of a span, rounded down (R13).
 fn part(tau: Duration, ppm: u32) -> Duration {
+    //= wire-spec.md#11-1-lease
+    //# The agent MUST round the end of its lease down.
     let ns = tau.as_nanos() * u128::from(ppm) / 1_000_000;
     Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }

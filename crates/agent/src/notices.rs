@@ -19,6 +19,8 @@ impl Agent {
             if self.is_new_notice(demand.seq) {
                 self.stats.demands += 1;
             }
+            //= wire-spec.md#6-4-notices
+            //# An agent MUST receipt a notice each time it arrives, by what its application says then.
             let answer = self.locks.demanded(self.now, &self.lease, demand);
             debug!("{}: {} generation {} is demanded: {answer}", self.who, demand.lock, demand.generation);
             self.receipt(demand.seq, answer);
@@ -52,7 +54,6 @@ impl Agent {
         if let Some(session) = &mut self.session {
             session.forget_request(nonce);
         }
-        self.note_horizon();
     }
 
     fn can_receipt(&mut self, seq: u64) -> bool {

@@ -58,15 +58,22 @@ enum Judgement {
 impl Known {
     fn of(welcome: &Welcome<'_>) -> Self {
         let Welcome { store, epoch, server_incarnation, features, .. } = *welcome;
+        //= wire-spec.md#10-3-features
+        //# A receiver MUST ignore feature bits that it does not know.
         Self { store, epoch, incarnation: server_incarnation, volatile: features & FEATURE_VOLATILE != 0 }
     }
 
     /// Whether a server that shows itself as `other` may follow this one (R47); `held`: the lease from this one is not over.
     fn judge(self, other: Self, held: bool) -> Judgement {
         if self.store == other.store {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# The agent MUST refuse, and report, a server of the store it knows with a lower epoch or incarnation than it has seen.
             let older = (other.epoch, other.incarnation) < (self.epoch, self.incarnation);
             return if older { Judgement::Refuse } else { Judgement::Accept };
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The agent MUST refuse, and report, a server that has another store identity than the one it knows, unless that server says that
+        //# its store is volatile.
         match self.volatile && other.volatile {
             false => Judgement::Refuse,
             true if held => Judgement::Wait,
@@ -213,6 +220,9 @@ impl Agent {
     /// The former sessions to be named: those that are not known to have ended, and the present one if a hint has put it in doubt.
     fn claims(&self) -> Vec<FormerClaim> {
         let present = self.session.as_ref().map(|session| FormerClaim { session: session.id, claim: Claim::Unknown });
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
+        //# unknown, reclaiming or surrendered.
         let mut claims: Vec<FormerClaim> = self.former.iter().copied().chain(present).collect();
         claims.drain(..claims.len().saturating_sub(FORMER_MAX));
         claims
@@ -276,6 +286,8 @@ impl Agent {
         let Some(sent) = opening.and_then(|opening| opening.log.sent_at(welcome.echo)) else {
             return self.dropped(Dropped::StrayHandshake);
         };
+        //= wire-spec.md#10-2-agreeing-on-a-version
+        //# An agent MUST end a handshake whose WELCOME names a version outside the range of its HELLO.
         if welcome.version != VERSION {
             return self.no_session_here(OpError::Refused(RefuseReason::Version), 0);
         }

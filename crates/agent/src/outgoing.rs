@@ -59,6 +59,8 @@ impl Agent {
         let session = self.session.as_mut()?;
         let packet = session.counter.take()?;
         session.log.forget_older(now, session.tau);
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST read its clock for a send time before it hands the transmission to the network.
         session.log.record(packet, now);
         let header = Header { from_server: false, session: session.id, packet };
         let limit = if urgent { DATAGRAM_MIN } else { session.size_of_next(now) };

@@ -58,6 +58,9 @@ impl Agent {
 
     /// The session is over: everything of it goes, everybody concerned is told. Without a session nothing happens.
     pub(crate) fn session_over(&mut self, why: &'static str, fates: &BTreeMap<u64, Fate>, results: &[(u64, Reply<'_>)]) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# After an accepted NACK the agent MUST NOT renew the session, use what it holds under it, or install anything of it, in whatever
+        //# order messages arrive.
         let Some(session) = self.session.take() else { return };
         let lost = self.locks.counts().holders;
         if lost > 0 {
@@ -93,6 +96,8 @@ impl Agent {
     pub(crate) fn hinted(&mut self, echo: u64) -> bool {
         let Some(session) = &self.session else { return false };
         let soon = self.not_before.is_some_and(|at| !self.now.waited(at));
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
         if session.sent_at(echo).is_none() || soon {
             return false;
         }
@@ -101,10 +106,14 @@ impl Agent {
             self.closed();
             return true;
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HINT MUST NOT make an agent discard, release or surrender anything.
         if self.opening.is_none() {
             let rto = session.rtt.rto();
             let spread = self.spread();
             let begin: Instant = self.now.plus(spread);
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# An agent MUST NOT start handshakes for hints faster than once in an RTO.
             self.not_before = Some(begin.plus(rto));
             self.begin_opening(Some(begin));
         }

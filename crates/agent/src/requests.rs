@@ -167,7 +167,12 @@ impl Requests {
     fn size_for(&self, losses: u32, now: Instant) -> usize {
         match losses {
             0 | 1 => self.path_size(now),
+            //= wire-spec.md#3-7-sizes-and-paths
+            //# After two losses in a row the sender MUST send what was in a datagram of more than 1,232 bytes again in datagrams of at most
+            //# 1,232 bytes.
             2 | 3 => self.path_size(now).min(DATAGRAM_DEFAULT),
+            //= wire-spec.md#3-7-sizes-and-paths
+            //# After two further losses the sender MUST send it again in datagrams of at most 548 bytes.
             _ => DATAGRAM_MIN,
         }
     }
@@ -190,6 +195,8 @@ impl Requests {
         let losses = self.flights.get(&nonce)?.losses;
         let limit = u16::try_from(self.size_for(losses, now)).unwrap_or(u16::MAX);
         let flight = self.flights.get_mut(&nonce)?;
+        //= wire-spec.md#11-2-delivery
+        //# A request that is sent again MUST keep its nonce and everything after its Ask.
         flight.message.get_mut(NONCE)?.copy_from_slice(&nonce.to_be_bytes());
         flight.message.get_mut(BACK)?.copy_from_slice(&back.to_be_bytes());
         flight.message.get_mut(LIMIT)?.copy_from_slice(&limit.to_be_bytes());
@@ -353,6 +360,13 @@ mod tests {
         assert_eq!(requests.horizon(), (2, 3));
     }
 
+    //= wire-spec.md#3-7-sizes-and-paths
+    //= type=test
+    //# After two losses in a row the sender MUST send what was in a datagram of more than 1,232 bytes again in datagrams of at most 1,232
+    //# bytes.
+    //= wire-spec.md#3-7-sizes-and-paths
+    //= type=test
+    //# After two further losses the sender MUST send it again in datagrams of at most 548 bytes.
     #[test]
     fn answers_shrink_to_1232_after_two_losses_and_to_548_after_four() {
         let mut requests = Requests::new(64, 8_000);

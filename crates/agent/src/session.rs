@@ -66,6 +66,13 @@ impl Session {
         echo > 0 && echo <= self.counter.last()
     }
 
+    /// The lease was renewed, or is not worth it.
+    pub(crate) fn stop_keeping(&mut self) {
+        if let Some(serial) = self.controls.stop_keeping() {
+            self.timers.cancel(Overdue::Control(serial));
+        }
+    }
+
     /// Whether something can be sent now that waits for no window.
     pub(crate) fn has_urgent(&self) -> bool {
         !self.receipts.is_empty() || self.controls.has_due() || self.challenged.is_some()

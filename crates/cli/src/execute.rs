@@ -3,7 +3,7 @@
 //! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
 //! Leaves to others: where the request came from.
 
-use crate::local::{Failure, Hold, Request, Response, Rule, micros};
+use crate::local::{Failure, Hold, Request, Response, Rule, Until, micros};
 use crate::text::{Blob, Text};
 use cistern_client::{AttrChange, Client, Error, Guard, GuardState, LockRequest, Ownership, RenameRule};
 use std::collections::BTreeMap;
@@ -149,10 +149,14 @@ pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u
 }
 
 fn look(guard: &Guard) -> Hold {
-    let state = match guard.state() {
-        GuardState::Certain { .. } => "certain",
-        GuardState::Uncertain => "uncertain",
-        GuardState::Lost => "lost",
+    let (state, until) = match guard.state() {
+        //= wire-spec.md#11-1-lease
+        //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
+        GuardState::Certain { valid_until, .. } => {
+            ("certain", Some(Until { clock_monotonic_raw_ns: valid_until.raw_ns, clock_boottime_ns: valid_until.boot_ns }))
+        }
+        GuardState::Uncertain => ("uncertain", None),
+        GuardState::Lost => ("lost", None),
     };
-    Hold { state: state.to_owned(), left_ms: crate::local::millis(guard.left()) }
+    Hold { state: state.to_owned(), until }
 }

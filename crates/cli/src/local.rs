@@ -333,5 +333,14 @@ const fn phase_name(phase: cistern_client::Phase) -> &'static str {
 pub(crate) struct Hold {
     /// `certain`, `uncertain` or `lost`.
     pub(crate) state: String,
-    pub(crate) left_ms: u64,
+    /// Until when it is certain as things stand; `None` when it is not, and for a program whose clocks have another origin than the
+    /// agent's.
+    pub(crate) until: Option<Until>,
+}
+
+/// An instant, as readings of this machine's two lease clocks: it has come as soon as either clock says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Until {
+    pub(crate) clock_monotonic_raw_ns: u64,
+    pub(crate) clock_boottime_ns: u64,
 }

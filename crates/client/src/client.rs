@@ -137,10 +137,14 @@ impl Client {
 
     /// The entries of a directory; `detail` asks for their attributes, too.
     pub fn list(&self, path: impl AsRef<OsStr>, detail: bool) -> Call<Directory> {
-        self.on_path(path, |path| Command::List { target: Target::Path(path), detail }, |_, done| match done {
-            Done::Output(Output::Listing { dir, entries }) => Ok(Directory { attr: dir, entries }),
-            _ => unexpected(),
-        })
+        self.on_path(
+            path,
+            |path| Command::List { target: Target::Path(path), detail },
+            |_, done| match done {
+                Done::Output(Output::Listing { dir, entries }) => Ok(Directory { attr: dir, entries }),
+                _ => unexpected(),
+            },
+        )
     }
 
     /// Replaces a file's contents, whole and at once; makes the file if it is missing.

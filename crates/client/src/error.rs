@@ -56,7 +56,9 @@ pub enum Error {
         reason: &'static str,
     },
     /// Another store answers at the address that the agent knows.
-    #[error("server {servers} is not the one this agent knows (another or an older store): use a fresh state directory if that is intended")]
+    #[error(
+        "server {servers} is not the one this agent knows (another or an older store): use a fresh state directory if that is intended"
+    )]
     AnotherServer {
         /// The addresses tried.
         servers: String,

@@ -58,8 +58,7 @@ impl File {
 
     /// Sets attributes; under `guard`, only if that lock is still current at the server.
     pub fn set_attr(&self, change: AttrChange, guard: Option<&Guard>) -> Call<Attr> {
-        let command =
-            Command::SetAttr { target: Target::Object(self.object), follow: true, change, guard: guard.map(Guard::guard) };
+        let command = Command::SetAttr { target: Target::Object(self.object), follow: true, change, guard: guard.map(Guard::guard) };
         self.client.inner().submit(self.name(), command, as_attr)
     }
 }

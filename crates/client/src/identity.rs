@@ -50,6 +50,8 @@ impl Identity {
             Err(e) => return Err(state(&path, &format!("cannot be read: {e}"))),
         };
         let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory"))?;
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The agent MUST have made its incarnation durable, and larger than every one before, before its first HELLO.
         store(dir, &path, agent, incarnation)?;
         Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
     }
@@ -101,6 +103,9 @@ fn boot_id() -> [u8; 16] {
 mod tests {
     use super::*;
 
+    //= wire-spec.md#11-6-sessions-handshake-and-paths
+    //= type=test
+    //# The agent MUST have made its incarnation durable, and larger than every one before, before its first HELLO.
     #[test]
     fn every_start_has_a_larger_incarnation_of_the_same_agent() {
         let dir = tempfile::tempdir().unwrap();

@@ -34,7 +34,9 @@ pub use call::Call;
 pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase};
 pub use cistern_agent::config::{Config, IdlePolicy};
 pub use cistern_link::Instant;
-pub use cistern_wire::{AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RenameRule, RowState, ServerReport, SessionId, Standing, Status};
+pub use cistern_wire::{
+    AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RenameRule, RowState, ServerReport, SessionId, Standing, Status,
+};
 pub use client::{Client, Contents, Directory};
 pub use error::Error;
 pub use file::File;

@@ -80,6 +80,8 @@ impl Outbox {
                 self.slots.push(Slot::unused());
             }
             let slot = &mut self.slots[self.used];
+            //= wire-spec.md#11-1-lease
+            //# The agent MUST read its clock for a send time before it hands the transmission to the network.
             let now = clock.now();
             let Some(path) = machine.poll_transmit(now, &mut slot.bytes) else {
                 return Filled::MachineEmpty;

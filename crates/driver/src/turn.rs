@@ -181,6 +181,8 @@ fn receive_from(port: &UdpPort, pool: &mut ReceivePool, stats: &Stats) -> Receiv
 /// Gives a received batch to the machine, with the time read now, after the receive call; gives how many datagrams
 /// the batch had, dropped ones included.
 fn hand_over<M: Machine>(machine: &mut M, pool: &ReceivePool, filled: usize, clock: &Clock, stats: &Stats) -> usize {
+    //= wire-spec.md#11-1-lease
+    //# The receiver MUST read its clock for a datagram after it was received.
     let now = clock.now();
     let limit = machine.max_datagram();
     let (mut all, mut given, mut bytes) = (0, 0, 0);

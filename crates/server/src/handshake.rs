@@ -330,6 +330,8 @@ impl Server {
             store: self.identity.store,
             epoch: self.identity.epoch,
             server_incarnation: self.identity.incarnation,
+            //= wire-spec.md#10-3-features
+            //# A receiver MUST ignore feature bits that it does not know.
             features: if config.volatile { FEATURE_VOLATILE } else { 0 },
             lease_us: micros(config.lease),
             delta_ppm: config.delta_ppm,

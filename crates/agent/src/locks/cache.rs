@@ -94,6 +94,9 @@ impl CacheLocks {
         };
         self.newest = self.newest.max(grant.generation);
         let disowned = self.disowned.get(&object).map_or(self.floor, |disowned| disowned.up_to.max(self.floor));
+        //= wire-spec.md#11-4-locks
+        //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g
+        //# or less in that session.
         if grant.generation <= disowned {
             return false;
         }
@@ -171,12 +174,18 @@ impl CacheLocks {
                 }
                 ReceiptAnswer::Received
             }
+            //= wire-spec.md#11-4-locks
+            //# The agent MUST give a cache lock back on demand as soon as the operation in hand under it has ended.
+            //= wire-spec.md#11-4-locks
+            //# An agent whose shared cache lock is demanded while its mutation of the object waits MUST give the shared lock up.
             Some(held) if held.generation == up_to => {
                 effects.push_back(Effect::Revoked { object, keep: Keep::Nothing });
                 self.let_go(object, up_to, effects);
                 ReceiptAnswer::Received
             }
             // A newer one is held: the demand was overtaken.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
             Some(held) if held.generation > up_to => ReceiptAnswer::NotHeld,
             // The grant has been overtaken by its demand: it is refused unseen, with what it would have replaced.
             Some(_) => {

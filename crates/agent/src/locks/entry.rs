@@ -164,6 +164,10 @@ impl Entry {
             if !self.covers(waiter.mode) || self.in_conflict(waiter.mode) {
                 break;
             }
+            //= wire-spec.md#11-3-failure-and-ending
+            //# While a lock is not certain the agent MUST NOT pass it on to another local user.
+            //= wire-spec.md#11-4-locks
+            //# An agent MUST NOT show a queued grant to its user unless its lease is valid.
             if !change.lease.starts(change.now) {
                 self.blocked = true;
                 break;
@@ -179,6 +183,8 @@ impl Entry {
 
     /// Whether the agent's grant allows local grants of this mode, tokens aside.
     fn covers(&self, mode: Mode) -> bool {
+        //= wire-spec.md#11-4-locks
+        //# Once an advisory lock was demanded, the agent MUST send further local requests for it to the server instead of granting them.
         // While a downgrade is under way its new generation is not known.
         self.releasing.is_none()
             && self.held.is_some_and(|held| held.demanded.is_none() && (held.mode == Mode::Exclusive || mode == Mode::Shared))
@@ -194,6 +200,8 @@ impl Entry {
         let valid_until = change.lease.valid_until()?;
         let held = self.held.as_mut().filter(|held| held.next < held.end)?;
         let token = held.next;
+        //= wire-spec.md#11-4-locks
+        //# Each local grant of an advisory lock MUST show its holder the next token of the run.
         held.next += 1;
         *change.last_holder += 1;
         let holder = HolderId(*change.last_holder);
@@ -207,6 +215,8 @@ impl Entry {
         let may = self.asking == Asking::No && self.releasing.is_none() && !self.resting && !self.blocked;
         let Some(held) = self.held.as_mut().filter(|held| may && held.demanded.is_none() && !held.extending) else { return };
         let (run, left) = (held.end - held.generation.0, held.end - held.next);
+        //= wire-spec.md#11-4-locks
+        //# Before its run ends an agent MUST ask for another one by EXTEND_RUN, keeping the lock.
         if left == 0 && needed || left <= run / 4 && run > 1 {
             held.extending = true;
             effects.push_back(Effect::Extend { object: self.object, generation: held.generation });
@@ -293,6 +303,8 @@ impl Entry {
         self.held = None;
         for holder in core::mem::take(&mut self.holders) {
             change.lost.push(holder.id);
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The agent MUST tell its users by name which locks they have lost when a session ends.
             change.effects.push_back(Effect::Tell { holder: holder.id, object, what: LockEvent::Lost });
         }
     }

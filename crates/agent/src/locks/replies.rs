@@ -117,6 +117,8 @@ impl Entry {
         }
         match &mut self.held {
             // A newer one is held: the demand was overtaken.
+            //= wire-spec.md#11-3-failure-and-ending
+            //# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
             Some(held) if held.generation > up_to => ReceiptAnswer::NotHeld,
             Some(held) => {
                 held.generation = up_to;
@@ -160,6 +162,8 @@ impl Entry {
         match self.install(mode, generation, run) {
             Arrival::Void => return false,
             Arrival::Repeat => return true,
+            //= wire-spec.md#11-4-locks
+            //# An agent MUST release a grant that CANCEL did not prevent, unless a local user wants it.
             Arrival::New if self.queue.is_empty() && self.holders.is_empty() => {
                 self.awaited = None;
                 self.release(change.effects);
@@ -167,6 +171,8 @@ impl Entry {
             }
             Arrival::New => self.serve(change),
         }
+        //= wire-spec.md#11-4-locks
+        //# An agent that answered "grant awaited" MUST comply after the grant has come.
         if let Some((up_to, keep)) = self.awaited.take()
             && let Some(held) = self.held.as_mut().filter(|held| held.generation <= up_to)
         {
@@ -177,6 +183,9 @@ impl Entry {
     }
 
     fn install(&mut self, mode: Mode, generation: Generation, run: u32) -> Arrival {
+        //= wire-spec.md#11-4-locks
+        //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g
+        //# or less in that session.
         if generation <= self.disowned || self.held.is_some_and(|held| held.generation > generation) {
             return Arrival::Void;
         }

@@ -23,6 +23,9 @@ fn back(id: u64, generation: u64, keep: Keep, now: u64) -> ReleasedItem {
     ReleasedItem { lock: cached(id), generation: Generation(generation), keep, now: Generation(now) }
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The agent MUST give a cache lock back on demand as soon as the operation in hand under it has ended.
 #[test]
 fn a_demand_is_receipted_and_complied_with_in_the_same_datagram() {
     let mut script = Script::open(Config::default());
@@ -35,6 +38,10 @@ fn a_demand_is_receipted_and_complied_with_in_the_same_datagram() {
     assert_eq!(script.agent.view(script.now()).demands, 1);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g or less
+//# in that session.
 #[test]
 fn a_demand_that_overtakes_its_grant_keeps_the_grant_from_being_installed() {
     let mut script = Script::open(Config::default());
@@ -66,6 +73,9 @@ fn a_demand_covers_the_older_generation_that_is_held_while_the_newer_is_on_its_w
     assert_eq!(script.agent.view(script.now()).cache_locks, 0);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
 #[test]
 fn a_demand_for_an_older_generation_than_the_one_held_touches_nothing() {
     let mut script = Script::open(Config::default());
@@ -75,6 +85,9 @@ fn a_demand_for_an_older_generation_than_the_one_held_touches_nothing() {
     script.is_cached(7);
 }
 
+//= wire-spec.md#6-4-notices
+//= type=test
+//# An agent MUST receipt a notice each time it arrives, by what its application says then.
 #[test]
 fn a_repeated_demand_is_receipted_each_time_and_counted_once() {
     let mut script = Script::open(Config::default());
@@ -160,4 +173,23 @@ fn a_flood_of_notices_is_bounded_and_what_is_not_taken_in_comes_again() {
     script.say(&[demand(300, 7, 300, Keep::Nothing)]);
     script.sends(&[receipt(300, ReceiptAnswer::NotHeld)]);
     script.drops = 44;
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# An agent whose shared cache lock is demanded while its mutation of the object waits MUST give the shared lock up.
+#[test]
+fn a_lock_demanded_while_the_own_change_of_its_object_waits_is_given_up_at_once() {
+    let mut script = Script::open(Config::default());
+    script.cache(7, 2, 40);
+    let (target, data) = (crate::api::Target::Object(cistern_wire::ObjectId(7)), bytes::Bytes::from_static(b"new"));
+    script.start(Command::Write { target, offset: 0, data, truncate: true, guard: None });
+    let sent = script.one();
+    let [Message::Write(write)] = sent.messages()[..] else { panic!("not a WRITE: {:?}", sent.messages()) };
+    assert_eq!(write.terms.held.iter().map(|held| held.generation).collect::<Vec<_>>(), [Generation(40)]);
+    let echo = sent.packet();
+    script.say(&[cistern_wire::Pending { nonce: 3, echo }.into(), demand(1, 7, 40, Keep::Nothing)]);
+    let items = [item(7, 40, Keep::Nothing)];
+    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    script.hears(&[]);
 }

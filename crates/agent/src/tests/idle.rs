@@ -42,6 +42,9 @@ fn eager_keeps_its_lease_for_a_cached_object() {
     assert_eq!(script.agent.view(script.now()).renewals_explicit, 3);
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The agent MUST keep what it holds over the end of its lease until it learns that the session has ended.
 #[test]
 fn lazy_lets_its_lease_lapse_and_keeps_what_it_holds() {
     let mut script = Script::open(config(IdlePolicy::Lazy));
@@ -129,6 +132,9 @@ fn a_request_just_sent_is_given_its_time_before_a_keep_alive() {
     assert!(kinds.contains(&"KEEPALIVE"), "bulk may be shed, keep-alives are not: {kinds:?}");
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# The RTO and its doubled values MUST be at most τ/8 while the agent holds locks.
 #[test]
 fn unanswered_keep_alives_are_sent_again_with_backoff_no_slower_than_an_eighth_of_tau() {
     let mut script = Script::open(config(IdlePolicy::Eager));
@@ -142,6 +148,12 @@ fn unanswered_keep_alives_are_sent_again_with_backoff_no_slower_than_an_eighth_o
     assert!(gaps[4..].windows(2).any(|pair| pair[0] != pair[1]), "jittered: {gaps:?}");
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the same token.
 #[test]
 fn holders_are_told_suspect_uncertain_and_certain_again_under_the_same_token() {
     let mut script = Script::open(config(IdlePolicy::Eager));

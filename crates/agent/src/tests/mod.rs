@@ -3,6 +3,7 @@
 
 mod script;
 
+mod broken;
 mod closing;
 mod demands;
 mod idle;

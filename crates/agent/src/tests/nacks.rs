@@ -37,6 +37,12 @@ fn ended(why_of: &[Event]) -> bool {
     matches!(why_of.last(), Some(Event::SessionEnded { session: SESSION, .. }))
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# The agent MUST tell its users by name which locks they have lost when a session ends.
+//= wire-spec.md#7-the-table-of-answers
+//= type=test
+//# An agent that takes a NACK MUST believe it for the whole session, whichever message it answers.
 #[test]
 fn a_nack_ends_everything_of_the_session_and_tells_each_holder_by_name() {
     let mut script = Script::open(Config::default());
@@ -55,6 +61,10 @@ fn a_nack_ends_everything_of_the_session_and_tells_each_holder_by_name() {
     assert!(matches!(script.submit(stat(9)), Submitted::Later(_)), "nothing is answered from the old cache");
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# After an accepted NACK the agent MUST NOT renew the session, use what it holds under it, or install anything of it, in whatever order
+//# messages arrive.
 #[test]
 fn after_a_nack_no_answer_renews_and_no_grant_is_installed() {
     let mut script = Script::open(Config::default());
@@ -74,6 +84,9 @@ fn after_a_nack_no_answer_renews_and_no_grant_is_installed() {
     script.drops = 2;
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# An agent MUST act on the NACKs in a datagram before it acts on anything else in it.
 #[test]
 fn in_one_datagram_the_nack_counts_before_everything_else() {
     let mut script = Script::open(Config::default());
@@ -97,6 +110,10 @@ fn a_nack_of_another_session_or_for_a_packet_never_sent_ends_nothing() {
     script.drops = 2;
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it: unknown,
+//# reclaiming or surrendered.
 #[test]
 fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     let mut script = Script::open(Config::default());

@@ -29,6 +29,10 @@ fn the_lease_of_a_new_session_begins_at_the_send_time_of_the_hello_echoed() {
     assert_eq!(until(&script), sent + TAU_MS);
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# On a renewing answer the agent MUST set the end of its lease to the later of its end so far and the send time of the echoed transmission
+//# plus τ.
 #[test]
 fn an_answer_renews_from_the_send_time_of_its_request_not_from_its_receipt() {
     let mut script = Script::open(Config::default());
@@ -41,6 +45,9 @@ fn an_answer_renews_from_the_send_time_of_its_request_not_from_its_receipt() {
     assert_eq!(until(&script), sent + TAU_MS);
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A request that is sent again MUST keep its nonce and everything after its Ask.
 #[test]
 fn an_answer_to_an_earlier_transmission_renews_from_that_one_and_no_later() {
     let mut script = Script::open(Config::default());
@@ -60,6 +67,15 @@ fn an_answer_to_an_earlier_transmission_renews_from_that_one_and_no_later() {
     assert_eq!(until(&script), second_sent + TAU_MS, "and nothing shortens it");
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
+//= wire-spec.md#11-1-lease
+//= type=test
+//# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The packet number in the header of an answer MUST NOT renew anything.
 #[test]
 fn an_echo_of_another_session_or_of_no_transmission_renews_nothing() {
     let mut script = Script::open(Config::default());
@@ -76,6 +92,9 @@ fn an_echo_of_another_session_or_of_no_transmission_renews_nothing() {
     script.drops = 4;
 }
 
+//= wire-spec.md#6-4-notices
+//= type=test
+//# A notice MUST NOT renew a lease.
 #[test]
 fn notices_and_the_packet_numbers_of_headers_renew_nothing() {
     let mut script = Script::open(Config::default());
@@ -86,6 +105,9 @@ fn notices_and_the_packet_numbers_of_headers_renew_nothing() {
     assert_eq!(until(&script), before);
 }
 
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# An agent MUST ask again for a pending request at least every τ/2.
 #[test]
 fn pending_renews_and_the_command_goes_on() {
     let mut script = Script::open(Config::default());
@@ -102,6 +124,9 @@ fn pending_renews_and_the_command_goes_on() {
     assert!(matches!(script.events()[..], [Event::Done { op: done, result: Ok(Output::Pong { .. }) }] if done == op));
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# A renewing answer whose time is over when it arrives MUST NOT make anything usable.
 #[test]
 fn a_late_answer_whose_window_has_passed_revives_nothing() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
@@ -115,6 +140,9 @@ fn a_late_answer_whose_window_has_passed_revives_nothing() {
     assert!(matches!(script.submit(stat(7)), Submitted::Later(_)), "the cache is kept, but not used");
 }
 
+//= wire-spec.md#11-1-lease
+//= type=test
+//# The agent MUST keep what it holds over the end of its lease until it learns that the session has ended.
 #[test]
 fn a_lapsed_cache_is_good_again_with_the_next_answer() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });

@@ -75,7 +75,7 @@ pub(super) fn attr(id: u64, version: u64) -> Attr {
         nlink: 1,
         uid: 0,
         gid: 0,
-        size: 0,
+        size: 5,
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,

@@ -7,16 +7,19 @@
 //! Leaves to others: what requests mean (`local`, `execute`).
 
 use crate::execute::{Holds, execute, lock};
-use crate::local::{Answer, Failure, Request, Response};
+use crate::local::{Answer, Failure, Hold, Request, Response};
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Call, Client, Guard};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{getsockopt, sockopt};
+use std::fs;
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -28,7 +31,8 @@ const CHUNK: usize = 16 << 10;
 
 /// Serves a connection to its end.
 pub(super) fn serve(client: Client, stream: UnixStream, end: &End) {
-    let mut connection = Connection { client, stream, end, holds: Holds::default(), buffer: Vec::new(), searched: 0 };
+    let our_clocks = has_our_clocks(&stream);
+    let mut connection = Connection { client, stream, end, our_clocks, holds: Holds::default(), buffer: Vec::new(), searched: 0 };
     if let Err(error) = connection.run() {
         // A program that was killed, or does not read its answers: nothing for the agent to mend.
         log::debug!("a program's connection broke: {error}");
@@ -36,10 +40,28 @@ pub(super) fn serve(client: Client, stream: UnixStream, end: &End) {
     connection.hand_in();
 }
 
+/// Whether the program at the other end is in the agent's time namespace. Where that cannot be found out it counts as not.
+fn has_our_clocks(stream: &UnixStream) -> bool {
+    let program = getsockopt(stream, sockopt::PeerCredentials).map_err(io::Error::from);
+    let theirs = program.and_then(|program| fs::read_link(format!("/proc/{}/ns/time", program.pid())));
+    share_origin(theirs, fs::read_link("/proc/self/ns/time"))
+}
+
+fn share_origin(theirs: io::Result<PathBuf>, ours: io::Result<PathBuf>) -> bool {
+    match (theirs, ours) {
+        (Ok(theirs), Ok(ours)) => theirs == ours,
+        // A kernel without time namespaces has one origin for all.
+        (_, Err(e)) => e.kind() == io::ErrorKind::NotFound,
+        (Err(_), Ok(_)) => false,
+    }
+}
+
 struct Connection<'e> {
     client: Client,
     stream: UnixStream,
     end: &'e End,
+    /// Whether instants mean the same to the program as to the agent.
+    our_clocks: bool,
     holds: Holds,
     /// Bytes read that no request was made of yet.
     buffer: Vec<u8>,
@@ -114,7 +136,12 @@ impl Connection<'_> {
         log::trace!("local request: {request:?}");
         match request {
             Request::Lock { path, shared, wait_ms } => self.wait_for_lock(&path, shared, wait_ms),
-            request => Some(execute(&self.client, &mut self.holds, request)),
+            request => Some(execute(&self.client, &mut self.holds, request).map(|response| match response {
+                //= wire-spec.md#11-1-lease
+                //# The end of the lease MUST be translated for a user whose clock has another origin, or be refused to it.
+                Response::Hold(hold) if !self.our_clocks => Response::Hold(Hold { until: None, ..hold }),
+                response => response,
+            })),
         }
     }
 
@@ -280,6 +307,21 @@ mod tests {
             thread::sleep(Duration::from_millis(2));
         }
         assert!(program.hear()["ok"]["lease"].is_object());
+    }
+
+    //= wire-spec.md#11-1-lease
+    //= type=test
+    //# The end of the lease MUST be translated for a user whose clock has another origin, or be refused to it.
+    #[test]
+    fn instants_are_told_only_to_programs_of_the_same_time_namespace() {
+        let named = |name: &str| Ok(PathBuf::from(name));
+        let failed = |kind: io::ErrorKind| Err(io::Error::from(kind));
+        assert!(share_origin(named("time:[1]"), named("time:[1]")));
+        assert!(!share_origin(named("time:[2]"), named("time:[1]")));
+        assert!(!share_origin(failed(io::ErrorKind::PermissionDenied), named("time:[1]")), "not known");
+        assert!(share_origin(failed(io::ErrorKind::NotFound), failed(io::ErrorKind::NotFound)), "there are none");
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert!(has_our_clocks(&ours) && has_our_clocks(&theirs));
     }
 
     #[test]

@@ -37,6 +37,10 @@ fn wait_gone(world: &World) -> At {
     At::now()
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
+//# lock is certain.
 #[test]
 fn a_tree_whose_holder_is_killed_is_gone_before_the_lock_can_be_anyone_elses() {
     let mut probe = start_tree("--lease-ms 30000 --kill-lead-ms 25000 --renew yes");
@@ -55,6 +59,10 @@ fn a_tree_whose_whole_job_is_killed_is_gone_before_the_lock_can_be_anyone_elses(
     assert_in_time(&probe.world, now);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
+//# lock is certain.
 #[test]
 fn a_tree_whose_holder_is_stopped_is_gone_before_the_lock_can_be_anyone_elses() {
     let probe = start_tree("--lease-ms 30000 --term-lead-ms 25500 --kill-lead-ms 25000 --renew yes");
@@ -78,6 +86,10 @@ fn a_holder_that_is_killed_asks_the_command_to_end_first() {
     assert!(probe.world.file("asked").exists());
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
+//# lock is certain.
 #[test]
 fn a_lease_not_renewed_ends_a_command_that_ignores_sigterm_between_the_kill_instant_and_the_end() {
     let command = ["sh", "-c", r#"trap 'echo asked' TERM; : > DIR/up; while :; do sleep 0.05; done"#];
@@ -151,6 +163,10 @@ fn the_command_dies_with_its_guardian_even_if_the_holder_can_do_nothing() {
     assert_eq!((status, world.members()), (125, vec![]));
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
+//# lock is certain.
 #[test]
 fn a_guardian_that_is_stopped_is_helped_before_the_lock_can_be_anyone_elses() {
     let probe = start_tree("--lease-ms 14000 --kill-lead-ms 10000 --renew yes --mute-when DIR/mute");

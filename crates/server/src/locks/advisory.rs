@@ -93,8 +93,7 @@ impl LockTable {
 
     /// Whether no other session holds the lock in a mode that conflicts.
     fn is_clear(&self, entry: u32, session: u32, mode: Mode) -> bool {
-        let mut holds = self.table.holds_of(entry).map(|at| &self.table.holds[at]);
-        holds.all(|hold| hold.session == session || hold.mode.compatible(mode))
+        self.table.other(entry, session).is_none_or(|at| self.table.holds[at].mode.compatible(mode))
     }
 
     fn upgrade_waits(&self, entry: u32) -> bool {
@@ -139,9 +138,9 @@ impl LockTable {
         let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
         let waiters = &mut self.table.queue_mut(entry).waiters;
         if upgrade {
-            waiters.push_front(waiter)
+            waiters.push_front(waiter);
         } else {
-            waiters.push_back(waiter)
+            waiters.push_back(waiter);
         }
         let former = self.waits.insert((session, nonce), Wait::Waits(entry));
         debug_assert!(former.is_none(), "a nonce waits once");
@@ -214,7 +213,7 @@ impl LockTable {
 
     fn granted_from_queue(&mut self, at: u32, waiter: Waiter) {
         let hold = &mut self.table.holds[at];
-        hold.nonce = waiter.nonce;
+        self.granted.insert(at, waiter.nonce);
         self.waits.insert((waiter.session, waiter.nonce), Wait::Granted(at, hold.generation));
         let (mode, generation, run) = (hold.mode, hold.generation, hold.run);
         let lock = self.table.entries[hold.entry].lock;
@@ -305,8 +304,8 @@ impl LockTable {
     /// Whether a session other than `by` holds an advisory lock on the object, so that its name may not be taken away (R74).
     #[must_use]
     pub fn unlink_blocked(&self, object: ObjectId, by: SessionId) -> bool {
-        let by = self.table.session(by);
-        let entry = self.table.entry(advisory(object));
-        entry.is_some_and(|entry| self.table.holds_of(entry).any(|at| Some(self.table.holds[at].session) != by))
+        // A session that is not known holds nothing itself.
+        let by = self.table.session(by).unwrap_or(NONE);
+        self.table.entry(advisory(object)).is_some_and(|entry| self.table.other(entry, by).is_some())
     }
 }

@@ -23,25 +23,18 @@ impl LockTable {
         let Some(session) = self.table.good(session) else { return CacheGrant::NONE };
         let lock = LockId { object, class: LockClass::Cache };
         let entry = self.table.entry(lock);
-        let (mut own, mut shared_elsewhere) = (None, false);
+        let (mut own, mut other) = (None, None);
         if let Some(entry) = entry {
             //= wire-spec.md#11-4-locks
             //# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it to anyone before.
             if self.is_pressing(entry) {
                 return CacheGrant::NONE;
             }
-            let mut exclusive_elsewhere = None;
-            for at in self.table.holds_of(entry) {
-                let hold = &self.table.holds[at];
-                match hold.mode {
-                    _ if hold.session == session => own = Some(at),
-                    Mode::Shared => shared_elsewhere = true,
-                    Mode::Exclusive => exclusive_elsewhere = Some(at),
-                }
-            }
+            own = self.table.own(entry, session);
+            other = self.table.other(entry, session);
             //= wire-spec.md#11-4-locks
             //# A read MUST NOT wait for a cache lock.
-            if let Some(at) = exclusive_elsewhere {
+            if let Some(at) = other.filter(|at| self.table.holds[*at].mode == Mode::Exclusive) {
                 if self.table.sessions[self.table.holds[at].session].state == State::Good {
                     self.demand(now, at, Keep::Shared);
                 }
@@ -56,7 +49,7 @@ impl LockTable {
         }
         let mode = match own.map(|at| self.table.holds[at].mode) {
             Some(Mode::Exclusive) => Mode::Exclusive,
-            _ if shared_elsewhere => Mode::Shared,
+            _ if other.is_some() => Mode::Shared,
             _ => mode,
         };
         //= wire-spec.md#8-2-limits-of-a-server

@@ -215,6 +215,8 @@ pub struct LockTable {
     mutants: BTreeMap<Ticket, Mutant>,
     /// Lock requests that were queued: those that wait, and those whose grant stands.
     waits: BTreeMap<(u32, u64), Wait>,
+    /// The requests of `waits` to which holds were granted, by hold.
+    granted: BTreeMap<u32, u64>,
     /// Lock requests that wait.
     waiting: usize,
     /// Sessions with holds that stand no more.
@@ -235,6 +237,7 @@ impl LockTable {
             demands: Demands::default(),
             mutants: BTreeMap::new(),
             waits: BTreeMap::new(),
+            granted: BTreeMap::new(),
             waiting: 0,
             sweeping: VecDeque::new(),
             starved: Vec::new(),

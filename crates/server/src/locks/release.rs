@@ -88,14 +88,9 @@ impl LockTable {
 
     /// Takes away what a session held of a lock and gave back by RELEASE_ALL, before it gets the lock anew.
     pub(super) fn reap(&mut self, entry: u32, session: u32) {
-        let mut at = self.table.next_of(entry, super::slab::NONE);
-        while at != super::slab::NONE {
-            let next = self.table.next_of(entry, at);
-            if self.table.holds[at].session == session {
-                debug_assert!(!self.table.stands(&self.table.holds[at]), "what stands is granted again, not anew");
-                self.remove(at);
-            }
-            at = next;
+        if let Some(at) = self.table.owned(entry, session) {
+            debug_assert!(!self.table.stands(&self.table.holds[at]), "what stands is granted again, not anew");
+            self.remove(at);
         }
     }
 
@@ -121,10 +116,9 @@ impl LockTable {
 
     /// The request that a grant answered can no longer be cancelled as this grant.
     fn forget_wait(&mut self, at: u32) {
-        let hold = &mut self.table.holds[at];
-        let (session, nonce) = (hold.session, core::mem::take(&mut hold.nonce));
-        if nonce != 0 && matches!(self.waits.get(&(session, nonce)), Some(Wait::Granted(..))) {
-            self.waits.remove(&(session, nonce));
+        if let Some(nonce) = self.granted.remove(&at) {
+            let was = self.waits.remove(&(self.table.holds[at].session, nonce));
+            debug_assert!(matches!(was, Some(Wait::Granted(..))), "a request that was granted waits no more");
         }
     }
 }

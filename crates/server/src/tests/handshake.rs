@@ -66,6 +66,20 @@ fn welcome_says_everything_and_waits_for_the_durable_record() {
     assert_eq!(welcome, expected, "and it echoes the newest HELLO");
 }
 
+//= wire-spec.md#10-3-features
+//= type=test
+//# A receiver MUST ignore feature bits that it does not know.
+#[test]
+fn feature_bits_that_nobody_knows_change_nothing() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    let hello = Hello { features: u64::MAX, ..peer.clone().hello(&cookie, &[]) };
+    world.send(&mut peer, &[hello.into()]);
+    let got = world.got_one(&peer);
+    assert_eq!(welcome(&got).features, cistern_wire::limits::FEATURE_VOLATILE, "none is named that the server does not have");
+}
+
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# A repeated HELLO of one handshake MUST be answered by the same session.

@@ -156,12 +156,17 @@ impl World {
     }
 
     pub(super) fn seeded(config: Config, seed: u8) -> Self {
+        Self::on(Disk::default(), 7, config, seed)
+    }
+
+    /// The server's start number `incarnation`, on what an earlier one left on its disk.
+    pub(super) fn on(disk: Disk, incarnation: u64, config: Config, seed: u8) -> Self {
         let now = Instant::new(1_000_000_000, 5_000_000_000);
-        let identity = Identity { store: STORE, epoch: 1, incarnation: 7 };
+        let identity = Identity { store: STORE, epoch: 1, incarnation };
         let server = Server::new(now, 1_700_000_000_000_000_000, identity, config, [seed; 32]).unwrap();
         let mut world = Self {
             server,
-            disk: Disk::default(),
+            disk,
             stalled: false,
             now,
             boot_lag: 0,

@@ -181,13 +181,13 @@ impl Space {
         let moved = self.child(from, m.from_name.0)?;
         let replaced = self.names(to)?.get(m.to_name.0).copied();
         if self.is_within(to, moved) {
-            return Err(Status::ELOOP);
+            return Err(Status::EINVAL);
         }
         match (replaced, m.rule) {
             (Some(_), RenameRule::NoReplace) => return Err(Status::EEXIST),
             (None, RenameRule::Exchange) => return Err(Status::ENOENT),
             (Some(other), _) if other == moved => return Ok(Vec::new()),
-            (Some(other), RenameRule::Exchange) if self.is_within(from, other) => return Err(Status::ELOOP),
+            (Some(other), RenameRule::Exchange) if self.is_within(from, other) => return Err(Status::EINVAL),
             (Some(other), RenameRule::Replace) => match (&self.objects[&moved].node, &self.objects[&other].node) {
                 (_, Node::Dir(names)) if !names.is_empty() => return Err(Status::ENOTEMPTY),
                 (Node::Dir(_), Node::File(_) | Node::Link(_)) => return Err(Status::ENOTDIR),

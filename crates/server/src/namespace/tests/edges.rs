@@ -146,6 +146,75 @@ fn time_given_with_a_size_wins_over_the_time_that_the_size_sets() {
 }
 
 #[test]
+fn every_operation_on_names_says_what_is_wrong_with_its_directory() {
+    for forgetful in [false, true] {
+        let mut w = World::new();
+        let (file, dir) = (w.file(b"f"), w.dir(ROOT_DIR, b"d"));
+        let l = w.done(symlink(ROOT_DIR, b"l", b"d"))[1].attr.object;
+        let gone = w.dir(ROOT_DIR, b"gone");
+        w.done(rmdir(ROOT_DIR, b"gone"));
+        w.forgetful = forgetful;
+        for (place, status) in [(file, Status::ENOTDIR), (l, Status::ENOTDIR), (gone, Status::ESTALE), (ObjectId(99), Status::ESTALE)] {
+            assert_eq!(w.fails(create(place, b"x")), status);
+            assert_eq!(w.fails(open_or_create(place, b"x")), status);
+            assert_eq!(w.fails(mkdir(place, b"x")), status);
+            assert_eq!(w.fails(symlink(place, b"x", b"t")), status);
+            assert_eq!(w.fails(link(file, place, b"x")), status);
+            assert_eq!(w.fails(unlink(place, b"x")), status);
+            assert_eq!(w.fails(rmdir(place, b"x")), status);
+            for rule in [RenameRule::Replace, RenameRule::NoReplace, RenameRule::Exchange] {
+                assert_eq!(w.fails(rename((place, b"x"), (dir, b"x"), rule)), status);
+                assert_eq!(w.fails(rename((ROOT_DIR, b"d"), (place, b"x"), rule)), status);
+            }
+        }
+        assert_eq!(w.attr(ROOT_DIR).unwrap().version, 6, "nothing has changed");
+    }
+}
+
+#[test]
+fn exchange_of_directories_across_parents_keeps_both_link_counts() {
+    let mut w = World::new();
+    let (a, b) = (w.dir(ROOT_DIR, b"a"), w.dir(ROOT_DIR, b"b"));
+    let (x, y) = (w.dir(a, b"x"), w.dir(b, b"y"));
+    w.done(create(y, b"inside"));
+    let (plan, effects) = w.change(rename((a, b"x"), (b, b"y"), RenameRule::Exchange).into()).unwrap();
+    assert_eq!((plan.affected(), plan.removes), (&[a, b, x, y][..], None));
+    let counts: Vec<_> = effects.iter().map(|effect| (effect.attr.nlink, effect.attr.size)).collect();
+    assert_eq!(counts, [(3, 1), (3, 1), (2, 0), (2, 1)]);
+    assert_eq!(super::reads::list(&mut w, a), [(b"x".to_vec(), y)]);
+    // Each knows its new parent: what is below whom has changed.
+    assert_eq!(w.fails(rename((ROOT_DIR, b"a"), (y, b"in"), RenameRule::Replace)), Status::EINVAL);
+    w.done(rename((ROOT_DIR, b"b"), (y, b"in"), RenameRule::Replace));
+    assert_eq!(w.namespace.place(&w.overlay.view(), x, 100), super::Step::Done(b"/a/x/in/y".to_vec()));
+}
+
+#[test]
+fn place_is_cut_to_its_end_however_deep_it_is() {
+    let mut w = World::new();
+    let mut dir = ROOT_DIR;
+    for _ in 0..300 {
+        dir = w.dir(dir, b"d");
+    }
+    for max in [4, 5, 255, 599] {
+        let super::Step::Done(place) = w.namespace.place(&w.overlay.view(), dir, max) else { panic!("all is in memory") };
+        assert!(place.len() == max && place.starts_with(b"...") && place.ends_with(b"d"), "{max}");
+    }
+    assert_eq!(w.namespace.place(&w.overlay.view(), dir, 600), super::Step::Done(b"/d".repeat(300)));
+    assert_eq!(w.fails(rename((ROOT_DIR, b"d"), (dir, b"x"), RenameRule::Replace)), Status::EINVAL, "however deep");
+}
+
+#[test]
+fn place_is_not_that_of_another_object_that_took_the_name() {
+    let mut w = World::new();
+    let f = w.file(b"f");
+    w.done(link(f, ROOT_DIR, b"n"));
+    w.done(unlink(ROOT_DIR, b"n"));
+    let other = w.file(b"n");
+    assert_eq!(w.namespace.place(&w.overlay.view(), f, 255), super::Step::Done(vec![]));
+    assert_eq!(w.namespace.place(&w.overlay.view(), other, 255), super::Step::Done(b"/n".to_vec()));
+}
+
+#[test]
 fn exchange_within_a_directory_at_its_bound_adds_nothing() {
     let mut w = World::with(NamespaceLimits { links_max: 1, ..NamespaceLimits::default() });
     let d = w.dir(ROOT_DIR, b"d");

@@ -48,6 +48,19 @@ fn mutation_that_lacks_something_has_no_effect_however_often_it_is_run() {
 }
 
 #[test]
+fn what_is_known_to_lack_is_asked_for_together() {
+    let mut w = World::new();
+    let d = w.dir(ROOT_DIR, b"d");
+    let mut w = forgotten(w);
+    let entry = |dir, name: &[u8]| Query::Get(Key::Entry(dir, name.into()));
+    let (root, below) = (Query::Get(Key::Object(ROOT_DIR)), Query::Get(Key::Object(d)));
+    let made = apply(&mut w, &create(d, b"a").into());
+    assert_eq!(made, Step::Missing(vec![below.clone(), entry(d, b"a")]));
+    let moved = apply(&mut w, &rename((ROOT_DIR, b"a"), (d, b"b"), RenameRule::Replace).into());
+    assert_eq!(moved, Step::Missing(vec![root, below, entry(ROOT_DIR, b"a"), entry(d, b"b")]));
+}
+
+#[test]
 fn operation_that_waited_goes_by_what_is_there_when_it_is_run_again() {
     let mut w = forgotten(World::new());
     let first = Message::from(create(ROOT_DIR, b"a"));

@@ -17,8 +17,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{
-    Ask, Attr, Bytes8, Bytes16, CacheGrant, Changed, Create, Effect, Generation, GetAttr, Link, List, Message, Mkdir, ObjectId,
-    Read, Reader, Rename, RenameRule, Reply, Rmdir, Status, Symlink, Terms, Unlink, Want, Write,
+    Ask, Attr, Bytes8, Bytes16, CacheGrant, Changed, Create, Effect, Generation, GetAttr, Link, List, Message, Mkdir, ObjectId, Read,
+    Reader, Rename, RenameRule, Reply, Rmdir, Status, Symlink, Terms, Unlink, Want, Write,
 };
 
 const ASK: Ask = Ask { nonce: 1, back: 0, limit: 1_232 };

@@ -35,6 +35,23 @@ fn page_that_holds_just_everything_says_that_it_is_the_last() {
 }
 
 #[test]
+fn page_full_of_the_shortest_names_knows_of_one_more() {
+    let mut w = World::new();
+    // 12 bytes for each entry, and 8 bytes are left over.
+    let most = u8::try_from((SMALL - 76) / 12).unwrap();
+    for n in 0..most {
+        w.done(create(ROOT_DIR, &[b'A' + n]));
+    }
+    assert!(page(&mut w, read_dir(ROOT_DIR, b"", false), SMALL).unwrap().2);
+    w.done(create(ROOT_DIR, &[b'A' + most]));
+    for forgetful in [false, true] {
+        w.forgetful = forgetful;
+        let (names, _, end) = page(&mut w, read_dir(ROOT_DIR, b"", false), SMALL).unwrap();
+        assert_eq!((names.len(), end), (usize::from(most), false));
+    }
+}
+
+#[test]
 fn page_without_detail_has_no_locks_but_the_one_of_its_directory() {
     let mut w = World::new();
     w.file(b"f");
