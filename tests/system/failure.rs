@@ -70,6 +70,9 @@ fn an_agent_that_is_heard_while_it_is_timed_out_is_refused_and_nothing_of_it_exe
     assert_eq!(server.count("steals"), 1);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# Time in which the server stood still MUST NOT count towards a delivery timeout.
 #[test]
 fn a_server_that_stood_still_fails_nobody() {
     let server = Server::start();
@@ -117,6 +120,9 @@ fn a_dead_agent_in_line_does_not_delay_the_locks_of_others() {
     waiter.join().unwrap();
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still act.
 #[test]
 fn a_restarted_agent_does_not_free_what_its_former_users_may_still_use() {
     let server = Server::with(&["--lease", "2s"]);
@@ -134,6 +140,9 @@ fn a_restarted_agent_does_not_free_what_its_former_users_may_still_use() {
     assert_eq!(server.count("steals"), 1);
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
 #[test]
 fn an_evicted_agent_keeps_its_locks_for_the_whole_wait() {
     let server = Server::with(&["--lease", "2s"]);

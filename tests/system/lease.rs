@@ -1,4 +1,4 @@
-//! The lease: how it is renewed, and what it costs when nothing happens (R1, R9, R20, R21, I13).
+//! The lease: how it is renewed, and what it costs when nothing happens (R1, R3, R9, R11, R21).
 
 use crate::relay::Relay;
 use crate::world::{Agent, Server, eventually};
@@ -74,12 +74,6 @@ fn the_server_keeps_no_lease_state_without_a_failure() {
 //= wire-spec.md#11-1-lease
 //= type=test
 //# The agent MUST keep what it holds over the end of its lease until it learns that the session has ended.
-//= wire-spec.md#11-3-failure-and-ending
-//= type=test
-//# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
-//= wire-spec.md#11-3-failure-and-ending
-//= type=test
-//# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the same token.
 #[test]
 fn a_lease_that_lapsed_without_a_failure_is_revived_with_all_that_was_kept() {
     let server = Server::start();

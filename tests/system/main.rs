@@ -4,6 +4,8 @@
 //! the single machines, in their own crates. Nothing here asserts speed: waiting is bounded, and instants are compared only where
 //! the protocol orders them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 mod bad_input;
 mod cache;
 mod command;

@@ -190,7 +190,6 @@ impl Line {
 pub struct Agent {
     pub process: Process,
     socket: PathBuf,
-    pub state: PathBuf,
     line: Line,
 }
 
@@ -212,7 +211,7 @@ impl Agent {
         let process = Process::start(CISTERN, &all);
         let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
         let line = Line(connect(&socket));
-        Self { process, socket, state: state.clone(), line }
+        Self { process, socket, line }
     }
 
     /// One more connection.

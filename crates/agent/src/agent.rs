@@ -23,7 +23,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path, Question, Rng, TimerQueue};
 use cistern_wire::limits::LABEL_MAX;
-use cistern_wire::{AgentId, Ask, CancelOutcome, ExtendRun, FormerClaim, Generation, Lock, LockClass, LockId, Message, ObjectId, Status};
+use cistern_wire::{AgentId, Ask, ExtendRun, FormerClaim, Lock, LockClass, LockId, Message, ObjectId, Status};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -64,6 +64,8 @@ pub(crate) enum Timer {
     GiveUp,
     /// The end of the session has been waited for long enough.
     Closing,
+    /// A lock command that is still on its way to the lock has taken as long as it may.
+    Limit(OpId),
     /// A lock command has waited for long enough.
     Wait(OpId),
     /// A lock is asked for again after a busy answer.
@@ -178,8 +180,17 @@ impl Agent {
         if self.ops.count() + self.waits.len() >= self.config.commands_max {
             return Submitted::Now(Err(OpError::Overloaded));
         }
+        let limit = match command {
+            Command::Lock { wait: Wait::AtMost(span), .. } => Some(self.now.plus(span)),
+            _ => None,
+        };
         let submitted = self.with_ops(|ops, ctx| ops.submit(ctx, command));
         self.settle();
+        if let (Some(limit), Submitted::Later(op)) = (limit, &submitted)
+            && !self.waits.contains_key(op)
+        {
+            self.timers.set(Timer::Limit(*op), limit, Question::Waited);
+        }
         // What was answered from cache has changed nothing; a local grant has a holder to be told of the lease.
         let untold = self.told == Told::Nobody && self.locks.counts().holders > 0;
         if untold || !matches!(submitted, Submitted::Now(_)) {
@@ -222,7 +233,11 @@ impl Agent {
 
     /// The next thing that users are to be told.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let Event::Done { op, .. } = event {
+            self.timers.cancel(Timer::Limit(op));
+        }
+        Some(event)
     }
 
     /// The lease and what it covers, for people.
@@ -334,7 +349,7 @@ impl Agent {
         let unsent = self.asks.iter().position(|(asker, _)| *asker == Asker::Lock(object));
         if let Some(place) = unsent {
             self.asks.remove(place);
-            self.locks.cancelled(self.now, &self.lease, object, CancelOutcome::Cancelled, Generation(0));
+            self.locks.unasked(self.now, &self.lease, object);
         } else if let (Some(nonce), Some(session)) = (self.locks.nonce_of(object), &mut self.session) {
             session.cancels.insert(nonce, object);
             session.controls.cancel(nonce);
@@ -343,10 +358,12 @@ impl Agent {
 
     fn wait(&mut self, op: OpId, wait: Wait) {
         let limit = match wait {
-            Wait::AtMost(span) => Some(self.now.plus(span)),
+            // It began with the command, which may have been on its way to the lock since.
+            Wait::AtMost(span) => self.timers.get(Timer::Limit(op)).or_else(|| Some(self.now.plus(span))),
             Wait::Try | Wait::Forever => None,
         };
-        self.waits.insert(op, Waiting { since: self.now, limit });
+        self.timers.cancel(Timer::Limit(op));
+        self.waits.entry(op).or_insert(Waiting { since: self.now, limit });
         self.time_wait(op);
     }
 

@@ -408,7 +408,7 @@ pub enum Submitted {
     Later(OpId),
 }
 
-/// Where the lease stands (DESIGN 3.5): fractions of τ since the send time of the newest renewing transmission.
+/// Where the lease stands (`wire-spec.md` section 11.1): fractions of τ since the send time of the newest renewing transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// No session is open.

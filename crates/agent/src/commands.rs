@@ -61,9 +61,9 @@ impl Agent {
 
     /// Ends one command, if it runs.
     pub(crate) fn end_command(&mut self, op: OpId, why: OpError) {
+        self.waits.remove(&op);
+        self.timers.cancel(Timer::Wait(op));
         if self.locks.stop_waiting(self.now, &self.lease, op) {
-            self.waits.remove(&op);
-            self.timers.cancel(Timer::Wait(op));
             self.events.push_back(Event::Done { op, result: Err(why) });
             return;
         }

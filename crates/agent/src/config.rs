@@ -12,7 +12,7 @@ use core::time::Duration;
 
 pub use cistern_link::ConfigError;
 
-/// Where the phases of the lease end, in parts per million of τ (DESIGN 3.5); increasing, below 1,000,000.
+/// Where the phases of the lease end, in parts per million of τ (`wire-spec.md` section 11.1); increasing, below 1,000,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
     /// End of *valid*: from here on a lease that is worth it is renewed on purpose.
@@ -26,7 +26,7 @@ pub struct Phases {
 }
 
 impl Default for Phases {
-    /// 0.60, 0.80, 0.88 and 0.97 of τ (DESIGN 16).
+    /// 0.60, 0.80, 0.88 and 0.97 of τ (`wire-spec.md` section 11.1).
     fn default() -> Self {
         Self { valid_ppm: 600_000, renewing_ppm: 800_000, suspect_ppm: 880_000, flush_ppm: 970_000 }
     }

@@ -145,6 +145,7 @@ impl Controls {
             Some(Control { body: Body::KeepAlive, attempts, .. }) => {
                 let attempts = *attempts;
                 self.unanswered.remove(&serial);
+                self.due.remove(&serial);
                 self.add(Body::KeepAlive, attempts);
                 true
             }
@@ -253,6 +254,17 @@ mod tests {
         assert_eq!(send(&mut controls).0, [Sent { serial: 2, before: 1 }], "and backs off");
         controls.stop_keeping();
         assert!(!controls.is_keeping() && !controls.overdue(2));
+    }
+
+    #[test]
+    fn a_keep_alive_that_is_overdue_when_it_is_woken_is_replaced_not_added_to() {
+        let mut controls = Controls::default();
+        controls.keep_alive();
+        send(&mut controls);
+        controls.wake();
+        assert!(controls.overdue(1));
+        assert_eq!(send(&mut controls).0, [Sent { serial: 2, before: 1 }]);
+        assert!(!controls.has_due(), "nothing is due that is not there to be sent");
     }
 
     #[test]

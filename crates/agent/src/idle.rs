@@ -41,7 +41,7 @@ enum Worth {
 /// RTO and its cap are this part of τ while locks are held (R27), and the other part while none are.
 const RTO_PART_HELD: u32 = 8;
 const RTO_PART_FREE: u32 = 2;
-/// After so many timeouts without a word from the server, an agent of which nothing is in use sends nothing more by itself.
+/// After so many timeouts without a word from the server, an agent without a user sends nothing more by itself.
 pub(crate) const SILENCE_MAX: u32 = 24;
 
 impl Agent {
@@ -70,16 +70,20 @@ impl Agent {
     }
 
     /// Whether a local user holds, waits or runs something.
-    pub(crate) fn is_in_use(&self) -> bool {
+    pub(crate) fn has_user(&self) -> bool {
         let counts = self.locks.counts();
-        let asked = self.session.as_ref().is_some_and(|session| session.requests.len() > 0);
-        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0 || asked
+        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0
+    }
+
+    /// The same, or a request is out that outlives its command: a mutation whose outcome is not known.
+    fn is_in_use(&self) -> bool {
+        self.has_user() || self.session.as_ref().is_some_and(|session| session.requests.len() > 0)
     }
 
     fn tend_lease(&mut self) {
         let counts = self.locks.counts();
         let holds = counts.cache + counts.advisory > 0;
-        let in_use = self.is_in_use();
+        let (has_user, in_use) = (self.has_user(), self.is_in_use());
         let Some(session) = &mut self.session else {
             self.timers.cancel(Timer::Phase);
             return;
@@ -87,9 +91,8 @@ impl Agent {
         //= wire-spec.md#11-2-delivery
         //# The RTO and its doubled values MUST be at most τ/8 while the agent holds locks.
         session.rtt.set_cap(session.tau / if holds { RTO_PART_HELD } else { RTO_PART_FREE });
-        if in_use && session.dormant {
-            session.dormant = false;
-            session.controls.wake();
+        if has_user {
+            session.wake();
         }
         let valid_ends = self.lease.valid_ends().filter(|_| holds || in_use);
         if valid_ends.is_none() || self.lease.phase(self.now) == Phase::Valid {

@@ -94,10 +94,7 @@ impl Agent {
     fn heard(&mut self, path: Path) {
         let Some(session) = &mut self.session else { return };
         session.silence = 0;
-        if session.dormant {
-            session.dormant = false;
-            session.controls.wake();
-        }
+        session.wake();
         if session.path.remote != path.remote
             && let Some(address) = self.servers.iter().position(|server| *server == path.remote)
         {
@@ -217,7 +214,11 @@ impl Agent {
 
     /// The outcome of a request executed before the failure: it renews nothing, and nothing of it is installed (R4).
     fn resulted(&mut self, result: &RequestResult<'_>) {
-        if let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(result.nonce) {
+        let flight = self.session.as_ref().and_then(|session| session.requests.get(result.nonce));
+        // Of a request for a lock it says nothing that counts: NACK ends the session, or the server is asked again once it is in good
+        // standing.
+        let of_operation = flight.is_some_and(|flight| matches!(flight.asker, Asker::Op(..)));
+        if of_operation && let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(result.nonce) {
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
         }
     }
@@ -259,7 +260,7 @@ impl Agent {
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
         }
         if let Some(object) = object {
-            self.locks.cancelled(self.now, &self.lease, object, cancelled.outcome, cancelled.generation);
+            self.locks.cancelled(self.now, &self.lease, object, cancelled);
         }
     }
 }

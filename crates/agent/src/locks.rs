@@ -20,7 +20,7 @@ use alloc::collections::VecDeque;
 use cache::CacheLocks;
 use cistern_link::Instant;
 use cistern_wire::{
-    CacheGrant, CancelOutcome, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem,
+    CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem,
     ReleasedItem, Reply, WaitOver,
 };
 use core::time::Duration;
@@ -128,12 +128,6 @@ impl Locks {
             self.cache.give_back(object, &mut self.effects);
         }
     }
-
-    /// Disowns every generation of a cache lock up to this one (R65).
-    #[cfg(test)]
-    pub(crate) fn disown_cache(&mut self, object: ObjectId, up_to: Generation) {
-        self.cache.disown(object, up_to);
-    }
 }
 
 /// Advisory locks, as their local users see them.
@@ -220,9 +214,14 @@ impl Locks {
         self.change(now, lease, object, |entry, change| entry.extended(reply, change));
     }
 
-    /// CANCEL was answered; or, as [`CancelOutcome::Cancelled`], the request was taken back before it was ever sent.
-    pub(crate) fn cancelled(&mut self, now: Instant, lease: &Lease, object: ObjectId, outcome: CancelOutcome, generation: Generation) {
-        self.change(now, lease, object, |entry, change| entry.cancelled(outcome, generation, change));
+    /// The request was taken back before it was ever sent.
+    pub(crate) fn unasked(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
+        self.change(now, lease, object, |entry, _| entry.settled());
+    }
+
+    /// CANCEL was answered.
+    pub(crate) fn cancelled(&mut self, now: Instant, lease: &Lease, object: ObjectId, cancelled: &Cancelled) {
+        self.change(now, lease, object, |entry, change| entry.cancelled(cancelled, change));
     }
 
     /// The rest after a busy answer is over.

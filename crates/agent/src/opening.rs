@@ -114,7 +114,7 @@ impl Agent {
         let tried = self.opening.as_ref().map(|opening| opening.counter.last());
         if self.session.is_some() {
             // A hint has put the session in doubt. Nobody waits for the truth, so it is not sought for ever.
-            if tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT) && !self.is_in_use() {
+            if tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT) && !self.has_user() {
                 self.stop_opening();
             }
             return;

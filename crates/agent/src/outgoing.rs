@@ -27,7 +27,7 @@ impl Agent {
 
     /// Whether there is a request to send now.
     pub(crate) fn has_request(&self) -> bool {
-        let Some(session) = &self.session else { return false };
+        let Some(session) = self.session.as_ref().filter(|session| !session.dormant) else { return false };
         let fits = |out: &Outbound| out.message.len() + AROUND <= session.requests.path_size(self.now);
         let waiting = !self.asks.is_empty() || self.out.front().is_some_and(fits);
         session.requests.has_due() || waiting && session.requests.may_start()
@@ -67,8 +67,10 @@ impl Agent {
         let mut packer = Packer::new(buf, header, limit);
         session.push_urgent(&mut packer, now, &mut self.rng);
         let mut round = Round { now, limit, rng: &mut self.rng, first: 0, again: 0, asked: Vec::new() };
-        session.push_due(&mut packer, &mut round);
-        if session.requests.may_start() {
+        if !session.dormant {
+            session.push_due(&mut packer, &mut round);
+        }
+        if !session.dormant && session.requests.may_start() {
             session.push_asks(&mut packer, &mut round, &mut self.asks);
             session.push_new(&mut packer, &mut round, &mut self.out);
         }

@@ -46,7 +46,7 @@ pub(crate) enum Answer<'a> {
 pub(crate) struct Ctx<'a> {
     /// Now.
     pub(crate) now: Instant,
-    /// The lease: `lease.usable(now)` before anything is served from cache (DESIGN 3.4), `lease.starts(now)` before an operation or
+    /// The lease: `lease.usable(now)` before anything is served from cache (R9), `lease.starts(now)` before an operation or
     /// local grant starts under it (R19).
     pub(crate) lease: &'a Lease,
     /// The agent's locks.

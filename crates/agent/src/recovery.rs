@@ -74,6 +74,8 @@ impl Agent {
         self.former.drain(..self.former.len().saturating_sub(FORMER_MAX));
         // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
         self.asks.clear();
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A renewing answer MUST make usable only locks of its own session.
         self.locks.session_over(self.now, &self.lease);
         self.settle();
         self.tend_holders();

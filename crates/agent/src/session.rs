@@ -66,6 +66,13 @@ impl Session {
         echo > 0 && echo <= self.counter.last()
     }
 
+    /// What waits because nobody needed its answer goes out again.
+    pub(crate) fn wake(&mut self) {
+        if core::mem::replace(&mut self.dormant, false) {
+            self.controls.wake();
+        }
+    }
+
     /// The lease was renewed, or is not worth it.
     pub(crate) fn stop_keeping(&mut self) {
         if let Some(serial) = self.controls.stop_keeping() {

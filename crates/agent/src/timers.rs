@@ -6,6 +6,7 @@
 //! Leaves to others: setting the timers (whoever waits), sending (`outgoing`).
 
 use crate::agent::{Agent, Timer};
+use crate::api::OpError;
 use crate::idle::SILENCE_MAX;
 use crate::requests;
 use crate::session::Overdue;
@@ -24,6 +25,7 @@ impl Agent {
                 Timer::Phase | Timer::Holders => {}
                 Timer::GiveUp => self.give_up_commands(),
                 Timer::Closing => self.closed(),
+                Timer::Limit(op) => self.end_command(op, OpError::TimedOut),
                 Timer::Wait(op) => self.wait_is_over(op),
                 Timer::Rest(object) => self.locks.rested(self.now, &self.lease, object),
             }
@@ -42,7 +44,10 @@ impl Agent {
     }
 
     fn request_is_overdue(&mut self, nonce: u64) {
+        let has_user = self.has_user();
         let Some(session) = &mut self.session else { return };
+        // Only the outcome of a command that is over is waited for: it is asked for again when somebody is here, or there.
+        session.dormant |= !has_user && session.silence >= SILENCE_MAX;
         let (what, lost) = session.requests.overdue(nonce, self.now);
         if what == requests::Overdue::TakeBack {
             session.controls.cancel(nonce);
@@ -53,9 +58,9 @@ impl Agent {
     }
 
     fn control_is_overdue(&mut self, serial: u64) {
-        let in_use = self.is_in_use();
+        let has_user = self.has_user();
         let Some(session) = &mut self.session else { return };
-        if !in_use && session.silence >= SILENCE_MAX {
+        if !has_user && session.silence >= SILENCE_MAX {
             // Nobody here needs the answer: it is asked for again when somebody does, or when the server is heard.
             session.dormant = true;
         } else if session.controls.overdue(serial) {

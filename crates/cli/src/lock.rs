@@ -81,7 +81,14 @@ fn run(args: &Lock, client: &Client, path: &Text, guard: Guard) -> Result<u8, Fa
     let running = runner.start(first).map_err(|e| Failure::new("NOT_RUN", e.code(), e.to_string()))?;
     let guard = Arc::new(guard);
     let ended = Arc::new(AtomicBool::new(false));
-    let feeder = feed(Arc::clone(&guard), running.control(), lease, Arc::clone(&ended))?;
+    let feeder = match feed(Arc::clone(&guard), running.control(), lease, Arc::clone(&ended)) {
+        Ok(feeder) => feeder,
+        Err(failure) => {
+            // The command is stopped before the lock is given back.
+            drop(running);
+            return Err(failure);
+        }
+    };
     let code = watch(running, path);
     ended.store(true, Ordering::Release);
     // The feeder only reads clocks and a pipe; it ends within one step. Its panic would have no effect on the outcome.

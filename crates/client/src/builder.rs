@@ -5,7 +5,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::hub::{Hub, Inner, UntilClosed};
+use crate::hub::{Hub, Inner, Turned, UntilClosed, UntilOver};
 use crate::identity::Identity;
 use cistern_agent::Agent;
 use cistern_agent::config::Config;
@@ -93,19 +93,17 @@ impl Builder {
         let hub = Arc::new(Mutex::new(Hub::new(core, name.clone())));
         let options = LoopOptions { name: name.clone(), ..LoopOptions::default() };
         let mut event_loop =
-            EventLoop::new(ports, Arc::clone(&hub), UntilClosed, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
+            EventLoop::new(ports, Turned(Arc::clone(&hub)), UntilClosed, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
         let handle = event_loop.handle();
-        let thread_hub = Arc::clone(&hub);
+        let until_over = UntilOver(Arc::clone(&hub));
         std::thread::Builder::new()
             .name("cistern-agent".to_owned())
             .spawn(move || {
                 // Held for the life of the agent: no other process may be the same agent meanwhile.
                 let _identity = identity;
+                let _until_over = until_over;
                 if let Err(error) = event_loop.run() {
                     log::error!("{name}: {error}");
-                }
-                if let Ok(mut hub) = thread_hub.lock() {
-                    hub.abandon();
                 }
             })
             .map_err(|e| Error::Start(format!("no thread to be had: {e}")))?;

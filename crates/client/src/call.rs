@@ -26,16 +26,16 @@ struct SlotState {
 }
 
 impl Slot {
-    pub(crate) fn fill(&self, done: Done) {
+    /// Gives whom to wake, once no lock is held: a waker may run anything, this library included.
+    #[must_use]
+    pub(crate) fn fill(&self, done: Done) -> Option<Waker> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.done = Some(done);
         self.ended.notify_all();
-        if let Some(waker) = state.waker.take() {
-            waker.wake();
-        }
+        state.waker.take()
     }
 
-    fn take(&self) -> Option<Done> {
+    pub(crate) fn take(&self) -> Option<Done> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).done.take()
     }
 
@@ -52,9 +52,10 @@ impl Slot {
     fn poll(&self, waker: &Waker) -> Option<Done> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let done = state.done.take();
-        if done.is_none() {
-            state.waker = Some(waker.clone());
-        }
+        let former = if done.is_none() { state.waker.replace(waker.clone()) } else { None };
+        drop(state);
+        // Only now: with its last waker a task may go, and with it other calls.
+        drop(former);
         done
     }
 }

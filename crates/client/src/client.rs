@@ -237,7 +237,7 @@ impl Client {
     /// # Errors
     /// [`Error::Broken`].
     pub fn lease(&self) -> Result<LeaseView, Error> {
-        Ok(self.inner.lock()?.agent.view(self.inner.clock.now()))
+        self.inner.with(|hub| hub.agent.view(self.inner.clock.now()))
     }
 
     /// Who this agent is: its identity, and which start of it this is.
@@ -256,13 +256,13 @@ impl Client {
     /// are still held are lost. What is not confirmed ends by the lease.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when it was not confirmed in time.
+    /// [`Error::Unreachable`] when it was not confirmed in time, [`Error::Broken`].
     pub fn close(&self, span: Duration) -> Result<(), Error> {
-        self.inner.lock()?.agent.close(self.inner.clock.now());
+        self.inner.with(|hub| hub.agent.close(self.inner.clock.now()))?;
         self.inner.handle.wake();
-        let until = std::time::Instant::now() + span;
-        while !self.inner.lock()?.agent.is_closed() {
-            if std::time::Instant::now() >= until {
+        let begun = std::time::Instant::now();
+        while !self.inner.with(|hub| hub.is_closed()).flatten()? {
+            if begun.elapsed() >= span {
                 return Err(Error::Unreachable { servers: self.inner.servers.clone(), after: span });
             }
             // Closing takes a round trip; there is nobody to signal its end to.

@@ -29,24 +29,55 @@ pub(crate) struct GuardShared {
 struct Events {
     queue: VecDeque<LockEvent>,
     lost: bool,
-    waker: Option<Waker>,
+    /// Those who await an event, by number.
+    awaiting: Vec<(u64, Waker)>,
+    last_number: u64,
 }
 
 impl GuardShared {
-    pub(crate) fn push(&self, event: LockEvent) {
+    /// Gives whom to wake, once no lock is held. All who await something are woken: one that does not look any more takes nothing from
+    /// the others.
+    #[must_use]
+    pub(crate) fn push(&self, event: LockEvent) -> impl Iterator<Item = Waker> + use<> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.lost |= event == LockEvent::Lost;
         // A holder that does not look sees the newest state of each kind; the queue does not grow with time.
         state.queue.retain(|queued| std::mem::discriminant(queued) != std::mem::discriminant(&event));
         state.queue.push_back(event);
         self.came.notify_all();
-        if let Some(waker) = state.waker.take() {
-            waker.wake();
-        }
+        std::mem::take(&mut state.awaiting).into_iter().map(|(_, waker)| waker)
     }
 
-    fn lost(&self) -> bool {
+    fn poll(&self, number: &mut Option<u64>, waker: &Waker) -> Poll<LockEvent> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(event) = state.queue.pop_front() {
+            return Poll::Ready(event);
+        }
+        let number = *number.get_or_insert_with(|| {
+            state.last_number += 1;
+            state.last_number
+        });
+        let former = state.take_waker(number);
+        state.awaiting.push((number, waker.clone()));
+        drop(state);
+        drop(former);
+        Poll::Pending
+    }
+
+    fn stop_awaiting(&self, number: u64) {
+        let former = self.state.lock().unwrap_or_else(PoisonError::into_inner).take_waker(number);
+        drop(former);
+    }
+
+    pub(crate) fn lost(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).lost
+    }
+}
+
+impl Events {
+    fn take_waker(&mut self, number: u64) -> Option<Waker> {
+        let place = self.awaiting.iter().position(|awaiting| awaiting.0 == number)?;
+        Some(self.awaiting.swap_remove(place).1)
     }
 }
 
@@ -106,8 +137,8 @@ impl Guard {
         if self.shared.lost() {
             return GuardState::Lost;
         }
-        let Ok(hub) = self.inner.lock() else { return GuardState::Lost };
-        match hub.agent.holder_view(self.inner.clock.now(), self.locked.holder) {
+        let view = self.inner.with(|hub| hub.agent.holder_view(self.inner.clock.now(), self.locked.holder));
+        match view.ok().flatten() {
             Some(view) if view.certain => GuardState::Certain { valid_until: view.valid_until, suspect_at: view.suspect_at },
             Some(_) => GuardState::Uncertain,
             None => GuardState::Lost,
@@ -146,7 +177,7 @@ impl Guard {
 
     /// The next thing that happens to the lock, as a future. It never ends when nothing happens.
     pub const fn event(&self) -> NextEvent<'_> {
-        NextEvent { guard: self }
+        NextEvent { guard: self, number: None }
     }
 
     /// The guard for mutations under this lock: they fail when this grant is not current any more.
@@ -168,18 +199,24 @@ impl Drop for Guard {
 #[derive(Debug)]
 pub struct NextEvent<'g> {
     guard: &'g Guard,
+    /// Its number among those who await an event, once it does.
+    number: Option<u64>,
 }
 
 impl Future for NextEvent<'_> {
     type Output = LockEvent;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LockEvent> {
-        let mut state = self.guard.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(event) = state.queue.pop_front() {
-            return Poll::Ready(event);
+        let this = self.get_mut();
+        this.guard.shared.poll(&mut this.number, cx.waker())
+    }
+}
+
+impl Drop for NextEvent<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.guard.shared.stop_awaiting(number);
         }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
     }
 }
 

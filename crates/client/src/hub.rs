@@ -3,6 +3,8 @@
 //! Decides: that the check of the lease, the answer from cache, the local grant and the handling of demands are one critical
 //! section (R17): all of them run under the hub's lock. Place in the walk: the driver turns the hub as its machine; the hub
 //! turns the agent and hands its events to calls and guards.
+//! Invariants: tasks are woken when the hub's lock is free again, for a waker may run anything; when the driver's thread has ended,
+//! however it did, nobody waits any more.
 //! Leaves to others: what the events mean to a caller (`call`, `guard`).
 
 use crate::call::{Call, Finish, Slot};
@@ -10,12 +12,13 @@ use crate::error::Error;
 use crate::guard::GuardShared;
 use cistern_agent::Agent;
 use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted};
-use cistern_driver::{Clock, Handle, Services};
+use cistern_driver::{Clock, Handle, Owner, Poisoned, Services};
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::AgentId;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 /// How a command ended, as calls see it.
@@ -31,12 +34,16 @@ pub(crate) struct Hub {
     pub(crate) agent: Agent,
     slots: BTreeMap<OpId, Arc<Slot>>,
     guards: BTreeMap<HolderId, Arc<GuardShared>>,
+    /// To be woken when the lock is free.
+    wakers: Vec<Waker>,
+    /// The driver's thread has ended.
+    over: bool,
     name: String,
 }
 
 impl Hub {
     pub(crate) fn new(agent: Agent, name: String) -> Self {
-        Self { agent, slots: BTreeMap::new(), guards: BTreeMap::new(), name }
+        Self { agent, slots: BTreeMap::new(), guards: BTreeMap::new(), wakers: Vec::new(), over: false, name }
     }
 
     /// Hands everything that the agent has to tell to those who wait for it.
@@ -46,7 +53,7 @@ impl Hub {
                 Event::Done { op, result } => {
                     let done = self.done(result);
                     if let Some(slot) = self.slots.remove(&op) {
-                        slot.fill(done);
+                        self.wakers.extend(slot.fill(done));
                     }
                 }
                 Event::Lock { holder, object, what } => self.tell(holder, object, what),
@@ -60,7 +67,7 @@ impl Hub {
     fn tell(&mut self, holder: HolderId, object: cistern_wire::ObjectId, what: LockEvent) {
         log::debug!("{}: lock on {object}: {what:?}", self.name);
         let Some(guard) = self.guards.get(&holder) else { return };
-        guard.push(what);
+        self.wakers.extend(guard.push(what));
         if what == LockEvent::Lost {
             self.guards.remove(&holder);
         }
@@ -80,13 +87,62 @@ impl Hub {
     }
 
     /// Nobody will be answered any more: the driver has ended.
-    pub(crate) fn abandon(&mut self) {
+    fn abandon(&mut self) {
+        self.over = true;
         for (_, slot) in std::mem::take(&mut self.slots) {
-            slot.fill(Done::Failed(OpError::Closed));
+            self.wakers.extend(slot.fill(Done::Failed(OpError::Closed)));
         }
         for (_, guard) in std::mem::take(&mut self.guards) {
-            guard.push(LockEvent::Lost);
+            self.wakers.extend(guard.push(LockEvent::Lost));
         }
+    }
+
+    /// Whether the agent has closed; an error if it never will, for there is no driver any more.
+    pub(crate) fn is_closed(&self) -> Result<bool, Error> {
+        self.check_driven().map(|()| self.agent.is_closed())
+    }
+
+    fn check_driven(&self) -> Result<(), Error> {
+        if self.over && !self.agent.is_closed() {
+            return Err(Error::Broken { why: "its thread has ended".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// The hub as the driver turns it.
+pub(crate) struct Turned(pub(crate) Arc<Mutex<Hub>>);
+
+impl Owner for Turned {
+    type M = Hub;
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
+        with(&self.0, f)
+    }
+}
+
+/// Runs `f` on the hub, tells what has come of it, and wakes whom that concerns when the lock is free again.
+fn with<R>(hub: &Mutex<Hub>, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
+    let mut hub = hub.lock().map_err(|_| Poisoned)?;
+    let result = f(&mut hub);
+    hub.dispatch();
+    let wakers = std::mem::take(&mut hub.wakers);
+    drop(hub);
+    wakers.into_iter().for_each(Waker::wake);
+    Ok(result)
+}
+
+/// Held by the driver's thread: with its end, also by a panic, everybody who waits is told.
+pub(crate) struct UntilOver(pub(crate) Arc<Mutex<Hub>>);
+
+impl Drop for UntilOver {
+    fn drop(&mut self) {
+        // After a panic the agent is not to be trusted, but who waits for it is known.
+        let mut hub = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hub.abandon();
+        let wakers = std::mem::take(&mut hub.wakers);
+        drop(hub);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -141,8 +197,9 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Inner {
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Hub>, Error> {
-        self.hub.lock().map_err(|_| Error::Broken { why: "a thread panicked while it used the agent".to_owned() })
+    /// Runs `f` on the hub, and wakes whom that concerns.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Error> {
+        with(&self.hub, f).map_err(|_| Error::Broken { why: "a thread panicked while it used the agent".to_owned() })
     }
 
     pub(crate) fn error(&self, error: OpError, what: &str) -> Error {
@@ -151,54 +208,78 @@ impl Inner {
 
     /// Gives a command to the agent: one critical section from the check of the lease to the answer (R17).
     pub(crate) fn submit<T>(self: &Arc<Self>, what: String, command: Command, finish: Finish<T>) -> Call<T> {
-        let mut hub = match self.lock() {
-            Ok(hub) => hub,
-            Err(error) => return Call::refused(Arc::clone(self), error, finish),
-        };
-        let submitted = hub.agent.submit(self.clock.now(), command);
-        let call = match submitted {
-            Submitted::Now(result) => {
-                let done = hub.done(result);
-                Call::ended(Arc::clone(self), what, done, finish)
-            }
-            Submitted::Later(op) => {
-                let slot = Arc::new(Slot::default());
-                hub.slots.insert(op, Arc::clone(&slot));
-                Call::running(Arc::clone(self), what, op, slot, finish)
-            }
-        };
-        hub.dispatch();
-        drop(hub);
-        self.handle.wake();
-        call
+        // What was answered from cache leaves nothing for the driver to do.
+        let mut cached = false;
+        let taken = self.with(|hub| {
+            hub.check_driven()?;
+            Ok(match hub.agent.submit(self.clock.now(), command) {
+                Submitted::Now(result) => {
+                    cached = matches!(result, Ok(Output::Attr(_) | Output::Data { .. } | Output::Listing { .. }));
+                    let done = hub.done(result);
+                    Call::ended(Arc::clone(self), what, done, finish)
+                }
+                Submitted::Later(op) => {
+                    let slot = Arc::new(Slot::default());
+                    hub.slots.insert(op, Arc::clone(&slot));
+                    Call::running(Arc::clone(self), what, op, slot, finish)
+                }
+            })
+        });
+        if !cached {
+            self.handle.wake();
+        }
+        match taken.flatten() {
+            Ok(call) => call,
+            Err(error) => Call::refused(Arc::clone(self), error, finish),
+        }
     }
 
     pub(crate) fn cancel(&self, op: OpId) {
-        if let Ok(mut hub) = self.lock() {
-            hub.agent.cancel(self.clock.now(), op);
-            hub.dispatch();
-            hub.slots.remove(&op);
-        }
+        // Its end is put where the caller still looks for a lock that came just now. After a panic there is nothing to cancel.
+        let _ = self.with(|hub| hub.agent.cancel(self.clock.now(), op));
         self.handle.wake();
     }
 
     pub(crate) fn unlock(&self, holder: HolderId) {
-        if let Ok(mut hub) = self.lock() {
+        let _ = self.with(|hub| {
             hub.guards.remove(&holder);
             // Its end needs no waiting for: the release is retransmitted until it is answered.
             let _ = hub.agent.submit(self.clock.now(), Command::Unlock { holder });
-            hub.dispatch();
-        }
+        });
         self.handle.wake();
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Ok(mut hub) = self.hub.lock() {
-            hub.agent.close(self.clock.now());
-            hub.dispatch();
-        }
+        let _ = self.with(|hub| hub.agent.close(self.clock.now()));
         self.handle.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_agent::Identity;
+    use cistern_agent::config::Config;
+
+    #[test]
+    fn a_panic_under_the_lock_leaves_nobody_waiting() {
+        let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [0; 16], label: Vec::new() };
+        let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new());
+        let hub = Arc::new(Mutex::new(Hub::new(agent, "test".to_owned())));
+        let (slot, guard) = (Arc::new(Slot::default()), Arc::new(GuardShared::default()));
+        let until_over = UntilOver(Arc::clone(&hub));
+        let (here, there) = (Arc::clone(&slot), Arc::clone(&guard));
+        let panicked = std::thread::spawn(move || {
+            let _until_over = until_over;
+            let mut hub = hub.lock().unwrap();
+            hub.slots.insert(OpId(1), here);
+            hub.guards.insert(HolderId(1), there);
+            panic!("a defect");
+        });
+        assert!(panicked.join().is_err());
+        assert!(matches!(slot.take(), Some(Done::Failed(OpError::Closed))));
+        assert!(guard.lost());
     }
 }

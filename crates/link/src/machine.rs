@@ -3,7 +3,7 @@
 //! Decides the contract between the sans-I/O cores (agent, server) and whatever runs them: the mio loop in
 //! production, the simulator, packet scripts. It is the first and the last step of the walk of a datagram.
 //! Invariant: the order of calls below gives both rules that a lease needs of its driver: sockets are drained
-//! before timers run (wire-spec: Delivery; R32), and the clock is read after a receive and before a send (R6).
+//! before timers run (`wire-spec.md` section 11.3, R32), and the clock is read after a receive and before a send (R6).
 //! Leaves to the driver: batches, addresses of sockets, sleeping; to the machine: everything else.
 
 use alloc::vec::Vec;

@@ -2,7 +2,7 @@
 //!
 //! Decides which number the next datagram carries, and from which send time an echo may renew the lease. Last
 //! step on the way out (number, then send time), first on the agent's way in (the echo is looked up here).
-//! wire-spec: Datagram header, Renewal; rules R1, R2, R44.
+//! Implements `wire-spec.md` sections 3.2 and 11.1 (R1, R2, R44).
 //! Invariant: a number is used once per session and direction, and an echo of any number that this log does
 //! not hold renews nothing: forgetting too much is unkind, never unsafe.
 //! Leaves to the agent: what a renewal then does; to `replay`: numbers that arrive.

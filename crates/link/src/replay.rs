@@ -2,7 +2,7 @@
 //!
 //! Decides fresh, duplicate or stale, right after decoding and before anything acts. It is not at-most-once:
 //! a *retransmission* is a fresh packet with an old nonce, which `reply_cache` recognises; the two layers stay
-//! apart (wire-spec: Datagram header, Replay; sealed mode: the packet number is the AEAD nonce).
+//! apart (`wire-spec.md` section 3.2; sealed mode: the packet number is the AEAD nonce).
 //! Invariant: a number passes at most once, and only what was authenticated moves the window: [`classify`] asks
 //! before the check of the datagram, [`note`] tells after it, so garbage cannot push real packets out.
 //! Leaves to the session: one window per session, direction and key.

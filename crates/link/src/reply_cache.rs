@@ -2,7 +2,7 @@
 //!
 //! Decides whether a request may be executed, and what a duplicate is answered. On the way in after the replay
 //! window (which knows packets, not requests) and before dispatch; on the way out each reply passes here before
-//! it is sent. wire-spec: At-most-once; rules R2, R4, R22, R26; TESTING M27 to M32.
+//! it is sent. Implements `wire-spec.md` section 11.2 (R2, R4, R22, R26).
 //! Invariant: a nonce is begun at most once, for ever. An entry leaves only when the floor that the agent
 //! announced passes it, and a nonce below the floor, or at floor + W or above, is never begun; so the cache holds
 //! at most W entries, and what it forgot can no longer be asked for.
@@ -84,9 +84,11 @@ pub struct ReplyCache {
     /// What is known of `floor`, `floor + 1`, ... as far as anything is known.
     slots: VecDeque<Slot>,
     window: u16,
+    /// Requests begun and not ended, also those that the floor has passed.
+    executing: u16,
 }
 
-// Part of the 512 bytes that an idle session may cost (TESTING S12), and of the 8 KiB with a window of 64.
+// Part of the 512 bytes that an idle session may cost, and of the 8 KiB with a window of 64.
 const _: () = assert!(size_of::<ReplyCache>() <= 48 && size_of::<Slot>() <= 32);
 
 impl ReplyCache {
@@ -94,7 +96,7 @@ impl ReplyCache {
     #[must_use]
     pub const fn new(window: u16) -> Self {
         assert!(window > 0, "a window of 0 would admit nothing");
-        Self { floor: 1, slots: VecDeque::new(), window }
+        Self { floor: 1, slots: VecDeque::new(), window, executing: 0 }
     }
 
     /// Judges an arrived request: its `nonce`, the `floor` it announces, and a digest of its body. Raises the floor,
@@ -128,7 +130,7 @@ impl ReplyCache {
     /// Marks `nonce`, just admitted as `Fresh`, as executing; `packet` is the transmission that carried it.
     ///
     /// # Panics
-    /// If it was not admitted as `Fresh`: it would be executed a second time (I7).
+    /// If it was not admitted as `Fresh`: it would be executed a second time (R22).
     pub fn begin(&mut self, nonce: u64, digest: u64, packet: u64) {
         let slot = self.slot_to_fill(nonce);
         let slot = slot.expect("a nonce outside the window was never admitted");
@@ -136,6 +138,7 @@ impl ReplyCache {
         //# The server MUST execute a request at most once, however often it arrives.
         assert!(matches!(slot, Slot::Free), "nonce {nonce} would be executed twice");
         *slot = Slot::Executing { digest, packet };
+        self.executing = self.executing.saturating_add(1);
     }
 
     /// Notes that `packet` carried `nonce` too: the answer of an executing request echoes the newest (R2).
@@ -245,6 +248,13 @@ impl ReplyCache {
         self.window
     }
 
+    /// How many requests were begun and have not ended: also those for which the agent no longer waits, which the window does not
+    /// bound.
+    #[must_use]
+    pub const fn executing(&self) -> u16 {
+        self.executing
+    }
+
     /// How many nonces something is remembered about, gaps included: at most W.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -269,6 +279,7 @@ impl ReplyCache {
 
     /// Moves an executing request to its end; gives the newest packet that carried it.
     fn conclude(&mut self, nonce: u64, end: impl FnOnce(u64) -> Slot) -> Option<u64> {
+        self.executing = self.executing.saturating_sub(1);
         if nonce < self.floor {
             return None;
         }
@@ -326,6 +337,20 @@ mod tests {
     use super::*;
 
     const BODY: u64 = 77;
+
+    #[test]
+    fn request_that_the_floor_has_passed_executes_until_it_ends() {
+        let mut cache = ReplyCache::new(2);
+        for nonce in 1..=3 {
+            assert_eq!(cache.admit(nonce, nonce, BODY), Admission::Fresh);
+            cache.begin(nonce, BODY, nonce);
+        }
+        assert_eq!((cache.executing(), cache.len()), (3, 1), "the window bounds what is remembered, not what executes");
+        assert_eq!(cache.finish(1, reply(1)), None);
+        assert!(!cache.withdraw(2));
+        assert_eq!(cache.finish(3, reply(3)), Some(3));
+        assert_eq!(cache.executing(), 0);
+    }
 
     fn reply(byte: u8) -> Stored {
         Stored::Bytes(Box::from([byte; 3]))

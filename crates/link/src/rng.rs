@@ -5,7 +5,7 @@
 //! are pinned by golden tests. Invariant: no core draws randomness from anywhere else.
 //! Stands beside the walk: whoever spreads a retransmission or names a session asks here.
 //! Leaves to the driver: a seed that nobody can guess (from the system), which makes session ids
-//! unguessable too (wire-spec: Sessions; R11).
+//! unguessable too (`wire-spec.md` section 11.6, R11).
 
 use core::num::NonZeroU64;
 use core::time::Duration;

@@ -1,7 +1,7 @@
 //! Round trips: how long to wait for an answer before asking again.
 //!
 //! Decides the retransmission timeout (RTO) and its back-off, by RFC 6298 in whole nanoseconds. Stands on the
-//! way out of every message that is repeated until answered (wire-spec: Retransmission; DESIGN 4.4, R27).
+//! way out of every message that is repeated until answered (`wire-spec.md` section 11.2, R27).
 //! Samples are unambiguous by construction: every answer echoes the one transmission that it answers, so the
 //! caller subtracts that one's send time (Karn's problem does not arise).
 //! Invariant: a wait is never shorter than the RTO and never longer than the cap, which is at most τ/8 while

@@ -1,7 +1,7 @@
 //! Instants on the two clocks of the lease, and the three instants by which a command under a lock lives.
 //!
 //! Decides how this crate asks "is it time?": an instant is reached as soon as *either* clock says so, which is the
-//! cautious side for the holder of a lease (DESIGN.md 3.1, R13). CLOCK_MONOTONIC_RAW is never slewed by a time daemon,
+//! cautious side for the holder of a lease (`wire-spec.md` section 11.1). CLOCK_MONOTONIC_RAW is never slewed by a time daemon,
 //! CLOCK_BOOTTIME counts while the machine sleeps; neither alone does both. Instants are absolute and mean the same in every
 //! process of one time namespace (R18), so the command line can hand them to the guardian as numbers.
 //! Keeps the invariant `suspect_at <= kill_at <= until` on each clock. Where they come from is the caller's matter.
@@ -79,7 +79,7 @@ pub struct Until {
 }
 
 /// SIGTERM comes this part of the lease period before certain-until: the start of the *suspect* phase at 0.80 of the
-/// period (DESIGN.md 16).
+/// period (`wire-spec.md` section 11.1).
 const TERM_LEAD_PERCENT: u32 = 20;
 
 /// SIGKILL comes this part of the lease period before certain-until: the end of the *suspect* phase at 0.88 of the

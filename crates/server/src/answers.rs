@@ -23,7 +23,7 @@ use cistern_wire::{
 };
 use core::time::Duration;
 
-/// A read's reply up to this size is kept for its duplicates; a larger one is made again (TESTING.md S12).
+/// A read's reply up to this size is kept for its duplicates; a larger one is made again, so that an idle session stays small.
 const KEPT_READ_MAX: usize = 128;
 /// What stands around a reply in the smallest datagram: headers, checksum, nonce and echo.
 pub(crate) const AROUND_REPLY: usize = 44;

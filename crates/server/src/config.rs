@@ -85,7 +85,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// DESIGN.md section 16 and TESTING.md S12.
+    /// For agents on one network and a server of ordinary size; `docs/settings.md` has them all.
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(2),

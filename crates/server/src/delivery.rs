@@ -91,10 +91,20 @@ impl Server {
         }
     }
 
-    /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (R33).
+    /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (R33). If it holds the
+    /// lock all the same, it has named a generation that it was never granted: that receipts a demand, and does not comply with it.
     pub(crate) fn gave_back(&mut self, key: Key, lock: LockId, generation: Generation) {
-        if let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) {
-            outbox.released(lock, generation);
+        let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) else {
+            return;
+        };
+        let held = self.locks.held(key.id(), lock).filter(|held| *held <= generation);
+        match held {
+            None => outbox.released(lock, generation),
+            Some(held) => {
+                if outbox.receipted(lock, generation) && lock.class == LockClass::Cache {
+                    self.promised(key, lock, held);
+                }
+            }
         }
     }
 
@@ -133,7 +143,7 @@ impl Server {
     }
 
     /// The table of sessions is nearly full: asks some, picked at random, whether their agents are there. Who is gone fails like
-    /// anybody, and makes room; no order of sessions by time is needed for that (DESIGN.md 5.6).
+    /// anybody, and makes room; no order of sessions by time is needed for that.
     pub(crate) fn probe_some(&mut self) {
         for _ in 0..PROBED_AT_ONCE {
             let Some(places) = NonZeroU64::new(self.sessions.places() as u64) else {

@@ -58,7 +58,10 @@ impl Server {
         if let Some(queries) = self.questions.pop_front() {
             return Some(StoreWork::Load(queries));
         }
-        if let Some(up_to) = self.locks.tokens_wanted() {
+        // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (R73).
+        if self.phase == Phase::Serving
+            && let Some(up_to) = self.locks.tokens_wanted()
+        {
             self.overlay.set_counter(Counter::Tokens, up_to);
             let batch = self.overlay.open_batch();
             self.hold(batch, Held::Tokens(up_to));

@@ -181,8 +181,9 @@ impl Server {
             (Step::Missing(queries), _) => return Outcome::Load(queries),
             (Step::Failed(status), _) => return self.fail_request(job, status, rests_on),
             // A lock on what a crash could still take back would outlive it.
-            (Step::Done(()), Some(batch)) => return Outcome::After(batch),
-            (Step::Done(()), None) => {}
+            // It waits once: what changed the object later did not make it.
+            (Step::Done(()), Some(batch)) if !job.settled => return Outcome::After(batch),
+            (Step::Done(()), _) => {}
         }
         let key = job.key;
         let lock = LockId { object: message.object, class: LockClass::Advisory };
@@ -307,7 +308,7 @@ impl Server {
 
     //= wire-spec.md#11-3-failure-and-ending
     //# Every refusal in a session in good standing MUST be an ACK with a status.
-    fn fail_request(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
+    pub(crate) fn fail_request(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
         let retry_ms = if status == Status::BUSY { BUSY_RETRY_MS } else { 0 };
         self.answer_with(job, &Reply::Failed(Failed { status, retry_ms }), rests_on, Repeatable::Changes)
     }

@@ -259,6 +259,8 @@ impl Server {
                     self.fail(key, Cause::Superseded);
                 }
                 Standing::TimingOut { .. } if surrendered && self.config.surrender => self.over(key, Cause::Surrendered),
+                // It was superseded before: an agent that starts again and again has many such.
+                Standing::TimingOut { cause: Cause::Superseded, .. } => {}
                 Standing::TimingOut { .. } => self.fail(key, Cause::Superseded),
                 Standing::Ending { .. } | Standing::Ended { .. } => {}
             }

@@ -227,7 +227,7 @@ impl Outbox {
     /// Takes the receipt of notice `seq`; gives what that said, or nothing when it was settled before.
     pub(crate) fn receipt(&mut self, seq: u64, now: Instant) -> Option<Body> {
         let notice = self.take(seq)?;
-        // Of a notice sent twice nobody can tell which transmission was answered (DESIGN.md 4.4).
+        // Of a notice sent twice nobody can tell which transmission was answered.
         if notice.transmissions == 1 {
             self.rtt.sample(now.since(notice.sent));
         }
@@ -268,12 +268,7 @@ impl Outbox {
         if self.notices.is_empty() {
             return;
         }
-        if let Some(&seq) = self.demands.get(&lock)
-            && self.find(seq).is_some_and(|at| self.notices[at].body.settled_by_release().is_some_and(|it| it.1 <= generation))
-        {
-            self.demands.remove(&lock);
-            self.take(seq);
-        }
+        self.receipted(lock, generation);
         // Grants of advisory locks are few; demands, of which there may be thousands, were found by their index.
         let grant = |n: &Notice| {
             matches!(n.body, Body::Grant { .. }) && n.body.settled_by_release().is_some_and(|it| it.0 == lock && it.1 <= generation)
@@ -281,6 +276,19 @@ impl Outbox {
         if let Some(seq) = self.notices.iter().take(ENDED_WAITS_MAX).find(|n| grant(n)).map(|n| n.seq) {
             self.take(seq);
         }
+    }
+
+    /// A demand of `lock` for a generation up to `generation` counts as receipted, if one is on the way: whether one was.
+    pub(crate) fn receipted(&mut self, lock: LockId, generation: Generation) -> bool {
+        let Some(&seq) = self.demands.get(&lock) else {
+            return false;
+        };
+        let covered = self.find(seq).is_some_and(|at| self.notices[at].body.settled_by_release().is_some_and(|it| it.1 <= generation));
+        if covered {
+            self.demands.remove(&lock);
+            self.take(seq);
+        }
+        covered
     }
 
     /// The agent gave back all cache locks of generations up to `up_to`.

@@ -68,6 +68,8 @@ pub(crate) struct Job {
     pub(crate) answering: Answering,
     /// Whether it has a place in the queues of the lock table.
     pub(crate) entered: bool,
+    /// Whether that its object exists was waited for until it was durable.
+    pub(crate) settled: bool,
 }
 
 /// An operation that waits.
@@ -157,7 +159,7 @@ mod tests {
     }
 
     fn parked(id: OpId, wait: Wait) -> Parked {
-        let job = Job { id, key: Key::for_test(1), nonce: 1, limit: 548, answering: Answering::First, entered: false };
+        let job = Job { id, key: Key::for_test(1), nonce: 1, limit: 548, answering: Answering::First, entered: false, settled: false };
         Parked { job, kind: Kind::GetAttr, body: Box::default(), wait }
     }
 

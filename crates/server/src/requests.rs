@@ -53,6 +53,7 @@ impl Server {
         }
         let limit = ask.limit.min(session.max_datagram).max(SMALL);
         let digest = digest(raw);
+        let floor = session.cache.floor();
         let verdict = match session.cache.admit(nonce, ask.floor(), digest) {
             Admission::Fresh => Verdict::Fresh,
             Admission::Executing => Verdict::Executing,
@@ -64,18 +65,32 @@ impl Server {
             Admission::BelowFloor => Verdict::Drop(Dropped::BelowFloor),
             Admission::BeyondWindow => Verdict::Drop(Dropped::BeyondWindow),
         };
+        if session.cache.floor() > floor && !session.parked.is_empty() {
+            self.drop_given_up(key);
+        }
         match verdict {
             Verdict::Fresh => {
+                let Some(session) = self.sessions.get_mut(key) else {
+                    return;
+                };
                 //= wire-spec.md#11-2-delivery
                 //# The server MUST execute a request at most once, however often it arrives.
+                // An agent that no longer awaits what it asked a slow store for could otherwise have any number of replies held.
+                let crowded = session.cache.executing() >= session.cache.window();
                 session.cache.begin(nonce, digest, packet);
                 self.stats.requests += 1;
                 let id = self.parking.next_id();
-                let job = Job { id, key, nonce, limit, answering: Answering::First, entered: false };
-                self.start(job, raw, message);
+                let job = Job { id, key, nonce, limit, answering: Answering::First, entered: false, settled: false };
+                if crowded {
+                    self.fail_request(job, Status::BUSY, None);
+                } else {
+                    self.start(job, raw, message);
+                }
             }
             Verdict::Executing => {
-                session.cache.note_packet(nonce, packet);
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.cache.note_packet(nonce, packet);
+                }
                 self.stats.repeated += 1;
                 //= wire-spec.md#11-2-delivery
                 //# A duplicate of a request that is executing MUST be answered PENDING.
@@ -111,14 +126,28 @@ impl Server {
         }
         let id = self.parking.next_id();
         let answering = Answering::Again { packet };
-        self.start(Job { id, key, nonce: ask.nonce, limit, answering, entered: false }, raw, message);
+        self.start(Job { id, key, nonce: ask.nonce, limit, answering, entered: false, settled: false }, raw, message);
     }
 
     /// Answers a transmission whose nonce executes nothing; nothing is kept.
     fn reply_once(&mut self, key: Key, nonce: u64, packet: u64, status: Status) {
         let answering = Answering::Again { packet };
-        let job = Job { id: OpId::BOOT, key, nonce, limit: SMALL, answering, entered: false };
+        let job = Job { id: OpId::BOOT, key, nonce, limit: SMALL, answering, entered: false, settled: false };
         self.reply_failed(job, status, 0, Repeatable::Changes);
+    }
+
+    /// Drops the parked operations whose answers the agent no longer awaits: so no more are parked than the window admits.
+    fn drop_given_up(&mut self, key: Key) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let (floor, parking) = (session.cache.floor(), &self.parking);
+        let given_up = session.parked.extract_if(.., |id| parking.get(*id).is_none_or(|op| op.job.nonce < floor)).collect::<Vec<_>>();
+        for id in given_up {
+            if let Some(op) = self.parking.take(id) {
+                self.discard(&op);
+            }
+        }
     }
 
     /// The parked operation of a request.
@@ -202,7 +231,7 @@ impl Server {
             }
             Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries)),
             Outcome::After(batch) => {
-                self.park(job, raw, Wait::Durable(batch));
+                self.park(Job { settled: true, ..job }, raw, Wait::Durable(batch));
                 self.hold(batch, crate::durability::Held::Run(job.id));
             }
         }

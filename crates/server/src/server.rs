@@ -3,7 +3,7 @@
 //! Decides the order within a turn: what has arrived, then (the socket being empty) the delivery clock, lease timers, deadlines
 //! about silence, a slice of freeing, staged contents that nobody finished; then what is to be sent. Place in the walk: first and last.
 //! Implements `wire-spec.md` sections 2 and 7. Invariants asserted after every call: the number of lease timers equals the number of
-//! sessions timing out (I13); time does not go back (R6). An idle server has no timer and no work that grows with its tables.
+//! sessions timing out (R3); time does not go back (R6). An idle server has no timer and no work that grows with its tables.
 //! Leaves to others: everything else; each `impl Server` of another file is one decision.
 
 use crate::config::{Config, ConfigError};
@@ -227,7 +227,7 @@ impl Server {
         let timing_out = self.sessions.counts().timing_out;
         //= wire-spec.md#11-1-lease
         //# The server MUST keep no lease state of a session in good standing.
-        assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (I13)");
+        assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (R3)");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Decides what a session consists of and what an idle one costs: nothing here grows unless the agent asks for something or
 //! somebody waits for it. Place in the walk: found by its id right after decoding. Implements `wire-spec.md` section 6.
-//! Invariant: no field of it is lease state (I13); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
+//! Invariant: no field of it is lease state (R3); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
 //! only by `Sessions::apply`, so that the counts of sessions by standing are always right.
 //! Leaves to others: everything that is done with it.
 
@@ -72,7 +72,7 @@ pub(crate) struct Opening {
     pub(crate) window: u16,
 }
 
-// An idle session may cost 512 bytes with its places in the tables (TARGETS.md P6).
+// An idle session may cost 512 bytes with its places in the tables.
 const _: () = assert!(size_of::<Session>() <= 416);
 
 impl Session {

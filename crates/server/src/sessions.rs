@@ -2,7 +2,7 @@
 //!
 //! Decides how a session is found, in constant time whatever their number, and counts them by standing. Place in the walk: right
 //! after decoding. Implements `wire-spec.md` section 6. Invariants: an id is random, not 0, and unique among live and remembered
-//! sessions (R11); the number of lease timers equals the number of sessions timing out (I13, asserted by `server`).
+//! sessions (R11); the number of lease timers equals the number of sessions timing out (R3, asserted by `server`).
 //! A [`Key`] names a place and an id, so that one kept in a timer or a queue never finds the session that came after.
 //! Leaves to others: what a change of standing entails.
 

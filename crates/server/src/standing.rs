@@ -3,7 +3,7 @@
 //! Decides which event leads from which standing to which, and refuses the others as error values. Place in the walk: every
 //! message of a session is judged by it before it acts, and again at the instant of execution (R5).
 //! Implements `wire-spec.md` section 7. Invariant: only [`Standing::Good`] may be answered by a message that renews (R3), and a
-//! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`] (I13).
+//! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`] (R3).
 //! Leaves to others: what has to be done on the way (`handshake`, `timing_out`), timers, the store.
 
 use cistern_link::Instant;

@@ -125,7 +125,7 @@ impl Server {
         &self.stats
     }
 
-    /// How many lease timers run: one for each session timing out, none without a failure (I13).
+    /// How many lease timers run: one for each session timing out, none without a failure (R3).
     #[must_use]
     pub fn lease_timers(&self) -> usize {
         self.lease_timers.len()

@@ -4,7 +4,7 @@
 //! of T = τ(1+δ)+ε runs; when both clocks have passed it, or when the agent gave the session up, its end goes to the store, and only
 //! when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`, from
 //! a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 7.
-//! Invariant: one lease timer per session timing out, none else (I13); no lock of a failed session goes to anybody before T (I4).
+//! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before T (R38).
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
 use crate::durability::Held;
@@ -115,6 +115,8 @@ impl Server {
             session.out.drop_renewals(&mut self.sending.pool);
         }
         self.overlay.put(store::Key::Session(key.id()), None);
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST end a surrendered session durably before it frees the session's locks.
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-3-failure-and-ending
         //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed

@@ -4,7 +4,7 @@
 //! always arrive travels in datagrams of at most 548 bytes (R28): answers to control messages and notices first, then replies as far
 //! as they fit, then replies alone up to the limit that each request named. Place in the walk: the last step before the driver.
 //! Implements `wire-spec.md` sections 3.3 and 6. Invariant, asserted always: no message that renews leaves for a session that is
-//! not in good standing (R3, I5); this file is the only place where messages of a session become datagrams.
+//! not in good standing (R3); this file is the only place where messages of a session become datagrams.
 //! Leaves to others: what is to be said (`answers`, `delivery`, `handshake`).
 
 use crate::out::{Out, Pool, Urgency, renews};

@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-/// Agents in the case that stands for P1 of the targets: as many as one receive buffer takes at once without loss.
+/// Agents in the case of a crowd: as many as one receive buffer takes at once without loss.
 const CROWD: usize = 256;
 /// Requests in flight where many sessions share a socket.
 const SHARED: usize = 64;

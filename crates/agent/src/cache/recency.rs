@@ -1,7 +1,7 @@
 //! A table of objects that knows which of them was used least recently.
 //!
 //! Decides: order of use, kept as a doubly linked list through a slab, so that a look-up, a use and a removal each cost one hash
-//! look-up however many objects there are (DESIGN section 11).
+//! look-up however many objects there are.
 //! Place in the walk: under `Cache`, which decides what is kept.
 //! Invariant: the hash table is never iterated; order comes from the list alone, so the same inputs give the same evictions.
 //! Leaves to others: what is stored, and when something is dropped (`cache/mod.rs`).

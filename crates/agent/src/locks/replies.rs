@@ -8,7 +8,7 @@
 use super::Effect;
 use super::entry::{Asking, Change, Entry, HELD_ELSEWHERE, Held};
 use crate::api::OpError;
-use cistern_wire::{CancelOutcome, Generation, Grant, Keep, Mode, ReceiptAnswer, ReleasedItem, Reply, Status};
+use cistern_wire::{CancelOutcome, Cancelled, Generation, Grant, Keep, Mode, ReceiptAnswer, ReleasedItem, Reply, Status};
 use core::time::Duration;
 
 /// What became of a grant that arrived.
@@ -60,17 +60,20 @@ impl Entry {
         }
     }
 
-    /// CANCEL was answered.
-    pub(super) fn cancelled(&mut self, outcome: CancelOutcome, generation: Generation, change: &mut Change<'_>) {
+    /// CANCEL was answered. Of a request that has found its end otherwise meanwhile this says nothing new.
+    pub(super) fn cancelled(&mut self, cancelled: &Cancelled, change: &mut Change<'_>) {
+        let Cancelled { nonce, outcome, generation, .. } = *cancelled;
+        if self.asking == Asking::No || self.nonce != Some(nonce) {
+            return;
+        }
         match outcome {
             CancelOutcome::Cancelled => self.settled(),
             // The mode is the one that was asked for; the rest of the run comes with GRANT, if that is still on the way.
-            CancelOutcome::Granted if self.asking != Asking::No => {
+            CancelOutcome::Granted => {
                 let mode = self.asked_mode;
                 self.settled();
                 self.arrive(mode, generation, 1, change);
             }
-            CancelOutcome::Granted => {}
             // Of a request that waited in line, a notice has told or will tell; of another one, its answer.
             CancelOutcome::Answered if self.asking == Asking::Queued => self.settled(),
             CancelOutcome::Answered => {}

@@ -3,7 +3,7 @@
 use super::script::*;
 use crate::api::{Command, Event, LockEvent, OpError, Phase, Submitted, Wait};
 use crate::config::Config;
-use cistern_wire::{Demand, EndReason, EndSession, Ended, Fate, Generation, Keep, LockWait, Message, Mode, Nack, NackReason, Receipt, ReceiptAnswer};
+use cistern_wire::{Demand, EndReason, EndSession, Ended, Fate, Generation, Keep, Message, Mode, Nack, NackReason, Receipt, ReceiptAnswer};
 use core::time::Duration;
 
 fn end(serial: u64) -> Message<'static> {
@@ -23,9 +23,10 @@ fn closing_loses_the_locks_ends_the_commands_and_asks_until_it_is_answered() {
     assert_eq!(script.agent.view(script.now()).phase, Phase::NoSession, "nothing is used any more");
     assert_eq!(script.submit(Command::Ping), Submitted::Now(Err(OpError::Closed)));
     let sent = script.run(500);
-    assert!(sent.len() >= 2 && sent.iter().all(|(_, sent)| sent.messages() == [end(1)]));
+    // Number 1 took the waiting request back, before it was clear that all ends.
+    assert!(sent.len() >= 2 && sent.iter().all(|(_, sent)| sent.messages() == [end(2)]));
     assert!(!script.agent.is_closed());
-    script.say(&[Ended { serial: 1, echo: sent[0].1.packet() }.into()]);
+    script.say(&[Ended { serial: 2, echo: sent[0].1.packet() }.into()]);
     assert!(script.agent.is_closed());
     assert!(matches!(script.events()[..], [Event::SessionEnded { session: SESSION, .. }]));
     script.asleep();
@@ -74,7 +75,6 @@ fn while_it_closes_the_agent_holds_nothing_and_says_so() {
     script.turn();
     script.say(&[Demand { seq: 1, lock: object(7), generation: Generation(40), keep: Keep::Nothing }.into()]);
     script.sends(&[Receipt { seq: 1, answer: ReceiptAnswer::NotHeld }.into()]);
-    let _ = LockWait::Try;
 }
 
 #[test]

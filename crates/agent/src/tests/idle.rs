@@ -1,11 +1,11 @@
 //! The phases of the lease, the three idle policies, and what holders are told.
 
 use super::script::*;
-use crate::api::{Command, LockEvent, Phase, Submitted, Wait};
+use crate::api::{AttrChange, Command, LockEvent, OpError, Phase, Submitted, Target, Wait};
 use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Alive, Generation, Keep, List, LockWait, Message, Mode, Release, ReleaseAll, ReleaseItem, ReleasedItem,
+    Alive, Generation, Keep, List, LockWait, Message, Mode, ObjectId, Release, ReleaseAll, ReleaseItem, ReleasedItem,
 };
 use core::time::Duration;
 
@@ -203,4 +203,21 @@ fn a_waiting_user_keeps_the_lease_alive_under_every_policy() {
         let expected = script.keep_alive(1);
         script.sends(&[expected]);
     }
+}
+
+#[test]
+fn an_outcome_that_nobody_waits_for_is_not_asked_of_a_dead_server_for_ever() {
+    let mut script = Script::open(config(IdlePolicy::Auto));
+    let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+    let target = Target::Object(ObjectId(7));
+    let op = script.start(Command::SetAttr { target, follow: true, change, guard: None });
+    script.run(60_000);
+    script.hears(&[Script::failed(op, OpError::OutcomeUnknown)]);
+    script.silence(600_000);
+    script.asleep();
+    // It is, before anything new, as soon as somebody needs the server.
+    script.start(stat(7));
+    let sent = script.turn();
+    let kinds: Vec<&str> = sent.iter().flat_map(|s| s.messages().iter().map(|m| m.kind().name()).collect::<Vec<_>>()).collect();
+    assert_eq!(kinds.first(), Some(&"SETATTR"), "{kinds:?}");
 }

@@ -5,7 +5,7 @@ use crate::api::{Command, Event, LockEvent, OpError, Output, Submitted, Wait};
 use crate::config::{Config, IdlePolicy};
 use cistern_wire::{
     Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, List, LockRefused, LockWait, Message, Mode, Receipt,
-    ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, Status, WaitOver,
+    ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver,
 };
 use core::time::Duration;
 
@@ -358,4 +358,73 @@ fn a_lost_lock_is_told_before_the_end_of_its_session() {
     script.agent.close(script.now());
     let events = script.events();
     assert_eq!(events, [Event::Lock { holder: locked.holder, object: locked.object, what: LockEvent::Lost }]);
+}
+
+#[test]
+fn the_answer_to_a_cancellation_is_about_its_request_and_no_later_one() {
+    let mut script = Script::open(Config::default());
+    let first = script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    let asked = script.sends(&[exclusive(2, LockWait::Queue)]);
+    script.agent.cancel(script.now(), first);
+    script.hears(&[Script::failed(first, OpError::Status(Status::ECANCELED))]);
+    let cancel = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let (outcome, generation) = (CancelOutcome::Answered, Generation(0));
+    let late = script.make(&[Cancelled { serial: 1, echo: cancel, nonce: 2, outcome, generation }.into()]);
+    // The grant had been on the way; it goes back, and somebody else asks.
+    script.say(&[granted(2, asked, 7, Mode::Exclusive, 40, 16)]);
+    let items = [item(7, 40, Keep::Nothing)];
+    let release = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
+    let second = script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    script.say(&[released(2, release, &[back(7, 40, Keep::Nothing, 0)])]);
+    let asked = script.sends(&[exclusive(3, LockWait::Queue)]);
+    script.say(&[queued(3, asked, 7)]);
+    script.deliver(&late);
+    script.quiet();
+    script.say(&[grant(1, 3, 7, 60)]);
+    assert_eq!(script.locked(second).token, 60);
+}
+
+#[test]
+fn a_result_is_not_the_end_of_a_lock_request() {
+    let mut script = Script::open(Config::default());
+    let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    script.sends(&[exclusive(2, LockWait::Queue)]);
+    let reply = Reply::Failed(Failed { status: Status::ESTALE, retry_ms: 0 });
+    script.say(&[RequestResult { nonce: 2, reply }.into()]);
+    let (_, again) = script.run(200).pop().expect("it is asked again");
+    assert_eq!(again.messages(), [exclusive(2, LockWait::Queue)]);
+    script.say(&[granted(2, again.packet(), 7, Mode::Exclusive, 60, 16)]);
+    assert_eq!(script.locked(op).token, 60);
+}
+
+#[test]
+fn a_wait_limit_counts_from_the_command_and_holds_on_the_way_to_the_lock() {
+    let by_path = |limit| Command::Lock {
+        target: crate::api::Target::Path(bytes::Bytes::from_static(b"/a")),
+        mode: Mode::Exclusive,
+        wait: Wait::AtMost(Duration::from_millis(limit)),
+    };
+    let mut script = Script::new(Config::default());
+    let op = script.start(by_path(300));
+    script.run(299);
+    script.hears(&[]);
+    script.run(1);
+    script.hears(&[Script::failed(op, OpError::TimedOut)]);
+
+    let mut script = Script::open(Config::default());
+    let op = script.start(by_path(300));
+    let sent = script.one();
+    let [Message::Lookup(lookup)] = sent.messages()[..] else { panic!("{:?}", sent.messages()) };
+    script.sleep(100);
+    let root = cistern_wire::Attr { kind: cistern_wire::ObjectKind::Directory, ..attr(1, 1) };
+    let step = |attr| cistern_wire::Step { attr, grant: cistern_wire::CacheGrant::NONE };
+    let steps = [step(root), step(attr(7, 1))];
+    let walked = cistern_wire::Walked { status: Status::OK, steps: List::of(&steps), target: cistern_wire::Bytes16(b"") };
+    script.say(&[Ack { nonce: lookup.ask.nonce, echo: sent.packet(), reply: Reply::Walked(walked) }.into()]);
+    let echo = script.sends(&[exclusive(3, LockWait::Queue)]);
+    script.say(&[queued(3, echo, 7)]);
+    script.run(199);
+    script.hears(&[]);
+    script.run(1);
+    script.hears(&[Script::failed(op, OpError::TimedOut)]);
 }

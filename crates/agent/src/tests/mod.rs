@@ -3,7 +3,6 @@
 
 mod script;
 
-mod broken;
 mod closing;
 mod demands;
 mod idle;

@@ -140,7 +140,7 @@ fn a_version_that_was_not_offered_ends_the_handshake() {
 fn the_servers_addresses_are_tried_in_turn() {
     let mut script = Script::with_servers(Config::default(), 2);
     script.start(Command::Ping);
-    let sent = script.run(3_000);
+    let sent = script.run(5_000);
     let to: Vec<_> = sent.iter().map(|(_, sent)| sent.to).collect();
     assert_eq!(to[..6], [server(1), server(1), server(1), server(2), server(2), server(2)]);
     script.hears(&[Event::NoSession { error: OpError::Unreachable }]);
@@ -273,6 +273,9 @@ fn a_volatile_store_may_take_the_place_of_a_volatile_one_once_the_old_lease_is_o
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# A HINT MUST NOT make an agent discard, release or surrender anything.
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A renewing answer MUST make usable only locks of its own session.
 #[test]
 fn a_hint_starts_a_handshake_and_changes_nothing_until_the_answer_tells() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
@@ -284,8 +287,9 @@ fn a_hint_starts_a_handshake_and_changes_nothing_until_the_answer_tells() {
     script.quiet();
     script.is_cached(9);
     assert!(script.agent.holder_view(script.now(), locked.holder).unwrap().certain);
-    let first = script.run(TAU_MS / 32);
-    let (hello, echo) = hello_of(&first.last().expect("spread, but soon").1);
+    let sent = script.run(TAU_MS / 32 + 1);
+    let first = sent.iter().find(|(_, sent)| sent.datagram().header.session == SessionId(0)).expect("spread, but soon");
+    let (hello, echo) = hello_of(&first.1);
     assert_eq!(hello.former.iter().next().unwrap().session, SESSION);
     script.is_cached(9);
     script.say_outside(&[challenge(hello.handshake, echo, b"cookie")]);

@@ -102,7 +102,7 @@ struct World {
 
 impl World {
     fn new(rng: &mut Rng) -> Self {
-        let idle = [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto][rng.below(3) as usize];
+        let idle = [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto][below(rng, 3)];
         let config = Config { idle, idle_after: Duration::from_secs(1), give_up_after: Duration::from_secs(3), ..Config::default() };
         Self {
             script: Script::open(config),
@@ -140,7 +140,7 @@ impl World {
     fn user(&mut self, rng: &mut Rng) {
         let object = 5 + rng.below(3);
         let mode = if rng.below(2) == 0 { Mode::Shared } else { Mode::Exclusive };
-        let wait = [Wait::Try, Wait::Forever, Wait::AtMost(Duration::from_millis(300))][rng.below(3) as usize];
+        let wait = [Wait::Try, Wait::Forever, Wait::AtMost(Duration::from_millis(300))][below(rng, 3)];
         let now = self.script.now();
         let command = match rng.below(4) {
             0 => stat(object),
@@ -187,7 +187,7 @@ impl World {
         if self.sent.is_empty() {
             return;
         }
-        let which = rng.below(self.sent.len() as u64) as usize;
+        let which = below(rng, self.sent.len());
         let bytes = self.sent[which].bytes.clone();
         let datagram = cistern_wire::Datagram::at_server(&bytes).unwrap();
         let (echo, session) = (datagram.header.packet, datagram.header.session);
@@ -214,7 +214,7 @@ impl World {
                 }
                 Message::ReleaseAll(m) => released(m.serial, echo, &[]),
                 Message::Cancel(m) => {
-                    let outcome = cistern_wire::CancelOutcome::ALL[rng.below(3) as usize];
+                    let outcome = cistern_wire::CancelOutcome::ALL[below(rng, 3)];
                     let granted = outcome == cistern_wire::CancelOutcome::Granted;
                     let generation = Generation(if granted { generation } else { 0 });
                     cistern_wire::Cancelled { serial: m.serial, echo, nonce: m.nonce, outcome, generation }.into()
@@ -249,13 +249,14 @@ impl World {
         self.say(session, &[message]);
     }
 
-    /// Any message that a server may send, with any contents.
+    /// Any message that a server may send, with any contents but grants: those would be of a counter that goes back.
     fn anything(&mut self, rng: &mut Rng) {
         let Some(session) = self.script.agent.view(self.script.now()).session else { return };
         let all = samples();
-        let sample = &all[rng.below(all.len() as u64) as usize];
+        let sample = &all[below(rng, all.len())];
         let server = sample.kind().direction() != Direction::Agent;
-        if server && sample.kind() != cistern_wire::Kind::Hint {
+        let grants = matches!(sample, Message::Grant(_) | Message::Ack(_) | Message::Cancelled(_) | Message::Released(_));
+        if server && !grants && sample.kind() != cistern_wire::Kind::Hint {
             self.say(session, &[*sample]);
         }
     }
@@ -276,10 +277,14 @@ impl World {
     fn judge(&mut self) {
         let now = self.script.now();
         let view = self.script.agent.view(now);
-        assert_eq!(view.holders as usize, self.holders.len(), "each hold is known to its user");
+        assert_eq!(view.holders, self.holders.len() as u64, "each hold is known to its user");
         assert!(view.session.is_some() || view.holders == 0 && view.cache_locks == 0, "nothing is held without a session");
         assert!(self.script.agent.wake_after(now).is_none_or(|span| !span.is_zero()), "the agent does not spin");
     }
+}
+
+fn below(rng: &mut Rng, bound: usize) -> usize {
+    usize::try_from(rng.below(bound as u64)).unwrap()
 }
 
 fn released_item(item: cistern_wire::ReleaseItem, generation: u64) -> cistern_wire::ReleasedItem {

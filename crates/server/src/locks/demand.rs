@@ -23,6 +23,7 @@ const DOUBLINGS: u32 = 6;
 pub(super) struct Demands {
     /// Holds to be demanded, oldest first, each with the generation that was meant.
     due: VecDeque<(u32, Generation)>,
+    /// Demands sent and not complied with, of sessions in good standing.
     pub(super) outstanding: usize,
     pub(super) sent: u64,
     hot: HashMap<ObjectId, Hot>,
@@ -71,8 +72,8 @@ impl LockTable {
     }
 
     /// A hold is gone or has a new generation: what was demanded of it is settled.
-    pub(super) fn demand_settled(&mut self, sent: Option<Keep>) {
-        self.demands.outstanding -= usize::from(sent.is_some());
+    pub(super) fn demand_settled(&mut self, session: u32, sent: Option<Keep>) {
+        self.demands.outstanding -= usize::from(sent.is_some() && self.table.is_good(session));
     }
 
     /// The next demand that may go out.
@@ -114,8 +115,21 @@ impl LockTable {
         None
     }
 
+    /// How many demands a session was sent and has not complied with.
+    fn demanded(&self, session: u32) -> usize {
+        self.table.demanded_of(session).filter(|at| self.table.holds[*at].sent.is_some()).count()
+    }
+
+    /// The session will not be in good standing any more: what it was sent takes up nobody's place (R39).
+    pub(super) fn suspend_demands(&mut self, session: u32) {
+        if self.table.is_good(session) {
+            self.demands.outstanding -= self.demanded(session);
+        }
+    }
+
     /// The session was rescued: what was not demanded of it meanwhile is demanded now.
     pub(super) fn resume_demands(&mut self, session: u32) {
+        self.demands.outstanding += self.demanded(session);
         let held_back = core::mem::take(&mut self.table.sessions[session].held_back);
         self.demands.due.extend(held_back);
     }

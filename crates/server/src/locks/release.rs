@@ -54,6 +54,8 @@ impl LockTable {
     /// one of them learns it from [`Self::reclaim_some`].
     pub fn release_all(&mut self, session: SessionId, up_to: Generation) {
         let Some(slot) = self.table.session(session) else { return };
+        // A generation that was not given out yet cannot be given back.
+        let up_to = up_to.min(self.tokens.newest());
         let session = &mut self.table.sessions[slot];
         if up_to > session.released {
             session.released = up_to;
@@ -79,9 +81,9 @@ impl LockTable {
 
     /// Takes a hold away; gives its entry, which may be idle now.
     fn remove(&mut self, at: u32) -> u32 {
-        let Hold { entry, sent, .. } = self.table.holds[at];
+        let Hold { entry, session, sent, .. } = self.table.holds[at];
         self.forget_wait(at);
-        self.demand_settled(sent);
+        self.demand_settled(session, sent);
         self.table.remove_hold(at);
         entry
     }
@@ -98,7 +100,7 @@ impl LockTable {
     pub(super) fn grant_again(&mut self, now: Instant, at: u32, mode: Mode, generation: Generation, run: u32) {
         self.forget_wait(at);
         let hold = &mut self.table.holds[at];
-        let (sent, demanded) = (hold.sent.take(), hold.demand.take().is_some());
+        let (session, sent, demanded) = (hold.session, hold.sent.take(), hold.demand.take().is_some());
         if hold.downgraded {
             // It was held in this mode since the downgrade.
             hold.before = hold.generation;
@@ -108,7 +110,7 @@ impl LockTable {
         hold.mode = mode;
         hold.run = run;
         hold.since = now;
-        self.demand_settled(sent);
+        self.demand_settled(session, sent);
         if demanded {
             self.table.move_in_session(at, false);
         }

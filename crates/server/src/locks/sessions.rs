@@ -28,6 +28,7 @@ impl LockTable {
             //# executed, none is granted.
             //= wire-spec.md#11-3-failure-and-ending
             //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
+            self.suspend_demands(slot);
             self.table.sessions[slot].state = State::Parked;
             self.stand_aside(now, slot);
         }
@@ -59,6 +60,7 @@ impl LockTable {
         if matches!(self.table.sessions[slot].state, State::Good | State::Parked) {
             //= wire-spec.md#11-3-failure-and-ending
             //# What was parked MUST be dropped when the session ends.
+            self.suspend_demands(slot);
             self.table.sessions[slot].state = State::Ended;
             self.drop_waiters(now, session);
         }

@@ -185,6 +185,17 @@ impl Directory {
         self.known.insert(first, new);
     }
 
+    /// A name was taken away, durably: where the range tells that it is absent, its slot need not. Otherwise a directory in which files
+    /// come and go would be read past all that ever went. While a question is under way an old answer could bring it back.
+    pub(super) fn forget_absent(&mut self, name: &[u8], durable: BatchId) {
+        let gone = |slot: &Slot<EntryRecord>| slot.known == Known::Absent && slot.clean(durable);
+        let told = self.pins == 0 && self.range_of(name).is_some_and(|range| range.reaches(name));
+        if told && self.names.get(name).is_some_and(gone) {
+            self.names.remove(name);
+            self.weight -= ENTRY_WEIGHT + name.len();
+        }
+    }
+
     /// What is written for a name when a batch is sealed.
     pub(super) fn sealed(&self, name: &[u8]) -> Option<Bytes> {
         match &self.names.get(name)?.known {

@@ -11,6 +11,7 @@ use super::directory::Directory;
 use super::record::counter_to_bytes;
 use super::slot::{Known, Slot};
 use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, Query, View};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -64,6 +65,8 @@ pub struct Overlay {
     pub(super) raw: BTreeMap<Key, Option<Bytes>>,
     /// Every object, directory and block in memory once, in the order of the clock's hand.
     pub(super) ring: VecDeque<Unit>,
+    /// Names taken away by batches, oldest first, until those are durable.
+    pub(super) deleted: VecDeque<(BatchId, ObjectId, Box<[u8]>)>,
     /// Units that could not be read.
     pub(super) broken: Vec<Unit>,
     pub(super) bytes: usize,
@@ -85,6 +88,7 @@ impl Overlay {
             dirty: Vec::new(),
             raw: BTreeMap::new(),
             ring: VecDeque::new(),
+            deleted: VecDeque::new(),
             broken: Vec::new(),
             bytes: 0,
             limits,
@@ -178,6 +182,11 @@ impl Overlay {
     pub fn durable(&mut self, batch: BatchId) {
         debug_assert!(batch < self.open, "a batch that was never sealed cannot be durable");
         self.durable = self.durable.max(batch);
+        while let Some((_, dir, name)) = self.deleted.pop_front_if(|deleted| deleted.0 <= batch) {
+            if self.directories.contains_key(&dir) {
+                self.change_directory(dir, |directory| directory.forget_absent(&name, batch));
+            }
+        }
     }
 
     /// The newest batch known to be durable; 0: none yet.
@@ -228,6 +237,9 @@ impl Overlay {
 
     pub(super) fn write_entry(&mut self, dir: ObjectId, name: &[u8], value: Option<EntryRecord>) {
         let open = self.open;
+        if value.is_none() {
+            self.deleted.push_back((open, dir, name.into()));
+        }
         let old = self.change_directory(dir, |directory| directory.write(name, value, open));
         self.touch(old, || Key::Entry(dir, name.into()));
     }

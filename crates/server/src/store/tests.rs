@@ -67,6 +67,35 @@ fn absence_rests_on_the_batch_that_deleted() {
 }
 
 #[test]
+fn names_that_came_and_went_leave_nothing_behind_in_a_known_directory() {
+    let mut overlay = overlay();
+    let take = |overlay: &mut Overlay, names: core::ops::Range<u64>| {
+        for n in names {
+            let name = n.to_be_bytes();
+            overlay.view().put_entry(DIR, &name, entry(n));
+            overlay.view().delete_entry(DIR, &name);
+        }
+        overlay.seal().unwrap().id
+    };
+    overlay.view().new_directory(DIR);
+    let empty = overlay.bytes();
+    let gone = take(&mut overlay, 0..100);
+    assert!(overlay.bytes() > empty, "a crash could still bring them back");
+    overlay.durable(gone);
+    assert_eq!(overlay.bytes(), empty);
+    assert_eq!(overlay.view().entry(DIR, &[0; 8]), Ok(None), "still known to be absent");
+
+    let query = Query::Scan { dir: DIR, after: Box::from([]), limit: 9 };
+    assert_eq!(overlay.ask(vec![query]).len(), 1);
+    let gone = take(&mut overlay, 0..1);
+    overlay.durable(gone);
+    let name = Box::from(0_u64.to_be_bytes());
+    let old = Answer::Entries { entries: vec![(name, entry(0).to_bytes().into())], end: true };
+    overlay.loaded(Loaded { query: Query::Scan { dir: DIR, after: Box::from([]), limit: 9 }, answer: old });
+    assert_eq!(overlay.view().entry(DIR, &[0; 8]), Ok(None), "an answer under way does not bring it back");
+}
+
+#[test]
 fn a_batch_has_each_key_once_with_its_last_value() {
     let mut overlay = overlay();
     let mut view = overlay.view();

@@ -305,3 +305,32 @@ fn nothing_is_kept_about_leases_before_a_failure() {
     world.pass(ms(100_000));
     assert_eq!(world.server.lease_timers(), 0);
 }
+
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
+#[test]
+fn release_of_a_generation_never_granted_receipts_a_demand_and_does_not_comply_with_it() {
+    let mut world = World::new();
+    let (mut holder, mut writer) = (world.open(1), world.open(2));
+    let file = world.create(&mut writer, "file").object;
+    world.cache(&mut holder, file);
+    let change = chmod(&mut writer, file);
+    world.send(&mut writer, &[change]);
+    assert_eq!((kinds(&mut world, &writer), kinds(&mut world, &holder)), ([Kind::Pending].into(), [Kind::Demand].into()));
+    let compliance = Config::default().compliance_time;
+    let mut failed_after = 0;
+    while world.server.lease_timers() == 0 {
+        // Said again and again, it gives no more time.
+        let item = ReleaseItem { lock: cache_lock(file), generation: Generation(u64::MAX), keep: Keep::Nothing };
+        let serial = holder.serial();
+        world.send(&mut holder, &[Release { serial, items: cistern_wire::List::of(&[item]) }.into()]);
+        assert_eq!(kinds(&mut world, &holder), [Kind::Released]);
+        world.pass(ms(100));
+        failed_after += 1;
+        assert!(ms(100) * failed_after <= compliance, "the mutation waits for ever");
+    }
+    assert_eq!(ms(100) * failed_after, compliance);
+    world.pass(ms(2_100));
+    assert_eq!(kinds(&mut world, &writer), [Kind::Ack]);
+}

@@ -1,9 +1,10 @@
 //! Advisory locks as they look on the wire: queues, cancellations, refusals, lists.
 
 use super::world::{Peer, World, advisory, lock, ms};
+use crate::store::StoreEvent;
 use cistern_wire::{
     Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId,
-    Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, Status,
+    Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms,
 };
 
 fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
@@ -329,4 +330,29 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
     let ask = other.ask();
     world.send(&mut other, &[unlink(ask, true).into()]);
     assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+}
+
+#[test]
+fn lock_on_a_file_that_is_written_all_the_time_waits_for_one_batch() {
+    let mut world = World::new();
+    let (mut writer, mut locker) = (world.open(1), world.open(2));
+    let file = world.create(&mut writer, "log").object;
+    world.stalled = true;
+    let write = |world: &mut World, writer: &mut Peer| {
+        let (ask, mask) = (writer.ask(), SetMask { bits: SetMask::MODE });
+        let change =
+            SetAttr { ask, object: file, mask, mode: 0o600, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, terms: Terms::NONE };
+        world.send(writer, &[change.into()]);
+    };
+    write(&mut world, &mut writer);
+    let ask = locker.ask();
+    world.send(&mut locker, &[lock(ask, file, LockWait::Try).into()]);
+    // The next batch is under way before this one is durable.
+    write(&mut world, &mut writer);
+    world.expect(&locker, &[]);
+    let batch = world.disk.sync().unwrap();
+    world.server.store_event(world.now, StoreEvent::Durable(batch));
+    world.turn();
+    assert!(matches!(world.got_one(&locker).reply(), Reply::Granted(_)));
+    world.got(&writer);
 }

@@ -1,7 +1,7 @@
 //! Packet scripts: one server, scripted agents, virtual time. Each test states a claim, compares whole messages, and insists that
 //! nothing else was sent.
 
-mod broken;
+mod bounds;
 mod delivery;
 mod handshake;
 mod hostile;
@@ -9,5 +9,6 @@ mod locks;
 mod moving;
 mod random;
 mod requests;
+mod starting;
 mod timing_out;
 mod world;

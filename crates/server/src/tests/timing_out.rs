@@ -240,26 +240,31 @@ fn parked_request_is_dropped_at_the_end_of_its_session() {
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# A session MUST end whole: by T, by END_SESSION, or by what section 11.6 says of its agent's next session.
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# The server MUST end a surrendered session durably before it frees the session's locks.
 #[test]
 fn closed_session_frees_its_locks_when_the_end_is_durable_and_says_so() {
-    let mut world = World::new();
-    let (mut peer, mut other) = (world.open(1), world.open(2));
-    let file = world.create(&mut peer, "job").object;
-    world.lock(&mut peer, file);
-    world.stalled = true;
-    let serial = peer.serial();
-    let end = EndSession { serial, reason: EndReason::Close };
-    world.send(&mut peer, &[end.into()]);
-    let echo = world.send(&mut peer, &[end.into()]);
-    world.expect(&peer, &[]);
-    world.stalled = false;
-    world.turn();
-    world.expect(&peer, &[Ended { serial, echo }.into()]);
-    world.pass(ms(0));
-    world.lock(&mut other, file);
-    let echo = world.send(&mut peer, &[end.into()]);
-    world.expect(&peer, &[Ended { serial, echo }.into()]);
-    assert_eq!((world.server.lease_timers(), world.server.stats().steals), (0, 0));
+    for reason in [EndReason::Close, EndReason::Surrender] {
+        let mut world = World::new();
+        let (mut peer, mut other) = (world.open(1), world.open(2));
+        let file = world.create(&mut peer, "job").object;
+        world.lock(&mut peer, file);
+        world.stalled = true;
+        let serial = peer.serial();
+        let end = EndSession { serial, reason };
+        world.send(&mut peer, &[end.into()]);
+        let echo = world.send(&mut peer, &[end.into()]);
+        world.expect(&peer, &[]);
+        world.stalled = false;
+        world.turn();
+        world.expect(&peer, &[Ended { serial, echo }.into()]);
+        world.pass(ms(0));
+        world.lock(&mut other, file);
+        let echo = world.send(&mut peer, &[end.into()]);
+        world.expect(&peer, &[Ended { serial, echo }.into()]);
+        assert_eq!((world.server.lease_timers(), world.server.stats().steals), (0, 0));
+    }
 }
 
 #[test]

@@ -189,7 +189,7 @@ fn one_lookup_asks_for_all_that_is_left_and_fits_the_smallest_datagram() {
 //# the objects have the versions that were read.
 #[test]
 fn an_edge_that_was_moved_while_the_walk_waited_does_not_count() {
-    // F68: A has /d → b cached and waits for b's names; B moves d away, then makes the name that A is looking for.
+    // A has /d → b cached and waits for b's names; B moves d away, then makes the name that A is looking for.
     let mut bench = Bench::new();
     let b = bench.toy.space.plant(1, "d", dir());
     let space = &mut bench.toy.space;

@@ -88,7 +88,7 @@ fn repeated_downgrade_is_answered_alike_and_a_late_one_acts_on_nothing() {
     let nothing = ReleasedItem { lock: cache(X), generation: x, keep: Keep::Nothing, now: Generation(0) };
     assert_eq!(s.release(A, cache(X), x, Keep::Shared), nothing);
     assert_eq!(s.release(A, cache(X), x, Keep::Nothing), nothing);
-    assert_eq!(s.table.held(A, cache(X)), Some(again), "F55: the late copy does not make it shared");
+    assert_eq!(s.table.held(A, cache(X)), Some(again), "the late copy does not make it shared");
     assert_eq!(s.grant(B, X, Want::Shared), CacheGrant::NONE);
 }
 
@@ -272,4 +272,13 @@ impl Script {
         let actions = self.actions();
         assert!(matches!(actions[..], [super::Action::Demand { lock: demanded, .. }] if demanded == lock), "{actions:?}");
     }
+}
+
+#[test]
+fn release_of_all_up_to_a_generation_not_yet_given_out_gives_back_nothing_of_the_future() {
+    let mut s = Script::new();
+    s.table.release_all(A, Generation(u64::MAX));
+    let generation = s.shared(A, X);
+    assert_eq!(s.table.held(A, cache(X)), Some(generation));
+    assert_eq!(s.enter(1, B, &[X]), Turn::Waiting, "A caches X");
 }

@@ -1,6 +1,6 @@
 //! Claims about sessions that time out, are rescued, and end.
 
-use super::super::{Action, LockOutcome, Turn};
+use super::super::{Action, LockLimits, LockOutcome, Turn};
 use super::{A, B, C, Script, X, Y, advisory, cache, demand, granted, ready};
 use cistern_wire::{CacheGrant, Keep, LockWait, Mode, ObjectId, Status, Want};
 
@@ -196,4 +196,38 @@ fn unknown_sessions_hold_nothing_and_get_nothing() {
     s.table.end_session(s.now, stranger);
     s.table.free_session(stranger);
     s.quiet();
+}
+
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
+#[test]
+fn demands_to_a_session_timing_out_take_up_nobodys_place() {
+    for ends in [false, true] {
+        let mut s = Script::with(LockLimits { demands_outstanding: 1, ..LockLimits::default() });
+        let a = s.shared(A, X);
+        let c = s.shared(C, Y);
+        s.pass(1_000);
+        assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
+        assert_eq!(s.enter(2, B, &[Y]), Turn::Waiting);
+        assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Nothing)]);
+        if ends {
+            s.table.end_session(s.now, A);
+        } else {
+            s.table.park(s.now, A);
+        }
+        assert_eq!(s.actions(), [demand(C, cache(Y), c, Keep::Nothing)]);
+        s.table.disowned(s.now, C, cache(Y), c);
+        assert_eq!(s.actions(), [ready(2)]);
+        s.leave(2);
+        if !ends {
+            s.table.unpark(s.now, A);
+            assert_eq!(s.table.counts().demands_outstanding, 1, "after a rescue its demand counts again");
+            s.table.end_session(s.now, A);
+        }
+        s.table.free_session(A);
+        s.table.reclaim_some(s.now, 100);
+        assert_eq!(s.actions(), [ready(1)]);
+        assert_eq!(s.table.counts().demands_outstanding, 0);
+    }
 }

@@ -1,0 +1,75 @@
+//! Calls: waited for, awaited, answered from cache, given up.
+
+use std::time::Duration;
+
+use cistern_client::{Client, Config, Error, Status};
+
+use crate::awaiting::block_on;
+use crate::world::{OWNER, World};
+
+#[test]
+fn a_call_that_is_awaited_ends_as_one_that_is_waited_for() {
+    let world = World::new();
+    let client = world.client();
+    client.put("/a", "one", OWNER).wait().unwrap();
+    let (waited, awaited) = (client.read("/a").wait().unwrap(), block_on(client.read("/a")).unwrap());
+    assert_eq!((&waited.data[..], &awaited), (&b"one"[..], &waited));
+    let missing = block_on(client.stat("/b")).unwrap_err();
+    assert_eq!(missing.status(), Some(Status::ENOENT));
+    block_on(async {
+        client.mkdir("/d", OWNER).await.unwrap();
+        let all = [client.create("/d/x", true, OWNER), client.create("/d/y", true, OWNER)];
+        for call in all {
+            call.await.unwrap();
+        }
+    });
+    assert_eq!(client.list("/d", false).wait().unwrap().entries.len(), 2);
+}
+
+#[test]
+fn what_is_cached_is_answered_without_a_message_and_never_after_somebody_elses_change() {
+    let world = World::new();
+    let (reader, writer) = (world.client(), world.client());
+    writer.put("/a", "0", OWNER).wait().unwrap();
+    for round in 1..20 {
+        // The second read is of the cache, if the server gave a lock for the first.
+        reader.read("/a").wait().unwrap();
+        reader.read("/a").wait().unwrap();
+        let text = round.to_string();
+        writer.put("/a", text.clone(), OWNER).wait().unwrap();
+        assert_eq!(reader.read("/a").wait().unwrap().data, text.as_bytes(), "a change that is done is seen");
+    }
+    reader.stat("/a").wait().unwrap();
+    let before = reader.lease().unwrap();
+    assert!(before.cache_hits > 0);
+}
+
+#[test]
+fn a_call_that_is_waited_for_in_vain_goes_on() {
+    let (_world, client) = World::with_file("/a");
+    let held = client.lock("/a").wait().unwrap();
+    let mut call = client.lock("/a").call();
+    assert!(call.wait_at_most(Duration::from_millis(20)).is_none());
+    held.release();
+    call.wait().unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_after_the_time_that_commands_have() {
+    let mut world = World::new();
+    let config = Config { give_up_after: Duration::from_millis(150), ..Config::default() };
+    let client = world.client_with(config.clone());
+    world.stop();
+    assert!(matches!(client.stat("/").wait(), Err(Error::Unreachable { .. })));
+    let connected = Client::builder().server(world.address.to_string()).config(config).connect();
+    assert!(matches!(connected, Err(Error::Unreachable { .. })));
+}
+
+#[test]
+fn a_wait_limit_counts_from_the_call_though_nobody_answers() {
+    let mut world = World::new();
+    let client = world.client();
+    world.stop();
+    let limited = client.lock("/a").at_most(Duration::from_millis(50)).wait();
+    assert!(matches!(limited, Err(Error::TimedOut { .. })), "{limited:?}");
+}

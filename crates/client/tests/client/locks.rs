@@ -1,0 +1,91 @@
+//! Locks: who has them, who is told what, and that none is left with nobody.
+
+use std::time::Duration;
+
+use cistern_client::{Error, GuardState, LockEvent, Status};
+
+use crate::awaiting::block_on;
+use crate::world::{PATIENCE, World, eventually};
+
+#[test]
+fn a_lock_goes_from_guard_to_guard_with_ever_larger_tokens() {
+    let (world, one) = World::with_file("/a");
+    let two = world.client();
+    let mut last = 0;
+    for round in 0..10 {
+        let client = if round % 3 == 0 { &two } else { &one };
+        let guard = block_on(client.lock("/a").call()).unwrap();
+        assert!(guard.token() > last && guard.is_valid());
+        last = guard.token();
+    }
+    let guard = one.lock("/a").wait().unwrap();
+    let refused = two.lock("/a").try_once().wait().unwrap_err();
+    assert_eq!(refused.status(), Some(Status::EAGAIN));
+    assert!(matches!(two.lock("/a").at_most(Duration::from_millis(30)).wait(), Err(Error::TimedOut { .. })));
+    drop(guard);
+    two.lock("/a").at_most(PATIENCE).wait().unwrap();
+}
+
+#[test]
+fn a_lock_request_dropped_at_any_moment_leaves_the_lock_with_nobody() {
+    let (world, one) = World::with_file("/a");
+    let two = world.client();
+    for round in 0..40 {
+        let held = one.lock("/a").at_most(PATIENCE).wait().unwrap();
+        let call = two.lock("/a").call();
+        let waiting = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(round * 53));
+            drop(call);
+        });
+        std::thread::sleep(Duration::from_micros(900));
+        drop(held);
+        waiting.join().unwrap();
+        eventually("nobody holds or waits", || two.lease().unwrap().holders == 0);
+    }
+    assert!(one.lock("/a").at_most(PATIENCE).wait().unwrap().is_valid());
+    assert!(two.lock("/a").at_most(PATIENCE).wait().unwrap().is_valid());
+}
+
+#[test]
+fn a_lock_that_came_and_was_never_looked_at_is_given_back() {
+    let (world, one) = World::with_file("/a");
+    let two = world.client();
+    let call = two.lock("/a").call();
+    eventually("it is granted", || two.lease().unwrap().holders == 1);
+    drop(call);
+    assert_eq!(two.lease().unwrap().holders, 0);
+    one.lock("/a").at_most(PATIENCE).wait().unwrap();
+}
+
+#[test]
+fn a_holder_is_told_that_its_lock_is_in_doubt_and_then_that_it_is_lost() {
+    let (mut world, client) = World::with_file("/a");
+    let guard = client.lock("/a").wait().unwrap();
+    assert_eq!(guard.wait_event(Duration::ZERO), None);
+    world.stop();
+    assert!(matches!(guard.wait_event(PATIENCE), Some(LockEvent::Suspect { .. })));
+    assert_eq!(block_on(guard.event()), LockEvent::Uncertain);
+    assert_eq!((guard.state(), guard.valid_until(), guard.left()), (GuardState::Uncertain, None, Duration::ZERO));
+    world.restart();
+    assert_eq!(guard.wait_event(PATIENCE), Some(LockEvent::Lost));
+    assert_eq!(guard.state(), GuardState::Lost);
+    assert!(!guard.is_valid());
+}
+
+#[test]
+fn everybody_who_awaits_an_event_of_a_lock_is_woken() {
+    let (mut world, client) = World::with_file("/a");
+    let guard = client.lock("/a").wait().unwrap();
+    std::thread::scope(|scope| {
+        // Suspect, Uncertain and Lost: one for each.
+        let told: Vec<_> = (0..3).map(|_| scope.spawn(|| block_on(guard.event()))).collect();
+        std::thread::sleep(Duration::from_millis(20));
+        world.stop();
+        eventually("the lock is uncertain", || guard.state() == GuardState::Uncertain);
+        world.restart();
+        let mut events: Vec<_> = told.into_iter().map(|thread| thread.join().unwrap()).collect();
+        events.retain(|event| !matches!(event, LockEvent::Suspect { .. }));
+        assert_eq!(events.len(), 2);
+        assert!(events.contains(&LockEvent::Uncertain) && events.contains(&LockEvent::Lost));
+    });
+}
