@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub struct Relay {
-    pub address: SocketAddr,
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -27,7 +27,7 @@ struct Shared {
 }
 
 impl Relay {
-    pub fn start(server: SocketAddr) -> Self {
+    pub(crate) fn start(server: SocketAddr) -> Self {
         let towards_agent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let towards_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         towards_server.connect(server).unwrap();
@@ -56,22 +56,22 @@ impl Relay {
         Self { address, shared, threads }
     }
 
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.shared.cut.store(true, Ordering::SeqCst);
     }
 
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.shared.cut.store(false, Ordering::SeqCst);
     }
 
     /// From now on so many percent of the datagrams are lost, and so many of the others come twice.
-    pub fn disturb(&self, loss_percent: u32, copy_percent: u32) {
+    pub(crate) fn disturb(&self, loss_percent: u32, copy_percent: u32) {
         self.shared.loss_percent.store(loss_percent, Ordering::SeqCst);
         self.shared.copy_percent.store(copy_percent, Ordering::SeqCst);
     }
 
     /// Datagrams that passed in either direction.
-    pub fn passed(&self) -> u64 {
+    pub(crate) fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::SeqCst)
     }
 }

@@ -14,15 +14,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub const CISTERN: &str = env!("CARGO_BIN_EXE_cistern");
-pub const CISTERND: &str = env!("CARGO_BIN_EXE_cisternd");
+pub(crate) const CISTERN: &str = env!("CARGO_BIN_EXE_cistern");
+pub(crate) const CISTERND: &str = env!("CARGO_BIN_EXE_cisternd");
 
 /// Longest wait for anything: far above what it takes, so that only a defect reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
-    pub ready: Value,
+    pub(crate) ready: Value,
 }
 
 impl Process {
@@ -34,17 +34,17 @@ impl Process {
         Self { child, ready }
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Asks the process to end, and gives its exit status.
-    pub fn end(&mut self) -> Option<i32> {
+    pub(crate) fn end(&mut self) -> Option<i32> {
         self.signal(Signal::SIGTERM);
         let ended = eventually("the process ends", || self.child.try_wait().unwrap());
         ended.code()
@@ -59,7 +59,7 @@ impl Drop for Process {
 }
 
 /// A command line with no settings from outside.
-pub fn command(program: &str, args: &[&str]) -> Command {
+pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
     for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
@@ -69,19 +69,19 @@ pub fn command(program: &str, args: &[&str]) -> Command {
 }
 
 /// A server and the directory of its state.
-pub struct Server {
-    pub process: Process,
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
     control: PathBuf,
-    pub dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&["--lease", "1s"])
     }
 
-    pub fn with(args: &[&str]) -> Self {
+    pub(crate) fn with(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("server");
         let mut all = vec!["--volatile", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
@@ -92,43 +92,43 @@ impl Server {
         Self { process, address, control, dir }
     }
 
-    pub fn ask(&self, request: &Value) -> Result<Value, Value> {
+    pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {
         ask(&mut connect(&self.control), request)
     }
 
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         self.ask(&json!({ "op": "status" })).unwrap()
     }
 
-    pub fn count(&self, name: &str) -> u64 {
+    pub(crate) fn count(&self, name: &str) -> u64 {
         let status = self.status();
         status[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {status}"))
     }
 
-    pub fn control(&self) -> &Path {
+    pub(crate) fn control(&self) -> &Path {
         &self.control
     }
 
     /// Runs `cistern` against this server.
-    pub fn cistern(&self, args: &[&str]) -> Output {
+    pub(crate) fn cistern(&self, args: &[&str]) -> Output {
         self.prepared(args).output().unwrap()
     }
 
-    pub fn prepared(&self, args: &[&str]) -> Command {
+    pub(crate) fn prepared(&self, args: &[&str]) -> Command {
         let mut command = command(CISTERN, args);
         command.env("CISTERN_SERVER", self.address.to_string());
         command
     }
 
     /// Runs `cistern`, which must succeed; gives what it printed.
-    pub fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         let output = self.cistern(args);
         assert!(output.status.success(), "{args:?}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 }
 
-pub fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     format!("{:?}, {} {}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -150,60 +150,60 @@ fn ask(stream: &mut BufReader<UnixStream>, request: &Value) -> Result<Value, Val
 }
 
 /// One connection to an agent: what is locked on it belongs to it.
-pub struct Line(BufReader<UnixStream>);
+pub(crate) struct Line(BufReader<UnixStream>);
 
 impl Line {
-    pub fn ask(&mut self, request: &Value) -> Result<Value, Value> {
+    pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Value> {
         ask(&mut self.0, request)
     }
 
-    pub fn ok(&mut self, request: Value) -> Value {
+    pub(crate) fn ok(&mut self, request: Value) -> Value {
         self.ask(&request).unwrap_or_else(|e| panic!("{request}: {e}"))
     }
 
     /// Takes an exclusive lock; gives its hold and its token.
-    pub fn lock(&mut self, path: &str) -> (u64, u64) {
+    pub(crate) fn lock(&mut self, path: &str) -> (u64, u64) {
         let locked = self.ok(json!({ "op": "lock", "path": path, "shared": false, "wait_ms": 20_000 }));
         (locked["locked"]["hold"].as_u64().unwrap(), locked["locked"]["token"].as_u64().unwrap())
     }
 
-    pub fn unlock(&mut self, hold: u64) {
+    pub(crate) fn unlock(&mut self, hold: u64) {
         self.ok(json!({ "op": "unlock", "hold": hold }));
     }
 
-    pub fn hold(&mut self, hold: u64) -> String {
+    pub(crate) fn hold(&mut self, hold: u64) -> String {
         self.ok(json!({ "op": "hold", "hold": hold }))["hold"]["state"].as_str().unwrap().to_owned()
     }
 
-    pub fn put(&mut self, path: &str, text: &str) {
+    pub(crate) fn put(&mut self, path: &str, text: &str) {
         self.ok(json!({ "op": "put", "path": path, "data": base64(text.as_bytes()), "mode": 0o644 }));
     }
 
     /// Contents of a file, as they stand in JSON.
-    pub fn read(&mut self, path: &str) -> Result<String, Value> {
+    pub(crate) fn read(&mut self, path: &str) -> Result<String, Value> {
         let data = self.ask(&json!({ "op": "read", "path": path }))?;
         Ok(data["data"]["data"].as_str().unwrap().to_owned())
     }
 }
 
 /// An agent process.
-pub struct Agent {
-    pub process: Process,
+pub(crate) struct Agent {
+    pub(crate) process: Process,
     socket: PathBuf,
     line: Line,
 }
 
 impl Agent {
-    pub fn start(server: &Server, label: &str) -> Self {
+    pub(crate) fn start(server: &Server, label: &str) -> Self {
         Self::with(server, server.address, label, &["--idle", "eager"])
     }
 
     /// An agent that reaches the server by another address.
-    pub fn by(server: &Server, address: SocketAddr, label: &str) -> Self {
+    pub(crate) fn by(server: &Server, address: SocketAddr, label: &str) -> Self {
         Self::with(server, address, label, &["--idle", "eager"])
     }
 
-    pub fn with(server: &Server, address: SocketAddr, label: &str, args: &[&str]) -> Self {
+    pub(crate) fn with(server: &Server, address: SocketAddr, label: &str, args: &[&str]) -> Self {
         let state = server.dir.path().join(label);
         let address = address.to_string();
         let mut all = vec!["agent", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &address];
@@ -215,19 +215,19 @@ impl Agent {
     }
 
     /// One more connection.
-    pub fn line(&self) -> Line {
+    pub(crate) fn line(&self) -> Line {
         Line(connect(&self.socket))
     }
 
-    pub fn socket(&self) -> &str {
+    pub(crate) fn socket(&self) -> &str {
         self.socket.to_str().unwrap()
     }
 
-    pub fn lease(&mut self) -> Value {
+    pub(crate) fn lease(&mut self) -> Value {
         self.line.ok(json!({ "op": "lease" }))["lease"].take()
     }
 
-    pub fn count(&mut self, name: &str) -> u64 {
+    pub(crate) fn count(&mut self, name: &str) -> u64 {
         let lease = self.lease();
         lease[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {lease}"))
     }
@@ -247,7 +247,7 @@ impl std::ops::DerefMut for Agent {
 }
 
 /// Looks again and again until there is something; panics when patience ends.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -259,7 +259,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Base64, for contents in JSON.
-pub fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |chunk: &[u8]| {
         let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));

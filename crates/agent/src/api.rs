@@ -248,7 +248,7 @@ pub struct Locked {
     pub mode: Mode,
     /// The agent's grant; guards name it.
     pub generation: Generation,
-    /// The fencing token of this hold: larger than every token shown before for any lock of the store.
+    /// The fencing token of this hold: larger than every token shown before to any holder of this lock, wherever.
     pub token: u64,
     /// The lock is certain until this instant on the agent's lease clock; renewals move it on.
     pub valid_until: Instant,

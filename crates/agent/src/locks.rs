@@ -20,8 +20,8 @@ use alloc::collections::VecDeque;
 use cache::CacheLocks;
 use cistern_link::Instant;
 use cistern_wire::{
-    CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem,
-    ReleasedItem, Reply, WaitOver,
+    CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem, ReleasedItem,
+    Reply, WaitOver,
 };
 use core::time::Duration;
 use entry::{Change, Entry};

@@ -92,8 +92,8 @@ impl Builder {
         let core = Agent::new(self.config, core_identity, seed, addresses);
         let hub = Arc::new(Mutex::new(Hub::new(core, name.clone())));
         let options = LoopOptions { name: name.clone(), ..LoopOptions::default() };
-        let mut event_loop =
-            EventLoop::new(ports, Turned(Arc::clone(&hub)), UntilClosed, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
+        let mut event_loop = EventLoop::new(ports, Turned(Arc::clone(&hub)), UntilClosed, clock.clone(), options)
+            .map_err(|e| Error::Start(e.to_string()))?;
         let handle = event_loop.handle();
         let until_over = UntilOver(Arc::clone(&hub));
         std::thread::Builder::new()

@@ -37,7 +37,6 @@ struct Events {
 impl GuardShared {
     /// Gives whom to wake, once no lock is held. All who await something are woken: one that does not look any more takes nothing from
     /// the others.
-    #[must_use]
     pub(crate) fn push(&self, event: LockEvent) -> impl Iterator<Item = Waker> + use<> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.lost |= event == LockEvent::Lost;
@@ -106,8 +105,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The fencing token: larger than every token that any holder of any lock of the store was shown before. Give it to the
-    /// resource that the lock protects, which refuses a smaller one than it has seen.
+    /// The fencing token: larger than every token that any holder of this lock was shown before, wherever. Give it to the resource that
+    /// the lock protects, which refuses a smaller one than it has seen. Tokens of different locks say nothing about one another.
     #[must_use]
     pub const fn token(&self) -> u64 {
         self.locked.token

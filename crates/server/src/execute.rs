@@ -18,7 +18,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_wire::{
     Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId, LockRefused,
-    LockRow, LockRows, Message, ObjectId, Reply, RowState, Stage, Status, Terms,
+    LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, Stage, Status, Terms,
 };
 
 /// When an agent that met a bound should try again, in milliseconds: longer than a busy moment, shorter than anybody's patience.
@@ -186,6 +186,11 @@ impl Server {
             (Step::Done(()), _) => {}
         }
         let key = job.key;
+        // Each wait ends in a notice; who receipts none of them is not given ever more of them.
+        let owed = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).map_or(0, |outbox| outbox.outcomes());
+        if message.wait == LockWait::Queue && owed >= self.config.locks.waiters_per_session {
+            return self.fail_request(job, Status::BUSY, None);
+        }
         let lock = LockId { object: message.object, class: LockClass::Advisory };
         match self.locks.lock(self.now, key.id(), job.nonce, message.object, message.mode, message.wait) {
             LockOutcome::Granted { mode, generation, run } => {

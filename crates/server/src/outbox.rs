@@ -176,6 +176,11 @@ impl Outbox {
         self.notices.len()
     }
 
+    /// How many outcomes of queued requests wait for their receipts, with a probe that may be among them.
+    pub(crate) fn outcomes(&self) -> usize {
+        self.notices.len().saturating_sub(self.demands.len())
+    }
+
     /// Whether a notice is to be sent now.
     pub(crate) fn has_due(&self, config: &Config) -> bool {
         self.window(config).any(|notice| notice.next.is_none())

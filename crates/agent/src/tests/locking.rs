@@ -4,8 +4,8 @@ use super::script::*;
 use crate::api::{Command, Event, LockEvent, OpError, Output, Submitted, Wait};
 use crate::config::{Config, IdlePolicy};
 use cistern_wire::{
-    Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, List, LockRefused, LockWait, Message, Mode, Receipt,
-    ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver,
+    Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, List, LockRefused, LockWait, Message, Mode,
+    Receipt, ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver,
 };
 use core::time::Duration;
 
@@ -272,6 +272,21 @@ fn a_demand_that_overtakes_the_grant_is_awaited_if_a_user_waits_and_he_gets_the_
 //= type=test
 //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g or less
 //# in that session.
+#[test]
+fn a_demand_that_was_answered_awaited_is_complied_with_though_it_never_comes_again() {
+    let mut script = Script::open(Config::default());
+    let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    let echo = script.sends(&[exclusive(2, LockWait::Queue)]);
+    script.say(&[demand(1, 7, 40, Keep::Nothing)]);
+    script.sends(&[receipt(1, ReceiptAnswer::Awaited)]);
+    script.say(&[granted(2, echo, 7, Mode::Exclusive, 40, 16)]);
+    let locked = script.locked(op);
+    script.quiet();
+    script.submit(Command::Unlock { holder: locked.holder });
+    let items = [item(7, 40, Keep::Nothing)];
+    script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
+}
+
 #[test]
 fn a_demand_that_overtakes_the_grant_is_not_held_if_nobody_waits_and_the_grant_is_refused() {
     let (mut script, op) = waiting(Wait::Forever);

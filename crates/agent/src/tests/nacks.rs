@@ -142,8 +142,11 @@ fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     let echo = sent.packet();
     script.say(&[granted(1, echo, 7, Mode::Exclusive, 50, 16), stated(2, echo, attr(9, 2), 51)]);
     let events = script.events();
-    assert!(matches!(&events[..], [Event::Done { op, result: Ok(Output::Locked(locked)) }, Event::Done { op: other, .. }]
-        if *op == wait && *other == read && locked.token == 50), "{events:?}");
+    assert!(
+        matches!(&events[..], [Event::Done { op, result: Ok(Output::Locked(locked)) }, Event::Done { op: other, .. }]
+        if *op == wait && *other == read && locked.token == 50),
+        "{events:?}"
+    );
 }
 
 //= wire-spec.md#11-2-delivery

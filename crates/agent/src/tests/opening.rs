@@ -5,9 +5,7 @@ use crate::api::{Command, Event, LockEvent, OpError, Phase, Submitted};
 use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{
-    Bytes8, Challenge, Fate, Hint, List, Message, Nack, NackReason, Refuse, RefuseReason, SessionId, StoreId, Welcome,
-};
+use cistern_wire::{Bytes8, Challenge, Fate, Hint, List, Message, Nack, NackReason, Refuse, RefuseReason, SessionId, StoreId, Welcome};
 use core::time::Duration;
 
 const OTHER: SessionId = SessionId(0xCD);
@@ -64,7 +62,9 @@ fn a_lost_challenge_and_a_lost_welcome_cost_a_repetition_each() {
     let sent = script.now();
     script.say_outside(&[welcome(&hello, echo).into()]);
     let until = script.agent.view(sent).valid_until.unwrap();
-    assert!(until.lease_over(sent.plus(Duration::from_millis(TAU_MS - 130))) && !until.lease_over(sent.plus(Duration::from_millis(TAU_MS + 1))));
+    assert!(
+        until.lease_over(sent.plus(Duration::from_millis(TAU_MS - 130))) && !until.lease_over(sent.plus(Duration::from_millis(TAU_MS + 1)))
+    );
     script.sends(&[ping(1, 0)]);
 }
 

@@ -8,9 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::{Machine, Path, Rng};
-use cistern_wire::{
-    Alive, Direction, Generation, Header, Keep, Message, Mode, Packer, SessionId, samples,
-};
+use cistern_wire::{Alive, Direction, Generation, Header, Keep, Message, Mode, Packer, SessionId, samples};
 use core::time::Duration;
 use proptest::prelude::*;
 
@@ -167,7 +165,10 @@ impl World {
         let others = self.holders.values().filter(|(object, _)| *object == id);
         others.for_each(|(_, mode)| assert!(mode.compatible(locked.mode), "local holders are compatible"));
         self.holders.insert(locked.holder, (id, locked.mode));
-        assert!(self.script.agent.holder_view(self.script.now(), locked.holder).is_none_or(|view| view.certain), "shown with a lease (R75)");
+        assert!(
+            self.script.agent.holder_view(self.script.now(), locked.holder).is_none_or(|view| view.certain),
+            "shown with a lease (R75)"
+        );
     }
 
     fn heard(&mut self, event: Event) {

@@ -96,6 +96,18 @@ fn an_echo_of_another_session_or_of_no_transmission_renews_nothing() {
 //= type=test
 //# A notice MUST NOT renew a lease.
 #[test]
+fn an_echo_too_old_to_be_remembered_renews_nothing() {
+    let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
+    script.start(Command::Ping);
+    let old = script.sends(&[ping(2, 0)]);
+    script.sleep(TAU_MS);
+    script.turn();
+    script.say(&[stated(2, old, attr(1, 1), 0)]);
+    assert_eq!(script.events().len(), 1, "the answer itself is as good as ever");
+    assert_eq!(script.agent.view(script.now()).phase, Phase::Expired);
+}
+
+#[test]
 fn notices_and_the_packet_numbers_of_headers_renew_nothing() {
     let mut script = Script::open(Config::default());
     let before = until(&script);

@@ -179,7 +179,10 @@ fn a_request_too_large_for_the_path_is_taken_back_and_made_anew_in_smaller_piece
     let (outcome, generation) = (CancelOutcome::Cancelled, Generation(0));
     script.say(&[Cancelled { serial: message.serial, echo: cancel.packet(), nonce: 2, outcome, generation }.into()]);
     script.hears(&[]);
-    assert!(script.turn().iter().flat_map(|sent| sent.messages().len().checked_sub(1)).next().is_some(), "it is asked again, by a new nonce");
+    assert!(
+        script.turn().iter().flat_map(|sent| sent.messages().len().checked_sub(1)).next().is_some(),
+        "it is asked again, by a new nonce"
+    );
     assert_eq!(script.agent.view(script.now()).requests, 3);
 }
 

@@ -251,8 +251,5 @@ fn the_bound_on_advisory_locks_gives_idle_ones_back_and_then_refuses() {
     unlock(&mut script, &first);
     script.start(lock(9, Mode::Exclusive, Wait::Forever));
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[
-        Release { serial: 1, items: List::of(&items) }.into(),
-        lock_request(4, 0, 9, Mode::Exclusive, LockWait::Queue),
-    ]);
+    script.sends(&[Release { serial: 1, items: List::of(&items) }.into(), lock_request(4, 0, 9, Mode::Exclusive, LockWait::Queue)]);
 }

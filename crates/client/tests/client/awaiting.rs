@@ -60,15 +60,15 @@ impl Wake for Inline {
 
 /// A task whose executor is gone: to wake it for the last time is to drop it, with all that it awaits.
 pub(crate) struct Doomed {
-    _future: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    future: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Doomed {
     /// Polls the future once, and leaves it to its wakers.
     pub(crate) fn start(future: impl Future<Output = ()> + Send + 'static) {
-        let task = Arc::new(Self { _future: Mutex::new(Box::pin(future)) });
+        let task = Arc::new(Self { future: Mutex::new(Box::pin(future)) });
         let waker = Waker::from(Arc::clone(&task));
-        let polled = task._future.lock().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = task.future.lock().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
     }
 }

@@ -27,7 +27,7 @@ fn a_call_that_is_awaited_ends_as_one_that_is_waited_for() {
 }
 
 #[test]
-fn what_is_cached_is_answered_without_a_message_and_never_after_somebody_elses_change() {
+fn what_is_cached_is_not_shown_after_somebody_elses_change() {
     let world = World::new();
     let (reader, writer) = (world.client(), world.client());
     writer.put("/a", "0", OWNER).wait().unwrap();
@@ -39,9 +39,7 @@ fn what_is_cached_is_answered_without_a_message_and_never_after_somebody_elses_c
         writer.put("/a", text.clone(), OWNER).wait().unwrap();
         assert_eq!(reader.read("/a").wait().unwrap().data, text.as_bytes(), "a change that is done is seen");
     }
-    reader.stat("/a").wait().unwrap();
-    let before = reader.lease().unwrap();
-    assert!(before.cache_hits > 0);
+    assert!(reader.lease().unwrap().cache_hits > 0, "and some of it came from the cache");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Locks: who has them, who is told what, and that none is left with nobody.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cistern_client::{Error, GuardState, LockEvent, Status};
@@ -88,4 +89,36 @@ fn everybody_who_awaits_an_event_of_a_lock_is_woken() {
         assert_eq!(events.len(), 2);
         assert!(events.contains(&LockEvent::Uncertain) && events.contains(&LockEvent::Lost));
     });
+}
+
+#[test]
+fn one_holds_at_a_time_however_requests_are_limited_dropped_and_tried() {
+    let (world, one) = World::with_file("/a");
+    let clients = [one, world.client(), world.client()];
+    let (inside, last) = (AtomicUsize::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..6_usize {
+            let client = &clients[thread % 3];
+            let (inside, last) = (&inside, &last);
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let request = client.lock("/a");
+                    let got = match (round + thread) % 5 {
+                        0 => request.try_once().wait().ok(),
+                        1 => request.at_most(Duration::from_micros(300 * round as u64)).wait().ok(),
+                        2 => request.call().wait_at_most(Duration::from_micros(100 * round as u64)).map(Result::unwrap),
+                        _ => Some(request.at_most(PATIENCE).wait().unwrap()),
+                    };
+                    let Some(guard) = got else { continue };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody else is inside");
+                    assert!(last.swap(guard.token(), Ordering::SeqCst) < guard.token());
+                    std::thread::sleep(Duration::from_micros(50));
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    for client in &clients {
+        eventually("nobody holds or waits", || client.lease().unwrap().holders == 0);
+    }
 }

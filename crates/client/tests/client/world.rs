@@ -50,8 +50,7 @@ impl World {
         let identity = Identity { store: StoreId(store), epoch: 0, incarnation: 1 };
         let config = cistern_server::Config { volatile: true, ..cistern_server::Config::for_lease(LEASE) };
         let server = Server::new(clock.now(), 0, identity, config, cistern_driver::seed().unwrap()).unwrap();
-        let mut event_loop =
-            EventLoop::new(vec![port], Owned(server), Store(MemoryStore::new()), clock, LoopOptions::default()).unwrap();
+        let mut event_loop = EventLoop::new(vec![port], Owned(server), Store(MemoryStore::new()), clock, LoopOptions::default()).unwrap();
         let address = event_loop.local_addrs().next().unwrap();
         let handle = event_loop.handle();
         let thread = std::thread::spawn(move || {

@@ -1,8 +1,9 @@
 //! Bounds of a session: an agent that says it no longer awaits what it has asked gets no more than one that waits.
 
-use super::world::{Peer, World, create};
+use super::world::{Peer, ROOT, World, create, lock};
+use crate::locks::LockLimits;
 use alloc::format;
-use cistern_wire::{Ask, Message, ObjectId, Reply, SetAttr, SetMask, Status, Terms, Want};
+use cistern_wire::{Ask, Bytes8, Kind, LockWait, Message, ObjectId, Reply, SetAttr, SetMask, Status, Terms, Unlink, Want};
 
 /// The window of a session of [`World::open`].
 const WINDOW: usize = 64;
@@ -49,4 +50,29 @@ fn replies_held_for_a_session_are_bounded_although_it_awaits_none() {
     world.turn();
     assert_eq!(busy(&mut world, &peer), 0);
     world.create(&mut peer, "one more");
+}
+
+#[test]
+fn outcomes_of_waits_that_an_agent_does_not_receipt_are_bounded() {
+    let mut world = World::new();
+    let (mut holder, mut waiter) = (world.open(1), world.open(2));
+    let most = LockLimits::default().waiters_per_session;
+    let mut refused = 0;
+    for n in 0..most / 8 {
+        let name = format!("job {n}");
+        let file = world.create(&mut holder, &name).object;
+        world.lock(&mut holder, file);
+        for _ in 0..16 {
+            let ask = waiter.ask_only();
+            world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+        }
+        let terms = Terms::NONE;
+        let removed = Unlink { ask: holder.ask_only(), dir: ROOT, name: Bytes8(name.as_bytes()), force: true, terms };
+        world.send(&mut holder, &[removed.into()]);
+        world.got(&holder);
+        refused += world.got(&waiter).iter().filter(|got| got.message().kind() == Kind::Ack).count();
+        let notices = world.server.sessions(world.now).iter().map(|row| row.notices).max();
+        assert!(notices <= Some(2 * most), "{notices:?}");
+    }
+    assert!(refused > 0, "BUSY");
 }

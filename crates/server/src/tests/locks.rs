@@ -142,7 +142,7 @@ fn lock_on_an_object_that_is_not_durable_waits_for_the_disk() {
         dir: super::world::ROOT,
         name: cistern_wire::Bytes8(b"job"),
         force: false,
-        terms: cistern_wire::Terms::NONE,
+        terms: Terms::NONE,
     };
     world.stalled = true;
     world.send(&mut peer, &[removed.into()]);
@@ -291,7 +291,7 @@ fn guarded_mutation_needs_the_lock_under_its_current_token() {
     let file = world.create(&mut peer, "job").object;
     let generation = world.lock(&mut peer, file);
     let guarded = |ask, name: &'static str, guard_generation| {
-        let terms = cistern_wire::Terms { guard_object: file, guard_generation, ..cistern_wire::Terms::NONE };
+        let terms = Terms { guard_object: file, guard_generation, ..Terms::NONE };
         cistern_wire::Create { terms, ..super::world::create(ask, name, cistern_wire::Want::Nothing) }
     };
     let ask = peer.ask();
@@ -317,13 +317,8 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
     let (mut holder, mut other) = (world.open(1), world.open(2));
     let file = world.create(&mut holder, "job").object;
     world.lock(&mut holder, file);
-    let unlink = |ask, force| cistern_wire::Unlink {
-        ask,
-        dir: super::world::ROOT,
-        name: cistern_wire::Bytes8(b"job"),
-        force,
-        terms: cistern_wire::Terms::NONE,
-    };
+    let unlink =
+        |ask, force| cistern_wire::Unlink { ask, dir: super::world::ROOT, name: cistern_wire::Bytes8(b"job"), force, terms: Terms::NONE };
     let ask = other.ask();
     world.send(&mut other, &[unlink(ask, false).into()]);
     assert_eq!(world.got_one(&other).reply(), Reply::Failed(Failed { status: Status::EBUSY, retry_ms: 0 }));

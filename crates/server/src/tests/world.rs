@@ -164,16 +164,8 @@ impl World {
         let now = Instant::new(1_000_000_000, 5_000_000_000);
         let identity = Identity { store: STORE, epoch: 1, incarnation };
         let server = Server::new(now, 1_700_000_000_000_000_000, identity, config, [seed; 32]).unwrap();
-        let mut world = Self {
-            server,
-            disk,
-            stalled: false,
-            now,
-            boot_lag: 0,
-            sent: BTreeMap::new(),
-            packets: BTreeMap::new(),
-            transmitted: 0,
-        };
+        let mut world =
+            Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0 };
         world.turn();
         assert!(world.server.status(world.now).serving);
         world
