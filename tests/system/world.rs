@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -27,7 +28,10 @@ pub(crate) struct Process {
 
 impl Process {
     fn start(program: &str, args: &[&str]) -> Self {
-        let mut child = command(program, args).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        // In a process group of its own: where the tests' group is orphaned (no shell above it), the kernel hangs up the whole group
+        // when one of it is stopped while another ends.
+        let mut command = command(program, args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{program} {args:?} said {line:?}: {e}"));

@@ -215,8 +215,8 @@ fn place_is_the_path_by_which_an_object_was_named_last() {
     assert_eq!(place(&mut w, 255), super::Step::Done(b"/jobs/nightly".to_vec()));
     assert_eq!(place(&mut w, 10), super::Step::Done(b"...nightly".to_vec()));
     assert_eq!(w.namespace.place(&w.overlay.view(), ROOT_DIR, 9), super::Step::Done(b"/".to_vec()));
-    w.done(rename((ROOT_DIR, b"jobs"), (ROOT_DIR, b"work"), RenameRule::Replace));
-    assert_eq!(place(&mut w, 255), super::Step::Done(b"/work/nightly".to_vec()));
+    w.done(rename((ROOT_DIR, b"jobs"), (ROOT_DIR, b"tasks"), RenameRule::Replace));
+    assert_eq!(place(&mut w, 255), super::Step::Done(b"/tasks/nightly".to_vec()));
     w.done(super::link(f, ROOT_DIR, b"n"));
     assert_eq!(place(&mut w, 255), super::Step::Done(b"/n".to_vec()));
     w.done(unlink(ROOT_DIR, b"n"));
