@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nix::pty::openpty;
 
-use super::world::{PROBE, World};
+use super::world::{PROBE, World, with_default_signals};
 
 /// A person at a terminal.
 struct Person {
@@ -27,7 +27,7 @@ impl Person {
         let script = script.replace("PROBE", &probe).replace("DIR", world.file("").to_str().expect("a plain name"));
         let pty = openpty(None, None).expect("a pseudo-terminal");
         let end = || pty.slave.try_clone().expect("another descriptor");
-        let mut shell = Command::new("setsid");
+        let mut shell = with_default_signals("setsid");
         shell.args(["--ctty", "--wait", "sh", "-mc", &script]).stdin(end()).stdout(end()).stderr(end());
         let shell = shell.spawn().expect("setsid of util-linux");
         let terminal = File::from(pty.master);

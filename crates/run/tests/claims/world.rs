@@ -36,6 +36,14 @@ pub(crate) struct Probe {
     pub(crate) child: Child,
 }
 
+/// A program that starts with every signal at its default: whoever runs the tests may have some ignored, as a shell without job
+/// control has SIGINT for what it runs in the background.
+pub(crate) fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
+    command
+}
+
 impl World {
     pub(crate) fn new() -> World {
         let mark = format!("mark-{}-{}", std::process::id(), MARKS.fetch_add(1, Ordering::Relaxed));
@@ -62,7 +70,7 @@ impl World {
         // Files, not pipes: what a failing test leaves running would hold a pipe open.
         let output = File::create(self.file("output")).expect("a file");
         let errors = output.try_clone().expect("another descriptor");
-        let mut probe = Command::new(PROBE);
+        let mut probe = with_default_signals(PROBE);
         probe.args(line).stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let child = probe.spawn().expect("the probe starts");
         Probe { world: self, child }
