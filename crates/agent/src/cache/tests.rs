@@ -1,3 +1,5 @@
+//! The cache against its claims: what is installed, what is evicted, what a demand takes away.
+
 use super::*;
 use alloc::vec;
 use cistern_wire::ObjectKind;
