@@ -141,7 +141,8 @@ fn watch(mut running: Running, path: &Text) -> u8 {
                     tell(path, &format!("process {} ({}) cannot be killed; the fencing token has to keep it out", s.pid, s.name));
                 }
             }
-            Event::Ended(_) | Event::PassedOn(_) | Event::StopUndone => log::debug!("{path}: {event:?}"),
+            Event::StopUndone => tell(path, "cannot be suspended: a stopped process renews no lease; it goes on"),
+            Event::Ended(_) | Event::PassedOn(_) => log::debug!("{path}: {event:?}"),
             Event::TreeGone(outcome) => return outcome.code(),
         }
     }

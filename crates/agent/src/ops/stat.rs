@@ -9,7 +9,7 @@ use super::request::Request;
 use super::resolve::{LINK_LENGTH, is_target};
 use super::task::{Call, Desk, Flow, Stage, Task};
 use crate::api::{OpError, Output};
-use crate::cache::Body;
+use crate::cache::{Body, View};
 use crate::walk::{Found, NOT_AN_ANSWER};
 use bytes::Bytes;
 use cistern_wire::{ObjectId, ObjectKind, Reply, Status, Want};
@@ -48,12 +48,7 @@ impl Task {
             Reply::Failed(failed) => Err(failed.status),
             _ => Err(NOT_AN_ANSWER),
         };
-        match told {
-            _ if !self.walk.unchanged(&mut view) => Flow::Again,
-            Ok(output) => Flow::End(Ok(output)),
-            Err(Status::ESTALE) => self.stale(),
-            Err(status) => Flow::failed(status),
-        }
+        self.told(&mut view, told)
     }
 
     pub(super) fn read_link(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
@@ -93,8 +88,13 @@ impl Task {
             Reply::Failed(failed) => Err(failed.status),
             _ => Err(NOT_AN_ANSWER),
         };
+        self.told(&mut view, told)
+    }
+
+    /// The end of a question about one object, if the way to it is still as it was walked (R77).
+    fn told(&mut self, view: &mut View<'_>, told: Result<Output, Status>) -> Flow {
         match told {
-            _ if !self.walk.unchanged(&mut view) => Flow::Again,
+            _ if !self.walk.unchanged(view) => Flow::Again,
             Ok(output) => Flow::End(Ok(output)),
             Err(Status::ESTALE) => self.stale(),
             Err(status) => Flow::failed(status),
