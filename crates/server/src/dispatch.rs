@@ -174,7 +174,10 @@ impl Server {
             | Message::Lock(_)
             | Message::ExtendRun(_)
             | Message::ListLocks(_)
-            | Message::ServerStatus(_)) => self.request(origin, raw, &request),
+            | Message::ServerStatus(_)
+            | Message::Reclaim(_)
+            | Message::ReclaimComplete(_)
+            | Message::Outcome(_)) => self.request(origin, raw, &request),
             // The decoder lets none of these through from an agent in a session.
             Message::Hello(_)
             | Message::Challenge(_)

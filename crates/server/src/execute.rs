@@ -59,6 +59,7 @@ impl Server {
             Message::ExtendRun(m) => self.extend_run(job, m),
             Message::ListLocks(m) => self.list_locks(job, m),
             Message::ServerStatus(_) => self.server_status(job),
+            Message::Reclaim(_) | Message::ReclaimComplete(_) | Message::Outcome(_) => self.fail_request(job, Status::UNSUPPORTED, None),
             other => {
                 debug_assert!(false, "{} is no request", other.kind().name());
                 self.fail_request(job, Status::UNSUPPORTED, None)

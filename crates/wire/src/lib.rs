@@ -26,6 +26,7 @@ mod ids;
 mod locks;
 mod names;
 mod notice;
+mod recovery;
 mod registry;
 mod reply;
 mod samples;
@@ -46,6 +47,7 @@ pub use ids::{AgentId, Ask, Generation, Held, LockClass, LockId, Mode, ObjectId,
 pub use locks::{ExtendRun, Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Detail, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver};
+pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Direction, FieldInfo, Kind, Lane, Message};
 pub use reply::{
     Changed, Data, Done, Failed, Granted, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport, Stated, Step, Walked,

@@ -6,7 +6,7 @@
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
-use crate::{answer, attr, content, control, handshake, locks, names, notice};
+use crate::{answer, attr, content, control, handshake, locks, names, notice, recovery};
 use alloc::vec::Vec;
 
 /// Name and type of a field, in wire order.
@@ -170,6 +170,9 @@ registry! {
     0x23 Probe         "PROBE"          Server Notice    notice::Probe;
     0x28 Receipt       "RECEIPT"        Agent  Control   notice::Receipt;
     // Requests: section 6.2.
+    0x30 Reclaim       "RECLAIM"        Agent  Request   recovery::Reclaim<'a>;
+    0x31 ReclaimComplete "RECLAIM_COMPLETE" Agent Request recovery::ReclaimComplete;
+    0x32 Outcome       "OUTCOME"        Agent  Request   recovery::Outcome;
     0x40 Lookup        "LOOKUP"         Agent  Request   names::Lookup<'a>;
     0x41 GetAttr       "GETATTR"        Agent  Request   attr::GetAttr;
     0x42 SetAttr       "SETATTR"        Agent  Request   attr::SetAttr<'a>;
@@ -224,6 +227,9 @@ impl Message<'_> {
     #[must_use]
     pub const fn ask(&self) -> Option<crate::Ask> {
         Some(match self {
+            Self::Reclaim(m) => m.ask,
+            Self::ReclaimComplete(m) => m.ask,
+            Self::Outcome(m) => m.ask,
             Self::Lookup(m) => m.ask,
             Self::GetAttr(m) => m.ask,
             Self::SetAttr(m) => m.ask,

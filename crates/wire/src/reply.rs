@@ -9,6 +9,7 @@ use crate::field::{Bytes16, Fault, Field, List, Malformed, Reader, Writer};
 use crate::ids::{AgentId, Generation, LockId, Mode, StoreId};
 use crate::locks::{Holder, LockRow};
 use crate::names::Entry;
+use crate::recovery::{OutcomeTold, Reclaimed};
 use crate::registry::FieldInfo;
 use crate::status::Status;
 
@@ -88,6 +89,10 @@ replies! {
     0x09 LockRows "LOCK_ROWS" LockRows<'a>,
     /// What the server is and how it is.
     0x0A ServerReport "SERVER_REPORT" ServerReport,
+    /// Locks of a former session.
+    0x0B Reclaimed "RECLAIMED" Reclaimed<'a>,
+    /// What became of a mutation of a former session.
+    0x0C OutcomeTold "OUTCOME_TOLD" OutcomeTold<'a>,
 }
 
 body! {

@@ -8,10 +8,11 @@ use crate::{
     Ack, AgentId, Alive, Ask, Attr, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed, Claim, Create, Data,
     Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, ExtendRun, Failed, Fate, FormerClaim, FormerFate, Generation,
     GetAttr, Grant, Granted, Held, Hello, Hint, Holder, Keep, KeepAlive, Link, List, ListLocks, Listing, Lock, LockClass, LockId,
-    LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Padding, PathChallenge,
-    PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt, ReceiptAnswer, Refuse, RefuseReason, Release, ReleaseAll, ReleaseItem,
-    Released, ReleasedItem, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId,
-    SetAttr, SetMask, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, WaitOver, Walked, Want, Welcome, Write,
+    LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold,
+    Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete,
+    ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseAll, ReleaseItem, Released, ReleasedItem, Rename,
+    RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, Stage,
+    Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, WaitOver, Walked, Want, Welcome, Write,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -48,6 +49,7 @@ const HOLDER: Holder<'static> = Holder {
     standing: Standing::TimingOut,
     bound_ms: 2_021,
 };
+const RECLAIM_ITEM: ReclaimItem = ReclaimItem { lock: LOCK, mode: Mode::Exclusive, generation: Generation(9), run: 1_024, version: 0 };
 const NAME: Bytes8<'static> = Bytes8(b"nightly");
 
 /// At least one sample of every kind of reply.
@@ -109,6 +111,15 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
             steals: 12,
             drops: 13,
         }),
+        Reply::Reclaimed(Reclaimed {
+            items: List::of(&[
+                ReclaimedItem { lock: CACHE, generation: Generation(9), status: Status::OK, version: 4 },
+                ReclaimedItem { lock: LOCK, generation: Generation(9), status: Status::NOT_HELD, version: 0 },
+            ]),
+        }),
+        // The reply kept is DONE.
+        Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply: Bytes16(&[0x00]) }),
+        Reply::OutcomeTold(OutcomeTold { fate: Fate::NotExecuted, reply: Bytes16(b"") }),
     ]
 }
 
@@ -189,7 +200,15 @@ fn control_samples() -> Vec<Message<'static>> {
 
 fn request_samples() -> Vec<Message<'static>> {
     let (ask, terms, object, dir, name) = (ASK, TERMS, ObjectId(42), ObjectId(1), NAME);
+    let from = SessionId(5);
     vec![
+        Message::Reclaim(Reclaim {
+            ask,
+            from,
+            items: List::of(&[RECLAIM_ITEM, ReclaimItem { lock: CACHE, run: 0, version: 3, ..RECLAIM_ITEM }]),
+        }),
+        Message::ReclaimComplete(ReclaimComplete { ask, from }),
+        Message::Outcome(Outcome { ask, session: from, nonce: 9 }),
         Message::Lookup(Lookup { ask, start: dir, want: Want::Shared, names: List::of(&[Bytes8(b"jobs"), NAME]) }),
         Message::GetAttr(GetAttr { ask, object, want: Want::Nothing }),
         Message::SetAttr(SetAttr {
