@@ -10,20 +10,30 @@ use cistern_agent::Agent;
 use cistern_agent::api::{Command, Event, OpError, Output};
 use cistern_server::Server;
 use cistern_server::store::{Batch, BatchId};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 
 /// True time since the run began, in nanoseconds. No core ever sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct True(pub u64);
 
 /// One machine of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Node {
     /// The metadata server.
     Server,
     /// A client agent, by number from 0.
     Agent(usize),
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server => f.write_str("server"),
+            Self::Agent(agent) => write!(f, "agent {agent}"),
+        }
+    }
 }
 
 /// One thing that a user asked an agent to do; numbered over the whole run, so that a restarted agent never repeats one.
@@ -100,6 +110,14 @@ pub enum Seen<'a> {
     },
     /// A step is over: every core is settled, everything was sent. Checks of state belong here.
     Settled,
+    /// The server's store was replaced by an older copy while the server was down, and marked as restored: what became durable
+    /// since the copy is gone.
+    Restored,
+    /// An agent has another address from now on; datagrams to the old one are lost.
+    Moved {
+        /// The agent.
+        agent: usize,
+    },
 }
 
 /// An agent's machine as judges see it.

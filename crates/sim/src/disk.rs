@@ -1,0 +1,172 @@
+//! The server's disk: what is durable, what is on its way there, and what a crash leaves.
+//!
+//! Decides the contents at every moment, and crash images: of the batches not yet durable a prefix may have reached the disk, since
+//! a store makes batches durable in their order and each whole or not at all. Invariant: what was reported durable is never lost,
+//! except by restoring an older copy, which is told to judges.
+//! Leaves to others: when a batch becomes durable and a question is answered (`host::server`), and which crash comes (`plan`).
+
+use bytes::Bytes;
+use cistern_server::store::{Answer, Batch, BatchId, Key, Query};
+use cistern_wire::{ObjectId, SessionId};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+/// What a disk holds.
+type Values = BTreeMap<Key, Bytes>;
+
+/// The disk under the server's store.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    durable: Values,
+    pending: VecDeque<Batch>,
+    copy: Option<Values>,
+}
+
+impl Disk {
+    /// What a crash now would certainly leave.
+    #[must_use]
+    pub fn durable(&self, key: &Key) -> Option<&Bytes> {
+        self.durable.get(key)
+    }
+
+    /// The value with batches that are not durable yet.
+    #[must_use]
+    pub fn latest(&self, key: &Key) -> Option<&Bytes> {
+        let written = self.pending.iter().rev().find_map(|batch| batch.writes.iter().find(|(of, _)| of == key));
+        match written {
+            Some((_, value)) => value.as_ref(),
+            None => self.durable.get(key),
+        }
+    }
+
+    /// The records of sessions that are durable.
+    pub fn durable_sessions(&self) -> impl Iterator<Item = (SessionId, &Bytes)> {
+        let (first, last) = (Key::Session(SessionId(0)), Key::Session(SessionId(u64::MAX)));
+        self.durable.range((Included(first), Included(last))).filter_map(|(key, value)| match key {
+            Key::Session(session) => Some((*session, value)),
+            _ => None,
+        })
+    }
+
+    /// Every durable key and value, in order of keys.
+    pub fn durable_values(&self) -> impl Iterator<Item = (&Key, &Bytes)> {
+        self.durable.iter()
+    }
+
+    /// Batches that are not durable.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether nothing was ever made durable.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.durable.is_empty()
+    }
+
+    pub(crate) fn write(&mut self, batch: Batch) {
+        self.pending.push_back(batch);
+    }
+
+    /// Makes the oldest batch durable.
+    pub(crate) fn sync(&mut self) -> Option<BatchId> {
+        let batch = self.pending.pop_front()?;
+        for (key, value) in batch.writes {
+            match value {
+                Some(value) => self.durable.insert(key, value),
+                None => self.durable.remove(&key),
+            };
+        }
+        Some(batch.id)
+    }
+
+    /// The power goes: the oldest `kept` of the batches not durable had reached the disk although nobody was told.
+    pub(crate) fn crash(&mut self, kept: usize) {
+        for _ in 0..kept {
+            self.sync();
+        }
+        self.pending.clear();
+    }
+
+    /// Somebody copies the disk as it is.
+    pub(crate) fn keep_copy(&mut self) {
+        self.copy = Some(self.durable.clone());
+    }
+
+    /// The copy comes in the place of what is there; false if there is none.
+    pub(crate) fn restore_copy(&mut self) -> bool {
+        let Some(copy) = self.copy.clone() else { return false };
+        self.pending.clear();
+        self.durable = copy;
+        true
+    }
+
+    /// Sets one value beside the server, as a tool on a stopped store does.
+    pub(crate) fn set(&mut self, key: Key, value: Bytes) {
+        self.durable.insert(key, value);
+    }
+
+    /// The answer to a question from what is durable now.
+    pub(crate) fn answer(&self, query: &Query) -> Answer {
+        match query {
+            Query::Get(key) => Answer::Value(self.durable.get(key).cloned()),
+            Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
+        }
+    }
+
+    fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {
+        let mut names = self.durable.range((Excluded(Key::Entry(dir, after.into())), Unbounded)).map_while(|(key, value)| match key {
+            Key::Entry(of, name) if *of == dir => Some((name.clone(), value.clone())),
+            _ => None,
+        });
+        let entries: Vec<_> = names.by_ref().take(limit).collect();
+        let end = names.next().is_none();
+        Answer::Entries { entries, end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_server::store::Counter;
+
+    const KEY: Key = Key::Counter(Counter::Objects);
+
+    fn batch(id: BatchId, value: &'static [u8]) -> Batch {
+        Batch { id, writes: vec![(KEY, Some(Bytes::from_static(value)))] }
+    }
+
+    fn written(disk: &Disk) -> Option<&[u8]> {
+        disk.durable(&KEY).map(|value| &value[..])
+    }
+
+    #[test]
+    fn crash_keeps_what_was_durable_and_a_prefix_of_the_rest() {
+        for (kept, left) in [(0, &b"one"[..]), (1, b"two"), (2, b"three"), (9, b"three")] {
+            let mut disk = Disk::default();
+            disk.write(batch(1, b"one"));
+            disk.sync();
+            disk.write(batch(2, b"two"));
+            disk.write(batch(3, b"three"));
+            assert_eq!((written(&disk), disk.latest(&KEY).unwrap().as_ref()), (Some(&b"one"[..]), &b"three"[..]));
+            disk.crash(kept);
+            assert_eq!(written(&disk), Some(left));
+            assert_eq!((disk.pending(), disk.latest(&KEY), disk.sync()), (0, disk.durable(&KEY), None));
+        }
+    }
+
+    #[test]
+    fn restoring_brings_back_the_copy_whole() {
+        let mut disk = Disk::default();
+        assert!(!disk.restore_copy());
+        disk.write(batch(1, b"one"));
+        disk.sync();
+        disk.keep_copy();
+        disk.write(batch(2, b"two"));
+        disk.sync();
+        disk.write(batch(3, b"three"));
+        assert!(disk.restore_copy());
+        assert_eq!((written(&disk), disk.pending()), (Some(&b"one"[..]), 0));
+    }
+}

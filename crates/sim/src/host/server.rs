@@ -1,0 +1,167 @@
+//! The server's machine: the real server core, its process, its clock, its disk, and what the disk is doing.
+//!
+//! Decides how the server's core is made and what its store does when: batches in their order, several in one sync; answers of a state
+//! between question and answer. Invariant: a process never hears of what was asked or written by a former one.
+//! Leaves to others: turns (`world::turns`), when faults touch the disk (`world::faults`), contents and crash images (`disk`).
+
+use crate::clock::NodeClock;
+use crate::disk::Disk;
+use crate::host::Process;
+use crate::plan::DiskPlan;
+use crate::rng::SimRng;
+use cistern_server::store::{Answer, Loaded, Query, StoreEvent, StoreWork};
+use cistern_server::{Config, Identity, Server};
+use cistern_wire::StoreId;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The server's address.
+pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 255, 1)), 6_737);
+
+/// The wall clock when the run begins, in nanoseconds since 1970.
+const UNIX_NS: i64 = 1_700_000_000_000_000_000;
+
+/// Something that the disk does, and will have done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The oldest batches, so many of them, become durable.
+    Sync(usize),
+    /// A question is answered; with what was read when it was asked, if anything was.
+    Load(Query, Option<Answer>),
+}
+
+/// The server's machine.
+#[derive(Debug)]
+pub struct ServerHost {
+    /// Its core, while its process runs.
+    pub core: Option<Server>,
+    /// Its clocks.
+    pub clock: NodeClock,
+    /// Its process.
+    pub process: Process,
+    /// Its disk.
+    pub disk: Disk,
+    /// What the store has to say and the process has not heard.
+    pub said: VecDeque<StoreEvent>,
+    /// Whether the next write fails.
+    pub broken: bool,
+    /// How likely a question fails, in parts per million.
+    pub read_error_ppm: u64,
+    /// How much longer everything takes.
+    pub slower: u64,
+    /// Until when the disk does nothing.
+    pub stalled_until: u64,
+    config: Config,
+    plan: DiskPlan,
+    seeds: SimRng,
+    timing: SimRng,
+    syncing: bool,
+    epoch: u8,
+}
+
+impl ServerHost {
+    /// A machine whose process was not started yet, with an empty disk.
+    #[must_use]
+    pub fn new(config: Config, clock: NodeClock, plan: DiskPlan, inbox_max: usize, rng: &SimRng) -> Self {
+        Self {
+            core: None,
+            clock,
+            process: Process::new(inbox_max),
+            disk: Disk::default(),
+            said: VecDeque::new(),
+            broken: false,
+            read_error_ppm: 0,
+            slower: 0,
+            stalled_until: 0,
+            config,
+            plan,
+            seeds: rng.fork("server seeds"),
+            timing: rng.fork("disk"),
+            syncing: false,
+            epoch: 1,
+        }
+    }
+
+    /// Starts the process at true time `now`.
+    ///
+    /// # Panics
+    /// If the plan's settings are refused, which tests of plans exclude.
+    pub fn start(&mut self, now: u64) {
+        self.process.starts += 1;
+        let identity = Identity { store: StoreId([0xC1; 16]), epoch: self.epoch, incarnation: self.process.starts };
+        let unix_ns = UNIX_NS.saturating_add(i64::try_from(now).unwrap_or(i64::MAX));
+        let seed = self.seeds.seed();
+        let reading = self.clock.at(crate::observe::True(now));
+        let core = Server::new(reading, unix_ns, identity, self.config.clone(), seed);
+        self.core = Some(core.expect("settings of plans are legal"));
+    }
+
+    /// The process dies, and with it what it was told and what it asked; of its writes some have reached the disk.
+    pub fn crash(&mut self, now: u64) {
+        self.core = None;
+        self.process.died(now);
+        self.said.clear();
+        self.syncing = false;
+        let reached = (0..self.disk.pending()).take_while(|_| self.timing.chance(self.plan.reached_ppm)).count();
+        self.disk.crash(reached);
+    }
+
+    /// An older copy of the disk comes in its place, marked as such; the process must be down.
+    pub fn restore(&mut self) -> bool {
+        let restored = self.disk.restore_copy();
+        if restored {
+            // The store's epoch makes every token and id that follows larger than those given out since the copy (R54).
+            self.epoch = self.epoch.saturating_add(1);
+        }
+        restored
+    }
+
+    /// Takes a piece of the core's work in; gives what the disk will have done, and after how long.
+    pub fn take(&mut self, work: StoreWork, now: u64, mut plan: impl FnMut(u64, Work)) {
+        match work {
+            StoreWork::Load(queries) => {
+                for query in queries {
+                    let early = self.timing.chance(300_000).then(|| self.disk.answer(&query));
+                    let span = self.span(now, self.plan.load_ns);
+                    plan(span, Work::Load(query, early));
+                }
+            }
+            StoreWork::Persist(batch) => {
+                self.disk.write(batch);
+                self.begin_sync(now, plan);
+            }
+        }
+    }
+
+    /// Begins a sync if there is something to write and none runs.
+    pub fn begin_sync(&mut self, now: u64, mut plan: impl FnMut(u64, Work)) {
+        if !self.syncing && self.disk.pending() > 0 {
+            self.syncing = true;
+            let together = self.timing.between(1, self.disk.pending() as u64);
+            let span = self.span(now, self.plan.sync_ns);
+            plan(span, Work::Sync(usize::try_from(together).unwrap_or(1)));
+        }
+    }
+
+    /// The sync that ran is over.
+    pub const fn sync_over(&mut self) {
+        self.syncing = false;
+    }
+
+    /// What the store says to a question now.
+    pub fn answer(&mut self, query: Query, early: Option<Answer>) -> StoreEvent {
+        let failed = self.read_error_ppm > 0 && self.timing.chance(self.read_error_ppm);
+        let answer = if failed { Answer::Failed } else { early.unwrap_or_else(|| self.disk.answer(&query)) };
+        StoreEvent::Loaded(Loaded { query, answer })
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn span(&mut self, now: u64, most: u64) -> u64 {
+        self.stalled_until.saturating_sub(now) + self.slower + self.timing.between(most / 10, most)
+    }
+}

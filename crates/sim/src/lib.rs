@@ -1,0 +1,32 @@
+//! The simulator: the real cores of agent and server, unchanged, in a world made from one seed.
+//!
+//! Virtual clocks with rates of their own, a network that loses, repeats, delays, reorders and damages, a disk that crashes, machines
+//! that stand still, and users who use locks and files; judges watch every step from outside and know true time. Implements the
+//! invariants I1 to I19 by looking for a run in which one does not hold. Same seed, same run, to the last byte.
+//!
+//! | file | decides |
+//! |---|---|
+//! | [`plan`] | what a seed chooses: settings, clocks, network, disk, users, faults |
+//! | [`world`] | what happens next, and in which order a machine's turn goes |
+//! | [`host`] | what surrounds a core on its machine |
+//! | [`net`], [`disk`], [`clock`], [`rng`] | datagrams, durability, readings, chance |
+//! | [`users`] | what is asked of agents |
+//! | [`observe`], [`judge`], [`counters`] | what is seen, whether it is right, whether it was reached |
+//! | [`run`], [`campaign`], [`shrink`], [`report`] | many runs, the smallest failing one, telling people |
+//! | [`trace`], [`pcap`] | one run in words and as a capture file |
+//! | [`bugs`] | deliberate bugs, and how fast they are found |
+
+pub mod clock;
+pub mod counters;
+pub mod disk;
+pub mod host;
+pub mod judge;
+pub mod net;
+pub mod observe;
+pub mod pcap;
+pub mod plan;
+pub mod rng;
+pub mod run;
+pub mod trace;
+pub mod users;
+pub mod world;

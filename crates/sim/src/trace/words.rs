@@ -1,0 +1,91 @@
+//! Messages, commands and batches in words.
+//!
+//! Decides how much of each is shown: names from the registry of the wire format, the numbers by which a person follows a request
+//! through a trace, and the rest of the fields cut short. Leaves to others: lines (`trace`).
+
+use cistern_agent::api::{Command, Event, LockEvent, OpError, Output, Target};
+use cistern_server::store::Batch;
+use cistern_wire::{Datagram, Message};
+
+/// Most characters of a message's fields.
+const FIELDS_MAX: usize = 110;
+
+/// A datagram: its session, packet number, and messages.
+pub(super) fn datagram(bytes: &[u8]) -> String {
+    let datagram = match Datagram::seen(bytes) {
+        Ok(datagram) => datagram,
+        Err(reason) => return format!("{} bytes that are no datagram: {}", bytes.len(), reason.name()),
+    };
+    let header = datagram.header;
+    let messages: Vec<String> = datagram.messages().map(|message| self::message(&message)).collect();
+    format!("s{:04x} p{} {}", header.session.0 & 0xFFFF, header.packet, messages.join(" + "))
+}
+
+fn message(message: &Message<'_>) -> String {
+    let fields = format!("{message:?}");
+    // The registry's name says what the outer two names of the structure say.
+    let fields = fields.split_once(" { ").map_or("", |(_, fields)| fields);
+    format!("{} {}", message.kind().name(), cut(fields.trim_end_matches([' ', '}', ')'])))
+}
+
+fn cut(text: &str) -> String {
+    let short: String = text.chars().take(FIELDS_MAX).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+/// A command.
+pub(super) fn command(command: &Command) -> String {
+    let place = |target: &Target| match target {
+        Target::Path(path) => String::from_utf8_lossy(path).into_owned(),
+        Target::Object(object) => format!("object {}", object.0),
+    };
+    match command {
+        Command::Lock { target, mode, wait } => format!("lock {} {mode:?} {wait:?}", place(target)),
+        Command::Unlock { holder } => format!("unlock holder {}", holder.0),
+        Command::Write { target, offset, data, truncate, guard } => {
+            format!("write {} bytes to {} at {offset}, truncate {truncate}, guard {guard:?}", data.len(), place(target))
+        }
+        Command::Put { path, data, guard, .. } => {
+            format!("put {} bytes as {}, guard {guard:?}", data.len(), String::from_utf8_lossy(path))
+        }
+        other => cut(&format!("{other:?}")),
+    }
+}
+
+/// How a command ended.
+pub(super) fn result(result: Option<&Result<Output, OpError>>) -> String {
+    match result {
+        None => "died with its agent".to_owned(),
+        Some(Ok(Output::Locked(locked))) => format!(
+            "holder {} of object {} {:?}, generation {}, token {}",
+            locked.holder.0, locked.object.0, locked.mode, locked.generation.0, locked.token
+        ),
+        Some(Ok(output)) => cut(&format!("{output:?}")),
+        Some(Err(error)) => format!("fails: {error:?}"),
+    }
+}
+
+/// What an agent tells its users.
+pub(super) fn event(event: &Event) -> String {
+    match event {
+        Event::Lock { holder, object, what } => {
+            let what = match what {
+                LockEvent::Suspect { .. } => "suspect",
+                LockEvent::Uncertain => "uncertain",
+                LockEvent::Certain { .. } => "certain again",
+                LockEvent::Lost => "lost",
+            };
+            format!("holder {} of object {}: {what}", holder.0, object.0)
+        }
+        Event::SessionOpened { session } => format!("session {:04x} is open", session.0 & 0xFFFF),
+        Event::SessionEnded { session, why } => format!("session {:04x} is over: {why}", session.0 & 0xFFFF),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A batch that the server hands to its store.
+pub(super) fn batch(batch: &Batch) -> String {
+    let keys: Vec<String> =
+        batch.writes.iter().map(|(key, value)| format!("{}{key:?}", if value.is_some() { "" } else { "-" })).collect();
+    format!("batch {}: {}", batch.id, cut(&keys.join(", ")))
+}
