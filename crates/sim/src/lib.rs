@@ -14,9 +14,14 @@
 //! | [`observe`], [`judge`], [`counters`] | what is seen, whether it is right, whether it was reached |
 //! | [`run`], [`campaign`], [`shrink`], [`report`] | many runs, the smallest failing one, telling people |
 //! | [`trace`], [`pcap`] | one run in words and as a capture file |
-//! | [`bugs`] | deliberate bugs, and how fast they are found |
+//! | [`bugs`] | how fast a deliberate bug is found |
+//! | [`cli`], [`command`] | the program |
 
+pub mod bugs;
+pub mod campaign;
+pub mod cli;
 pub mod clock;
+pub mod command;
 pub mod counters;
 pub mod disk;
 pub mod host;
@@ -25,8 +30,10 @@ pub mod net;
 pub mod observe;
 pub mod pcap;
 pub mod plan;
+pub mod report;
 pub mod rng;
 pub mod run;
+pub mod shrink;
 pub mod trace;
 pub mod users;
 pub mod world;

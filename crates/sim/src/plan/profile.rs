@@ -50,6 +50,24 @@ impl Profile {
         Self::Tiny,
     ];
 
+    /// What it is for, in a line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Swarm => "a random subset of all faults in each run",
+            Self::Calm => "no faults",
+            Self::Partition => "partitions: one-way, full, flapping",
+            Self::Clocks => "clocks as far apart as allowed, slewed",
+            Self::Crash => "agents crash and start again",
+            Self::Restart => "the server crashes and starts again",
+            Self::Disk => "slow, stalled, failing and restored disks",
+            Self::Kinds => "losses of single kinds of messages",
+            Self::Pauses => "machines stand still or sleep",
+            Self::Fence => "clocks beyond what is allowed: only tokens protect",
+            Self::Tiny => "tiny bounds of every table",
+        }
+    }
+
     /// Its name, as on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {

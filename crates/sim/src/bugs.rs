@@ -1,0 +1,32 @@
+//! How fast a violation is found: the campaign that deliberate bugs are run under, one after the other.
+//!
+//! Decides what "found" means: the first violation of a range of seeds, and how many seeds it took. Invariant: all threads of the
+//! campaign have ended when it returns, so a switch that is global in the process may be turned for each campaign.
+//! Leaves to others: which bugs there are and how they are switched on (the cores), ledgers.
+
+use crate::campaign::{self, Campaign};
+use crate::observe::Violation;
+use crate::plan::{Plan, Profile};
+use std::ops::Range;
+use std::time::Duration;
+
+/// What came of a campaign with a bug.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Seeds that were run, the failing one included.
+    pub seeds: u64,
+    /// How long it took.
+    pub wall: Duration,
+    /// The first violation and its plan; `None`: nothing was found.
+    pub first: Option<(Plan, Violation)>,
+}
+
+/// Runs seeds of a profile up to the first violation, or until the budget is used up; on one thread, so that the first is the first.
+#[must_use]
+pub fn campaign(profile: Profile, seeds: Range<u64>, budget: Duration) -> Found {
+    let count = seeds.end.saturating_sub(seeds.start);
+    let plan = Campaign { profile, from: seeds.start, seeds: count, jobs: 1, twice_every: 0, budget: Some(budget) };
+    let summary = campaign::campaign(&plan, &|_| ());
+    let first = summary.failure.map(|failure| (failure.plan, failure.violation));
+    Found { seeds: summary.seeds, wall: summary.wall, first }
+}

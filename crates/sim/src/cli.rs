@@ -1,0 +1,151 @@
+//! The command line of the simulator.
+//!
+//! Decides which commands and options there are, their help, and what they exclude. Place: first step of the program.
+//! Leaves to others: doing it (`main`), words of results (`report`).
+
+use crate::plan::{MS, Profile, SEC, US};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Simulates whole clusters of Cistern, judges every step, and shrinks what fails.
+#[derive(Debug, Parser)]
+#[command(name = "cistern-sim", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a campaign of many seeds, or one seed in detail.
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+    /// List the judges of a run and what each profile does.
+    List,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 nothing failed; 1 an invariant did not hold, or a counter that a campaign must reach was not reached; \
+                          2 the command line or a file cannot be used.";
+
+const RUN_HELP: &str = "Examples:
+  cistern-sim run --seeds 2000                        a campaign of the profile swarm
+  cistern-sim run --seeds 500 --profile clocks --from 10000 --jobs 2
+  cistern-sim run --seed 153 --profile restart        one seed: its plan, its hash, its verdict
+  cistern-sim run --seed 153 --trace --pcap run.pcap  one seed in words and as a capture
+  cistern-sim run --seed 153 --keep-faults 3,7 --until 12.5s --agents 2
+                                                      a shrunk run, as a failing campaign prints it
+  cistern-sim run --plan failing.json --trace         a plan from a file
+
+Exit codes: 0 nothing failed; 1 an invariant did not hold, or a counter that a campaign must reach was
+not reached; 2 the command line or a file cannot be used.";
+
+/// Options of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Number of seeds of a campaign.
+    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with_all = ["seed", "plan"])]
+    pub seeds: u64,
+    /// First seed of a campaign.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["seed", "plan"])]
+    pub from: u64,
+    /// What the runs look for.
+    #[arg(long, value_enum, default_value_t)]
+    pub profile: Profile,
+    /// Threads of a campaign; by default one per processor.
+    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "plan"])]
+    pub jobs: Option<usize>,
+    /// Begin no further seed after so long, as "300s".
+    #[arg(long, value_name = "SPAN", value_parser = span, conflicts_with_all = ["seed", "plan"])]
+    pub budget: Option<u64>,
+    /// Print results as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Run this one seed and show it.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Run the plan in this file and show it.
+    #[arg(long, value_name = "FILE", conflicts_with = "seed")]
+    pub plan: Option<PathBuf>,
+    /// Print everything that happens, one line each.
+    #[arg(long)]
+    pub trace: bool,
+    /// Write every datagram into a capture file.
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Run it twice; the two runs must give the same hash (I18).
+    #[arg(long)]
+    pub twice: bool,
+    /// Leave out all faults but these, by number; "none" leaves out all.
+    #[arg(long, value_name = "LIST", value_parser = faults)]
+    pub keep_faults: Option<FaultList>,
+    /// End the faults at this time, as "12.5s" or "800ms".
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub until: Option<u64>,
+    /// Leave out all agents but so many.
+    #[arg(long, value_name = "N")]
+    pub agents: Option<usize>,
+    /// Do not look for a smaller run that fails.
+    #[arg(long)]
+    pub no_shrink: bool,
+    /// Write the plan that was run (a failing one after shrinking) into this file.
+    #[arg(long, value_name = "FILE")]
+    pub save_plan: Option<PathBuf>,
+}
+
+/// Numbers of faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultList(pub Vec<u32>);
+
+fn faults(text: &str) -> Result<FaultList, String> {
+    if text == "none" {
+        return Ok(FaultList(Vec::new()));
+    }
+    let numbers: Result<Vec<u32>, _> = text.split(',').map(|number| number.trim().parse()).collect();
+    numbers.map(FaultList).map_err(|_| "numbers of faults, as \"3,7\", or \"none\"".to_owned())
+}
+
+/// A span in nanoseconds from text as "12.5s", "800ms", "20us".
+fn span(text: &str) -> Result<u64, String> {
+    let error = || "a span, as \"12.5s\", \"800ms\" or \"20us\"".to_owned();
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
+    let unit = match &text[digits..] {
+        "s" => SEC,
+        "ms" => MS,
+        "us" => US,
+        _ => return Err(error()),
+    };
+    let (whole, part) = text[..digits].split_once('.').unwrap_or((&text[..digits], ""));
+    let whole: u64 = whole.parse().map_err(|_| error())?;
+    let mut ns = whole.checked_mul(unit).ok_or_else(error)?;
+    let mut place = unit;
+    for digit in part.chars() {
+        place /= 10;
+        ns += place * u64::from(digit.to_digit(10).ok_or_else(error)?);
+    }
+    Ok(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn options_fit_together() {
+        Cli::command().debug_assert();
+        let parse = |text: &str| Cli::try_parse_from(text.split(' '));
+        assert!(parse("cistern-sim run --seed 5 --keep-faults 3,7 --until 12.5s --agents 2").is_ok());
+        assert!(parse("cistern-sim run --seed 5 --seeds 7").is_err());
+        assert_eq!(parse("cistern-sim run --profile nonsense").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn spans_are_read_to_the_nanosecond() {
+        assert_eq!((span("12.5s"), span("800ms"), span("1.25us")), (Ok(12_500_000_000), Ok(800_000_000), Ok(1_250)));
+        assert!(span("5").is_err() && span("s").is_err() && span("1.xs").is_err());
+        assert_eq!((faults("3, 7"), faults("none")), (Ok(FaultList(vec![3, 7])), Ok(FaultList(vec![]))));
+        assert!(faults("3;7").is_err());
+    }
+}
