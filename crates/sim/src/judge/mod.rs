@@ -1,13 +1,153 @@
 //! The judges of a run: what must hold, whatever happens (I1 to I19), judged from outside the cores.
 //!
-//! Decides which judges a run has. Place in the walk: the world shows each happening to all of them.
-//! Leaves to others: making things happen (`world`), what is seen (`observe`).
+//! Decides which judges a run has, and in which order they and what they share learn of a happening: sessions and the store's truth
+//! first, then the families, each of which judges one or a few invariants, then the lock table (so that a grant is judged before it
+//! is in it). Place in the walk: the world shows each happening to the [`Court`]. In a run that breaks an assumption of the lease
+//! only the families that need no lease judge.
+//! Invariant: judging changes nothing; each happening is decoded once.
+//! Leaves to others: making things happen (`world`), what is seen (`observe`), what is reached at all (`counters`).
 
-use crate::observe::Judge;
-use crate::plan::Plan;
+mod agent_lease;
+#[cfg(test)]
+mod bench;
+//STUB mod bounds;
+mod case;
+//STUB mod durable;
+mod exclusion;
+//STUB mod grace;
+//STUB mod liveness;
+mod locks;
+//STUB mod once;
+//STUB mod reads;
+mod server_rule;
+mod sessions;
+//STUB mod strangers;
+//STUB mod tokens;
+mod truth;
+
+use crate::observe::{Judge, Seen, Sight, True, UserOp, Violation};
+use crate::plan::{Plan, What};
+use case::{Case, Verdict};
+use cistern_agent::api::Command;
+use std::collections::BTreeMap;
+
+/// A command that is under way.
+#[derive(Clone, Debug)]
+struct Asked {
+    agent: usize,
+    at: True,
+    command: Command,
+}
+
+/// What all families share.
+#[derive(Clone, Debug)]
+struct Facts {
+    sessions: sessions::Sessions,
+    truth: truth::Truth,
+    locks: locks::Locks,
+    asked: BTreeMap<UserOp, Asked>,
+}
+
+impl Facts {
+    fn new(agents: usize) -> Self {
+        Self {
+            sessions: sessions::Sessions::new(agents),
+            truth: truth::Truth::default(),
+            locks: locks::Locks::default(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// Before the families look.
+    fn learn(&mut self, case: &Case<'_>) {
+        self.sessions.note(case);
+        self.truth.note(case);
+        if let Seen::Submitted { agent, op, command } = case.seen {
+            self.asked.insert(*op, Asked { agent: *agent, at: case.sight.now, command: (*command).clone() });
+        }
+    }
+
+    /// After the families have looked.
+    fn digest(&mut self, case: &Case<'_>) {
+        self.locks.note(case, &self.sessions);
+        if let Seen::Ended { op, .. } = case.seen {
+            self.asked.remove(op);
+        }
+    }
+}
+
+/// Judges one or a few invariants, with the facts that all share.
+trait Family {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Whether what it judges holds without the lease, too.
+    fn needs_no_lease(&self) -> bool {
+        false
+    }
+
+    /// Something happened.
+    fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict;
+
+    /// The run is over.
+    fn end(&mut self, _sight: &Sight<'_>, _facts: &Facts) -> Verdict {
+        Ok(())
+    }
+}
+
+/// All families over one set of facts.
+struct Court {
+    facts: Facts,
+    families: Vec<Box<dyn Family>>,
+}
+
+impl Judge for Court {
+    fn name(&self) -> &'static str {
+        "court"
+    }
+
+    fn see(&mut self, sight: &Sight<'_>, seen: &Seen<'_>) -> Result<(), Violation> {
+        let case = Case::new(sight, seen);
+        self.facts.learn(&case);
+        for family in &mut self.families {
+            if !sight.fence_only || family.needs_no_lease() {
+                family.look(&case, &self.facts)?;
+            }
+        }
+        self.facts.digest(&case);
+        Ok(())
+    }
+
+    fn end(&mut self, sight: &Sight<'_>) -> Result<(), Violation> {
+        for family in &mut self.families {
+            if !sight.fence_only || family.needs_no_lease() {
+                log::trace!("{} judges the end", family.name());
+                family.end(sight, &self.facts)?;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The judges of a run.
 #[must_use]
-pub fn judges(_plan: &Plan) -> Vec<Box<dyn Judge>> {
-    Vec::new()
+pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
+    // A false steal can only be told where nothing but the server itself stood still.
+    let only_the_server_stalls = !plan.faults.is_empty()
+        && plan.net.loss_ppm == 0
+        && plan.faults.iter().all(|fault| matches!(fault.what, What::Pause { node: crate::observe::Node::Server }));
+    let families: Vec<Box<dyn Family>> = vec![
+        Box::new(agent_lease::AgentLease::new(plan.agents)),
+        Box::new(server_rule::ServerRule::default()),
+        Box::new(exclusion::Exclusion::default()),
+        //STUB         Box::new(reads::Reads::default()),
+        //STUB         Box::new(once::Once::default()),
+        //STUB         Box::new(durable::Durable::default()),
+        //STUB         Box::new(grace::Grace::default()),
+        //STUB         Box::new(tokens::TokensGrow::default()),
+        //STUB         Box::new(bounds::Bounds::default()),
+        //STUB         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls)),
+        //STUB         Box::new(strangers::Strangers::default()),
+    ];
+    vec![Box::new(Court { facts: Facts::new(plan.agents), families })]
 }

@@ -1,0 +1,331 @@
+//! I4 and I5, the server's side: what renews, and when a lock may go to another session.
+//!
+//! Decides: every echo is a packet that the server had received; no message renews a session that is not in good standing, nor one
+//! that was ever sent a NACK (I5); a lock that one session holds goes to another in a conflicting mode, and a mutation is executed that
+//! it does not know of, only after it gave the lock back or its end is durable, and that end came of the agent's own word or after T
+//! (R3, R38, R40), counted from D and from the receipt of the newest packet ever echoed to it (INV).
+//! Invariant: T is what the server told in WELCOME, so rounding it down or leaving δ out is seen.
+//! Leaves to others: grace (`grace`), whether the end was durable in time (`durable` has the rest of I10).
+
+use super::case::{Case, Verdict, echo_of, grants_of, reading, reply_of, violated};
+use super::locks::{Hold, unaware};
+use super::sessions::{GivenUp, Record, Session};
+use super::{Facts, Family};
+use crate::observe::Seen;
+use cistern_link::Instant;
+use cistern_wire::{LockId, Message, Mode, Reply, SessionId};
+use std::collections::BTreeSet;
+
+/// The judge.
+#[derive(Debug, Default)]
+pub(super) struct ServerRule {
+    /// Sessions whose end was judged.
+    judged: BTreeSet<SessionId>,
+}
+
+impl Family for ServerRule {
+    fn name(&self) -> &'static str {
+        "server-rule"
+    }
+
+    fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        if let Some(packet) = case.sent_by_server() {
+            for message in &packet.messages {
+                renewal(case, facts, packet.session(), message)?;
+                grants(facts, packet.session(), message)?;
+                mutation(facts, packet.session(), message)?;
+            }
+        }
+        match case.seen {
+            Seen::Durable { .. } => self.ends(case, facts),
+            // A start is judged from its first durable batch on; what was durable before was judged then.
+            Seen::Started { .. } => {
+                self.judged.extend(facts.sessions.all.iter().filter(|(_, s)| s.record == Record::Ended).map(|(id, _)| *id));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A message that renews.
+fn renewal(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+    let Some(echo) = echo_of(message).filter(|_| !matches!(message, Message::Welcome(_))) else { return Ok(()) };
+    let name = message.kind().name();
+    let Some(known) = facts.sessions.get(session) else {
+        return violated("I5", "renews-unknown-session", format!("{name} in session {session}, which nobody was welcomed to"));
+    };
+    if known.receipts.get(echo).is_none() && !known.receipts.may_be_forgotten(echo) {
+        return violated("I4", "echo-of-nothing", format!("{name} in session {session} echoes packet {echo}, which never arrived"));
+    }
+    if known.nacked {
+        return violated("I5", "renews-after-nack", format!("{name} in session {session}, to which a NACK was sent"));
+    }
+    if case.sight.server.is_some() || !facts.sessions.standing.is_empty() {
+        let standing = facts.sessions.standing.get(&session).copied().unwrap_or("unknown");
+        if standing != "good" {
+            return violated("I5", "renews-while-failed", format!("{name} in session {session}, which is {standing}"));
+        }
+    }
+    Ok(())
+}
+
+/// A grant must not meet a conflicting hold of another session.
+fn grants(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+    for grant in grants_of(message) {
+        if facts.locks.is_news(session, &grant)
+            && let Some(hold) = facts.locks.conflicts(session, grant.lock, grant.mode).next()
+        {
+            return conflict(facts, session, grant.lock, grant.mode, hold);
+        }
+    }
+    if let Message::Ack(ack) = message
+        && let Reply::Reclaimed(reclaimed) = ack.reply
+        && let Some(asked) = facts.locks.reclaim(session, ack.nonce)
+    {
+        for (asked, told) in asked.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status.is_ok()) {
+            let others = facts.locks.conflicts(session, told.lock, asked.item.mode).find(|hold| hold.session != asked.from);
+            if let Some(hold) = others {
+                return conflict(facts, session, told.lock, asked.item.mode, hold);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn conflict(facts: &Facts, session: SessionId, lock: LockId, mode: Mode, hold: &Hold) -> Verdict {
+    let what = format!(
+        "{lock} goes to session {session} ({mode}), while session {} holds it ({}, generation {}, agent {:?})",
+        hold.session,
+        hold.mode,
+        hold.generation,
+        facts.sessions.get(hold.session).and_then(|session| session.agent),
+    );
+    match facts.sessions.get(hold.session).map(|session| session.record) {
+        Some(Record::Ending) => violated("I10", "granted-before-the-end-is-durable", what),
+        _ => violated("I4", "granted-while-held", what),
+    }
+}
+
+/// No session with a cache lock may be left behind by a mutation.
+fn mutation(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+    let Some((_, Reply::Changed(changed))) = reply_of(message) else { return Ok(()) };
+    for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version) {
+        if let Some(hold) = unaware(&facts.locks, session, effect.attr.object, effect.attr.version).next() {
+            let what = format!(
+                "{} got version {} by session {session}, while session {} holds its cache lock ({}, generation {}) and knows version {}",
+                effect.attr.object, effect.attr.version, hold.session, hold.mode, hold.generation, hold.version,
+            );
+            return violated("I4", "mutation-under-a-lock", what);
+        }
+    }
+    Ok(())
+}
+
+impl ServerRule {
+    /// Ends of sessions that have become durable.
+    fn ends(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        let ended = facts.sessions.all.iter().filter(|(id, session)| session.record == Record::Ended && !self.judged.contains(*id));
+        let ended: Vec<_> = ended.collect();
+        for (id, session) in ended {
+            self.judged.insert(*id);
+            if session.given_up.is_none() {
+                waited(case, *id, session)?;
+            } else if session.given_up == Some(GivenUp::Closed) && session.failed.is_some() {
+                // Closing after D is the agent's word all the same: nothing of it can be used again.
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A session that its agent did not give up ends T after D, and T after the receipt that the lease can count from.
+fn waited(case: &Case<'_>, id: SessionId, session: &Session) -> Verdict {
+    let now = case.server_now();
+    let late = |since: Instant| now.waited(since.plus(session.wait));
+    let since = |name: &str, since: Instant| {
+        format!("session {id} ends at {}, {:?} after {name} at {}; T is {:?}", reading(now), now.since(since), reading(since), session.wait)
+    };
+    if let Some(receipt) = session.echoed.filter(|receipt| !late(*receipt)) {
+        return violated("I4", "ended-before-the-lease", since("the receipt of what it was answered last", receipt));
+    }
+    match session.failed.filter(|failed| !late(*failed)) {
+        Some(failed) if !last_heard(case.sight.server_config) => violated("I4", "ended-before-T", since("D", failed)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the server counts T from what it heard last.
+pub(super) const fn last_heard(_config: &cistern_server::Config) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, T, fired};
+    use super::*;
+    use cistern_wire::{Ack, Alive, EndReason, EndSession, Fate, Generation, Granted, KeepAlive, LockClass, Nack, NackReason, ObjectId};
+
+    const A: u64 = 71;
+    const B: u64 = 72;
+    const LOCK: LockId = LockId { object: ObjectId(7), class: LockClass::Advisory };
+
+    fn alive(echo: u64) -> Message<'static> {
+        Alive { serial: 1, echo }.into()
+    }
+
+    fn granted(nonce: u64, echo: u64, generation: u64) -> Message<'static> {
+        let granted = Granted { lock: LOCK, mode: Mode::Exclusive, generation: Generation(generation), run: 10 };
+        Ack { nonce, echo, reply: Reply::Granted(granted) }.into()
+    }
+
+    fn keep_alive() -> Message<'static> {
+        KeepAlive { serial: 1, clock_us: 0 }.into()
+    }
+
+    /// Two sessions; A holds the lock by an answer to packet 5, received at 100 ms.
+    fn held() -> (Bench, ServerRule) {
+        let (mut bench, mut judge) = (Bench::new(2), ServerRule::default());
+        bench.open(&mut judge, 0, A).unwrap();
+        bench.open(&mut judge, 1, B).unwrap();
+        bench.pass(100);
+        bench.server_gets(&mut judge, A, 5, &[keep_alive()]).unwrap();
+        bench.server_gets(&mut judge, B, 5, &[keep_alive()]).unwrap();
+        bench.server_sends(&mut judge, A, 2, &[granted(1, 5, 100)]).unwrap();
+        (bench, judge)
+    }
+
+    fn fail(bench: &mut Bench, session: u64) {
+        bench.facts.sessions.standing.insert(SessionId(session), "timing out");
+        let now = bench.server_clock.at(bench.now);
+        bench.facts.sessions.note_failures(now);
+    }
+
+    #[test]
+    fn grant_after_a_release_is_clean() {
+        use cistern_wire::{Keep, List, Release, ReleaseItem};
+        let (mut bench, mut judge) = held();
+        let items = [ReleaseItem { lock: LOCK, generation: Generation(100), keep: Keep::Nothing }];
+        bench.server_gets(&mut judge, A, 6, &[Release { serial: 1, items: List::of(&items) }.into()]).unwrap();
+        bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]).unwrap();
+        bench.server_sends(&mut judge, A, 3, &[granted(1, 6, 100)]).expect("a late copy of what was released is no grant");
+    }
+
+    #[test]
+    fn release_of_another_generation_frees_nothing() {
+        use cistern_wire::{Keep, List, Release, ReleaseItem};
+        let (mut bench, mut judge) = held();
+        let items = [ReleaseItem { lock: LOCK, generation: Generation(99), keep: Keep::Nothing }];
+        bench.server_gets(&mut judge, A, 6, &[Release { serial: 1, items: List::of(&items) }.into()]).unwrap();
+        fired(bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]), "I4", "granted-while-held");
+    }
+
+    #[test]
+    fn grant_while_held_is_caught() {
+        let (mut bench, mut judge) = held();
+        fired(bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]), "I4", "granted-while-held");
+    }
+
+    #[test]
+    fn steal_after_t_is_clean() {
+        let (mut bench, mut judge) = held();
+        fail(&mut bench, A);
+        bench.pass(T);
+        bench.record(&mut judge, A, false).unwrap();
+        bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]).unwrap();
+    }
+
+    #[test]
+    fn steal_without_delta_is_caught() {
+        let (mut bench, mut judge) = held();
+        fail(&mut bench, A);
+        bench.pass(T - 10);
+        fired(bench.record(&mut judge, A, false), "I4", "ended-before-the-lease");
+    }
+
+    #[test]
+    fn timer_from_before_the_failure_is_caught() {
+        let (mut bench, mut judge) = held();
+        bench.pass(600);
+        fail(&mut bench, A);
+        bench.pass(T - 600);
+        fired(bench.record(&mut judge, A, false), "I4", "ended-before-T");
+    }
+
+    #[test]
+    fn answer_from_after_the_failure_counts_as_a_receipt() {
+        let (mut bench, mut judge) = held();
+        bench.pass(300);
+        bench.server_gets(&mut judge, A, 6, &[keep_alive()]).unwrap();
+        bench.server_sends(&mut judge, A, 3, &[alive(6)]).unwrap();
+        bench.pass(T - 300);
+        fired(bench.record(&mut judge, A, false), "I4", "ended-before-the-lease");
+    }
+
+    #[test]
+    fn surrender_needs_no_wait() {
+        let (mut bench, mut judge) = held();
+        bench.server_gets(&mut judge, A, 6, &[EndSession { serial: 1, reason: EndReason::Surrender }.into()]).unwrap();
+        bench.record(&mut judge, A, false).unwrap();
+        bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]).unwrap();
+    }
+
+    #[test]
+    fn grant_before_the_end_is_durable_is_caught() {
+        use cistern_server::store::Key;
+        let (mut bench, mut judge) = held();
+        fail(&mut bench, A);
+        bench.pass(T);
+        bench.write(&mut judge, vec![(Key::Session(SessionId(A)), None)]).unwrap();
+        fired(bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]), "I10", "granted-before-the-end-is-durable");
+    }
+
+    #[test]
+    fn renewal_of_a_failed_session_is_caught() {
+        let (mut bench, mut judge) = held();
+        fail(&mut bench, A);
+        fired(bench.server_sends(&mut judge, A, 3, &[alive(5)]), "I5", "renews-while-failed");
+    }
+
+    #[test]
+    fn renewal_after_a_nack_is_caught_though_the_standing_is_good_again() {
+        let (mut bench, mut judge) = held();
+        let nack = Nack { nonce: 0, echo: 5, reason: NackReason::TimingOut, fate: Fate::Unknown };
+        bench.server_sends(&mut judge, A, 3, &[nack.into()]).unwrap();
+        fired(bench.server_sends(&mut judge, A, 4, &[alive(5)]), "I5", "renews-after-nack");
+    }
+
+    #[test]
+    fn echo_of_a_packet_that_never_arrived_is_caught() {
+        let (mut bench, mut judge) = held();
+        fired(bench.server_sends(&mut judge, A, 3, &[alive(6)]), "I4", "echo-of-nothing");
+    }
+
+    #[test]
+    fn mutation_under_the_cache_lock_of_another_is_caught() {
+        use cistern_wire::{Attr, CacheGrant, Changed, Effect, List, ObjectKind, Stated, Want};
+        let (mut bench, mut judge) = held();
+        let attr = |version| Attr {
+            object: ObjectId(9),
+            version,
+            kind: ObjectKind::File,
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        };
+        let grant = CacheGrant { mode: Want::Shared, generation: Generation(300) };
+        let read = Ack { nonce: 2, echo: 5, reply: Reply::Stated(Stated { attr: attr(4), grant }) };
+        bench.server_sends(&mut judge, A, 3, &[read.into()]).unwrap();
+        let effects = |version| [Effect { before: version - 1, attr: attr(version), grant: CacheGrant::NONE }];
+        let old = effects(4);
+        let changed = |effects| Ack { nonce: 2, echo: 5, reply: Reply::Changed(Changed { effects }) };
+        bench.server_sends(&mut judge, B, 2, &[changed(List::of(&old)).into()]).expect("it was executed before the lock was granted");
+        let new = effects(5);
+        fired(bench.server_sends(&mut judge, B, 3, &[changed(List::of(&new)).into()]), "I4", "mutation-under-a-lock");
+    }
+}

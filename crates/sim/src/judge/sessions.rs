@@ -1,0 +1,421 @@
+//! What is known of every session from outside: who has it, what was sent and received in it, and how it stands.
+//!
+//! Decides: from datagrams, when each transmission left its agent and reached the server, until when the agent's lease can be good at
+//! most, and which receipts the server has echoed; from the disk, whether the session's record or its end is durable; by a look at
+//! the core, its standing. Place in the walk: brought up to date before the families look.
+//! Invariant: nothing here rests on what a core says of its own lease; that is what it is compared with.
+//! Leaves to others: whether anything is wrong (the families).
+
+use super::case::{Case, echo_of};
+use crate::observe::{Node, Seen, True};
+use cistern_link::Instant;
+use cistern_server::store::{BatchId, Key};
+use cistern_wire::{AgentId, Claim, EndReason, Message, SessionFate, SessionId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Transmissions and receipts remembered per session.
+const LOG_MAX: usize = 8_192;
+
+/// When packets were sent or received, by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PacketLog(BTreeMap<u64, Instant>);
+
+impl PacketLog {
+    fn note(&mut self, packet: u64, at: Instant) {
+        self.0.entry(packet).or_insert(at);
+        if self.0.len() > LOG_MAX {
+            self.0.pop_first();
+        }
+    }
+
+    pub(super) fn get(&self, packet: u64) -> Option<Instant> {
+        self.0.get(&packet).copied()
+    }
+
+    /// Whether it is not certain that the packet never was: it may have been forgotten.
+    pub(super) fn may_be_forgotten(&self, packet: u64) -> bool {
+        self.0.len() >= LOG_MAX && self.0.first_key_value().is_some_and(|(first, _)| packet < *first)
+    }
+}
+
+/// Where the end of a session is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Record {
+    /// Nothing was written of it.
+    #[default]
+    None,
+    /// Its record is on the way to the disk.
+    Writing,
+    /// Its record is durable.
+    Durable,
+    /// Its end is on the way to the disk.
+    Ending,
+    /// Its end is durable.
+    Ended,
+}
+
+/// How an agent gave a session up of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    Closed,
+    Surrendered,
+    Reclaimed,
+}
+
+/// One session.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) agent: Option<usize>,
+    /// τ, and T as the server promised it: τ(1+δ)+ε.
+    pub(super) tau: Duration,
+    pub(super) wait: Duration,
+    /// Which start of the server opened it, and as which incarnation.
+    pub(super) server_start: u64,
+    pub(super) incarnation: (u8, u64),
+    /// When the agent sent what, on its clock.
+    pub(super) sends: PacketLog,
+    /// When the server received what, on its clock.
+    pub(super) receipts: PacketLog,
+    /// Receipt of the newest packet that was ever echoed in a renewing message: the lease can count from there at the latest.
+    pub(super) echoed: Option<Instant>,
+    /// Until when the agent's lease can be good, from what the agent received; on its clock.
+    pub(super) lease_end: Option<Instant>,
+    pub(super) record: Record,
+    /// A NACK was sent for it; the agent has received one that it must believe.
+    pub(super) nacked: bool,
+    pub(super) nack_taken: Option<True>,
+    pub(super) given_up: Option<GivenUp>,
+    /// The former session from which this one reclaims, until the agent has said that it is through (R57).
+    pub(super) source: Option<SessionId>,
+    /// D as seen from outside: when its standing was first seen not to be good, on the server's clock.
+    pub(super) failed: Option<Instant>,
+}
+
+/// A handshake under way.
+#[derive(Clone, Debug, Default)]
+struct Handshake {
+    agent: Option<usize>,
+    sends: PacketLog,
+    receipts: PacketLog,
+}
+
+/// An agent's machine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AgentFacts {
+    pub(super) id: Option<AgentId>,
+    pub(super) start: u64,
+    pub(super) up: bool,
+    /// What its core says of itself, newest.
+    pub(super) view: AgentView,
+}
+
+/// What an agent's core says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AgentView {
+    pub(super) session: Option<SessionId>,
+    pub(super) valid_until: Option<Instant>,
+    pub(super) holders: u64,
+    pub(super) advisory: u64,
+    pub(super) cache: u64,
+}
+
+/// A change of a session's record that is on its way to the disk.
+type Change = (SessionId, bool);
+
+/// Everything known of sessions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sessions {
+    pub(super) all: BTreeMap<SessionId, Session>,
+    pub(super) agents: Vec<AgentFacts>,
+    /// Standing of each session that the server has now, as it says; fresh whenever it sends something that renews.
+    pub(super) standing: BTreeMap<SessionId, &'static str>,
+    pub(super) server_start: u64,
+    pub(super) server_started: Option<Instant>,
+    pub(super) server_up: bool,
+    /// Sessions whose records were durable when the server started last.
+    pub(super) recorded: BTreeSet<SessionId>,
+    handshakes: BTreeMap<u64, Handshake>,
+    /// Records that were durable before their agents were welcomed.
+    recorded_early: BTreeSet<SessionId>,
+    writing: VecDeque<(BatchId, Vec<Change>)>,
+    lease_timers: usize,
+}
+
+impl Sessions {
+    pub(super) fn new(agents: usize) -> Self {
+        Self { agents: vec![AgentFacts::default(); agents], ..Self::default() }
+    }
+
+    pub(super) fn get(&self, session: SessionId) -> Option<&Session> {
+        self.all.get(&session)
+    }
+
+    /// Whether a session recorded at the server's start is not accounted for: the server is in grace.
+    pub(super) fn in_grace(&self) -> bool {
+        self.recorded.iter().any(|session| self.all.get(session).is_some_and(|known| known.record != Record::Ended))
+    }
+
+    /// Takes one happening in.
+    pub(super) fn note(&mut self, case: &Case<'_>) {
+        match case.seen {
+            Seen::Sent { from: Node::Agent(agent), .. } => self.agent_sent(case, *agent),
+            Seen::Sent { from: Node::Server, .. } => self.server_sent(case),
+            Seen::Received { by: Node::Agent(agent), .. } => {
+                self.agent_received(case, *agent);
+                self.look_at_agent(case, *agent);
+            }
+            Seen::Received { by: Node::Server, .. } => self.server_received(case),
+            Seen::Ended { agent, .. } | Seen::Told { agent, .. } | Seen::Submitted { agent, .. } => self.look_at_agent(case, *agent),
+            Seen::Persisted { batch } => {
+                let changes: Vec<Change> = batch.writes.iter().filter_map(|(key, value)| session_change(key, value.is_some())).collect();
+                for (session, open) in &changes {
+                    self.set_record(*session, if *open { Record::Writing } else { Record::Ending });
+                }
+                self.writing.push_back((batch.id, changes));
+            }
+            Seen::Durable { batch } => self.durable(*batch),
+            Seen::Started { node, incarnation } => self.started(case, *node, *incarnation),
+            Seen::Crashed { node: Node::Server } => self.server_up = false,
+            Seen::Crashed { node: Node::Agent(agent) } => {
+                self.agents[*agent].up = false;
+                self.agents[*agent].view = AgentView::default();
+            }
+            Seen::Settled => {
+                (0..self.agents.len()).for_each(|agent| self.look_at_agent(case, agent));
+                let timers = case.sight.server.map_or(0, cistern_server::Server::lease_timers);
+                if timers > 0 || self.lease_timers > 0 {
+                    self.look_at_server(case);
+                }
+                self.lease_timers = timers;
+            }
+            Seen::Restored | Seen::Moved { .. } => {}
+        }
+    }
+
+    fn look_at_agent(&mut self, case: &Case<'_>, agent: usize) {
+        let Some(core) = case.sight.agents[agent].core else { return };
+        let view = core.view(case.agent_now(agent));
+        self.agents[agent].view = AgentView {
+            session: view.session,
+            valid_until: view.valid_until,
+            holders: view.holders,
+            advisory: view.advisory_locks,
+            cache: view.cache_locks,
+        };
+    }
+
+    fn look_at_server(&mut self, case: &Case<'_>) {
+        let Some(server) = case.sight.server else { return };
+        let now = case.server_now();
+        self.standing = server.sessions(now).into_iter().map(|row| (row.session, row.standing)).collect();
+        self.note_failures(now);
+    }
+
+    /// Dates D of sessions whose standing is not good any more, and forgets it where it is again.
+    pub(super) fn note_failures(&mut self, now: Instant) {
+        for (session, standing) in &self.standing {
+            let Some(known) = self.all.get_mut(session) else { continue };
+            match *standing {
+                "good" | "opening" => known.failed = None,
+                _ => {
+                    known.failed.get_or_insert(now);
+                }
+            }
+        }
+    }
+
+    fn agent_sent(&mut self, case: &Case<'_>, agent: usize) {
+        let (Some(packet), now) = (&case.packet, case.agent_now(agent)) else { return };
+        for message in &packet.messages {
+            if let Message::Hello(hello) = message {
+                self.agents[agent].id = Some(hello.agent);
+                let handshake = self.handshakes.entry(hello.handshake).or_default();
+                handshake.agent = Some(agent);
+                handshake.sends.note(packet.header.packet, now);
+            }
+        }
+        if let Some(session) = self.all.get_mut(&packet.session()) {
+            session.sends.note(packet.header.packet, now);
+            if packet.messages.iter().any(|message| matches!(message, Message::ReclaimComplete(_))) {
+                session.source = None;
+            }
+        }
+    }
+
+    fn server_received(&mut self, case: &Case<'_>) {
+        let (Some(packet), now) = (&case.packet, case.server_now()) else { return };
+        let surrenders = case.sight.server_config.surrender;
+        if let Some(session) = self.all.get_mut(&packet.session()) {
+            session.receipts.note(packet.header.packet, now);
+        }
+        for message in &packet.messages {
+            match message {
+                Message::Hello(hello) => {
+                    let handshake = self.handshakes.entry(hello.handshake).or_default();
+                    handshake.receipts.note(packet.header.packet, now);
+                    for former in hello.former.iter().filter(|former| former.claim == Claim::Surrendered) {
+                        self.give_up(former.session, GivenUp::Surrendered);
+                    }
+                }
+                Message::EndSession(end) => {
+                    let given_up = match end.reason {
+                        EndReason::Close => GivenUp::Closed,
+                        EndReason::Surrender => GivenUp::Surrendered,
+                    };
+                    let failed = self.all.get(&packet.session()).is_some_and(|session| session.failed.is_some());
+                    if surrenders || !failed {
+                        self.give_up(packet.session(), given_up);
+                    }
+                }
+                Message::ReclaimComplete(complete) => self.give_up(complete.from, GivenUp::Reclaimed),
+                _ => {}
+            }
+        }
+    }
+
+    fn give_up(&mut self, session: SessionId, how: GivenUp) {
+        if let Some(session) = self.all.get_mut(&session) {
+            session.given_up.get_or_insert(how);
+        }
+    }
+
+    fn server_sent(&mut self, case: &Case<'_>) {
+        let Some(packet) = &case.packet else { return };
+        if packet.messages.iter().any(|message| message.kind().renews()) {
+            self.look_at_server(case);
+        }
+        for message in &packet.messages {
+            if let Message::Welcome(welcome) = message {
+                self.welcomed(welcome);
+                continue;
+            }
+            let Some(session) = self.all.get_mut(&packet.session()) else { continue };
+            if let Some(receipt) = echo_of(message).and_then(|echo| session.receipts.get(echo)) {
+                session.echoed = Some(session.echoed.map_or(receipt, |newest| newest.max(receipt)));
+            }
+            if matches!(message, Message::Nack(_)) {
+                session.nacked = true;
+            }
+        }
+    }
+
+    fn welcomed(&mut self, welcome: &cistern_wire::Welcome<'_>) {
+        let handshake = self.handshakes.get(&welcome.handshake);
+        let agent = handshake.and_then(|handshake| handshake.agent);
+        let receipt = handshake.and_then(|handshake| handshake.receipts.get(welcome.echo));
+        let tau_ns = u128::from(welcome.lease_us) * 1_000;
+        let margin = (tau_ns * u128::from(welcome.delta_ppm)).div_ceil(1_000_000) + u128::from(welcome.epsilon_us) * 1_000;
+        let nanos = |ns: u128| Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        let session = self.all.entry(welcome.session).or_insert_with(|| Session {
+            agent,
+            tau: nanos(tau_ns),
+            wait: nanos(tau_ns + margin),
+            server_start: self.server_start,
+            incarnation: (welcome.epoch, welcome.server_incarnation),
+            sends: PacketLog::default(),
+            receipts: PacketLog::default(),
+            echoed: None,
+            lease_end: None,
+            record: Record::None,
+            nacked: false,
+            nack_taken: None,
+            given_up: None,
+            source: welcome.former.iter().find(|former| former.fate == SessionFate::Reclaimable).map(|former| former.session),
+            failed: None,
+        });
+        if let Some(receipt) = receipt {
+            session.echoed = Some(session.echoed.map_or(receipt, |newest| newest.max(receipt)));
+        }
+        // Its record was written before it was welcomed.
+        if session.record == Record::None {
+            session.record = if self.recorded_early.remove(&welcome.session) { Record::Durable } else { Record::None };
+        }
+    }
+
+    fn agent_received(&mut self, case: &Case<'_>, agent: usize) {
+        let Some(packet) = &case.packet else { return };
+        for message in &packet.messages {
+            match message {
+                Message::Welcome(welcome) => {
+                    let sent = self.handshakes.get(&welcome.handshake).filter(|of| of.agent == Some(agent));
+                    let sent = sent.and_then(|handshake| handshake.sends.get(welcome.echo));
+                    if let (Some(sent), Some(session)) = (sent, self.all.get_mut(&welcome.session)) {
+                        renew(session, sent);
+                    }
+                }
+                // Of another session than the present one nothing renews (R57).
+                _ if self.agents[agent].view.session != Some(packet.session()) => {}
+                Message::Nack(nack) => {
+                    let Some(session) = self.all.get_mut(&packet.session()) else { continue };
+                    if session.sends.get(nack.echo).is_some() {
+                        session.nack_taken.get_or_insert(case.sight.now);
+                    }
+                }
+                _ if message.kind().renews() => {
+                    let Some(session) = self.all.get_mut(&packet.session()) else { continue };
+                    if let Some(sent) = echo_of(message).and_then(|echo| session.sends.get(echo)) {
+                        renew(session, sent);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn set_record(&mut self, session: SessionId, record: Record) {
+        match self.all.get_mut(&session) {
+            Some(known) => known.record = record,
+            None if record == Record::Durable => {
+                self.recorded_early.insert(session);
+            }
+            None => {}
+        }
+    }
+
+    fn durable(&mut self, batch: BatchId) {
+        while self.writing.front().is_some_and(|(id, _)| *id <= batch) {
+            let Some((_, changes)) = self.writing.pop_front() else { return };
+            for (session, open) in changes {
+                self.set_record(session, if open { Record::Durable } else { Record::Ended });
+            }
+        }
+    }
+
+    fn started(&mut self, case: &Case<'_>, node: Node, incarnation: u64) {
+        match node {
+            Node::Agent(agent) => {
+                self.agents[agent].start = incarnation;
+                self.agents[agent].up = true;
+            }
+            Node::Server => {
+                self.server_start += 1;
+                self.server_started = Some(case.server_now());
+                self.server_up = true;
+                self.standing.clear();
+                self.lease_timers = 0;
+                // What a crash has left is what is true.
+                self.writing.clear();
+                self.recorded = case.sight.disk.durable_sessions().map(|(session, _)| session).collect();
+                self.recorded_early.clear();
+                for (session, known) in &mut self.all {
+                    let there = self.recorded.contains(session);
+                    known.record = if there { Record::Durable } else { Record::Ended };
+                }
+                self.recorded.retain(|session| self.all.contains_key(session));
+            }
+        }
+    }
+}
+
+fn renew(session: &mut Session, sent: Instant) {
+    let end = sent.plus(session.tau);
+    session.lease_end = Some(session.lease_end.map_or(end, |old| old.max(end)));
+}
+
+fn session_change(key: &Key, open: bool) -> Option<Change> {
+    match key {
+        Key::Session(session) => Some((*session, open)),
+        _ => None,
+    }
+}
