@@ -12,6 +12,7 @@ use crate::port::Answer;
 use crate::requests::{Asker, Flight};
 use crate::session::Overdue;
 use crate::stats::Dropped;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path, Question};
 use cistern_wire::{
     Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, Message, Messages, Pending, Queued, Released, Reply,
@@ -32,6 +33,7 @@ impl Agent {
             //= wire-spec.md#11-1-lease
             //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
             Some(session) if session.id == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
+            Some(_) if bugs::is(Bug::M8) => self.of_session(path, datagram.header, datagram.messages()),
             _ => self.dropped(Dropped::UnknownSession),
         }
     }
@@ -151,7 +153,12 @@ impl Agent {
         }
         //= wire-spec.md#11-1-lease
         //# The packet number in the header of an answer MUST NOT renew anything.
-        let Some(sent) = session.sent_at(echo) else { return true };
+        let Some(mut sent) = session.sent_at(echo) else { return true };
+        if bugs::is(Bug::M1) {
+            sent = self.now;
+        } else if bugs::is(Bug::M2) {
+            sent = session.sent_at(session.counter.last()).unwrap_or(sent);
+        }
         if prompt {
             session.rtt.sample(self.now.since(sent));
         }

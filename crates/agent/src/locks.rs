@@ -19,6 +19,7 @@ use advisory::{Advisories, At};
 use alloc::collections::VecDeque;
 use cache::CacheLocks;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem, ReleasedItem,
     Reply, WaitOver,
@@ -87,12 +88,16 @@ impl Locks {
 
     /// A session is open; it holds nothing yet.
     pub(crate) fn session_opened(&mut self) {
-        self.cache.open();
+        if !bugs::is(Bug::M11) || self.cache.len() == 0 {
+            self.cache.open();
+        }
     }
 
     /// The session is over: nothing of it is held any more, its holders are told, those who wait go on waiting for the next one.
     pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) {
-        self.cache.close();
+        if !bugs::is(Bug::M11) {
+            self.cache.close();
+        }
         self.advisory.session_over(At { now, lease, effects: &mut self.effects });
     }
 

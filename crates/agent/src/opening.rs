@@ -16,6 +16,7 @@ use crate::session::Session;
 use crate::stats::Dropped;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue};
 use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, VERSION};
 use cistern_wire::{
@@ -327,7 +328,11 @@ impl Agent {
         self.not_before = None;
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
         self.known = Some(server);
-        self.lease.open(tau);
+        if bugs::is(Bug::M3b) {
+            self.lease.open(tau + tau * welcome.delta_ppm / 1_000_000);
+        } else {
+            self.lease.open(tau);
+        }
         self.lease.renew(sent, Renewal::Opening);
         self.locks.session_opened();
         self.ops.set_datagram(max_datagram.into());

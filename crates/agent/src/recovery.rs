@@ -13,6 +13,7 @@ use crate::port::Answer;
 use crate::requests::Asker;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Question};
 use cistern_wire::limits::FORMER_MAX;
 use cistern_wire::{Claim, Fate, FormerClaim, Messages, NackReason, Reply};
@@ -37,7 +38,7 @@ impl Agent {
                 _ => {}
             }
         }
-        let Some(reason) = refused else { return false };
+        let Some(reason) = refused.filter(|_| !bugs::is(Bug::M12)) else { return false };
         self.stats.nacks += 1;
         if self.closing != Closing::No {
             self.closed();

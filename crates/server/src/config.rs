@@ -10,6 +10,7 @@ use crate::namespace::NamespaceLimits;
 use crate::stage::StageLimits;
 use crate::store::CacheLimits;
 use cistern_link::DeliveryClock;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::rtt::RTO_MIN;
 use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
@@ -140,12 +141,21 @@ impl Config {
     /// T = τ(1+δ)+ε: how long the server waits from D before it takes a session's locks; rounded up to whole nanoseconds.
     #[must_use]
     pub fn wait(&self) -> Duration {
+        if bugs::is(Bug::M3) {
+            return self.lease;
+        } else if bugs::is(Bug::M3b) {
+            return self.lease + self.epsilon;
+        }
         let lease_ns = self.lease.as_nanos();
         //= wire-spec.md#11-1-lease
         //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
         let margin_ns = (lease_ns * u128::from(self.delta_ppm)).div_ceil(1_000_000);
         // LEASE_MAX twice is below 2^43 ns, so this conversion never saturates for a checked configuration.
-        Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon
+        let wait = Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon;
+        if bugs::is(Bug::M3c) {
+            return Duration::from_secs_f64((wait.as_secs_f64() * 100.0) as u64 as f64 / 100.0);
+        }
+        wait
     }
 
     /// The longest retransmission timeout, τ/8.

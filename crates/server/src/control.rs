@@ -13,6 +13,7 @@ use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
 use cistern_link::Fate as Known;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, Nack, NackReason,
     PathChallenge, PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
@@ -24,6 +25,9 @@ const RELEASED_ITEMS_MAX: usize = 19;
 
 impl Server {
     pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) {
+        if bugs::is(Bug::M48) && self.parking.len() >= 3 {
+            return;
+        }
         if self.is_good(origin.key) {
             //= wire-spec.md#11-7-restart-and-recovery
             //# A message that shows no effect of a transaction MUST NOT wait for it.

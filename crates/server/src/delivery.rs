@@ -14,6 +14,7 @@ use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::Cause;
 use alloc::boxed::Box;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer};
 use core::num::NonZeroU64;
 use log::{debug, info};
@@ -45,7 +46,7 @@ impl Server {
     /// Adds a notice for a session in good standing; one that is timing out is told nothing.
     fn notify(&mut self, session: cistern_wire::SessionId, body: Body) {
         if let Some(key) = self.sessions.find(session)
-            && self.is_good(key)
+            && (self.is_good(key) || bugs::is(Bug::M17))
             && let Some(outbox) = self.outbox(key)
         {
             outbox.add(body);
@@ -73,6 +74,9 @@ impl Server {
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
                 self.locks.disowned(self.now, key.id(), lock, generation);
                 self.gave_back(key, lock, generation);
+            }
+            (Body::Demand { lock, generation, .. }, _) if bugs::is(Bug::M20) => {
+                self.locks.disowned(self.now, key.id(), lock, generation);
             }
             // Nobody holds a cache lock "in use" for longer than an operation, so that too is a promise to comply.
             (Body::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
@@ -178,6 +182,10 @@ impl Server {
             return;
         };
         match outbox.on_deadline(listened, &self.config) {
+            Verdict::Failed(_) if bugs::is(Bug::M22) => {
+                outbox.give_up();
+                self.listen(key);
+            }
             Verdict::Failed(body) => {
                 debug!("{}: session {} receipted nothing: {body:?}", self.who, key.id());
                 self.fail(key, Cause::DeliveryFailed);

@@ -16,6 +16,7 @@ use crate::sessions::Key;
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId, LockRefused,
     LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, Stage, Status, Terms,
@@ -221,6 +222,9 @@ impl Server {
             return;
         };
         self.stats.repeated += 1;
+        if bugs::is(Bug::M25) {
+            self.locks.lock(self.now, key.id(), nonce, lock.object, lock.mode, lock.wait);
+        }
         let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key.id()).count();

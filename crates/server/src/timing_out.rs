@@ -16,6 +16,7 @@ use crate::tombstones::Tombstone;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{AgentId, Ended, Message, SessionId};
 use core::fmt;
 use log::{error, info, warn};
@@ -49,7 +50,13 @@ impl Server {
         let was_good = self.is_good(key);
         //= wire-spec.md#11-1-lease
         //# The server MUST NOT date D before the receipt of a datagram that it has acted on.
-        let event = Event::Failed { now: self.now, until: self.now.plus(self.config.wait()), cause };
+        let mut until = self.now.plus(self.config.wait());
+        if bugs::is(Bug::M5) {
+            until = self.now.plus(self.config.wait().saturating_sub(self.config.delivery_timeout));
+        } else if bugs::is(Bug::M6) {
+            until = self.now;
+        }
+        let event = Event::Failed { now: self.now, until, cause };
         let until = match self.sessions.apply(key, event) {
             Ok(Some(Standing::TimingOut { until, .. })) => until,
             Ok(_) => return,

@@ -8,6 +8,7 @@
 
 use super::Effect;
 use alloc::collections::{BTreeMap, VecDeque};
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{CacheGrant, Generation, Keep, LockClass, LockId, Mode, ObjectId, ReceiptAnswer, ReleaseItem, ReleasedItem};
 use hashbrown::HashMap;
 
@@ -97,7 +98,7 @@ impl CacheLocks {
         //= wire-spec.md#11-4-locks
         //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g
         //# or less in that session.
-        if grant.generation <= disowned {
+        if grant.generation <= disowned && !bugs::is(Bug::M16) {
             return false;
         }
         let full = self.held.len() >= self.max;

@@ -26,6 +26,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::DATAGRAM_DEFAULT;
 use cistern_wire::{Generation, Keep, ObjectId, Reply};
 use core::time::Duration;
@@ -167,7 +168,9 @@ impl Ops {
     /// The session ended: everything that was known is dropped, and no mutation sent in it is under way any more. Those in `unsent`
     /// will be sent in the next session, so what they affect stays suspended (R70).
     pub(crate) fn discard_all(&mut self, unsent: &VecDeque<Outbound>) {
-        self.cache.discard();
+        if !bugs::is(Bug::M11) {
+            self.cache.discard();
+        }
         self.office.epoch += 1;
         let epoch = self.office.epoch;
         let orphans = core::mem::take(&mut self.orphans);
