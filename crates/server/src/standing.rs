@@ -24,6 +24,8 @@ pub enum Cause {
     Closed,
     /// The agent said that nothing of it can be used again (R36).
     Surrendered,
+    /// It reclaimed after a restart what another agent reclaimed, too (R60).
+    ReclaimConflict,
 }
 
 impl Cause {
@@ -37,6 +39,7 @@ impl Cause {
             Self::Superseded => "superseded",
             Self::Closed => "closed",
             Self::Surrendered => "surrendered",
+            Self::ReclaimConflict => "reclaimed what another agent reclaimed, too",
         }
     }
 
