@@ -110,6 +110,12 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "epoch": status.identity.epoch,
         "incarnation": status.identity.incarnation,
         "serving": status.serving,
+        "grace": status.grace.map(|grace| json!({
+            "left_ms": millis(grace.left),
+            "awaited": grace.awaited,
+            "reclaiming": grace.reclaiming,
+            "blind": grace.blind,
+        })),
         "failure": status.failure,
         "uptime_ms": millis(status.uptime),
         "lease_us": micros(status.lease),

@@ -200,21 +200,28 @@ impl Server {
     /// Appends the outcome of a request executed before D, without grants. Outcomes of reads and of lock requests are worth
     /// nothing to a session that has lost everything: the NACK has said all.
     fn result(&mut self, key: Key, nonce: u64, reply: &[u8]) {
-        let Ok(reply) = Reader::new(reply).get::<Reply<'_>>() else {
-            debug_assert!(false, "a reply made here decodes");
-            return;
-        };
-        let effects: Vec<Effect>;
-        let stripped = match reply {
-            Reply::Changed(changed) => {
-                effects = changed.effects.iter().map(|effect| Effect { grant: CacheGrant::NONE, ..effect }).collect();
-                Reply::Changed(Changed { effects: List::of(&effects) })
-            }
-            Reply::Failed(_) | Reply::Done(_) => reply,
-            _ => return,
-        };
-        let message = Message::Result(cistern_wire::RequestResult { nonce, reply: stripped });
-        self.push_bulk(key, SMALL, |bytes| message.encode(bytes));
+        let mut bytes = Vec::new();
+        stripped(reply, &mut bytes);
+        if let Ok(reply) = Reader::new(&bytes).get::<Reply<'_>>() {
+            let message = Message::Result(cistern_wire::RequestResult { nonce, reply });
+            self.push_bulk(key, SMALL, |bytes| message.encode(bytes));
+        }
+    }
+}
+
+/// What is left of an encoded reply for an agent that has lost its session: no grant. Nothing of replies that only grant or show.
+pub(crate) fn stripped(reply: &[u8], out: &mut Vec<u8>) {
+    let Ok(reply) = Reader::new(reply).get::<Reply<'_>>() else {
+        debug_assert!(false, "a reply made here decodes");
+        return;
+    };
+    match reply {
+        Reply::Changed(changed) => {
+            let effects: Vec<Effect> = changed.effects.iter().map(|effect| Effect { grant: CacheGrant::NONE, ..effect }).collect();
+            Reply::Changed(Changed { effects: List::of(&effects) }).put(out);
+        }
+        Reply::Failed(_) | Reply::Done(_) => reply.put(out),
+        _ => {}
     }
 }
 
@@ -229,7 +236,7 @@ fn put_ack(bytes: &mut Vec<u8>, nonce: u64, echo: u64, reply: &[u8]) {
 }
 
 /// The cache's word in that of the wire.
-const fn fate(known: cistern_link::Fate) -> Fate {
+pub(crate) const fn fate(known: cistern_link::Fate) -> Fate {
     match known {
         cistern_link::Fate::Executed => Fate::Executed,
         cistern_link::Fate::NotExecuted => Fate::NotExecuted,

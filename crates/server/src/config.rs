@@ -49,6 +49,8 @@ pub struct Config {
     /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). Off until it is proven in
     /// the simulator; a session in good standing may always be closed.
     pub surrender: bool,
+    /// Whether an empty store is the beginning of a new cluster, so that no agent can hold a lock of it and nothing is waited for (R60).
+    pub new_cluster: bool,
     /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
     pub volatile: bool,
 
@@ -96,6 +98,7 @@ impl Default for Config {
             probe_period: Duration::from_secs(1),
             compliance_time: Duration::from_secs(10),
             surrender: false,
+            new_cluster: false,
             volatile: false,
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,
@@ -141,12 +144,18 @@ impl Config {
     /// T = τ(1+δ)+ε: how long the server waits from D before it takes a session's locks; rounded up to whole nanoseconds.
     #[must_use]
     pub fn wait(&self) -> Duration {
+        self.wait_for(self.lease)
+    }
+
+    /// T for another lease period, which an earlier start of the server has promised.
+    #[must_use]
+    pub fn wait_for(&self, lease: Duration) -> Duration {
         if bugs::is(Bug::M3) {
-            return self.lease;
+            return lease;
         } else if bugs::is(Bug::M3b) {
-            return self.lease + self.epsilon;
+            return lease + self.epsilon;
         }
-        let lease_ns = self.lease.as_nanos();
+        let lease_ns = lease.as_nanos();
         //= wire-spec.md#11-1-lease
         //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
         let margin_ns = (lease_ns * u128::from(self.delta_ppm)).div_ceil(1_000_000);

@@ -17,6 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
+use cistern_wire::SessionId;
 use log::{debug, error, warn};
 
 /// Something that waits for a batch.
@@ -39,6 +40,12 @@ pub(crate) enum Held {
     Ended(Key),
     /// A block of tokens.
     Tokens(u64),
+    /// The start of the server (R48).
+    Started,
+    /// The end of a session of before the start, or of its reclaim.
+    Accounted(SessionId),
+    /// The end of grace (R51).
+    GraceOver,
 }
 
 /// What waits, by batch.
@@ -65,7 +72,7 @@ impl Server {
             return Some(StoreWork::Load(queries));
         }
         // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (R73).
-        if self.phase == Phase::Serving
+        if matches!(self.phase, Phase::Recording | Phase::Serving)
             && let Some(up_to) = self.locks.tokens_wanted()
         {
             self.overlay.set_counter(Counter::Tokens, up_to);
@@ -118,11 +125,15 @@ impl Server {
                     Held::Opened(key) => self.opened(key),
                     Held::Ended(key) => self.ended(key),
                     Held::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
+                    Held::Started => self.started(),
+                    Held::Accounted(id) => self.accounted(id),
+                    Held::GraceOver => self.grace_over(),
                 }
             }
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
+        self.run_grace();
     }
 
     /// A write or sync failed: nothing that the server would say can be relied on any more.

@@ -11,11 +11,13 @@ use crate::outbox::Outbox;
 use crate::parked::OpId;
 use crate::path::{Former, Move};
 use crate::standing::Standing;
+use crate::store::SessionRecord;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
 use cistern_wire::{AgentId, SessionId};
 use core::fmt;
+use core::time::Duration;
 
 /// A session in the table.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) opened: Instant,
     /// The proven address, to which everything goes (R85).
     pub(crate) path: Path,
+    /// The store has outcomes of it in no slot from this one on.
+    pub(crate) outcomes: u16,
     /// Largest datagram, in bytes, that both sides take.
     pub(crate) max_datagram: u16,
     /// Whether it stands in the line of sessions that have something to send.
@@ -73,7 +77,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 416);
+const _: () = assert!(size_of::<Session>() <= 424);
 
 impl Session {
     /// A session whose record is not durable yet.
@@ -86,6 +90,7 @@ impl Session {
             label: from.label,
             opened: from.now,
             path: from.path,
+            outcomes: 0,
             max_datagram: from.max_datagram,
             in_line: false,
             packets: PacketCounter::new(),
@@ -98,6 +103,21 @@ impl Session {
             moved_from: None,
             reported: false,
             standing: Standing::Opening,
+        }
+    }
+
+    /// What the store keeps of it as long as it has not ended. `lease`: the longest that was promised to it; `boot`: of its agent's
+    /// machine, all zero if it is not known.
+    pub(crate) fn record(&self, lease: Duration, boot: [u8; 16], doomed: bool) -> SessionRecord {
+        SessionRecord {
+            agent: self.agent,
+            incarnation: self.incarnation,
+            boot,
+            // Rounded up: a server that starts anew must not wait for less than was promised (R13).
+            lease_us: u64::try_from(lease.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX),
+            window: self.cache.window(),
+            doomed,
+            label: self.label.clone(),
         }
     }
 

@@ -25,6 +25,8 @@ pub enum Cause {
     Closed,
     /// The agent said that nothing of it can be used again (R36).
     Surrendered,
+    /// It reclaimed after a restart what another agent reclaimed, too (R60).
+    ReclaimConflict,
 }
 
 impl Cause {
@@ -38,6 +40,7 @@ impl Cause {
             Self::Superseded => "superseded",
             Self::Closed => "closed",
             Self::Surrendered => "surrendered",
+            Self::ReclaimConflict => "reclaimed what another agent reclaimed, too",
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Stats {
     pub moves: u64,
     /// Superseded sessions that went on sending: copies of an agent, perhaps.
     pub clones: u64,
+    /// RECLAIMs that conflicted with those of another agent.
+    pub reclaim_conflicts: u64,
 }
 
 impl Default for Stats {
@@ -102,6 +104,7 @@ impl Default for Stats {
             welcomes: 0,
             moves: 0,
             clones: 0,
+            reclaim_conflicts: 0,
         }
     }
 }

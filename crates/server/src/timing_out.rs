@@ -62,6 +62,9 @@ impl Server {
             Ok(_) => return,
             Err(illegal) => return self.illegal(key, illegal),
         };
+        if cause.is_final() {
+            self.record_doom(key);
+        }
         if !was_good {
             // The timer of the first D runs on.
             info!("{}: session {}, which is timing out, cannot come back: {cause}", self.who, key.id());
@@ -78,6 +81,17 @@ impl Server {
             let wait = self.config.wait();
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
         }
+    }
+
+    /// Nothing can undo the session's end any more: a server that starts anew knows that, too.
+    fn record_doom(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        //= wire-spec.md#11-3-failure-and-ending
+        //# An ending that no receipt can undo MUST be durable at D.
+        let record = session.record(self.config.lease, [0; 16], true).to_bytes();
+        self.overlay.put(store::Key::Session(key.id()), Some(record.into()));
     }
 
     /// The lease timers that have run out, now that the socket was found empty.
@@ -122,6 +136,7 @@ impl Server {
             session.out.drop_renewals(&mut self.sending.pool);
         }
         self.overlay.put(store::Key::Session(key.id()), None);
+        self.drop_outcomes(key);
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST end a surrendered session durably before it frees the session's locks.
         let batch = self.overlay.open_batch();
@@ -152,7 +167,7 @@ impl Server {
             last_packet += 1;
             self.send_loose(session.path, key.id(), last_packet, &[Message::Ended(Ended { serial, echo })], None);
         }
-        self.tombstones.add(key.id(), Tombstone::of(session.path, &session.cache, last_packet, cause));
+        self.tombstones.add(key.id(), Tombstone::of(session.path, session.agent, &session.cache, last_packet, cause));
         info!("{}: {} has ended; its locks are free", self.who, session.who());
     }
 
