@@ -17,10 +17,8 @@ use crate::stats::Dropped;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue};
-use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, VERSION};
-use cistern_wire::{
-    Bytes8, Challenge, Claim, FormerClaim, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome,
-};
+use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, VERSION};
+use cistern_wire::{Bytes8, Challenge, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome};
 use core::time::Duration;
 use log::{debug, info, warn};
 
@@ -82,10 +80,20 @@ impl Known {
     }
 }
 
+/// Why a handshake is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// There is no session, and one is wanted.
+    Wanted,
+    /// The server does not know the present session, as a hint says.
+    Hint,
+}
+
 /// A handshake under way.
 #[derive(Debug)]
 pub(crate) struct Opening {
     handshake: u64,
+    pub(crate) cause: Cause,
     counter: PacketCounter,
     log: SentLog,
     cookie: Vec<u8>,
@@ -126,14 +134,15 @@ impl Agent {
             return;
         }
         let begin = self.not_before.filter(|at| !self.now.waited(*at));
-        self.begin_opening(begin);
+        self.begin_opening(begin, Cause::Wanted);
     }
 
     /// Begins a handshake, now or later.
-    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>) {
+    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>, cause: Cause) {
         let address = self.session.as_ref().map_or(0, |session| session.address);
         self.opening = Some(Opening {
             handshake: self.rng.nonzero_u64().get(),
+            cause,
             counter: PacketCounter::new(),
             log: SentLog::new(SENT_MAX),
             cookie: Vec::new(),
@@ -215,17 +224,6 @@ impl Agent {
         opening.tries += 1;
         opening.attempts = opening.attempts.saturating_add(1);
         servers.get(opening.address).copied().map(Path::to)
-    }
-
-    /// The former sessions to be named: those that are not known to have ended, and the present one if a hint has put it in doubt.
-    fn claims(&self) -> Vec<FormerClaim> {
-        let present = self.session.as_ref().map(|session| FormerClaim { session: session.id, claim: Claim::Unknown });
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
-        //# unknown, reclaiming or surrendered.
-        let mut claims: Vec<FormerClaim> = self.former.iter().copied().chain(present).collect();
-        claims.drain(..claims.len().saturating_sub(FORMER_MAX));
-        claims
     }
 
     pub(crate) fn challenged(&mut self, challenge: &Challenge<'_>) {
@@ -316,20 +314,24 @@ impl Agent {
     }
 
     fn open_session(&mut self, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: Known) {
-        self.session_over("the server did not know it any more, and has opened another", &BTreeMap::new(), &[]);
-        for told in welcome.former {
-            if told.fate == SessionFate::Ended {
-                self.former.retain(|claim| claim.session != told.session);
-            }
+        let fates: BTreeMap<SessionId, SessionFate> = welcome.former.into_iter().map(|told| (told.session, told.fate)).collect();
+        if self.known.is_some_and(|known| known.store != server.store) {
+            // What another store says of them means nothing.
+            self.stop_wondering(None);
         }
+        self.leave_session(&fates);
+        self.former_told(&fates);
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);
         self.not_before = None;
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
         self.known = Some(server);
-        self.lease.open(tau);
-        self.lease.renew(sent, Renewal::Opening);
-        self.locks.session_opened();
+        let lease = self.session_lease_mut();
+        lease.open(tau);
+        lease.renew(sent, Renewal::Opening);
+        if self.reclaim.is_none() {
+            self.locks.session_opened();
+        }
         self.ops.set_datagram(max_datagram.into());
         let address = opening.address;
         let mut rtt = opening.rtt;
@@ -354,6 +356,7 @@ impl Agent {
             silence: 0,
             dormant: false,
         });
+        self.ask_outcomes();
         info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);
         self.events.push_back(Event::SessionOpened { session: welcome.session });
     }

@@ -311,6 +311,11 @@ impl Task {
         self.calls.get_mut(&number)
     }
 
+    /// Whether a call is out.
+    pub(super) fn is_awaiting(&self, number: u32) -> bool {
+        self.calls.contains_key(&number)
+    }
+
     /// How many calls are out.
     pub(super) fn calls_out(&self) -> usize {
         self.calls.len()
