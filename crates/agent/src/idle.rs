@@ -55,6 +55,7 @@ impl Agent {
         self.tend_reclaim();
         self.tend_remains();
         self.tend_lease();
+        self.doubt_silence();
         self.tend_holders();
         self.tend_commands();
         self.want_session();

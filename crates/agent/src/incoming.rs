@@ -95,6 +95,8 @@ impl Agent {
         let Some(session) = &mut self.session else { return };
         session.silence = 0;
         session.wake();
+        self.is_known();
+        let Some(session) = &mut self.session else { return };
         if session.path.remote != path.remote
             && let Some(address) = self.servers.iter().position(|server| *server == path.remote)
         {

@@ -87,6 +87,9 @@ pub(crate) enum Cause {
     Wanted,
     /// The server does not know the present session, as a hint says.
     Hint,
+    /// The server is silent while the lease runs out. That may be the network's fault: a server that is there and knows the session
+    /// would end it for the handshake. So the handshake stops short of its second HELLO as long as an answer may come.
+    Silence,
 }
 
 /// A handshake under way.
@@ -96,7 +99,9 @@ pub(crate) struct Opening {
     pub(crate) cause: Cause,
     counter: PacketCounter,
     log: SentLog,
-    cookie: Vec<u8>,
+    pub(crate) cookie: Vec<u8>,
+    /// HELLO with a cookie was sent: from here on the server may have opened another session.
+    pub(crate) committed: bool,
     /// Newest HELLO that was answered, but not by WELCOME.
     answered: u64,
     challenges: u32,
@@ -146,6 +151,7 @@ impl Agent {
             counter: PacketCounter::new(),
             log: SentLog::new(SENT_MAX),
             cookie: Vec::new(),
+            committed: false,
             answered: 0,
             challenges: 0,
             address,
@@ -182,7 +188,8 @@ impl Agent {
 
     /// Tells once for each handshake that there is no session for now.
     fn tell_no_session(&mut self, error: OpError) {
-        let Some(opening) = &mut self.opening else { return };
+        let in_session = self.session.is_some();
+        let Some(opening) = self.opening.as_mut().filter(|opening| !in_session || opening.cause != Cause::Silence) else { return };
         opening.error = Some(error);
         if !core::mem::replace(&mut opening.told, true) {
             self.events.push_back(Event::NoSession { error });
@@ -196,6 +203,7 @@ impl Agent {
         let Self { opening, identity, known, config, servers, rng, timers, .. } = self;
         let opening = opening.as_mut().filter(|opening| opening.due)?;
         opening.due = false;
+        opening.committed |= !opening.cookie.is_empty();
         let packet = opening.counter.take()?;
         opening.log.record(packet, now);
         let known = known.unwrap_or(Known { store: StoreId::default(), epoch: 0, incarnation: 0, volatile: false });
@@ -227,13 +235,16 @@ impl Agent {
     }
 
     pub(crate) fn challenged(&mut self, challenge: &Challenge<'_>) {
-        let now = self.now;
+        let (now, in_session) = (self.now, self.session.is_some());
         let Some((opening, sent)) = self.answer_to(challenge.handshake, challenge.echo) else {
             return self.dropped(Dropped::StrayHandshake);
         };
         opening.challenges += 1;
         opening.cookie = challenge.cookie.0.to_vec();
         opening.rtt.sample(now.since(sent));
+        if opening.cause == Cause::Silence && in_session && !opening.committed {
+            return self.ask_once_more();
+        }
         if opening.challenges <= CHALLENGES_AT_ONCE {
             opening.tries = 0;
             opening.attempts = 0;
@@ -270,6 +281,7 @@ impl Agent {
         self.tell_no_session(error);
         if hopeless {
             self.stop_opening();
+            self.not_before = Some(self.now.plus(PAUSE_MAX));
             // With an old session in doubt, what runs in it still has its time.
             if self.session.is_none() {
                 self.end_all_commands(error);
