@@ -34,7 +34,7 @@ impl Agent {
             //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
             Some(session) if session.id == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
             Some(_) if bugs::is(Bug::M8) => self.of_session(path, datagram.header, datagram.messages()),
-            _ => self.dropped(Dropped::UnknownSession),
+            _ => self.of_another_session(datagram.header.session, datagram.messages()),
         }
     }
 
@@ -97,6 +97,8 @@ impl Agent {
         let Some(session) = &mut self.session else { return };
         session.silence = 0;
         session.wake();
+        self.is_known();
+        let Some(session) = &mut self.session else { return };
         if session.path.remote != path.remote
             && let Some(address) = self.servers.iter().position(|server| *server == path.remote)
         {
@@ -162,7 +164,7 @@ impl Agent {
         if prompt {
             session.rtt.sample(self.now.since(sent));
         }
-        if self.lease.renew(sent, by) {
+        if self.session_lease_mut().renew(sent, by) && self.reclaim.is_none() {
             self.locks.renewed(self.now, &self.lease);
             self.settle();
         }
@@ -193,6 +195,9 @@ impl Agent {
             Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
             Asker::Lock(object) => self.locks.answered(self.now, &self.lease, object, reply),
             Asker::Run(object) => self.locks.extended(self.now, &self.lease, object, reply),
+            Asker::Reclaim(batch) => self.reclaimed(batch, reply),
+            Asker::Complete(from) => self.completed(from, reply),
+            Asker::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
         }
     }
 

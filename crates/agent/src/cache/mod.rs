@@ -247,6 +247,18 @@ impl Cache {
         }
     }
 
+    /// The version of an object that is cached under this lock.
+    pub(crate) fn version_of(&self, object: ObjectId, generation: Generation) -> Option<u64> {
+        self.objects.peek(object).filter(|cached| cached.generation == generation).map(|cached| cached.attr.version)
+    }
+
+    /// The state of an object goes unless it is of this version.
+    pub(crate) fn keep_version(&mut self, object: ObjectId, version: u64) {
+        if self.objects.peek(object).is_some_and(|cached| cached.attr.version != version) {
+            self.drop_object(object);
+        }
+    }
+
     /// The lock of an object is given back, or only a shared one is kept (which keeps what is known).
     pub(crate) fn revoke(&mut self, object: ObjectId, keep: Keep) {
         let kept = bugs::is(Bug::M26) && self.objects.peek(object).is_some_and(|cached| cached.attr.kind == ObjectKind::Directory);
