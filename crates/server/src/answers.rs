@@ -11,7 +11,7 @@ use crate::out::Urgency;
 use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
 use crate::sessions::Key;
-use crate::standing::Standing;
+use crate::standing::{Event, Standing};
 use crate::stats::Dropped;
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
@@ -164,25 +164,32 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-3-failure-and-ending
-        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
-        let reason = match session.standing() {
-            Standing::TimingOut { .. } => NackReason::TimingOut,
-            _ => NackReason::Ended,
-        };
-        //= wire-spec.md#11-3-failure-and-ending
         //# A NACK MUST say of its request that it was executed, that it was not and never will be, or that this is not known.
         //= wire-spec.md#11-3-failure-and-ending
         //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST NOT say "executed" before the effects of the request are durable.
         let fate = fate(session.cache.fence(nonce));
-        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
+        self.nack(key, nonce, echo, fate);
         if fate == Fate::Executed
             && let Some(Stored::Bytes(reply)) = self.sessions.get(key).and_then(|session| session.cache.stored(nonce))
         {
             let reply = reply.clone();
             self.result(key, nonce, &reply);
         }
+    }
+
+    /// Appends a NACK. From here on the agent may have discarded everything: there is no way back for the session (R34).
+    pub(crate) fn nack(&mut self, key: Key, nonce: u64, echo: u64, fate: Fate) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
+        assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (R10)");
+        let reason = match self.sessions.apply(key, Event::Refused) {
+            Ok(_) => NackReason::TimingOut,
+            // Its end has begun: there was no way back any more.
+            Err(_) => NackReason::Ended,
+        };
+        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
     }
 
     /// An operation that had no effect will not be run: its nonce is fenced, its place in line is free.

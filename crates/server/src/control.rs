@@ -14,8 +14,8 @@ use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
 use cistern_link::Fate as Known;
 use cistern_wire::{
-    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, Nack, NackReason,
-    PathChallenge, PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
+    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
+    PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
 };
 use log::debug;
 
@@ -49,6 +49,8 @@ impl Server {
             items.push(self.locks.release(self.now, key.id(), item));
             self.gave_back(key, item.lock, item.generation);
         }
+        // What was demanded may be among them: that is all that a session which did not comply was missing.
+        self.try_rescue(key);
         self.listen(key);
         if !self.is_good(key) {
             self.control_refused = true;
@@ -74,6 +76,7 @@ impl Server {
             outbox.released_all(message.up_to);
         }
         self.freeing = true;
+        self.try_rescue(key);
         self.listen(key);
         if self.is_good(key) {
             let items = List::of(&[]);
@@ -163,16 +166,12 @@ impl Server {
         }
     }
 
-    /// Says once for a datagram that its control messages were refused, because the session is not in good standing.
+    /// Says once for a datagram that its control messages were refused, because the session is not in good standing. A receipt further
+    /// on in the datagram may have rescued it meanwhile: then nothing is said, and what was not answered is asked again.
     pub(crate) fn refuse_control(&mut self, origin: Origin) {
-        if !core::mem::take(&mut self.control_refused) {
-            return;
+        if core::mem::take(&mut self.control_refused) && !self.is_good(origin.key) {
+            self.nack(origin.key, 0, origin.packet, Fate::Unknown);
         }
-        let reason = match self.sessions.get(origin.key).map(|session| session.standing()) {
-            Some(Standing::TimingOut { .. }) => NackReason::TimingOut,
-            _ => NackReason::Ended,
-        };
-        self.push_urgent(origin.key, &Message::Nack(Nack { nonce: 0, echo: origin.packet, reason, fate: Fate::Unknown }));
     }
 
     /// Whether the session's releases and receipts still count: until its end has begun (R29).

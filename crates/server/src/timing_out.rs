@@ -1,14 +1,17 @@
-//! Failure and end of a session: D, the one timer of T, and what is freed when.
+//! Failure, rescue and end of a session: D, the one timer, and what is freed when.
 //!
 //! Decides what happens at D: from that instant nothing of the session renews or executes, its valid requests get NACK, and one timer
-//! of T = τ(1+δ)+ε runs; when both clocks have passed it, or when the agent gave the session up, its end goes to the store, and only
-//! when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`, from
-//! a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 7.
-//! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before T (R38).
+//! runs, T = τ(1+δ)+ε from D, or from what was heard last (R35). What was missing may still come: then the session goes on as if nothing
+//! had been (R34). When both clocks have passed the timer, or when the agent gave the session up (R36), its end goes to the store, and
+//! only when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`,
+//! from a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 11.3.
+//! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before it (R38).
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
 use crate::durability::Held;
+use crate::parked::Wait;
 use crate::server::Server;
+use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Cause, Event, Illegal, Standing};
 use crate::store;
@@ -68,9 +71,42 @@ impl Server {
         self.stats.failures += 1;
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(&mut self.sending.pool);
-            let wait = self.config.wait();
+            let wait = self.now.until_waited(until);
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
         }
+    }
+
+    /// Something came from a session that is timing out: takes the session back if nothing is missing any more and nothing was lost.
+    ///
+    /// Its timer is cancelled, a later D starts a full new one. What was parked at D, or whose turn came since, runs again. Renewing
+    /// answers that were dropped at D stay dropped: the agent asks for them again.
+    pub(crate) fn try_rescue(&mut self, key: Key) {
+        if !self.config.rescue || !self.is_missing_nothing(key) {
+            return;
+        }
+        let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) else {
+            return;
+        };
+        if !matches!(self.sessions.apply(key, Event::Rescued { now: self.now }), Ok(Some(Standing::Good))) {
+            // A NACK was produced, the cause is final, or the wait is over and the end only has to be recorded.
+            return;
+        }
+        self.lease_timers.cancel(key);
+        self.stats.rescues += 1;
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let late = self.now.since(decided);
+        info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
+        let parked = session.parked.clone();
+        self.locks.unpark(self.now, key.id());
+        for id in parked {
+            if self.parking.get(id).is_some_and(|op| op.wait == Wait::Standing) {
+                self.run_again(id);
+            }
+        }
+        self.listen(key);
+        self.line_up(key);
     }
 
     /// The lease timers that have run out, now that the socket was found empty.

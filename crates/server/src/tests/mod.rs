@@ -9,6 +9,7 @@ mod locks;
 mod moving;
 mod random;
 mod requests;
+mod rescue;
 mod starting;
 mod timing_out;
 mod world;
