@@ -48,17 +48,9 @@ pub(crate) enum Repeatable {
 }
 
 impl Server {
-    /// Appends a message that renews. The only way by which one comes into being for a session.
-    pub(crate) fn renew(&mut self, key: Key, message: &Message<'_>) {
-        //= wire-spec.md#11-3-failure-and-ending
-        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
-        assert!(self.is_good(key), "{} would renew a session that is not in good standing (R3)", message.kind().name());
-        self.push_urgent(key, message);
-    }
-
     /// The request is executing: says so to a duplicate, or to the first transmission when a lock is waited for.
     pub(crate) fn pending(&mut self, key: Key, nonce: u64, echo: u64) {
-        self.renew(key, &Message::Pending(Pending { nonce, echo }));
+        self.push_urgent(key, &Message::Pending(Pending { nonce, echo }));
     }
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
@@ -109,7 +101,6 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return true;
         };
-        assert!(session.standing().is_good(), "a cached reply would renew a session that is not in good standing (R3)");
         if session.out.bulk_bytes() > self.config.answer_bytes_max as usize {
             self.stats.count_dropped(Dropped::Shed);
             return true;
@@ -122,7 +113,9 @@ impl Server {
         //# echo.
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
-        session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply));
+        if session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply)) {
+            session.renewed(self.now);
+        }
         self.stats.repeated += 1;
         self.line_up(key);
         true
@@ -134,7 +127,6 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A LOCK that has to wait for other holders MUST be answered QUEUED.
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
-        assert!(self.is_good(key), "QUEUED would renew a session that is not in good standing (R3)");
         self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
     }
 

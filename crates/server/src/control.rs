@@ -27,7 +27,7 @@ impl Server {
         if self.is_good(origin.key) {
             //= wire-spec.md#11-7-restart-and-recovery
             //# A message that shows no effect of a transaction MUST NOT wait for it.
-            self.renew(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
+            self.push_urgent(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
         } else {
             self.control_refused = true;
         }
@@ -60,7 +60,7 @@ impl Server {
         let first = parts.next().unwrap_or_default();
         for part in core::iter::once(first).chain(parts) {
             let items = List::of(part);
-            self.renew(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+            self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         }
     }
 
@@ -80,7 +80,7 @@ impl Server {
         self.listen(key);
         if self.is_good(key) {
             let items = List::of(&[]);
-            self.renew(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+            self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         } else {
             self.control_refused = true;
         }
@@ -107,7 +107,7 @@ impl Server {
         };
         debug!("{}: session {} cancels request {nonce}: {outcome}", self.who, key.id());
         let answer = Cancelled { serial: message.serial, echo: origin.packet, nonce, outcome, generation };
-        self.renew(key, &Message::Cancelled(answer));
+        self.push_urgent(key, &Message::Cancelled(answer));
     }
 
     /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.

@@ -319,10 +319,10 @@ impl Server {
     }
 
     fn welcome(&mut self, key: Key, echo: u64, former: &[FormerFate]) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        assert!(session.standing().is_good(), "WELCOME would renew a session that is not in good standing (R3)");
+        session.renewed(self.now);
         let config = &self.config;
         let welcome = Welcome {
             handshake: session.handshake,

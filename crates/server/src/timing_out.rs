@@ -18,7 +18,7 @@ use crate::store;
 use crate::tombstones::Tombstone;
 use alloc::string::String;
 use alloc::vec::Vec;
-use cistern_link::Question;
+use cistern_link::{Instant, Question};
 use cistern_wire::{AgentId, Ended, Message, SessionId};
 use core::fmt;
 use log::{error, info, warn};
@@ -52,7 +52,7 @@ impl Server {
         let was_good = self.is_good(key);
         //= wire-spec.md#11-1-lease
         //# The server MUST NOT date D before the receipt of a datagram that it has acted on.
-        let event = Event::Failed { now: self.now, until: self.now.plus(self.config.wait()), cause };
+        let event = Event::Failed { now: self.now, until: self.earliest_end(key, self.now), cause };
         let until = match self.sessions.apply(key, event) {
             Ok(Some(Standing::TimingOut { until, .. })) => until,
             Ok(_) => return,
@@ -73,6 +73,18 @@ impl Server {
             session.out.drop_renewals(&mut self.sending.pool);
             let wait = self.now.until_waited(until);
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
+        }
+    }
+
+    /// Until when nothing of a session may go to others, if D is `decided`: no packet received later than that, or than what was heard
+    /// last, was ever echoed by a message that renews, and the agent sent each before it was received here.
+    fn earliest_end(&self, key: Key, decided: Instant) -> Instant {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
+        //# newest note plus T.
+        match self.sessions.get(key) {
+            Some(session) if self.config.last_heard => decided.max(session.heard().plus(self.config.wait())),
+            _ => decided.plus(self.config.wait()),
         }
     }
 
@@ -112,6 +124,9 @@ impl Server {
     /// The lease timers that have run out, now that the socket was found empty.
     pub(crate) fn run_lease_timers(&mut self) {
         while let Some(key) = self.lease_timers.due(self.now) {
+            if let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) {
+                assert!(self.now.waited(self.earliest_end(key, decided)), "session {} would be stolen from too early (R38)", key.id());
+            }
             match self.sessions.apply(key, Event::Waited { now: self.now }) {
                 Ok(_) => {
                     self.stats.steals += 1;
@@ -197,7 +212,7 @@ impl Server {
     ///
     /// # Errors
     /// [`EvictError`] if nobody, or more than one agent, is meant; the operator is at fault.
-    pub fn evict(&mut self, now: cistern_link::Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
+    pub fn evict(&mut self, now: Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
         self.advance(now);
         let agent = self.find_agent(whom)?;
         let keys = self.sessions.agent(agent).map(|known| known.sessions.clone()).unwrap_or_default();

@@ -113,9 +113,10 @@ impl Server {
         self.push_with(key, Urgency::Bulk, limit, encode);
     }
 
+    /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (R3).
     pub(crate) fn push_with(&mut self, key: Key, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
         if let Some(session) = self.sessions.get_mut(key) {
-            session.out.push(&mut self.sending.pool, urgency, limit, encode);
+            session.produce(self.now, &mut self.sending.pool, urgency, limit, encode);
             self.line_up(key);
         }
     }
@@ -181,7 +182,7 @@ impl Server {
         //# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before
         //# that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
-        let former = session.moved_from.as_ref().and_then(|from| from.recent(now));
+        let former = session.roaming.as_ref().and_then(|roaming| roaming.left(now));
         let mut copies = Vec::new();
         let mut packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
         let mut filling = Filling { packer: &mut packer, limit, most: limit, good };

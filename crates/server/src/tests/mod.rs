@@ -5,6 +5,7 @@ mod bounds;
 mod delivery;
 mod handshake;
 mod hostile;
+mod last_heard;
 mod locks;
 mod moving;
 mod random;
