@@ -133,6 +133,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "requests": stats.requests,
         "repeated": stats.repeated,
         "delivery_failures": stats.failures,
+        "rescues": stats.rescues,
         "steals": stats.steals,
         "moves": stats.moves,
         "datagrams_in": received.0,

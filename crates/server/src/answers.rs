@@ -11,12 +11,13 @@ use crate::out::Urgency;
 use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
 use crate::sessions::Key;
-use crate::standing::Standing;
+use crate::standing::{Event, Standing};
 use crate::stats::Dropped;
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Stored;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     AgentId, Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
     Pending, Queued, Reader, Reply, Status,
@@ -48,17 +49,9 @@ pub(crate) enum Repeatable {
 }
 
 impl Server {
-    /// Appends a message that renews. The only way by which one comes into being for a session.
-    pub(crate) fn renew(&mut self, key: Key, message: &Message<'_>) {
-        //= wire-spec.md#11-3-failure-and-ending
-        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
-        assert!(self.is_good(key), "{} would renew a session that is not in good standing (R3)", message.kind().name());
-        self.push_urgent(key, message);
-    }
-
     /// The request is executing: says so to a duplicate, or to the first transmission when a lock is waited for.
     pub(crate) fn pending(&mut self, key: Key, nonce: u64, echo: u64) {
-        self.renew(key, &Message::Pending(Pending { nonce, echo }));
+        self.push_urgent(key, &Message::Pending(Pending { nonce, echo }));
     }
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
@@ -109,7 +102,6 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return true;
         };
-        assert!(session.standing().is_good(), "a cached reply would renew a session that is not in good standing (R3)");
         if session.out.bulk_bytes() > self.config.answer_bytes_max as usize {
             self.stats.count_dropped(Dropped::Shed);
             return true;
@@ -122,7 +114,9 @@ impl Server {
         //# echo.
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
-        session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply));
+        if session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply)) {
+            session.renewed(self.now);
+        }
         self.stats.repeated += 1;
         self.line_up(key);
         true
@@ -134,7 +128,6 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A LOCK that has to wait for other holders MUST be answered QUEUED.
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
-        assert!(self.is_good(key), "QUEUED would renew a session that is not in good standing (R3)");
         self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
     }
 
@@ -164,24 +157,36 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-3-failure-and-ending
-        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
-        let reason = match session.standing() {
-            Standing::TimingOut { .. } => NackReason::TimingOut,
-            _ => NackReason::Ended,
-        };
-        //= wire-spec.md#11-3-failure-and-ending
         //# A NACK MUST say of its request that it was executed, that it was not and never will be, or that this is not known.
         //= wire-spec.md#11-3-failure-and-ending
         //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST NOT say "executed" before the effects of the request are durable.
         let fate = fate(session.cache.fence(nonce));
-        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
+        self.nack(key, nonce, echo, fate);
         if fate == Fate::Executed
             && let Some(Stored::Bytes(reply)) = self.sessions.get(key).and_then(|session| session.cache.stored(nonce))
         {
             let reply = reply.clone();
             self.result(key, nonce, &reply);
+        }
+    }
+
+    /// Appends a NACK. From here on the agent may have discarded everything: there is no way back for the session (R34).
+    pub(crate) fn nack(&mut self, key: Key, nonce: u64, echo: u64, fate: Fate) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
+        assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (R10)");
+        let reason = match self.sessions.apply(key, Event::Refused) {
+            Ok(_) => NackReason::TimingOut,
+            // Its end has begun: there was no way back any more.
+            Err(_) => NackReason::Ended,
+        };
+        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
+        if bugs::is(Bug::M13) && reason == NackReason::TimingOut {
+            self.lease_timers.cancel(key);
+            self.sessions.pardon(key);
+            self.locks.unpark(self.now, key.id());
         }
     }
 

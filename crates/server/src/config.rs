@@ -46,11 +46,19 @@ pub struct Config {
     pub probe_period: Duration,
     /// How long an agent may keep a cache lock after it receipted the demand for it; at least Td.
     pub compliance_time: Duration,
-    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). Off until it is proven in
-    /// the simulator; a session in good standing may always be closed.
+    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). On: without it everybody waits
+    /// out T for locks that nobody can use, and an agent that lies could as well ignore the end of its lease. A session in good standing
+    /// may always be closed, by the same promise.
     pub surrender: bool,
     /// Whether an empty store is the beginning of a new cluster, so that no agent can hold a lock of it and nothing is waited for (R60).
     pub new_cluster: bool,
+    /// Whether a failed session is taken back when what was missing comes before any NACK was produced and before the wait is over
+    /// (R34). On: nothing was lost, nobody was given anything, and a later failure starts a full new wait.
+    pub rescue: bool,
+    /// Whether the wait of a failed session counts from the last answer that could have renewed its lease (R35), so that the locks of an
+    /// agent long silent are free at once. Off: it is as safe as the wait from D as long as all clocks keep going, but an agent whose
+    /// machine was paused longer than the others believed in then has no T after D in which a NACK could reach it (R15).
+    pub last_heard: bool,
     /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
     pub volatile: bool,
 
@@ -97,8 +105,10 @@ impl Default for Config {
             delivery_timeout: Duration::from_millis(500),
             probe_period: Duration::from_secs(1),
             compliance_time: Duration::from_secs(10),
-            surrender: false,
             new_cluster: false,
+            surrender: true,
+            rescue: true,
+            last_heard: false,
             volatile: false,
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,

@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{AgentId, SessionId};
 use core::fmt;
 use core::time::Duration;
@@ -92,7 +93,10 @@ impl Grace {
         //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
         //# more.
         let stored = longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX)));
-        let wait = if blind { stored.max(config.wait()) } else { stored };
+        let mut wait = if blind { stored.max(config.wait()) } else { stored };
+        if bugs::is(Bug::M35) {
+            wait /= 4;
+        }
         let mut by_agent: BTreeMap<AgentId, Vec<SessionId>> = BTreeMap::new();
         for (id, record) in &sessions {
             by_agent.entry(record.agent).or_default().push(*id);
@@ -125,7 +129,8 @@ impl Grace {
 
     /// Whether an agent may reclaim from a session: it is its own, of the same incarnation, and nothing has become of it (R51).
     pub(crate) fn eligible(&self, id: SessionId, agent: AgentId, incarnation: u64) -> bool {
-        !self.ending && self.awaited_of(id, agent) == Some(incarnation) && !self.is_doomed(id)
+        let late = bugs::is(Bug::M38b) && self.recorded.get(&id).is_some_and(|session| session.agent == agent);
+        late || !self.ending && self.awaited_of(id, agent) == Some(incarnation) && !self.is_doomed(id)
     }
 
     pub(crate) fn is_doomed(&self, id: SessionId) -> bool {
@@ -249,7 +254,7 @@ impl Server {
         //= wire-spec.md#11-7-restart-and-recovery
         //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
         //# come back.
-        for (id, window) in lost {
+        for (id, window) in lost.into_iter().filter(|_| !bugs::is(Bug::M38)) {
             self.forget_recorded(id, window);
         }
         if blind {

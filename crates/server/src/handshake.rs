@@ -19,7 +19,8 @@ use crate::store;
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use cistern_link::Path;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Path, Question};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION};
 use cistern_wire::{
     Bytes8, Challenge, Claim, FormerClaim, FormerFate, Hello, List, Message, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
@@ -209,12 +210,19 @@ impl Server {
         //= wire-spec.md#11-1-lease
         //# The server MUST have stored the largest T that it promises before it promises it.
         let record = session.record(self.config.lease, hello.boot, false);
+        let former_key = self.sessions.agent(hello.agent).and_then(|agent| agent.sessions.last().copied());
         let key = self.sessions.insert(session, greeting.cookie);
+        if let Some(old) = former_key.filter(|_| bugs::is(Bug::M28)) {
+            self.sessions.inherit(old, key);
+        }
         self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
         self.awaiting.insert(key, Awaiting { packet: greeting.packet, former });
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The session's record MUST be durable before WELCOME is sent.
+        if bugs::is(Bug::M39) {
+            return self.opened(key);
+        }
         self.hold(batch, Held::Opened(key));
     }
 
@@ -306,6 +314,9 @@ impl Server {
         match self.sessions.apply(key, Event::Recorded) {
             Ok(Some(Standing::Good)) => {
                 self.locks.open_session(key.id());
+                if bugs::is(Bug::M46) {
+                    self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
+                }
                 if let Some(session) = self.sessions.get(key) {
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
@@ -318,10 +329,10 @@ impl Server {
     }
 
     fn welcome(&mut self, key: Key, echo: u64, former: &[FormerFate]) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        assert!(session.standing().is_good(), "WELCOME would renew a session that is not in good standing (R3)");
+        session.renewed(self.now);
         let config = &self.config;
         let welcome = Welcome {
             handshake: session.handshake,

@@ -16,6 +16,7 @@ use crate::store::{self, BatchId, Lack, OutcomeRecord};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Stored;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{AgentId, Bytes16, Fate, Outcome, OutcomeTold, Reply, Status};
 
 /// What an OUTCOME_TOLD has besides the reply: kind, fate, length.
@@ -29,7 +30,7 @@ impl Server {
         };
         let slot = slot(job.nonce, session.cache.window());
         session.outcomes = session.outcomes.max(slot + 1);
-        let record = OutcomeRecord { nonce: job.nonce, reply };
+        let record = OutcomeRecord { nonce: if bugs::is(Bug::M31) { 0 } else { job.nonce }, reply };
         //= wire-spec.md#11-2-delivery
         //# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or
         //# its session is no longer remembered.

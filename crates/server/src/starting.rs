@@ -17,6 +17,7 @@ use crate::store::{Counter, Lack, Query, SessionRecord};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{SessionId, Status};
 use log::{info, warn};
 
@@ -118,10 +119,12 @@ impl Server {
         let mut view = self.overlay.view();
         //= wire-spec.md#11-7-restart-and-recovery
         //# The server MUST have increased its incarnation durably before it answers its first datagram.
-        view.set_counter(Counter::Incarnation, self.identity.incarnation);
+        if !bugs::is(Bug::M42) {
+            view.set_counter(Counter::Incarnation, self.identity.incarnation);
+        }
         view.set_counter(Counter::Epoch, u64::from(epoch));
         view.set_counter(Counter::Restored, if owed { OWED } else { 0 });
-        self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, counters.tokens));
+        self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         if owed || !sessions.is_empty() {
             self.grace = Some(Grace::new(self.started, &self.config, sessions, owed));
         }

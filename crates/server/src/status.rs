@@ -126,7 +126,7 @@ impl Server {
             address: session.path.remote,
             standing: session.standing().name(),
             left: session.standing().bound(now),
-            age: now.since(session.opened),
+            age: Duration::from_nanos(now.boot_ns.saturating_sub(session.opened_ns)),
             locks: self.locks.holds(session.id),
             waits: self.locks.waits(session.id),
             waited_for: self.locks.waiting_on(session.id),

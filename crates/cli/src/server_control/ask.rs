@@ -99,7 +99,10 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
         ("opened", format!("{} sessions, {} of them moved to another address", n("welcomes"), n("moves"))),
         ("locks", format!("{} held, {} requests wait for locks", n("locks"), n("waiting"))),
         ("requests", format!("{} executed, {} answered again", n("requests"), n("repeated"))),
-        ("failures", format!("{} deliveries failed, {} sessions stolen from", n("delivery_failures"), n("steals"))),
+        (
+            "failures",
+            format!("{} deliveries failed, {} sessions rescued, {} stolen from", n("delivery_failures"), n("rescues"), n("steals")),
+        ),
         (
             "datagrams",
             format!(
