@@ -7,23 +7,26 @@
 //! Invariants: one call of any function here is one critical section at one instant (R17); time does not go back (R6).
 //! Leaves to others: everything else.
 
-use crate::api::{Command, Event, HolderId, LeaseView, OpError, OpId, Output, Submitted, Wait};
+use crate::api::{Command, Event, HolderId, LeaseView, LockEvent, OpError, OpId, Output, Submitted, Wait};
 use crate::config::Config;
 use crate::idle::Told;
 use crate::lease::Lease;
 use crate::locks::{Effect, Locks};
 use crate::opening::{Known, Opening};
 use crate::ops::Ops;
+use crate::outcome::Questions;
 use crate::port::{Ctx, Outbound, TaskId};
+use crate::reclaim::Reclaim;
 use crate::requests::Asker;
 use crate::session::Session;
 use crate::stats::{Drops, Stats};
+use crate::surrender::Remains;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path, Question, Rng, TimerQueue};
 use cistern_wire::limits::LABEL_MAX;
-use cistern_wire::{AgentId, Ask, ExtendRun, FormerClaim, Lock, LockClass, LockId, Message, ObjectId, Status};
+use cistern_wire::{AgentId, Ask, ExtendRun, Lock, LockClass, LockId, Message, ObjectId, SessionId, Status};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -70,6 +73,12 @@ pub(crate) enum Timer {
     Wait(OpId),
     /// A lock is asked for again after a busy answer.
     Rest(ObjectId),
+    /// The old session's lease is over, and with it every use of what was not reclaimed.
+    Reclaim,
+    /// A request of recovery is made again after a busy answer.
+    Again(Asker),
+    /// A former session can be surrendered, or its surrender was not answered.
+    Remains(SessionId),
 }
 
 /// A lock command that waits.
@@ -107,7 +116,11 @@ pub struct Agent {
     pub(crate) session: Option<Session>,
     pub(crate) opening: Option<Opening>,
     /// Former sessions that are not known to have ended, oldest first.
-    pub(crate) former: Vec<FormerClaim>,
+    pub(crate) former: Vec<Remains>,
+    /// Locks of former sessions are being taken over into the present one.
+    pub(crate) reclaim: Option<Reclaim>,
+    /// Mutations of former sessions whose outcome is not known.
+    pub(crate) questions: Questions,
     /// The server as last seen.
     pub(crate) known: Option<Known>,
     /// Not before this a handshake begins (R59, R86).
@@ -118,6 +131,8 @@ pub struct Agent {
     pub(crate) ops: Ops,
     /// Requests of operations that were never sent.
     pub(crate) out: VecDeque<Outbound>,
+    /// Requests of recovery that were never sent; they go before all others.
+    pub(crate) recovery: VecDeque<(Asker, Vec<u8>)>,
     /// Requests for locks that were never sent.
     pub(crate) asks: VecDeque<(Asker, Vec<u8>)>,
     pub(crate) waits: BTreeMap<OpId, Waiting>,
@@ -153,9 +168,12 @@ impl Agent {
             session: None,
             opening: None,
             former: Vec::new(),
+            reclaim: None,
+            questions: Questions::new(),
             known: None,
             not_before: None,
             out: VecDeque::new(),
+            recovery: VecDeque::new(),
             asks: VecDeque::new(),
             waits: BTreeMap::new(),
             events: VecDeque::new(),
@@ -201,6 +219,9 @@ impl Agent {
 
     fn unlock(&mut self, holder: HolderId) -> Result<Output, OpError> {
         let held = self.locks.unlock(self.now, &self.lease, holder);
+        if !held {
+            self.has_stopped(holder);
+        }
         self.settle();
         self.tend();
         if held { Ok(Output::Done) } else { Err(OpError::LeaseLost) }
@@ -250,6 +271,7 @@ impl Agent {
         LeaseView {
             phase: self.lease.phase(now),
             session: self.session.as_ref().map(|session| session.id),
+            reclaiming: self.reclaim.as_ref().and_then(|reclaim| reclaim.sources().last()),
             lease: self.lease.tau(),
             left: valid_until.map_or(Duration::ZERO, |until| now.until_lease_over(until)),
             valid_until,
@@ -338,7 +360,12 @@ impl Agent {
                 self.timers.cancel(Timer::Wait(op));
                 self.events.push_back(Event::Done { op, result: result.map(Output::Locked) });
             }
-            Effect::Tell { holder, object, what } => self.events.push_back(Event::Lock { holder, object, what }),
+            Effect::Tell { holder, object, what } => {
+                if let (Some(reclaim), LockEvent::Lost) = (&mut self.reclaim, what) {
+                    reclaim.stopping.insert(holder);
+                }
+                self.events.push_back(Event::Lock { holder, object, what });
+            }
             Effect::Regenerated { object, from, to } => self.ops.regenerated(object, from, to),
             Effect::Revoked { object, keep } => self.ops.revoke(object, keep),
         }
@@ -382,7 +409,7 @@ impl Agent {
 }
 
 /// The request's nonce and floor are filled in when it is sent.
-const UNASKED: Ask = Ask { nonce: 0, back: 0, limit: 0 };
+pub(crate) const UNASKED: Ask = Ask { nonce: 0, back: 0, limit: 0 };
 
 impl Machine for Agent {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {

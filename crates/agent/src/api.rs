@@ -385,6 +385,17 @@ pub enum Event {
         /// Which.
         session: SessionId,
     },
+    /// After a restart of the server a session has taken over the locks of a former one; those lost were told as lost before.
+    SessionReclaimed {
+        /// The former session.
+        from: SessionId,
+        /// The present one.
+        to: SessionId,
+        /// Locks that are held as before.
+        kept: u64,
+        /// Locks that are not.
+        lost: u64,
+    },
     /// A session is over; every lock in it was told as lost before.
     SessionEnded {
         /// Which.
@@ -432,6 +443,8 @@ pub struct LeaseView {
     pub phase: Phase,
     /// The session, if one is open.
     pub session: Option<SessionId>,
+    /// The former session whose locks are being taken over into this one; until that is done the lease shown is the former one's.
+    pub reclaiming: Option<SessionId>,
     /// Lease period τ.
     pub lease: Duration,
     /// Time until the lease is over; zero when it is.

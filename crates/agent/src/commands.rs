@@ -74,10 +74,14 @@ impl Agent {
         // What was never sent never will be.
         let unsent: Vec<u32> = self.out.iter().filter(|out| out.task == task).map(|out| out.call).collect();
         self.out.retain(|out| out.task != task);
+        let wondered = self.questions.values().any(|asked| asked.0 == task);
         self.with_ops(|ops, ctx| {
             unsent.iter().for_each(|call| ops.withdraw(ctx, task, *call));
             ops.give_up(ctx, task, why);
         });
+        if wondered {
+            self.stop_wondering(Some(task));
+        }
         if let Some(session) = &mut self.session {
             for nonce in session.requests.reads_of(task) {
                 session.forget_request(nonce);

@@ -62,6 +62,9 @@ pub struct Config {
     pub give_up_after: Duration,
     /// How long the end of a session is waited for when the agent closes; at most 1 h. After that the server ends it by itself.
     pub close_within: Duration,
+    /// Whether the agent tells the server when nothing of a session that it lost can be used any more, so that the session's locks
+    /// need not wait for T. Off where users of its locks act on after they were told that the lock is lost or the lease over.
+    pub surrender: bool,
     /// Most commands that run at once, waiting lock requests included; 1 to 4,096.
     pub commands_max: usize,
     /// Bounds of the cache; each cached object needs a cache lock.
@@ -84,6 +87,7 @@ impl Default for Config {
             max_datagram: DEFAULT_DATAGRAM,
             give_up_after: Duration::from_secs(15),
             close_within: Duration::from_secs(2),
+            surrender: true,
             commands_max: 4_096,
             cache: CacheLimits::default(),
             advisory_max: 65_536,

@@ -63,6 +63,11 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
+    /// The number of the next message; for one that is sent when the session is over.
+    pub(crate) const fn next_serial(&self) -> u64 {
+        self.last_serial + 1
+    }
+
     /// Gives a lock back, with others in one message.
     pub(crate) fn release(&mut self, item: ReleaseItem) {
         self.giving.push(item);

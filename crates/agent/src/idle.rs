@@ -52,7 +52,10 @@ impl Agent {
         }
         self.bound_cache();
         self.remake_large();
+        self.tend_reclaim();
+        self.tend_remains();
         self.tend_lease();
+        self.doubt_silence();
         self.tend_holders();
         self.tend_commands();
         self.want_session();
@@ -62,7 +65,7 @@ impl Agent {
     /// Gives back cache locks that the bounds of the cache have made useless.
     fn bound_cache(&mut self) {
         let unwanted = self.ops.unwanted();
-        if unwanted > 0 && self.session.is_some() {
+        if unwanted > 0 && self.session.is_some() && self.reclaim.is_none() {
             let objects = self.ops.release_candidates(unwanted);
             self.locks.give_back_cache(objects);
             self.settle();
@@ -77,13 +80,16 @@ impl Agent {
 
     /// The same, or a request is out that outlives its command: a mutation whose outcome is not known.
     fn is_in_use(&self) -> bool {
-        self.has_user() || self.session.as_ref().is_some_and(|session| session.requests.len() > 0)
+        self.has_user() || self.reclaim.is_some() || self.session.as_ref().is_some_and(|session| session.requests.len() > 0)
     }
 
     fn tend_lease(&mut self) {
         let counts = self.locks.counts();
         let holds = counts.cache + counts.advisory > 0;
         let (has_user, in_use) = (self.has_user(), self.is_in_use());
+        let lease = self.session_lease();
+        let valid_ends = lease.valid_ends().filter(|_| holds || in_use);
+        let is_valid = lease.phase(self.now) == Phase::Valid;
         let Some(session) = &mut self.session else {
             self.timers.cancel(Timer::Phase);
             return;
@@ -94,8 +100,7 @@ impl Agent {
         if has_user {
             session.wake();
         }
-        let valid_ends = self.lease.valid_ends().filter(|_| holds || in_use);
-        if valid_ends.is_none() || self.lease.phase(self.now) == Phase::Valid {
+        if valid_ends.is_none() || is_valid {
             session.stop_keeping();
             self.time(Timer::Phase, valid_ends, Question::LeaseOver);
             return;

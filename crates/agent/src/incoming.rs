@@ -12,6 +12,7 @@ use crate::port::Answer;
 use crate::requests::{Asker, Flight};
 use crate::session::Overdue;
 use crate::stats::Dropped;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path, Question};
 use cistern_wire::{
     Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, Message, Messages, Pending, Queued, Released, Reply,
@@ -32,7 +33,8 @@ impl Agent {
             //= wire-spec.md#11-1-lease
             //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
             Some(session) if session.id == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
-            _ => self.dropped(Dropped::UnknownSession),
+            Some(_) if bugs::is(Bug::M8) => self.of_session(path, datagram.header, datagram.messages()),
+            _ => self.of_another_session(datagram.header.session, datagram.messages()),
         }
     }
 
@@ -95,6 +97,8 @@ impl Agent {
         let Some(session) = &mut self.session else { return };
         session.silence = 0;
         session.wake();
+        self.is_known();
+        let Some(session) = &mut self.session else { return };
         if session.path.remote != path.remote
             && let Some(address) = self.servers.iter().position(|server| *server == path.remote)
         {
@@ -151,11 +155,16 @@ impl Agent {
         }
         //= wire-spec.md#11-1-lease
         //# The packet number in the header of an answer MUST NOT renew anything.
-        let Some(sent) = session.sent_at(echo) else { return true };
+        let Some(mut sent) = session.sent_at(echo) else { return true };
+        if bugs::is(Bug::M1) {
+            sent = self.now;
+        } else if bugs::is(Bug::M2) {
+            sent = session.sent_at(session.counter.last()).unwrap_or(sent);
+        }
         if prompt {
             session.rtt.sample(self.now.since(sent));
         }
-        if self.lease.renew(sent, by) {
+        if self.session_lease_mut().renew(sent, by) && self.reclaim.is_none() {
             self.locks.renewed(self.now, &self.lease);
             self.settle();
         }
@@ -186,6 +195,9 @@ impl Agent {
             Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
             Asker::Lock(object) => self.locks.answered(self.now, &self.lease, object, reply),
             Asker::Run(object) => self.locks.extended(self.now, &self.lease, object, reply),
+            Asker::Reclaim(batch) => self.reclaimed(batch, reply),
+            Asker::Complete(from) => self.completed(from, reply),
+            Asker::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
         }
     }
 

@@ -64,6 +64,11 @@ impl Lease {
         Self { phases, open: None, opportunistic: 0, explicit: 0 }
     }
 
+    /// The lease of a session that follows: nothing of this one but the counts.
+    pub(crate) const fn next(&self) -> Self {
+        Self { phases: self.phases, open: None, opportunistic: self.opportunistic, explicit: self.explicit }
+    }
+
     /// A session with lease period `tau` is open; nothing is usable before the first renewal.
     pub(crate) const fn open(&mut self, tau: Duration) {
         //= wire-spec.md#11-1-lease

@@ -22,6 +22,10 @@
 //! | `requests` | nonces, windows, retransmission of requests |
 //! | `control` | releases, cancellations, keep-alives, the end of a session |
 //! | `recovery` | what becomes of everything when a session ends |
+//! | `doubt` | whether the server still knows the session |
+//! | `reclaim` | how the locks of a session are taken over after a restart of the server |
+//! | `outcome` | what became of mutations whose session ended before their answer came |
+//! | `surrender` | when nothing of a former session can be used any more |
 //! | `ops`, `walk`, `cache` | how commands are carried out, from cache or by the server |
 //!
 //! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
@@ -40,6 +44,7 @@ mod agent;
 mod cache;
 mod commands;
 mod control;
+mod doubt;
 mod idle;
 mod incoming;
 mod lease;
@@ -47,12 +52,15 @@ mod locks;
 mod notices;
 mod opening;
 mod ops;
+mod outcome;
 mod outgoing;
 mod port;
+mod reclaim;
 mod recovery;
 mod requests;
 mod session;
 mod stats;
+mod surrender;
 mod timers;
 mod walk;
 

@@ -16,12 +16,13 @@ mod replies;
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
 use advisory::{Advisories, At};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use cache::CacheLocks;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
-    CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem, ReleasedItem,
-    Reply, WaitOver,
+    CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem,
+    ReleasedItem, Reply, WaitOver,
 };
 use core::time::Duration;
 use entry::{Change, Entry};
@@ -87,13 +88,49 @@ impl Locks {
 
     /// A session is open; it holds nothing yet.
     pub(crate) fn session_opened(&mut self) {
-        self.cache.open();
+        if !bugs::is(Bug::M11) || self.cache.len() == 0 {
+            self.cache.open();
+        }
     }
 
     /// The session is over: nothing of it is held any more, its holders are told, those who wait go on waiting for the next one.
     pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) {
-        self.cache.close();
+        if !bugs::is(Bug::M11) {
+            self.cache.close();
+        }
         self.advisory.session_over(At { now, lease, effects: &mut self.effects });
+    }
+
+    /// The server was started anew, and another session takes over what this one holds: as it is, but for what was being given back
+    /// or converted. Nothing is asked or waited for any more; those who wait ask anew.
+    pub(crate) fn change_session(&mut self, now: Instant, lease: &Lease) {
+        self.cache.change_session(&mut self.effects);
+        self.advisory.change_session(At { now, lease, effects: &mut self.effects });
+    }
+
+    /// Every lock that is held.
+    pub(crate) fn all(&self) -> BTreeSet<LockId> {
+        let cache = self.cache.objects().map(|object| LockId { object, class: LockClass::Cache });
+        let advisory = self.advisory.held().map(|object| LockId { object, class: LockClass::Advisory });
+        cache.chain(advisory).collect()
+    }
+
+    /// How a lock is held: mode, generation, length of its run. `None` if it is not, or is being given back or converted.
+    pub(crate) fn terms_of(&self, lock: LockId) -> Option<(Mode, Generation, u32)> {
+        match lock.class {
+            LockClass::Cache => self.cache.terms_of(lock.object).map(|(mode, generation)| (mode, generation, 0)),
+            LockClass::Advisory => self.advisory.entry(lock.object)?.terms(),
+        }
+    }
+
+    /// A lock is gone: it was not reclaimed.
+    pub(crate) fn lose(&mut self, now: Instant, lease: &Lease, lock: LockId) {
+        match lock.class {
+            LockClass::Cache => self.cache.lose(lock.object, &mut self.effects),
+            LockClass::Advisory => {
+                self.change(now, lease, lock.object, Entry::lose);
+            }
+        }
     }
 
     /// The nonces of the session: `floor` is the lowest still awaited, `next` the next to be dealt out. Grants that were disowned are

@@ -7,14 +7,19 @@
 //! Leaves to others: complying (`locks`), sending (`outgoing`).
 
 use crate::agent::Agent;
+use crate::lease::Renewal;
 use crate::session::RECEIPTS_MAX;
 use crate::stats::Dropped;
 use cistern_link::Freshness;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Demand, Grant, Receipt, ReceiptAnswer, WaitOver};
 use log::debug;
 
 impl Agent {
     pub(crate) fn demanded(&mut self, demand: &Demand) {
+        if bugs::is(Bug::M7) {
+            self.lease.renew(self.now, Renewal::Opportunistic);
+        }
         if self.can_receipt(demand.seq) {
             if self.is_new_notice(demand.seq) {
                 self.stats.demands += 1;

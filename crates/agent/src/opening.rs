@@ -16,11 +16,10 @@ use crate::session::Session;
 use crate::stats::Dropped;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue};
-use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, VERSION};
-use cistern_wire::{
-    Bytes8, Challenge, Claim, FormerClaim, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome,
-};
+use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, VERSION};
+use cistern_wire::{Bytes8, Challenge, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome};
 use core::time::Duration;
 use log::{debug, info, warn};
 
@@ -82,13 +81,28 @@ impl Known {
     }
 }
 
+/// Why a handshake is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// There is no session, and one is wanted.
+    Wanted,
+    /// The server does not know the present session, as a hint says.
+    Hint,
+    /// The server is silent while the lease runs out. That may be the network's fault: a server that is there and knows the session
+    /// would end it for the handshake. So the handshake stops short of its second HELLO as long as an answer may come.
+    Silence,
+}
+
 /// A handshake under way.
 #[derive(Debug)]
 pub(crate) struct Opening {
     handshake: u64,
+    pub(crate) cause: Cause,
     counter: PacketCounter,
     log: SentLog,
-    cookie: Vec<u8>,
+    pub(crate) cookie: Vec<u8>,
+    /// HELLO with a cookie was sent: from here on the server may have opened another session.
+    pub(crate) committed: bool,
     /// Newest HELLO that was answered, but not by WELCOME.
     answered: u64,
     challenges: u32,
@@ -126,17 +140,19 @@ impl Agent {
             return;
         }
         let begin = self.not_before.filter(|at| !self.now.waited(*at));
-        self.begin_opening(begin);
+        self.begin_opening(begin, Cause::Wanted);
     }
 
     /// Begins a handshake, now or later.
-    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>) {
+    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>, cause: Cause) {
         let address = self.session.as_ref().map_or(0, |session| session.address);
         self.opening = Some(Opening {
             handshake: self.rng.nonzero_u64().get(),
+            cause,
             counter: PacketCounter::new(),
             log: SentLog::new(SENT_MAX),
             cookie: Vec::new(),
+            committed: false,
             answered: 0,
             challenges: 0,
             address,
@@ -173,7 +189,8 @@ impl Agent {
 
     /// Tells once for each handshake that there is no session for now.
     fn tell_no_session(&mut self, error: OpError) {
-        let Some(opening) = &mut self.opening else { return };
+        let in_session = self.session.is_some();
+        let Some(opening) = self.opening.as_mut().filter(|opening| !in_session || opening.cause != Cause::Silence) else { return };
         opening.error = Some(error);
         if !core::mem::replace(&mut opening.told, true) {
             self.events.push_back(Event::NoSession { error });
@@ -187,6 +204,7 @@ impl Agent {
         let Self { opening, identity, known, config, servers, rng, timers, .. } = self;
         let opening = opening.as_mut().filter(|opening| opening.due)?;
         opening.due = false;
+        opening.committed |= !opening.cookie.is_empty();
         let packet = opening.counter.take()?;
         opening.log.record(packet, now);
         let known = known.unwrap_or(Known { store: StoreId::default(), epoch: 0, incarnation: 0, volatile: false });
@@ -217,25 +235,17 @@ impl Agent {
         servers.get(opening.address).copied().map(Path::to)
     }
 
-    /// The former sessions to be named: those that are not known to have ended, and the present one if a hint has put it in doubt.
-    fn claims(&self) -> Vec<FormerClaim> {
-        let present = self.session.as_ref().map(|session| FormerClaim { session: session.id, claim: Claim::Unknown });
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
-        //# unknown, reclaiming or surrendered.
-        let mut claims: Vec<FormerClaim> = self.former.iter().copied().chain(present).collect();
-        claims.drain(..claims.len().saturating_sub(FORMER_MAX));
-        claims
-    }
-
     pub(crate) fn challenged(&mut self, challenge: &Challenge<'_>) {
-        let now = self.now;
+        let (now, in_session) = (self.now, self.session.is_some());
         let Some((opening, sent)) = self.answer_to(challenge.handshake, challenge.echo) else {
             return self.dropped(Dropped::StrayHandshake);
         };
         opening.challenges += 1;
         opening.cookie = challenge.cookie.0.to_vec();
         opening.rtt.sample(now.since(sent));
+        if opening.cause == Cause::Silence && in_session && !opening.committed {
+            return self.ask_once_more();
+        }
         if opening.challenges <= CHALLENGES_AT_ONCE {
             opening.tries = 0;
             opening.attempts = 0;
@@ -272,6 +282,7 @@ impl Agent {
         self.tell_no_session(error);
         if hopeless {
             self.stop_opening();
+            self.not_before = Some(self.now.plus(PAUSE_MAX));
             // With an old session in doubt, what runs in it still has its time.
             if self.session.is_none() {
                 self.end_all_commands(error);
@@ -316,20 +327,25 @@ impl Agent {
     }
 
     fn open_session(&mut self, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: Known) {
-        self.session_over("the server did not know it any more, and has opened another", &BTreeMap::new(), &[]);
-        for told in welcome.former {
-            if told.fate == SessionFate::Ended {
-                self.former.retain(|claim| claim.session != told.session);
-            }
+        let fates: BTreeMap<SessionId, SessionFate> = welcome.former.into_iter().map(|told| (told.session, told.fate)).collect();
+        if self.known.is_some_and(|known| known.store != server.store) {
+            // What another store says of them means nothing.
+            self.stop_wondering(None);
         }
+        self.leave_session(&fates);
+        self.former_told(&fates);
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);
         self.not_before = None;
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
         self.known = Some(server);
-        self.lease.open(tau);
-        self.lease.renew(sent, Renewal::Opening);
-        self.locks.session_opened();
+        let promised = if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau };
+        let lease = self.session_lease_mut();
+        lease.open(promised);
+        lease.renew(sent, Renewal::Opening);
+        if self.reclaim.is_none() {
+            self.locks.session_opened();
+        }
         self.ops.set_datagram(max_datagram.into());
         let address = opening.address;
         let mut rtt = opening.rtt;
@@ -354,6 +370,7 @@ impl Agent {
             silence: 0,
             dormant: false,
         });
+        self.ask_outcomes();
         info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);
         self.events.push_back(Event::SessionOpened { session: welcome.session });
     }

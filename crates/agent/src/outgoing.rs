@@ -1,7 +1,7 @@
 //! The way out: what the next datagram carries.
 //!
-//! Decides the order: the handshake; receipts and control messages, which wait for nothing (R27); then requests, those to be sent again
-//! before new ones. Receipts and control messages keep to datagrams of 548 bytes, so that they pass wherever anything does (R28).
+//! Decides the order: the handshake; surrenders; receipts and control messages, which wait for nothing (R27); then requests, those to be
+//! sent again before new ones, those of recovery before all others. Receipts and control messages keep to datagrams of 548 bytes, so that they pass wherever anything does (R28).
 //! Place in the walk: `Agent::poll_transmit`, with the time read before the send call (R6). Implements `wire-spec.md` section 3.
 //! Invariants: a packet number is used once, and is in the log of send times before the driver has the bytes (R1); every message that
 //! expects an answer has its timer.
@@ -21,6 +21,7 @@ impl Agent {
     /// Whether there is a datagram to send now.
     pub(crate) fn has_datagram(&self) -> bool {
         self.opening.as_ref().is_some_and(|opening| opening.due)
+            || self.has_surrender()
             || self.session.as_ref().is_some_and(Session::has_urgent)
             || self.has_request()
     }
@@ -29,7 +30,8 @@ impl Agent {
     pub(crate) fn has_request(&self) -> bool {
         let Some(session) = self.session.as_ref().filter(|session| !session.dormant) else { return false };
         let fits = |out: &Outbound| out.message.len() + AROUND <= session.requests.path_size(self.now);
-        let waiting = !self.asks.is_empty() || self.out.front().is_some_and(fits);
+        let ordinary = self.reclaim.is_none() && (!self.asks.is_empty() || self.out.front().is_some_and(fits));
+        let waiting = !self.recovery.is_empty() || ordinary;
         session.requests.has_due() || waiting && session.requests.may_start()
     }
 
@@ -52,6 +54,9 @@ impl Agent {
         if let Some(path) = self.next_hello(buf) {
             return Some(path);
         }
+        if let Some(path) = self.next_surrender(buf) {
+            return Some(path);
+        }
         if !self.has_datagram() {
             return None;
         }
@@ -71,8 +76,11 @@ impl Agent {
             session.push_due(&mut packer, &mut round);
         }
         if !session.dormant && session.requests.may_start() {
-            session.push_asks(&mut packer, &mut round, &mut self.asks);
-            session.push_new(&mut packer, &mut round, &mut self.out);
+            session.push_asks(&mut packer, &mut round, &mut self.recovery);
+            if self.reclaim.is_none() {
+                session.push_asks(&mut packer, &mut round, &mut self.asks);
+                session.push_new(&mut packer, &mut round, &mut self.out);
+            }
         }
         self.stats.requests += round.first;
         self.stats.retransmissions += round.again;
@@ -147,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Requests for locks.
+    /// Requests for locks, and those of recovery.
     fn push_asks(&mut self, packer: &mut Packer<'_>, round: &mut Round<'_>, asks: &mut VecDeque<(Asker, Vec<u8>)>) {
         while self.requests.may_start()
             && let Some((asker, message)) = asks.pop_front_if(|(_, message)| message.len() <= packer.room())

@@ -8,20 +8,22 @@
 //! Leaves to others: opening the next session (`opening`).
 
 use crate::agent::{Agent, Closing, Timer};
-use crate::api::{Event, OpError};
-use crate::port::Answer;
-use crate::requests::Asker;
-use alloc::collections::BTreeMap;
+use crate::api::{Event, HolderId, OpError};
+use crate::requests::Requests;
+use crate::session::Session;
+use crate::surrender::Remains;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use cistern_link::{Instant, Question};
-use cistern_wire::limits::FORMER_MAX;
-use cistern_wire::{Claim, Fate, FormerClaim, Messages, NackReason, Reply};
+use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{Fate, Messages, NackReason, Reply};
 use log::{info, warn};
 
 impl Agent {
     /// Looks for a NACK of this session among the messages of a datagram, and ends the session if there is one. Whether there was.
     pub(crate) fn take_nacks(&mut self, messages: Messages<'_>) -> bool {
         let Some(session) = &self.session else { return false };
+        let id = session.id;
         let mut fates = BTreeMap::new();
         let mut results = Vec::new();
         let mut refused = None;
@@ -37,7 +39,7 @@ impl Agent {
                 _ => {}
             }
         }
-        let Some(reason) = refused else { return false };
+        let Some(reason) = refused.filter(|_| !bugs::is(Bug::M12)) else { return false };
         self.stats.nacks += 1;
         if self.closing != Closing::No {
             self.closed();
@@ -50,9 +52,7 @@ impl Agent {
         let spread = self.spread();
         self.not_before = Some(self.now.plus(spread));
         self.session_over(why, &fates, &results);
-        if reason == NackReason::Ended {
-            self.former.pop();
-        }
+        self.have_ended(|session| reason == NackReason::Ended && session == id);
         true
     }
 
@@ -63,63 +63,47 @@ impl Agent {
         //# order messages arrive.
         let Some(session) = self.session.take() else { return };
         let lost = self.locks.counts().holders;
+        let id = session.id;
         if lost > 0 {
-            warn!("{}: session {} is over, {lost} locks in use are lost: {why}", self.who, session.id);
+            warn!("{}: session {id} is over, {lost} locks in use are lost: {why}", self.who);
         } else {
-            info!("{}: session {} is over: {why}", self.who, session.id);
+            info!("{}: session {id} is over: {why}", self.who);
         }
+        let requests = self.bury(session);
         self.lease.close();
         self.timers.cancel(Timer::Phase);
-        self.former.push(FormerClaim { session: session.id, claim: Claim::Unknown });
-        self.former.drain(..self.former.len().saturating_sub(FORMER_MAX));
         // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
         self.asks.clear();
+        self.recovery.clear();
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
         self.locks.session_over(self.now, &self.lease);
         self.settle();
         self.tend_holders();
+        self.remember_mutations(id, &requests, fates, results);
         self.ops.discard_all(&self.out);
-        for (nonce, flight) in session.requests.into_flights() {
-            let Asker::Op(task, call) = flight.asker else { continue };
-            let result = results.iter().find(|result| result.0 == nonce).map(|result| result.1);
-            let answer = match (result, fates.get(&nonce)) {
-                (Some(reply), _) => Answer::Result(Some(reply)),
-                (None, Some(Fate::Executed)) => Answer::Result(None),
-                (None, fate) => Answer::SessionEnded(fate.copied().unwrap_or(Fate::Unknown)),
-            };
-            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &answer));
-        }
+        self.ops.go_on(self.questions.values().copied());
+        self.close_requests(id, requests, fates, results);
         self.settle();
-        self.events.push_back(Event::SessionEnded { session: session.id, why });
+        self.events.push_back(Event::SessionEnded { session: id, why });
     }
 
-    /// A hint has come that the server does not know the session. It proves nothing: a handshake will tell (R37, R86).
-    pub(crate) fn hinted(&mut self, echo: u64) -> bool {
-        let Some(session) = &self.session else { return false };
-        let soon = self.not_before.is_some_and(|at| !self.now.waited(at));
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
-        if session.sent_at(echo).is_none() || soon {
-            return false;
+    /// Keeps what is left of a session that is over, and of those that were being reclaimed in it; gives its requests.
+    fn bury(&mut self, session: Session) -> Requests {
+        let until = self.lease.valid_until();
+        let mut holders: BTreeSet<HolderId> = self.locks.holders().map(|(holder, _)| holder).collect();
+        if let Some(mut reclaim) = self.reclaim.take() {
+            self.timers.cancel(Timer::Reclaim);
+            holders.append(&mut reclaim.stopping);
+            // Its counts are the newer ones.
+            self.lease = reclaim.lease.next();
+            for remains in reclaim.into_remains() {
+                self.leave_behind(remains.used_by(&holders, until));
+            }
         }
-        if self.closing != Closing::No {
-            // Whether the server has forgotten the session or never knew it: there is nothing left to close.
-            self.closed();
-            return true;
-        }
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A HINT MUST NOT make an agent discard, release or surrender anything.
-        if self.opening.is_none() {
-            let rto = session.rtt.rto();
-            let spread = self.spread();
-            let begin: Instant = self.now.plus(spread);
-            //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# An agent MUST NOT start handshakes for hints faster than once in an RTO.
-            self.not_before = Some(begin.plus(rto));
-            self.begin_opening(Some(begin));
-        }
-        true
+        let (remains, requests) = Remains::of(session);
+        self.leave_behind(remains.used_by(&holders, until));
+        requests
     }
 
     /// Gives everything up, and asks the server to end the session.
@@ -127,7 +111,10 @@ impl Agent {
         self.closing = Closing::Asked;
         self.stop_opening();
         self.end_all_commands(OpError::Closed);
+        self.stop_wondering(None);
+        self.reclaim = None;
         self.asks.clear();
+        self.recovery.clear();
         self.locks.session_over(self.now, &self.lease);
         self.settle();
         self.asks.clear();
@@ -135,7 +122,7 @@ impl Agent {
         self.ops.discard_all(&self.out);
         self.lease.close();
         self.tend_holders();
-        for timer in [Timer::Phase, Timer::GiveUp] {
+        for timer in [Timer::Phase, Timer::GiveUp, Timer::Reclaim] {
             self.timers.cancel(timer);
         }
         let Some(session) = &mut self.session else { return self.closed() };

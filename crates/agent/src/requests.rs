@@ -11,8 +11,8 @@ use crate::port::TaskId;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Nonces, Window};
-use cistern_wire::ObjectId;
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN};
+use cistern_wire::{ObjectId, SessionId};
 use core::ops::Range;
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ const LIMIT: Range<usize> = 14..16;
 const SMALL_FOR: Duration = Duration::from_secs(30);
 
 /// Who asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Asker {
     /// An operation, with the number of its call.
     Op(TaskId, u32),
@@ -34,6 +34,12 @@ pub(crate) enum Asker {
     Lock(ObjectId),
     /// The run of an advisory lock.
     Run(ObjectId),
+    /// The reclaim, with the number of its message.
+    Reclaim(u32),
+    /// The end of the reclaim from a former session.
+    Complete(SessionId),
+    /// The outcome of a mutation: its session, and its nonce there.
+    Outcome(SessionId, u64),
 }
 
 /// How far a request is.
@@ -297,6 +303,19 @@ impl Requests {
     pub(crate) fn reads_of(&self, task: TaskId) -> Vec<u64> {
         let reads = self.flights.iter().filter(|(_, flight)| !flight.mutation && matches!(flight.asker, Asker::Op(of, _) if of == task));
         reads.map(|(nonce, _)| *nonce).collect()
+    }
+
+    /// The mutations of operations that are awaited: nonce, operation, call.
+    pub(crate) fn mutations(&self) -> impl Iterator<Item = (u64, TaskId, u32)> + '_ {
+        self.flights.iter().filter(|(_, flight)| flight.mutation).filter_map(|(nonce, flight)| match flight.asker {
+            Asker::Op(task, call) => Some((*nonce, task, call)),
+            _ => None,
+        })
+    }
+
+    /// The nonce under which somebody asks.
+    pub(crate) fn nonce_of(&self, asker: Asker) -> Option<u64> {
+        self.flights.iter().find(|(_, flight)| flight.asker == asker).map(|(nonce, _)| *nonce)
     }
 
     /// Stops awaiting a request without an answer; says nothing about the path.

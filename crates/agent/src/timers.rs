@@ -21,8 +21,10 @@ impl Agent {
         while let Some(timer) = self.timers.due(self.now) {
             match timer {
                 Timer::Handshake => self.hello_is_due(),
-                // Both are looked after once in each turn, which follows.
-                Timer::Phase | Timer::Holders => {}
+                // All are looked after once in each turn, which follows.
+                Timer::Phase | Timer::Holders | Timer::Reclaim => {}
+                Timer::Remains(session) => self.remains_due(session),
+                Timer::Again(asker) => self.ask_again(asker),
                 Timer::GiveUp => self.give_up_commands(),
                 Timer::Closing => self.closed(),
                 Timer::Limit(op) => self.end_command(op, OpError::TimedOut),

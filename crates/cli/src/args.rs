@@ -13,7 +13,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   cistern demo                                   see it work, on this machine, in half a minute
-  cisternd --volatile                            a server on loopback
+  cisternd --volatile --new-cluster              a server on loopback
   export CISTERN_SERVER=meta.example.net:7311
   cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
   cistern import ./site /site && cistern ls -l /site
@@ -367,9 +367,12 @@ pub(crate) struct Serve {
     /// Address to listen on; repeat for several
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Keep everything in memory: the store is empty at each start, and counts as a new cluster
+    /// Keep everything in memory: the store is empty at each start
     #[arg(long)]
     pub(crate) volatile: bool,
+    /// Grant locks at once from an empty store: no agent can hold locks of a server before. Otherwise the time of a lease is waited for
+    #[arg(long)]
+    pub(crate) new_cluster: bool,
     /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
     #[arg(long)]
     pub(crate) insecure: bool,

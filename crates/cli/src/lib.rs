@@ -3,6 +3,9 @@
 //! Decides: which command is which function, and that every failure becomes one clear line on standard error and a documented
 //! exit status. Leaves to others: the command line (`args`), each command (its own file), the protocol (the other crates).
 
+// Only the simulator may be built with deliberate bugs in the cores.
+const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has deliberate bugs in it; build without the feature `bugs`");
+
 mod args;
 mod backend;
 mod demo;

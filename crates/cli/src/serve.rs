@@ -19,7 +19,7 @@ use cistern_driver::{
 use cistern_driver::{Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
-use cistern_server::{Config, Identity, Server};
+use cistern_server::{Config, Server};
 use cistern_store::MemoryStore;
 use cistern_wire::StoreId;
 use serde_json::json;
@@ -61,8 +61,7 @@ fn refuse_what_is_not_built(args: &Serve) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(
-        "durable storage is not built yet: give --volatile to keep everything in memory (the store is then empty at each start, and \
-         counts as a new cluster)",
+        "durable storage is not built yet: give --volatile to keep everything in memory (the store is then empty at each start)",
     ))
 }
 
@@ -93,13 +92,13 @@ fn set_up(config: Config, ports: Vec<UdpPort>, control: ControlServer) -> Result
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
     let now = clock.now();
-    // A volatile store is a new one at each start: the first incarnation in the first epoch.
+    // A volatile store is a new one at each start.
     let mut store = [0; 16];
     store.copy_from_slice(&seed().map_err(|e| internal(&e))?[..16]);
-    let identity = Identity { store: StoreId(store), epoch: 0, incarnation: 1 };
-    let options = LoopOptions { name: server_control::who(&identity), ..LoopOptions::default() };
+    let store = StoreId(store);
+    let options = LoopOptions { name: format!("server {:.8}", store.to_string()), ..LoopOptions::default() };
     let server =
-        Server::new(now, wall_clock(), identity, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
+        Server::new(now, wall_clock(), store, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     let daemon = Daemon { store: MemoryStore::new(), control, stats: Arc::default(), wall_clock_told: now, failure: None };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
     event_loop.services_mut().stats = event_loop.stats();

@@ -82,6 +82,7 @@ impl Settings {
             flag("sessions-max", "--max-sessions");
         }
         config.volatile = args.volatile;
+        config.new_cluster = args.new_cluster;
         config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, e.rule, &flags))?;
         Ok(config)
     }

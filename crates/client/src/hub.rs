@@ -58,6 +58,9 @@ impl Hub {
                 }
                 Event::Lock { holder, object, what } => self.tell(holder, object, what),
                 Event::SessionOpened { session } => log::debug!("{}: session {session} is open", self.name),
+                Event::SessionReclaimed { from, to, kept, lost } => {
+                    log::info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.name);
+                }
                 Event::SessionEnded { session, why } => log::debug!("{}: session {session} has ended: {why}", self.name),
                 Event::NoSession { error } => log::warn!("{}: no session: {error:?}", self.name),
             }

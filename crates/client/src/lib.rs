@@ -20,6 +20,9 @@
 //! Decides: threads, waiting, names of errors for people. Leaves to others: the protocol (`cistern-agent`), sockets and clocks
 //! (`cistern-driver`).
 
+// Only the simulator may be built with deliberate bugs in the cores.
+const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has deliberate bugs in it; build without the feature `bugs`");
+
 mod builder;
 mod call;
 mod client;

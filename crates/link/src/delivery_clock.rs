@@ -9,6 +9,7 @@
 //! Leaves to the server: three transmissions, each given its RTO on this clock. Leases and T never use it: they
 //! run on [`Instant`], whoever stood still.
 
+use crate::bugs::{self, Bug};
 use core::time::Duration;
 
 use crate::time::Instant;
@@ -45,7 +46,7 @@ impl DeliveryClock {
         let heard = planned_wake.unwrap_or(Duration::ZERO).saturating_add(self.slack);
         //= wire-spec.md#11-3-failure-and-ending
         //# Time in which the server stood still MUST NOT count towards a delivery timeout.
-        let counted = gap.min(heard);
+        let counted = if bugs::is(Bug::M43) { gap } else { gap.min(heard) };
         self.elapsed = self.elapsed.saturating_add(counted);
         self.stalled = self.stalled.saturating_add(gap - counted);
         self.last_turn = self.last_turn.max(now);

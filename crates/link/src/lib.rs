@@ -23,6 +23,7 @@
 //! | [`congestion`] | how many may be unanswered | both |
 //! | [`timers`] | which deadline is due, when to wake | both |
 //! | [`delivery_clock`] | how long has this side listened in vain | server |
+//! | [`bugs`] | which deliberate bug is on: none, outside of the simulator | both |
 
 #![no_std]
 
@@ -31,6 +32,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod bugs;
 pub mod congestion;
 pub mod delivery_clock;
 pub mod machine;

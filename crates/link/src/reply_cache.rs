@@ -9,6 +9,7 @@
 //! Leaves to the server: standing (a session timing out gets NACK also for what is kept here), encoding, echoes
 //! of duplicates, durability: `finish` only what a crash cannot take back.
 
+use crate::bugs::{self, Bug};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -108,8 +109,9 @@ impl ReplyCache {
         if nonce < self.floor {
             //= wire-spec.md#11-2-delivery
             //# The server MUST NOT execute a request whose nonce is below the floor.
-            return Admission::BelowFloor;
+            return if bugs::is(Bug::M30) { Admission::Fresh } else { Admission::BelowFloor };
         }
+        self.plant(nonce);
         if nonce - self.floor >= u64::from(self.window) {
             //= wire-spec.md#11-2-delivery
             //# The server MUST NOT execute a request whose nonce is the floor plus W or more.
@@ -132,6 +134,10 @@ impl ReplyCache {
     /// # Panics
     /// If it was not admitted as `Fresh`: it would be executed a second time (R22).
     pub fn begin(&mut self, nonce: u64, digest: u64, packet: u64) {
+        if bugs::is(Bug::M30) && nonce < self.floor {
+            self.executing = self.executing.saturating_add(1);
+            return;
+        }
         let slot = self.slot_to_fill(nonce);
         let slot = slot.expect("a nonce outside the window was never admitted");
         //= wire-spec.md#11-2-delivery
@@ -167,6 +173,10 @@ impl ReplyCache {
     /// # Panics
     /// If the request was not executing: one execution has one reply.
     pub fn finish(&mut self, nonce: u64, stored: Stored) -> Option<u64> {
+        // The kind of the reply FAILED is 1.
+        if bugs::is(Bug::M32) && matches!(&stored, Stored::Bytes(reply) if reply.first() == Some(&1)) {
+            return self.conclude(nonce, |_| Slot::Free);
+        }
         self.conclude(nonce, |digest| Slot::Done { digest, stored })
     }
 
@@ -320,6 +330,18 @@ impl ReplyCache {
         let capacity = self.slots.capacity();
         if capacity > 16 && self.slots.len() <= capacity / 4 {
             self.slots.shrink_to(capacity / 2);
+        }
+    }
+
+    /// Forgets what a deliberate bug forgets, before `nonce` is judged.
+    fn plant(&mut self, nonce: u64) {
+        let newer = |slot: &&Slot| matches!(slot, Slot::Done { .. });
+        let crowded = self.index(nonce).is_some_and(|at| self.slots.iter().skip(at + 1).filter(newer).count() >= 2);
+        if let Some(slot) = self.slot_mut(nonce)
+            && (bugs::is(Bug::M27) && crowded && matches!(slot, Slot::Done { .. })
+                || bugs::is(Bug::M29) && matches!(slot, Slot::Executing { .. }))
+        {
+            *slot = Slot::Free;
         }
     }
 

@@ -7,6 +7,7 @@
 //! Leaves to the driver: a seed that nobody can guess (from the system), which makes session ids
 //! unguessable too (`wire-spec.md` section 11.6, R11).
 
+use crate::bugs::{self, Bug};
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -28,6 +29,9 @@ impl Rng {
 
     /// The next 64 bits, each value as likely as any other.
     pub fn next_u64(&mut self) -> u64 {
+        if bugs::is(Bug::M55) && bugs::calls().is_multiple_of(64) {
+            self.0.next_u64();
+        }
         self.0.next_u64()
     }
 

@@ -8,6 +8,7 @@
 //! locks are held, so that a healed network is noticed long before the lease ends.
 //! Leaves to `congestion`: how many may be outstanding; to the caller: which message waits.
 
+use crate::bugs::{self, Bug};
 use core::time::Duration;
 
 use crate::rng::Rng;
@@ -97,6 +98,9 @@ impl RoundTrip {
     #[must_use]
     pub fn backoff(&self, attempt: u32, rng: &mut Rng) -> Duration {
         let rto = self.rto_ns();
+        if bugs::is(Bug::M49) {
+            return Duration::from_nanos(rto);
+        }
         let doubled = rto.checked_shl(attempt).filter(|ns| ns >> attempt == rto);
         let wait = doubled.unwrap_or(u64::MAX).min(self.cap_ns);
         let most = wait.saturating_add(wait / 4).min(self.cap_ns);

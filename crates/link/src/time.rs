@@ -8,6 +8,7 @@
 //! disagree, and a comparison that does not say which question it asks would be wrong for one side.
 //! Leaves to the driver: reading the clocks. Core code never does; it is given `now`.
 
+use crate::bugs::{self, Bug};
 use core::time::Duration;
 
 /// One moment on this machine, as its two lease clocks read it.
@@ -48,8 +49,8 @@ impl Instant {
     ///
     /// At `end` itself the lease is over: it is good for `[send time, send time + τ)`.
     #[must_use]
-    pub const fn lease_over(self, end: Self) -> bool {
-        self.raw_ns >= end.raw_ns || self.boot_ns >= end.boot_ns
+    pub fn lease_over(self, end: Self) -> bool {
+        self.raw_ns >= end.raw_ns || self.boot_ns >= end.boot_ns && !bugs::is(Bug::M10)
     }
 
     /// Whether a wait that lasts to `until` is over now: true only when *both* clocks say so. The server's question.

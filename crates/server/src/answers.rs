@@ -11,12 +11,13 @@ use crate::out::Urgency;
 use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
 use crate::sessions::Key;
-use crate::standing::Standing;
+use crate::standing::{Event, Standing};
 use crate::stats::Dropped;
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Stored;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     AgentId, Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
     Pending, Queued, Reader, Reply, Status,
@@ -48,17 +49,9 @@ pub(crate) enum Repeatable {
 }
 
 impl Server {
-    /// Appends a message that renews. The only way by which one comes into being for a session.
-    pub(crate) fn renew(&mut self, key: Key, message: &Message<'_>) {
-        //= wire-spec.md#11-3-failure-and-ending
-        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
-        assert!(self.is_good(key), "{} would renew a session that is not in good standing (R3)", message.kind().name());
-        self.push_urgent(key, message);
-    }
-
     /// The request is executing: says so to a duplicate, or to the first transmission when a lock is waited for.
     pub(crate) fn pending(&mut self, key: Key, nonce: u64, echo: u64) {
-        self.renew(key, &Message::Pending(Pending { nonce, echo }));
+        self.push_urgent(key, &Message::Pending(Pending { nonce, echo }));
     }
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
@@ -109,7 +102,6 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return true;
         };
-        assert!(session.standing().is_good(), "a cached reply would renew a session that is not in good standing (R3)");
         if session.out.bulk_bytes() > self.config.answer_bytes_max as usize {
             self.stats.count_dropped(Dropped::Shed);
             return true;
@@ -122,7 +114,9 @@ impl Server {
         //# echo.
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
-        session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply));
+        if session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply)) {
+            session.renewed(self.now);
+        }
         self.stats.repeated += 1;
         self.line_up(key);
         true
@@ -134,7 +128,6 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A LOCK that has to wait for other holders MUST be answered QUEUED.
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
-        assert!(self.is_good(key), "QUEUED would renew a session that is not in good standing (R3)");
         self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
     }
 
@@ -164,24 +157,36 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-3-failure-and-ending
-        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
-        let reason = match session.standing() {
-            Standing::TimingOut { .. } => NackReason::TimingOut,
-            _ => NackReason::Ended,
-        };
-        //= wire-spec.md#11-3-failure-and-ending
         //# A NACK MUST say of its request that it was executed, that it was not and never will be, or that this is not known.
         //= wire-spec.md#11-3-failure-and-ending
         //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST NOT say "executed" before the effects of the request are durable.
         let fate = fate(session.cache.fence(nonce));
-        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
+        self.nack(key, nonce, echo, fate);
         if fate == Fate::Executed
             && let Some(Stored::Bytes(reply)) = self.sessions.get(key).and_then(|session| session.cache.stored(nonce))
         {
             let reply = reply.clone();
             self.result(key, nonce, &reply);
+        }
+    }
+
+    /// Appends a NACK. From here on the agent may have discarded everything: there is no way back for the session (R34).
+    pub(crate) fn nack(&mut self, key: Key, nonce: u64, echo: u64, fate: Fate) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
+        assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (R10)");
+        let reason = match self.sessions.apply(key, Event::Refused) {
+            Ok(_) => NackReason::TimingOut,
+            // Its end has begun: there was no way back any more.
+            Err(_) => NackReason::Ended,
+        };
+        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
+        if bugs::is(Bug::M13) && reason == NackReason::TimingOut {
+            self.lease_timers.cancel(key);
+            self.sessions.pardon(key);
+            self.locks.unpark(self.now, key.id());
         }
     }
 
@@ -200,21 +205,28 @@ impl Server {
     /// Appends the outcome of a request executed before D, without grants. Outcomes of reads and of lock requests are worth
     /// nothing to a session that has lost everything: the NACK has said all.
     fn result(&mut self, key: Key, nonce: u64, reply: &[u8]) {
-        let Ok(reply) = Reader::new(reply).get::<Reply<'_>>() else {
-            debug_assert!(false, "a reply made here decodes");
-            return;
-        };
-        let effects: Vec<Effect>;
-        let stripped = match reply {
-            Reply::Changed(changed) => {
-                effects = changed.effects.iter().map(|effect| Effect { grant: CacheGrant::NONE, ..effect }).collect();
-                Reply::Changed(Changed { effects: List::of(&effects) })
-            }
-            Reply::Failed(_) | Reply::Done(_) => reply,
-            _ => return,
-        };
-        let message = Message::Result(cistern_wire::RequestResult { nonce, reply: stripped });
-        self.push_bulk(key, SMALL, |bytes| message.encode(bytes));
+        let mut bytes = Vec::new();
+        stripped(reply, &mut bytes);
+        if let Ok(reply) = Reader::new(&bytes).get::<Reply<'_>>() {
+            let message = Message::Result(cistern_wire::RequestResult { nonce, reply });
+            self.push_bulk(key, SMALL, |bytes| message.encode(bytes));
+        }
+    }
+}
+
+/// What is left of an encoded reply for an agent that has lost its session: no grant. Nothing of replies that only grant or show.
+pub(crate) fn stripped(reply: &[u8], out: &mut Vec<u8>) {
+    let Ok(reply) = Reader::new(reply).get::<Reply<'_>>() else {
+        debug_assert!(false, "a reply made here decodes");
+        return;
+    };
+    match reply {
+        Reply::Changed(changed) => {
+            let effects: Vec<Effect> = changed.effects.iter().map(|effect| Effect { grant: CacheGrant::NONE, ..effect }).collect();
+            Reply::Changed(Changed { effects: List::of(&effects) }).put(out);
+        }
+        Reply::Failed(_) | Reply::Done(_) => reply.put(out),
+        _ => {}
     }
 }
 
@@ -229,7 +241,7 @@ fn put_ack(bytes: &mut Vec<u8>, nonce: u64, echo: u64, reply: &[u8]) {
 }
 
 /// The cache's word in that of the wire.
-const fn fate(known: cistern_link::Fate) -> Fate {
+pub(crate) const fn fate(known: cistern_link::Fate) -> Fate {
     match known {
         cistern_link::Fate::Executed => Fate::Executed,
         cistern_link::Fate::NotExecuted => Fate::NotExecuted,

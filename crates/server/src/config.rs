@@ -10,6 +10,7 @@ use crate::namespace::NamespaceLimits;
 use crate::stage::StageLimits;
 use crate::store::CacheLimits;
 use cistern_link::DeliveryClock;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::rtt::RTO_MIN;
 use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
@@ -45,9 +46,19 @@ pub struct Config {
     pub probe_period: Duration,
     /// How long an agent may keep a cache lock after it receipted the demand for it; at least Td.
     pub compliance_time: Duration,
-    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). Off until it is proven in
-    /// the simulator; a session in good standing may always be closed.
+    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). On: without it everybody waits
+    /// out T for locks that nobody can use, and an agent that lies could as well ignore the end of its lease. A session in good standing
+    /// may always be closed, by the same promise.
     pub surrender: bool,
+    /// Whether an empty store is the beginning of a new cluster, so that no agent can hold a lock of it and nothing is waited for (R60).
+    pub new_cluster: bool,
+    /// Whether a failed session is taken back when what was missing comes before any NACK was produced and before the wait is over
+    /// (R34). On: nothing was lost, nobody was given anything, and a later failure starts a full new wait.
+    pub rescue: bool,
+    /// Whether the wait of a failed session counts from the last answer that could have renewed its lease (R35), so that the locks of an
+    /// agent long silent are free at once. Off: it is as safe as the wait from D as long as all clocks keep going, but an agent whose
+    /// machine was paused longer than the others believed in then has no T after D in which a NACK could reach it (R15).
+    pub last_heard: bool,
     /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
     pub volatile: bool,
 
@@ -94,7 +105,10 @@ impl Default for Config {
             delivery_timeout: Duration::from_millis(500),
             probe_period: Duration::from_secs(1),
             compliance_time: Duration::from_secs(10),
-            surrender: false,
+            new_cluster: false,
+            surrender: true,
+            rescue: true,
+            last_heard: false,
             volatile: false,
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,
@@ -140,12 +154,27 @@ impl Config {
     /// T = τ(1+δ)+ε: how long the server waits from D before it takes a session's locks; rounded up to whole nanoseconds.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        let lease_ns = self.lease.as_nanos();
+        self.wait_for(self.lease)
+    }
+
+    /// T for another lease period, which an earlier start of the server has promised.
+    #[must_use]
+    pub fn wait_for(&self, lease: Duration) -> Duration {
+        if bugs::is(Bug::M3) {
+            return lease;
+        } else if bugs::is(Bug::M3b) {
+            return lease + self.epsilon;
+        }
+        let lease_ns = lease.as_nanos();
         //= wire-spec.md#11-1-lease
         //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
         let margin_ns = (lease_ns * u128::from(self.delta_ppm)).div_ceil(1_000_000);
         // LEASE_MAX twice is below 2^43 ns, so this conversion never saturates for a checked configuration.
-        Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon
+        let wait = Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon;
+        if bugs::is(Bug::M3c) {
+            return Duration::from_secs_f64((wait.as_secs_f64() * 100.0) as u64 as f64 / 100.0);
+        }
+        wait
     }
 
     /// The longest retransmission timeout, τ/8.

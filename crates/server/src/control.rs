@@ -13,9 +13,10 @@ use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
 use cistern_link::Fate as Known;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
-    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, Nack, NackReason,
-    PathChallenge, PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
+    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
+    PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
 };
 use log::debug;
 
@@ -24,10 +25,13 @@ const RELEASED_ITEMS_MAX: usize = 19;
 
 impl Server {
     pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) {
+        if bugs::is(Bug::M48) && self.parking.len() >= 3 {
+            return;
+        }
         if self.is_good(origin.key) {
             //= wire-spec.md#11-7-restart-and-recovery
             //# A message that shows no effect of a transaction MUST NOT wait for it.
-            self.renew(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
+            self.push_urgent(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
         } else {
             self.control_refused = true;
         }
@@ -49,6 +53,8 @@ impl Server {
             items.push(self.locks.release(self.now, key.id(), item));
             self.gave_back(key, item.lock, item.generation);
         }
+        // What was demanded may be among them: that is all that a session which did not comply was missing.
+        self.try_rescue(key);
         self.listen(key);
         if !self.is_good(key) {
             self.control_refused = true;
@@ -58,7 +64,7 @@ impl Server {
         let first = parts.next().unwrap_or_default();
         for part in core::iter::once(first).chain(parts) {
             let items = List::of(part);
-            self.renew(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+            self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         }
     }
 
@@ -74,10 +80,11 @@ impl Server {
             outbox.released_all(message.up_to);
         }
         self.freeing = true;
+        self.try_rescue(key);
         self.listen(key);
         if self.is_good(key) {
             let items = List::of(&[]);
-            self.renew(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+            self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         } else {
             self.control_refused = true;
         }
@@ -104,7 +111,7 @@ impl Server {
         };
         debug!("{}: session {} cancels request {nonce}: {outcome}", self.who, key.id());
         let answer = Cancelled { serial: message.serial, echo: origin.packet, nonce, outcome, generation };
-        self.renew(key, &Message::Cancelled(answer));
+        self.push_urgent(key, &Message::Cancelled(answer));
     }
 
     /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.
@@ -163,16 +170,12 @@ impl Server {
         }
     }
 
-    /// Says once for a datagram that its control messages were refused, because the session is not in good standing.
+    /// Says once for a datagram that its control messages were refused, because the session is not in good standing. A receipt further
+    /// on in the datagram may have rescued it meanwhile: then nothing is said, and what was not answered is asked again.
     pub(crate) fn refuse_control(&mut self, origin: Origin) {
-        if !core::mem::take(&mut self.control_refused) {
-            return;
+        if core::mem::take(&mut self.control_refused) && !self.is_good(origin.key) {
+            self.nack(origin.key, 0, origin.packet, Fate::Unknown);
         }
-        let reason = match self.sessions.get(origin.key).map(|session| session.standing()) {
-            Some(Standing::TimingOut { .. }) => NackReason::TimingOut,
-            _ => NackReason::Ended,
-        };
-        self.push_urgent(origin.key, &Message::Nack(Nack { nonce: 0, echo: origin.packet, reason, fate: Fate::Unknown }));
     }
 
     /// Whether the session's releases and receipts still count: until its end has begun (R29).

@@ -3,7 +3,8 @@
 //! Decides that a session somebody waits for always has an unreceipted notice on the way, or is probed within the probe period
 //! (R30); that a cache lock demanded and receipted is back within the compliance time (R31); and that both clocks run only while
 //! this server listens (R32). Place in the walk: between the lock table and `outbox`; its deadlines run when the socket is empty.
-//! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing.
+//! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing; those of a session that is timing
+//! out are kept for its rescue.
 //! Leaves to others: when a single notice has failed (`outbox`), what D means (`timing_out`).
 
 use crate::listening::Reason;
@@ -11,9 +12,11 @@ use crate::locks::Action;
 use crate::outbox::{Body, Outbox, Verdict};
 use crate::parked::OpId;
 use crate::server::Server;
+use crate::session::Session;
 use crate::sessions::Key;
-use crate::standing::Cause;
+use crate::standing::{Cause, Standing};
 use alloc::boxed::Box;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer};
 use core::num::NonZeroU64;
 use log::{debug, info};
@@ -42,13 +45,22 @@ impl Server {
         }
     }
 
-    /// Adds a notice for a session in good standing; one that is timing out is told nothing.
+    /// Adds a notice. A session that is timing out is told when it is rescued: how a queued request ended is said only once.
     fn notify(&mut self, session: cistern_wire::SessionId, body: Body) {
-        if let Some(key) = self.sessions.find(session)
-            && self.is_good(key)
+        let Some(key) = self.sessions.find(session) else {
+            return;
+        };
+        let (good, timing_out) = match self.sessions.get(key).map(Session::standing) {
+            Some(Standing::Good) => (true, false),
+            Some(Standing::TimingOut { .. }) => (false, true),
+            _ => (false, false),
+        };
+        if (good || timing_out)
             && let Some(outbox) = self.outbox(key)
         {
             outbox.add(body);
+        }
+        if good || bugs::is(Bug::M17) {
             self.listening.set(key, Reason::Probe, None);
             self.line_up(key);
         }
@@ -74,10 +86,14 @@ impl Server {
                 self.locks.disowned(self.now, key.id(), lock, generation);
                 self.gave_back(key, lock, generation);
             }
+            (Body::Demand { lock, generation, .. }, _) if bugs::is(Bug::M20) => {
+                self.locks.disowned(self.now, key.id(), lock, generation);
+            }
             // Nobody holds a cache lock "in use" for longer than an operation, so that too is a promise to comply.
             (Body::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
             (Body::Demand { .. } | Body::Grant { .. } | Body::WaitOver { .. } | Body::Probe, _) => {}
         }
+        self.try_rescue(key);
         self.listen(key);
     }
 
@@ -178,6 +194,10 @@ impl Server {
             return;
         };
         match outbox.on_deadline(listened, &self.config) {
+            Verdict::Failed(_) if bugs::is(Bug::M22) => {
+                outbox.give_up();
+                self.listen(key);
+            }
             Verdict::Failed(body) => {
                 debug!("{}: session {} receipted nothing: {body:?}", self.who, key.id());
                 self.fail(key, Cause::DeliveryFailed);
@@ -190,18 +210,36 @@ impl Server {
     }
 
     fn compliance_due(&mut self, key: Key) {
-        let listened = self.delivery.elapsed();
-        while let Some((lock, generation)) =
-            self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()).and_then(|outbox| outbox.overdue(listened))
-        {
-            if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
-                debug!("{}: session {} receipted the demand for {lock} and kept it", self.who, key.id());
-                //= wire-spec.md#11-3-failure-and-ending
-                //# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
-                return self.fail(key, Cause::NotComplying);
-            }
+        if let Some(lock) = self.kept_too_long(key) {
+            debug!("{}: session {} receipted the demand for {lock} and kept it", self.who, key.id());
+            //= wire-spec.md#11-3-failure-and-ending
+            //# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
+            return self.fail(key, Cause::NotComplying);
         }
         self.listen(key);
+    }
+
+    /// A cache lock that the session holds although the time to give it back is over.
+    fn kept_too_long(&mut self, key: Key) -> Option<LockId> {
+        let listened = self.delivery.elapsed();
+        let outbox = self.sessions.get_mut(key)?.outbox.as_mut()?;
+        while let Some((lock, generation)) = outbox.overdue(listened) {
+            if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
+                return Some(lock);
+            }
+            // It came back by a way that says nothing about demands.
+            outbox.settle_owed(lock);
+        }
+        None
+    }
+
+    /// Whether a session has receipted every notice that was sent to it, and keeps nothing that it should have given back (R34).
+    pub(crate) fn is_missing_nothing(&mut self, key: Key) -> bool {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is
+        //# receipted, the cause allows it, and no end record was handed to the store.
+        let outbox = self.sessions.get(key).and_then(|session| session.outbox.as_ref());
+        outbox.is_none_or(|outbox| outbox.is_receipted()) && self.kept_too_long(key).is_none()
     }
 
     fn probe_due(&mut self, key: Key) {

@@ -16,6 +16,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::SessionId;
 use log::{debug, error, warn};
 
 /// Something that waits for a batch.
@@ -38,6 +40,12 @@ pub(crate) enum Held {
     Ended(Key),
     /// A block of tokens.
     Tokens(u64),
+    /// The start of the server (R48).
+    Started,
+    /// The end of a session of before the start, or of its reclaim.
+    Accounted(SessionId),
+    /// The end of grace (R51).
+    GraceOver,
 }
 
 /// What waits, by batch.
@@ -46,6 +54,11 @@ pub(crate) type Holds = BTreeMap<BatchId, Vec<Held>>;
 impl Server {
     /// Holds something until `batch` is durable.
     pub(crate) fn hold(&mut self, batch: BatchId, held: Held) {
+        if let Held::Reply { job, reply, repeatable } = &held
+            && bugs::is(Bug::M40)
+        {
+            return self.reply(*job, reply, *repeatable);
+        }
         self.holds.entry(batch).or_default().push(held);
     }
 
@@ -59,7 +72,7 @@ impl Server {
             return Some(StoreWork::Load(queries));
         }
         // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (R73).
-        if self.phase == Phase::Serving
+        if matches!(self.phase, Phase::Recording | Phase::Serving)
             && let Some(up_to) = self.locks.tokens_wanted()
         {
             self.overlay.set_counter(Counter::Tokens, up_to);
@@ -78,6 +91,7 @@ impl Server {
         match event {
             StoreEvent::Loaded(loaded) => self.loaded(loaded),
             StoreEvent::Durable(batch) => self.durable(batch),
+            StoreEvent::Broken(_) if bugs::is(Bug::M41) => self.durable(BatchId::MAX),
             StoreEvent::Broken(what) => self.store_failed(&what),
         }
         self.settle();
@@ -111,11 +125,15 @@ impl Server {
                     Held::Opened(key) => self.opened(key),
                     Held::Ended(key) => self.ended(key),
                     Held::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
+                    Held::Started => self.started(),
+                    Held::Accounted(id) => self.accounted(id),
+                    Held::GraceOver => self.grace_over(),
                 }
             }
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
+        self.run_grace();
     }
 
     /// A write or sync failed: nothing that the server would say can be relied on any more.

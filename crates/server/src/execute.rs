@@ -9,16 +9,17 @@
 use crate::answers::{AROUND_REPLY, Repeatable, millis};
 use crate::durability::Held;
 use crate::locks::{Extended, LockOutcome, Row, Turn};
-use crate::namespace::{Mutation, Reading, Step};
+use crate::namespace::{Mutation, Plan, Reading, Step};
 use crate::parked::{Answering, Job};
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId, LockRefused,
-    LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, Stage, Status, Terms,
+    LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, Stage, Status, Terms, Want,
 };
 
 /// When an agent that met a bound should try again, in milliseconds: longer than a busy moment, shorter than anybody's patience.
@@ -55,11 +56,14 @@ impl Server {
         }
         match message {
             Message::Stage(m) => self.stage(job, m),
+            Message::Lock(_) | Message::ExtendRun(_) if self.in_grace() && !bugs::is(Bug::M36) => self.refuse_in_grace(job),
             Message::Lock(m) => self.lock(job, m),
             Message::ExtendRun(m) => self.extend_run(job, m),
             Message::ListLocks(m) => self.list_locks(job, m),
             Message::ServerStatus(_) => self.server_status(job),
-            Message::Reclaim(_) | Message::ReclaimComplete(_) | Message::Outcome(_) => self.fail_request(job, Status::UNSUPPORTED, None),
+            Message::Reclaim(m) => self.reclaim(job, m),
+            Message::ReclaimComplete(m) => self.reclaim_complete(job, m),
+            Message::Outcome(m) => self.outcome(job, m),
             other => {
                 debug_assert!(false, "{} is no request", other.kind().name());
                 self.fail_request(job, Status::UNSUPPORTED, None)
@@ -69,10 +73,11 @@ impl Server {
 
     fn read(&mut self, job: Job, reading: &Reading<'_>) -> Outcome {
         let mut reply = self.scratch();
+        let in_grace = self.in_grace();
         let view = self.overlay.view();
         let (locks, now, session) = (&mut self.locks, self.now, job.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
-        let grants = job.answering == Answering::First;
+        let grants = job.answering == Answering::First && !in_grace;
         let grant = |object, want| if grants { locks.cache_grant(now, session, object, want) } else { CacheGrant::NONE };
         let room = usize::from(job.limit) - AROUND_REPLY;
         let step = self.namespace.read(&view, reading, room, grant, &mut reply);
@@ -104,6 +109,14 @@ impl Server {
             Step::Missing(queries) => return Outcome::Load(queries),
             Step::Failed(status) => return self.leave_failed(job, status, rests_on),
         };
+        // An object that goes may be locked by a session that has yet to reclaim.
+        let known = || plan.removes.is_none() && self.locks.all_exclusive(session, plan.affected());
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
+        //# mutations of objects that the requester has reclaimed exclusively.
+        if self.in_grace() && !known() {
+            return self.refuse_in_grace(job);
+        }
         let terms = mutation.terms();
         if let Some(status) = self.forbidden(job.key, &terms, plan.removes.filter(|_| !mutation.force())) {
             return self.leave_failed(job, status, rests_on);
@@ -120,7 +133,7 @@ impl Server {
         let step = self.namespace.apply(&mut view, mutation, contents, self.wall.at(self.now));
         let rests_on = view.rests_on();
         match step {
-            Step::Done(_) => self.mutated(entered, mutation, &terms, rests_on),
+            Step::Done(plan) => self.mutated(entered, mutation, &terms, &plan, rests_on),
             Step::Missing(queries) => Outcome::LoadInTurn(queries),
             Step::Failed(status) => self.leave_failed(entered, status, rests_on),
         }
@@ -141,7 +154,7 @@ impl Server {
     }
 
     /// A mutation was executed: its turn ends, then the requester is granted what it wants, then it is answered.
-    fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, rests_on: Option<BatchId>) -> Outcome {
+    fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, plan: &Plan, rests_on: Option<BatchId>) -> Outcome {
         let (now, session) = (self.now, job.key.id());
         self.locks.mutation_leave(job.id.ticket());
         for object in self.namespace.gone() {
@@ -151,8 +164,15 @@ impl Server {
             self.stages.remove(session, stage);
         }
         let mut reply = self.scratch();
+        // What changed nothing can as well be done again.
+        if !plan.affected().is_empty() {
+            self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
+            self.keep_outcome(job, Box::from(reply.as_slice()));
+            reply.clear();
+        }
+        let want = if self.in_grace() { Want::Nothing } else { terms.want };
         let locks = &mut self.locks;
-        self.namespace.changed(terms.want, |object, want| locks.cache_grant(now, session, object, want), &mut reply);
+        self.namespace.changed(want, |object, want| locks.cache_grant(now, session, object, want), &mut reply);
         self.answer(job, reply, rests_on, Repeatable::Changes)
     }
 
@@ -221,6 +241,9 @@ impl Server {
             return;
         };
         self.stats.repeated += 1;
+        if bugs::is(Bug::M25) {
+            self.locks.lock(self.now, key.id(), nonce, lock.object, lock.mode, lock.wait);
+        }
         let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key.id()).count();
@@ -306,7 +329,7 @@ impl Server {
         self.answer_with(job, &Reply::ServerReport(report), rests_on, Repeatable::Reads)
     }
 
-    fn answer_with(&mut self, job: Job, reply: &Reply<'_>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
+    pub(crate) fn answer_with(&mut self, job: Job, reply: &Reply<'_>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
         let mut bytes = self.scratch();
         reply.put(&mut bytes);
         self.answer(job, bytes, rests_on, repeatable)

@@ -15,11 +15,12 @@ use crate::session::{Opening, Session};
 use crate::sessions::Key;
 use crate::standing::{Cause, Event, Standing};
 use crate::stats::Dropped;
-use crate::store::{self, SessionRecord};
+use crate::store;
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use cistern_link::Path;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Path, Question};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION};
 use cistern_wire::{
     Bytes8, Challenge, Claim, FormerClaim, FormerFate, Hello, List, Message, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
@@ -78,22 +79,23 @@ impl Server {
             return self.challenge(path, packet, hello.handshake, len);
         };
         let greeting = Greeting { path, packet, hello, cookie };
-        let newest = self.sessions.agent(hello.agent).map(|agent| (agent.incarnation, agent.cookie, agent.sessions.last().copied()));
-        let Some((incarnation, accepted, Some(newest))) = newest else {
-            return self.open(&greeting, len);
-        };
-        let same = self.sessions.get(newest).is_some_and(|s| s.handshake == hello.handshake && s.incarnation == hello.incarnation);
-        if same {
+        let live = self.sessions.agent(hello.agent).map(|agent| (agent.incarnation, agent.cookie, agent.sessions.last().copied()));
+        let newest = live.and_then(|(_, _, newest)| newest);
+        let same = |s: &Session| s.handshake == hello.handshake && s.incarnation == hello.incarnation;
+        if let Some(newest) = newest.filter(|newest| self.sessions.get(*newest).is_some_and(same)) {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A repeated HELLO of one handshake MUST be answered by the same session.
             return self.hello_again(newest, &greeting);
         }
+        let recorded = self.grace.as_ref().and_then(|grace| grace.incarnation(hello.agent));
+        let incarnation = live.map(|(incarnation, ..)| incarnation).max(recorded).unwrap_or(0);
         // A cookie made before that of the accepted handshake belongs to an older one, delayed on the way.
+        let older = live.is_some_and(|(incarnation, accepted, _)| hello.incarnation == incarnation && cookie < accepted);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO whose handshake is older than that of the agent's session MUST NOT end that session.
-        if hello.incarnation < incarnation || (hello.incarnation == incarnation && cookie < accepted) {
+        if hello.incarnation < incarnation || older {
             warn!(
                 "{}: refused agent {} \"{}\" at {}: incarnation {} is not the newest ({incarnation}); if it is not a copy of its state \
                  directory, it was restarted",
@@ -190,8 +192,9 @@ impl Server {
         }
         self.check_known_server(hello);
         let superseded = self.supersede(hello);
-        let former = self.fates(hello, &superseded);
         let id = self.fresh_session_id();
+        self.meet_recorded(hello, id);
+        let former = self.fates(hello, &superseded);
         let session = Session::new(Opening {
             id,
             agent: hello.agent,
@@ -204,19 +207,22 @@ impl Server {
             window: hello.window.clamp(1, self.config.window),
         });
         debug!("{}: opens {} at {}", self.who, session.who(), greeting.path.remote);
+        //= wire-spec.md#11-1-lease
+        //# The server MUST have stored the largest T that it promises before it promises it.
+        let record = session.record(self.config.lease, hello.boot, false);
+        let former_key = self.sessions.agent(hello.agent).and_then(|agent| agent.sessions.last().copied());
         let key = self.sessions.insert(session, greeting.cookie);
-        let record = SessionRecord {
-            agent: hello.agent,
-            incarnation: hello.incarnation,
-            boot: hello.boot,
-            lease_us: micros(self.config.lease),
-            label: Box::from(hello.label.0),
-        };
+        if let Some(old) = former_key.filter(|_| bugs::is(Bug::M28)) {
+            self.sessions.inherit(old, key);
+        }
         self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
         self.awaiting.insert(key, Awaiting { packet: greeting.packet, former });
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The session's record MUST be durable before WELCOME is sent.
+        if bugs::is(Bug::M39) {
+            return self.opened(key);
+        }
         self.hold(batch, Held::Opened(key));
     }
 
@@ -279,7 +285,7 @@ impl Server {
                 Some(Standing::Opening | Standing::Good) => SessionFate::Ending,
                 Some(Standing::Ending { .. } | Standing::Ended { .. }) | None => SessionFate::Ended,
             };
-            FormerFate { session: claim.session, fate }
+            FormerFate { session: claim.session, fate: self.recorded_fate(hello, claim).unwrap_or(fate) }
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
@@ -293,7 +299,8 @@ impl Server {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A server MUST NOT take up a session of an earlier server incarnation under its old id.
             let id = SessionId(self.rng.nonzero_u64().get());
-            if self.sessions.find(id).is_none() && !self.tombstones.contains(id) {
+            let recorded = self.grace.as_ref().is_some_and(|grace| grace.knows(id));
+            if !recorded && self.sessions.find(id).is_none() && !self.tombstones.contains(id) {
                 return id;
             }
         }
@@ -307,6 +314,9 @@ impl Server {
         match self.sessions.apply(key, Event::Recorded) {
             Ok(Some(Standing::Good)) => {
                 self.locks.open_session(key.id());
+                if bugs::is(Bug::M46) {
+                    self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
+                }
                 if let Some(session) = self.sessions.get(key) {
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
@@ -319,10 +329,10 @@ impl Server {
     }
 
     fn welcome(&mut self, key: Key, echo: u64, former: &[FormerFate]) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        assert!(session.standing().is_good(), "WELCOME would renew a session that is not in good standing (R3)");
+        session.renewed(self.now);
         let config = &self.config;
         let welcome = Welcome {
             handshake: session.handshake,

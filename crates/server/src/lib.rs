@@ -14,6 +14,7 @@
 //! | how it is answered, given the session's standing now | `answers` (held until durable: `durability`) |
 //! | what is sent next | `transmit` (notices: `delivery`, `outbox`) |
 //!
+//! Before the walk: `starting`; after a restart `grace` and `reclaim`, with `outcomes`.
 //! Beside the walk: `standing` (what may be done for a session), `timing_out` (failure, the one timer, the end), [`config`], [`status`].
 
 #![no_std]
@@ -30,18 +31,22 @@ mod delivery;
 mod dispatch;
 mod durability;
 mod execute;
+mod grace;
 mod handshake;
 mod listening;
 mod out;
 mod outbox;
+mod outcomes;
 mod parked;
 mod path;
 mod rate;
+mod reclaim;
 mod requests;
 mod server;
 mod session;
 mod sessions;
 mod standing;
+mod starting;
 mod strangers;
 mod timing_out;
 mod tombstones;
@@ -62,5 +67,5 @@ pub use config::{Config, ConfigError};
 pub use server::{Identity, Server};
 pub use standing::Cause;
 pub use stats::{Dropped, Stats};
-pub use status::{SessionRow, Status};
+pub use status::{GraceStatus, SessionRow, Status};
 pub use timing_out::EvictError;

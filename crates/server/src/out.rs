@@ -93,8 +93,8 @@ pub(crate) struct Pool(Vec<Box<Lanes>>);
 pub(crate) struct Out(Option<Box<Lanes>>);
 
 impl Out {
-    /// Appends what `encode` writes: one encoded message, which may travel in datagrams of at most `limit` bytes.
-    pub(crate) fn push(&mut self, pool: &mut Pool, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends what `encode` writes: one encoded message, which may travel in datagrams of at most `limit` bytes. Whether it renews.
+    pub(crate) fn push(&mut self, pool: &mut Pool, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         let lanes = self.0.get_or_insert_with(|| pool.0.pop().unwrap_or_default());
         let lane = match urgency {
             Urgency::Urgent => &mut lanes.urgent,
@@ -103,7 +103,9 @@ impl Out {
         lane.bytes.extend_from_slice(&limit.to_be_bytes());
         //= wire-spec.md#11-1-lease
         //# Encoding, packing and sending again MUST NOT change the echo of an answer.
+        let start = lane.bytes.len();
         encode(&mut lane.bytes);
+        lane.bytes.get(start..).is_none_or(renews)
     }
 
     /// Whether nothing waits.

@@ -166,6 +166,11 @@ impl Outbox {
         self.ended_waits.iter().rev().find(|ended| ended.0 == nonce).map(|ended| ended.1)
     }
 
+    /// Whether every notice that was sent is receipted; some may wait to be sent at all.
+    pub(crate) fn is_receipted(&self) -> bool {
+        self.notices.iter().all(|notice| notice.transmissions == 0)
+    }
+
     /// Whether no notice waits for its receipt.
     pub(crate) fn is_empty(&self) -> bool {
         self.notices.is_empty()
@@ -229,6 +234,12 @@ impl Outbox {
         Verdict::Resend
     }
 
+    /// Forgets every notice as if it had been receipted; a deliberate bug.
+    pub(crate) fn give_up(&mut self) {
+        self.notices.clear();
+        self.demands.clear();
+    }
+
     /// Takes the receipt of notice `seq`; gives what that said, or nothing when it was settled before.
     pub(crate) fn receipt(&mut self, seq: u64, now: Instant) -> Option<Body> {
         let notice = self.take(seq)?;
@@ -256,11 +267,15 @@ impl Outbox {
         self.owed.values().map(|owed| owed.1).min()
     }
 
-    /// Takes one overdue lock: which, and the generation demanded.
-    pub(crate) fn overdue(&mut self, listened: Duration) -> Option<(LockId, Generation)> {
+    /// One overdue lock: which, and the generation demanded. It stays owed until it is back.
+    pub(crate) fn overdue(&self, listened: Duration) -> Option<(LockId, Generation)> {
         let (&lock, &(generation, _)) = self.owed.iter().find(|(_, owed)| owed.1 <= listened)?;
-        self.owed.remove(&lock);
         Some((lock, generation))
+    }
+
+    /// A lock is not owed any more.
+    pub(crate) fn settle_owed(&mut self, lock: LockId) {
+        self.owed.remove(&lock);
     }
 
     /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them (R33).

@@ -18,9 +18,25 @@ use log::{debug, info};
 /// Bytes of a datagram that carries one PATH_CHALLENGE.
 const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
 
+/// The addresses of a session besides the one proven last.
+#[derive(Debug, Default)]
+pub(crate) struct Roaming {
+    /// One that it may have moved to, and has not proven.
+    to: Option<Move>,
+    /// The one from which it moved last.
+    from: Option<Former>,
+}
+
+impl Roaming {
+    /// The address that was left, if that was less than τ ago.
+    pub(crate) fn left(&self, now: Instant) -> Option<Path> {
+        self.from.as_ref().filter(|former| !now.waited(former.until)).map(|former| former.path)
+    }
+}
+
 /// An address to which a session may have moved.
 #[derive(Debug)]
-pub(crate) struct Move {
+struct Move {
     /// The address.
     path: Path,
     /// What must come back from there.
@@ -31,18 +47,11 @@ pub(crate) struct Move {
 
 /// An address that a session has left.
 #[derive(Debug)]
-pub(crate) struct Former {
+struct Former {
     /// The address.
     path: Path,
     /// τ after it was left: until then a delivery is tried there, too.
     until: Instant,
-}
-
-impl Former {
-    /// The address, if it was left less than τ ago.
-    pub(crate) fn recent(&self, now: Instant) -> Option<Path> {
-        (!now.waited(self.until)).then_some(self.path)
-    }
 }
 
 impl Server {
@@ -64,13 +73,14 @@ impl Server {
             return;
         }
         let again = self.config.rto_floor();
-        let token = match &session.moving {
+        let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
+        let token = match moving {
             // One challenge per round trip and address is enough, however many datagrams come.
             Some(known) if known.path == path && !self.now.waited(known.challenged.plus(again)) => return,
             Some(known) if known.path == path => known.token,
             _ => self.rng.next_u64(),
         };
-        session.moving = Some(Box::new(Move { path, token, challenged: self.now }));
+        session.roaming.get_or_insert_default().to = Some(Move { path, token, challenged: self.now });
         debug!("{}: {} may have moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
         self.send_to_session_by(key, path, &Message::PathChallenge(PathChallenge { token }));
     }
@@ -83,15 +93,16 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was
         //# answered from the new address.
-        let proven = highest && session.moving.as_ref().is_some_and(|to| to.path.remote == path.remote && to.token == token);
+        let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
+        let proven = highest && moving.is_some_and(|to| to.path.remote == path.remote && to.token == token);
         if !proven {
             self.stats.count_dropped(Dropped::StrayPathResponse);
             return;
         }
         info!("{}: {} moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
-        session.moved_from = Some(Box::new(Former { path: session.path, until: self.now.plus(self.config.lease) }));
+        let left = Former { path: session.path, until: self.now.plus(self.config.lease) };
+        session.roaming = Some(Box::new(Roaming { to: None, from: Some(left) }));
         session.path = path;
-        session.moving = None;
         if let Some(outbox) = &mut session.outbox {
             outbox.forget_round_trips(&self.config);
         }

@@ -9,16 +9,17 @@
 use crate::config::{Config, ConfigError};
 use crate::cookie::Cookies;
 use crate::durability::Holds;
+use crate::grace::Grace;
 use crate::handshake::Awaiting;
 use crate::listening::Listening;
 use crate::locks::{LockTable, Tokens};
-use crate::namespace::{Namespace, Step};
-use crate::parked::{OpId, Parking};
+use crate::namespace::Namespace;
+use crate::parked::Parking;
 use crate::rate::Rate;
 use crate::sessions::{Key, Sessions};
 use crate::stage::Stages;
 use crate::stats::{Dropped, Stats};
-use crate::store::{Counter, Lack, Overlay, Query};
+use crate::store::{Overlay, Query};
 use crate::tombstones::Tombstones;
 use crate::transmit::Sending;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -28,9 +29,8 @@ use alloc::vec::Vec;
 use cistern_link::{DeliveryClock, Instant, Machine, Path, Rng, TimerQueue};
 use cistern_wire::StoreId;
 use core::time::Duration;
-use log::info;
 
-/// Who this server is, durably; from its store, which its driver has opened.
+/// Who this server is, durably; from its store. Epoch and incarnation are 0 until the store has told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The store.
@@ -46,6 +46,8 @@ pub struct Identity {
 pub(crate) enum Phase {
     /// Reads from the store what it needs to start.
     Starting,
+    /// Waits until its start is durable.
+    Recording,
     /// Serves.
     Serving,
     /// Its store has failed: it answers nothing (R62).
@@ -95,6 +97,8 @@ pub struct Server {
     /// Serial and packet of END_SESSION messages whose end is not durable yet.
     pub(crate) farewells: BTreeMap<Key, (u64, u64)>,
     // Time.
+    /// The grace after a restart, as long as it lasts.
+    pub(crate) grace: Option<Grace>,
     pub(crate) lease_timers: TimerQueue<Key>,
     pub(crate) listening: Listening,
     pub(crate) delivery: DeliveryClock,
@@ -119,16 +123,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that starts now. `unix_ns` is the wall clock, for the times of files; `seed` must be one that nobody can guess.
+    /// A server that starts now on `store`, which its driver has opened and holds exclusively: what an earlier server promised is waited
+    /// for from now on (R49). `unix_ns` is the wall clock, for the times of files; `seed` must be one that nobody can guess.
     ///
-    /// It answers nothing until the store has answered the questions that [`Server::poll_effect`] gives.
+    /// It answers nothing until the store has answered the questions that [`Server::poll_effect`] gives, and made its start durable.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that cannot be used; whoever wrote the configuration is at fault.
-    pub fn new(now: Instant, unix_ns: i64, identity: Identity, config: Config, seed: [u8; 32]) -> Result<Self, ConfigError> {
+    pub fn new(now: Instant, unix_ns: i64, store: StoreId, config: Config, seed: [u8; 32]) -> Result<Self, ConfigError> {
         config.check()?;
         let mut rng = Rng::from_seed(seed);
-        let who = format!("server {:.8}/{}", format!("{}", identity.store), identity.incarnation);
+        let who = format!("server {:.8}", format!("{store}"));
         let challenge_interval = Duration::from_secs(1) / config.challenges_per_second;
         let mut server = Self {
             who,
@@ -144,13 +149,14 @@ impl Server {
             sessions: Sessions::default(),
             tombstones: Tombstones::new(config.tombstones_max),
             farewells: BTreeMap::new(),
+            grace: None,
             lease_timers: TimerQueue::new(),
             listening: Listening::default(),
             delivery: DeliveryClock::new(now, config.loop_slack()),
             planned_wake: None,
             parking: Parking::default(),
             // Made anew when the store has told how far tokens were given out; until then nothing is granted.
-            locks: LockTable::new(config.locks, Tokens::new(identity.epoch, 0)),
+            locks: LockTable::new(config.locks, Tokens::new(0, 0)),
             namespace: Namespace::new(config.namespace),
             stages: Stages::new(config.stages),
             reply_buffer: Vec::new(),
@@ -162,7 +168,7 @@ impl Server {
             sending: Sending::default(),
             stats: Stats::default(),
             rng,
-            identity,
+            identity: Identity { store, epoch: 0, incarnation: 0 },
             config,
         };
         server.boot();
@@ -175,39 +181,10 @@ impl Server {
         self.wall = Wall { read_at: self.now, unix_ns };
     }
 
-    /// Reads what the server needs to start, or asks the store for it.
-    pub(crate) fn boot(&mut self) {
-        if self.phase != Phase::Starting {
-            return;
-        }
-        let mut view = self.overlay.view();
-        let mut missing = Vec::new();
-        let reserved = match view.counter(Counter::Tokens) {
-            Ok(reserved) => reserved,
-            Err(Lack::Missing(queries)) => {
-                missing = queries;
-                0
-            }
-            Err(Lack::Failed(status)) => return self.cannot_start(status),
-        };
-        match self.namespace.boot(&mut view, self.wall.at(self.now)) {
-            Step::Done(()) => {}
-            Step::Missing(queries) => missing.extend(queries),
-            Step::Failed(status) => return self.cannot_start(status),
-        }
-        if !missing.is_empty() {
-            missing.sort_unstable();
-            missing.dedup();
-            return self.ask_store(OpId::BOOT, missing);
-        }
-        self.locks = LockTable::new(self.config.locks, Tokens::new(self.identity.epoch, reserved));
-        self.phase = Phase::Serving;
-        info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
-    }
-
-    fn cannot_start(&mut self, status: cistern_wire::Status) {
-        self.phase = Phase::Failed;
-        self.failure = Some(format!("the store's counters or root directory cannot be read: {status}; run `cisternd check`"));
+    /// Who this server is; epoch and incarnation are 0 until the store has told.
+    #[must_use]
+    pub const fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Takes the time; it never goes back (R6).
@@ -237,7 +214,7 @@ impl Machine for Server {
         self.stats.count_received(datagram.len());
         match self.phase {
             Phase::Serving => self.dispatch(path, datagram),
-            Phase::Starting => self.drop_datagram(path, Dropped::Starting),
+            Phase::Starting | Phase::Recording => self.drop_datagram(path, Dropped::Starting),
             Phase::Failed => self.drop_datagram(path, Dropped::Failed),
         }
         self.settle();
@@ -256,6 +233,7 @@ impl Machine for Server {
         //# The server MUST empty its socket before it acts on a timeout.
         self.run_lease_timers();
         self.run_deadlines();
+        self.run_grace();
         self.free_some();
         self.stages.expire(self.now);
         self.overlay.trim();
@@ -281,7 +259,8 @@ impl Machine for Server {
             let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
             let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
             let stages = self.stages.next_expiry().map(|at| self.now.until_waited(at));
-            [lease, silence, stages].into_iter().flatten().min()
+            let grace = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|_| self.phase == Phase::Serving);
+            [lease, silence, stages, grace].into_iter().flatten().min()
         };
         self.planned_wake = span;
         span

@@ -3,19 +3,22 @@
 //! Decides what a session consists of and what an idle one costs: nothing here grows unless the agent asks for something or
 //! somebody waits for it. Place in the walk: found by its id right after decoding. Implements `wire-spec.md` section 6.
 //! Invariant: no field of it is lease state (R3); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
-//! only by `Sessions::apply`, so that the counts of sessions by standing are always right.
+//! only by `Sessions::apply`, so that the counts of sessions by standing are always right. What is heard last is a note that nobody
+//! reads before D (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
-use crate::out::Out;
+use crate::out::{Out, Pool, Urgency};
 use crate::outbox::Outbox;
 use crate::parked::OpId;
-use crate::path::{Former, Move};
+use crate::path::Roaming;
 use crate::standing::Standing;
+use crate::store::SessionRecord;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
 use cistern_wire::{AgentId, SessionId};
 use core::fmt;
+use core::time::Duration;
 
 /// A session in the table.
 #[derive(Debug)]
@@ -30,10 +33,12 @@ pub(crate) struct Session {
     pub(crate) handshake: u64,
     /// What people call the agent.
     pub(crate) label: Box<[u8]>,
-    /// When it was opened; for displays.
-    pub(crate) opened: Instant,
+    /// When it was opened, by the boot clock; for displays.
+    pub(crate) opened_ns: u64,
     /// The proven address, to which everything goes (R85).
     pub(crate) path: Path,
+    /// The store has outcomes of it in no slot from this one on.
+    pub(crate) outcomes: u16,
     /// Largest datagram, in bytes, that both sides take.
     pub(crate) max_datagram: u16,
     /// Whether it stands in the line of sessions that have something to send.
@@ -50,13 +55,12 @@ pub(crate) struct Session {
     pub(crate) parked: Vec<OpId>,
     /// Its notices, once there was one.
     pub(crate) outbox: Option<Box<Outbox>>,
-    /// An address that it may have moved to, and has not proven.
-    pub(crate) moving: Option<Box<Move>>,
-    /// The address from which it moved lately.
-    pub(crate) moved_from: Option<Box<Former>>,
+    /// Addresses that it may have moved to, or has left, once there was one.
+    pub(crate) roaming: Option<Box<Roaming>>,
     /// Whether it was reported as a possible clone.
     pub(crate) reported: bool,
     standing: Standing,
+    heard: Instant,
 }
 
 /// What a new session is made from.
@@ -73,7 +77,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 416);
+const _: () = assert!(size_of::<Session>() <= 424);
 
 impl Session {
     /// A session whose record is not durable yet.
@@ -84,8 +88,9 @@ impl Session {
             incarnation: from.incarnation,
             handshake: from.handshake,
             label: from.label,
-            opened: from.now,
+            opened_ns: from.now.boot_ns,
             path: from.path,
+            outcomes: 0,
             max_datagram: from.max_datagram,
             in_line: false,
             packets: PacketCounter::new(),
@@ -94,11 +99,49 @@ impl Session {
             out: Out::default(),
             parked: Vec::new(),
             outbox: None,
-            moving: None,
-            moved_from: None,
+            roaming: None,
             reported: false,
             standing: Standing::Opening,
+            heard: from.now,
         }
+    }
+
+    /// What the store keeps of it as long as it has not ended. `lease`: the longest that was promised to it; `boot`: of its agent's
+    /// machine, all zero if it is not known.
+    pub(crate) fn record(&self, lease: Duration, boot: [u8; 16], doomed: bool) -> SessionRecord {
+        SessionRecord {
+            agent: self.agent,
+            incarnation: self.incarnation,
+            boot,
+            // Rounded up: a server that starts anew must not wait for less than was promised (R13).
+            lease_us: u64::try_from(lease.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX),
+            window: self.cache.window(),
+            doomed,
+            label: self.label.clone(),
+        }
+    }
+
+    /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, but for WELCOME.
+    pub(crate) fn produce(&mut self, now: Instant, pool: &mut Pool, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.out.push(pool, urgency, limit, encode) {
+            self.renewed(now);
+        }
+    }
+
+    /// A message that renews was produced: every packet that it echoes had been received by now.
+    pub(crate) fn renewed(&mut self, now: Instant) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+        assert!(self.standing.is_good(), "a message would renew {}, which is {} (R3)", self.who(), self.standing.name());
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
+        //# newest note plus T.
+        self.heard = now;
+    }
+
+    /// No packet received later was ever echoed by a message that renews (R35).
+    pub(crate) const fn heard(&self) -> Instant {
+        self.heard
     }
 
     /// Its standing.

@@ -2,11 +2,13 @@
 //!
 //! Decides which event leads from which standing to which, and refuses the others as error values. Place in the walk: every
 //! message of a session is judged by it before it acts, and again at the instant of execution (R5).
-//! Implements `wire-spec.md` section 7. Invariant: only [`Standing::Good`] may be answered by a message that renews (R3), and a
-//! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`] (R3).
+//! Implements `wire-spec.md` section 11.3. Invariant: only [`Standing::Good`] may be answered by a message that renews (R3), and a
+//! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`] (R3). The one way
+//! back, [`Event::Rescued`], is closed by the first NACK, by a cause that is final, and by the end of the wait (R34).
 //! Leaves to others: what has to be done on the way (`handshake`, `timing_out`), timers, the store.
 
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use core::fmt;
 
 /// Why a session ends, or is about to.
@@ -24,6 +26,8 @@ pub enum Cause {
     Closed,
     /// The agent said that nothing of it can be used again (R36).
     Surrendered,
+    /// It reclaimed after a restart what another agent reclaimed, too (R60).
+    ReclaimConflict,
 }
 
 impl Cause {
@@ -37,6 +41,7 @@ impl Cause {
             Self::Superseded => "superseded",
             Self::Closed => "closed",
             Self::Surrendered => "surrendered",
+            Self::ReclaimConflict => "reclaimed what another agent reclaimed, too",
         }
     }
 
@@ -56,10 +61,13 @@ impl fmt::Display for Cause {
 /// A session's standing.
 ///
 /// ```text
-///            Recorded            Failed (D)               Waited (T after D)
+///                          Rescued (no NACK, no final cause)
+///                         ┌────────────────────┐
+///            Recorded     ▼      Failed (D)    │          Waited (the wait is over)
 ///  Opening ───────────▶  Good  ────────────▶  TimingOut ─────────────────────▶  Ending ──────────▶ Ended
 ///     │                   │                    │     ▲                            ▲     Durable
-///     │                   │                    └─────┘ Failed, for a final cause  │
+///     │                   │                    └─────┘ Refused (NACK);            │
+///     │                   │                    │       Failed, for a final cause  │
 ///     │                   │                    │       (the timer runs on)        │
 ///     └───────────────────┴────────────────────┴──────────────────────────────────┘
 ///                              Over (closed; surrendered; never welcomed)
@@ -74,10 +82,12 @@ pub(crate) enum Standing {
     TimingOut {
         /// D.
         decided: Instant,
-        /// When the session is over: T after D, by both clocks.
+        /// When the session is over, by both clocks: T after D, or T after what was heard last (R35).
         until: Instant,
         /// Why.
         cause: Cause,
+        /// Whether a NACK was produced since D: the agent may have discarded everything, so there is no way back (R34).
+        nacked: bool,
     },
     /// Over; its end record is on the way to the store, and until it is there nothing is freed (R50).
     Ending {
@@ -100,12 +110,19 @@ pub(crate) enum Event {
     Failed {
         /// D.
         now: Instant,
-        /// T after D.
+        /// The end of the wait.
         until: Instant,
         /// Why.
         cause: Cause,
     },
-    /// T has passed.
+    /// A NACK was produced.
+    Refused,
+    /// What was missing has come.
+    Rescued {
+        /// Now; the end of the wait must still lie ahead.
+        now: Instant,
+    },
+    /// The wait is over.
     Waited {
         /// Now; `until` is checked once more.
         now: Instant,
@@ -136,14 +153,21 @@ impl Standing {
     pub(crate) fn after(self, event: Event) -> Result<Self, Illegal> {
         match (self, event) {
             (Self::Opening, Event::Recorded) => Ok(Self::Good),
-            (Self::Good, Event::Failed { now, until, cause }) => Ok(Self::TimingOut { decided: now, until, cause }),
+            (Self::Good, Event::Failed { now, until, cause }) => Ok(Self::TimingOut { decided: now, until, cause, nacked: false }),
             // The timer that runs is the right one: what was promised to the agent was promised before the first D.
             //= wire-spec.md#11-3-failure-and-ending
             //# The server's timer MUST run from D for the whole of T, however often further deliveries fail.
             //= wire-spec.md#11-3-failure-and-ending
             //# T MUST NOT be shortened by any evidence of failure.
-            (Self::TimingOut { decided, until, .. }, Event::Failed { cause, .. }) if cause.is_final() => {
-                Ok(Self::TimingOut { decided, until, cause })
+            (Self::TimingOut { decided, until, nacked, .. }, Event::Failed { cause, .. }) if cause.is_final() => {
+                Ok(Self::TimingOut { decided, until, cause, nacked })
+            }
+            (Self::TimingOut { decided, until, cause, .. }, Event::Refused) => Ok(Self::TimingOut { decided, until, cause, nacked: true }),
+            //= wire-spec.md#11-3-failure-and-ending
+            //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is
+            //# receipted, the cause allows it, and no end record was handed to the store.
+            (Self::TimingOut { until, cause, nacked: false, .. }, Event::Rescued { now }) if !cause.is_final() && !now.waited(until) => {
+                Ok(Self::Good)
             }
             (Self::TimingOut { until, cause, .. }, Event::Waited { now }) if now.waited(until) => Ok(Self::Ending { cause }),
             (Self::Opening | Self::Good | Self::TimingOut { .. }, Event::Over { cause }) => Ok(Self::Ending { cause }),
@@ -153,8 +177,8 @@ impl Standing {
     }
 
     /// Whether the session may be answered by messages that renew, and its requests may execute.
-    pub(crate) const fn is_good(self) -> bool {
-        matches!(self, Self::Good)
+    pub(crate) fn is_good(self) -> bool {
+        matches!(self, Self::Good) || bugs::is(Bug::M4) && matches!(self, Self::TimingOut { .. })
     }
 
     /// Its name, for logs and listings.
@@ -204,25 +228,36 @@ mod tests {
     const UNTIL: Instant = Instant::new(200, 200);
     const LATER: Instant = Instant::new(300, 300);
 
-    fn standings() -> [Standing; 6] {
-        let timing = |cause| Standing::TimingOut { decided: D, until: UNTIL, cause };
+    const TIMING: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed, nacked: false };
+    const NACKED: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed, nacked: true };
+    const EVICTED: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::Evicted, nacked: false };
+
+    fn standings() -> [(&'static str, Standing); 7] {
         let cause = Cause::DeliveryFailed;
         [
-            Standing::Opening,
-            Standing::Good,
-            timing(Cause::DeliveryFailed),
-            timing(Cause::Evicted),
-            Standing::Ending { cause },
-            Standing::Ended { cause },
+            ("opening", Standing::Opening),
+            ("good", Standing::Good),
+            ("timing out", TIMING),
+            ("nacked", NACKED),
+            ("evicted", EVICTED),
+            ("ending", Standing::Ending { cause }),
+            ("ended", Standing::Ended { cause }),
         ]
     }
 
-    fn events() -> [(&'static str, Event); 7] {
+    fn name(standing: Standing) -> &'static str {
+        standings().into_iter().find(|known| known.1 == standing).map_or_else(|| standing.name(), |known| known.0)
+    }
+
+    fn events() -> [(&'static str, Event); 10] {
         let failed = |cause| Event::Failed { now: LATER, until: LATER, cause };
         [
             ("recorded", Event::Recorded),
             ("failed", failed(Cause::DeliveryFailed)),
             ("evicted", failed(Cause::Evicted)),
+            ("refused", Event::Refused),
+            ("rescued", Event::Rescued { now: D }),
+            ("too late", Event::Rescued { now: UNTIL }),
             ("too early", Event::Waited { now: D }),
             ("waited", Event::Waited { now: UNTIL }),
             ("over", Event::Over { cause: Cause::Closed }),
@@ -230,22 +265,33 @@ mod tests {
         ]
     }
 
+    //= wire-spec.md#11-3-failure-and-ending
+    //= type=test
+    //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is receipted, the
+    //# cause allows it, and no end record was handed to the store.
     #[test]
     fn table_of_standings_and_events_is_the_diagram() {
         let mut table = String::new();
-        for standing in standings() {
-            let cells: Vec<&str> = events().iter().map(|(_, event)| standing.after(*event).map_or("-", Standing::name)).collect();
-            writeln!(table, "{:>10} | {}", standing.name(), cells.join(" | ")).unwrap();
+        for (of, standing) in standings() {
+            let cells: Vec<&str> = events().iter().map(|(_, event)| standing.after(*event).map_or("-", name)).collect();
+            writeln!(table, "{of:>10} | {}", cells.join(" | ")).unwrap();
         }
-        // Columns: recorded, failed, evicted, too early, waited, over, durable.
-        let expected = "   opening | good | - | - | - | - | ending | -
-      good | - | timing out | evicted | - | - | ending | -
-timing out | - | - | evicted | - | ending | ending | -
-   evicted | - | - | evicted | - | ending | ending | -
-    ending | - | - | - | - | - | - | ended
-     ended | - | - | - | - | - | - | -
+        // Columns: recorded, failed, evicted, refused, rescued, too late, too early, waited, over, durable.
+        let expected = "   opening | good | - | - | - | - | - | - | - | ending | -
+      good | - | timing out | evicted | - | - | - | - | - | ending | -
+timing out | - | - | evicted | nacked | good | - | - | ending | ending | -
+    nacked | - | - | evicted | nacked | - | - | - | ending | ending | -
+   evicted | - | - | evicted | evicted | - | - | - | ending | ending | -
+    ending | - | - | - | - | - | - | - | - | - | ended
+     ended | - | - | - | - | - | - | - | - | - | -
 ";
         assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn eviction_does_not_make_a_nack_undone() {
+        let evicted = NACKED.after(Event::Failed { now: LATER, until: LATER, cause: Cause::Evicted });
+        assert_eq!(evicted, Ok(Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::Evicted, nacked: true }));
     }
 
     //= wire-spec.md#11-3-failure-and-ending
@@ -256,16 +302,14 @@ timing out | - | - | evicted | - | ending | ending | -
     //# T MUST NOT be shortened by any evidence of failure.
     #[test]
     fn second_failure_neither_restarts_nor_shortens_the_timer() {
-        let timing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed };
-        let evicted = timing.after(Event::Failed { now: LATER, until: LATER, cause: Cause::Evicted });
-        assert_eq!(evicted, Ok(Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::Evicted }));
+        let evicted = TIMING.after(Event::Failed { now: LATER, until: LATER, cause: Cause::Evicted });
+        assert_eq!(evicted, Ok(EVICTED));
     }
 
     #[test]
     fn wait_is_over_only_by_both_clocks() {
-        let timing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed };
         let lagging = Event::Waited { now: Instant::new(900, 199) };
-        assert_eq!(timing.after(lagging), Err(Illegal { standing: timing, event: lagging }));
+        assert_eq!(TIMING.after(lagging), Err(Illegal { standing: TIMING, event: lagging }));
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct Stats {
     pub repeated: u64,
     /// Delivery failures, late compliance included.
     pub failures: u64,
+    /// Sessions timing out that were taken back, because what was missing came after all.
+    pub rescues: u64,
     /// Sessions whose locks were taken after T.
     pub steals: u64,
     /// Sessions welcomed.
@@ -82,6 +84,8 @@ pub struct Stats {
     pub moves: u64,
     /// Superseded sessions that went on sending: copies of an agent, perhaps.
     pub clones: u64,
+    /// RECLAIMs that conflicted with those of another agent.
+    pub reclaim_conflicts: u64,
 }
 
 impl Default for Stats {
@@ -98,10 +102,12 @@ impl Default for Stats {
             requests: 0,
             repeated: 0,
             failures: 0,
+            rescues: 0,
             steals: 0,
             welcomes: 0,
             moves: 0,
             clones: 0,
+            reclaim_conflicts: 0,
         }
     }
 }

@@ -44,6 +44,21 @@ pub struct Status {
     pub held: usize,
     /// Time for which the server did not listen, since it started.
     pub stalled: Duration,
+    /// The grace after a restart, as long as it lasts: no locks are granted.
+    pub grace: Option<GraceStatus>,
+}
+
+/// How far the grace after a restart is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraceStatus {
+    /// When it ends, in time from now, if nothing more is heard of anybody; zero: its end is on the way to the store.
+    pub left: Duration,
+    /// Sessions of before the restart that may still come back, or have to be waited for.
+    pub awaited: usize,
+    /// Those of them whose agents are back and reclaim.
+    pub reclaiming: usize,
+    /// Whether it lasts for its whole length because this store may not know of every lock: it is new, or was restored from a copy.
+    pub blind: bool,
 }
 
 /// One session, for lists.
@@ -95,6 +110,7 @@ impl Server {
             parked: self.parking.len(),
             held: self.holds.values().map(Vec::len).sum(),
             stalled: self.delivery.not_counted(),
+            grace: self.grace.as_ref().map(|grace| grace.status(now)),
         }
     }
 
@@ -110,7 +126,7 @@ impl Server {
             address: session.path.remote,
             standing: session.standing().name(),
             left: session.standing().bound(now),
-            age: now.since(session.opened),
+            age: Duration::from_nanos(now.boot_ns.saturating_sub(session.opened_ns)),
             locks: self.locks.holds(session.id),
             waits: self.locks.waits(session.id),
             waited_for: self.locks.waiting_on(session.id),

@@ -15,6 +15,7 @@ mod key;
 mod loading;
 mod overlay;
 mod record;
+mod sessions;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -23,13 +24,13 @@ mod view;
 
 pub use key::{Counter, Key, KeyError};
 pub use overlay::{CacheLimits, Overlay};
-pub use record::{EntryRecord, ObjectRecord, RecordError, SessionRecord};
+pub use record::{EntryRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::ObjectId;
+use cistern_wire::{ObjectId, SessionId};
 
 /// Bytes of contents in one block of a file. The last one is shorter, and what is missing reads as zeros.
 pub const BLOCK_LEN: usize = 64 * 1024;
@@ -51,6 +52,13 @@ pub enum Query {
         /// Most entries wanted, at least 1.
         limit: u32,
     },
+    /// The first `limit` records of sessions whose id is above one, in order of their ids → [`Answer::Sessions`].
+    Sessions {
+        /// The id above which it begins; 0, which no session has: from the first.
+        after: SessionId,
+        /// Most records wanted, at least 1.
+        limit: u32,
+    },
 }
 
 /// What the store says to a [`Query`].
@@ -63,6 +71,13 @@ pub enum Answer {
         /// Name and value, in byte order of the names.
         entries: Vec<(Box<[u8]>, Bytes)>,
         /// Whether the directory has no entry after these.
+        end: bool,
+    },
+    /// Records of sessions.
+    Sessions {
+        /// Id and record, in order of the ids.
+        records: Vec<(SessionId, Bytes)>,
+        /// Whether there is no session above these.
         end: bool,
     },
     /// The store could not read it; operations that need it fail with EIO.

@@ -11,6 +11,7 @@ use crate::server::Server;
 use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::Path;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use cistern_wire::{Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
 use log::{trace, warn};
@@ -27,7 +28,7 @@ impl Server {
         self.drop_datagram(path, Dropped::UnknownSession);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
-        if bytes.len() <= HINT_LEN {
+        if bytes.len() <= HINT_LEN && !bugs::is(Bug::M53) {
             return self.stats.count_dropped(Dropped::Amplification);
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -39,7 +40,7 @@ impl Server {
         //= wire-spec.md#3-2-packet-numbers
         //# A HINT MUST be the only message of its datagram, and that datagram's packet number MUST neither be judged by the replay
         //# window nor move it.
-        let hint = Message::Hint(Hint { echo: header.packet, detail: Bytes8(b"") });
+        let hint = Message::Hint(Hint { echo: header.packet, detail: Bytes8(if bugs::is(Bug::M53) { &[0; 200] } else { b"" }) });
         self.send_loose(path, header.session, header.packet, &[hint], None);
     }
 

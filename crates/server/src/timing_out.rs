@@ -1,21 +1,25 @@
-//! Failure and end of a session: D, the one timer of T, and what is freed when.
+//! Failure, rescue and end of a session: D, the one timer, and what is freed when.
 //!
 //! Decides what happens at D: from that instant nothing of the session renews or executes, its valid requests get NACK, and one timer
-//! of T = τ(1+δ)+ε runs; when both clocks have passed it, or when the agent gave the session up, its end goes to the store, and only
-//! when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`, from
-//! a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 7.
-//! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before T (R38).
+//! runs, T = τ(1+δ)+ε from D, or from what was heard last (R35). What was missing may still come: then the session goes on as if nothing
+//! had been (R34). When both clocks have passed the timer, or when the agent gave the session up (R36), its end goes to the store, and
+//! only when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`,
+//! from a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 11.3.
+//! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before it (R38).
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
 use crate::durability::Held;
+use crate::parked::Wait;
 use crate::server::Server;
+use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Cause, Event, Illegal, Standing};
 use crate::store;
 use crate::tombstones::Tombstone;
 use alloc::string::String;
 use alloc::vec::Vec;
-use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Instant, Question};
 use cistern_wire::{AgentId, Ended, Message, SessionId};
 use core::fmt;
 use log::{error, info, warn};
@@ -49,12 +53,15 @@ impl Server {
         let was_good = self.is_good(key);
         //= wire-spec.md#11-1-lease
         //# The server MUST NOT date D before the receipt of a datagram that it has acted on.
-        let event = Event::Failed { now: self.now, until: self.now.plus(self.config.wait()), cause };
+        let event = Event::Failed { now: self.now, until: self.earliest_end(key, self.now), cause };
         let until = match self.sessions.apply(key, event) {
             Ok(Some(Standing::TimingOut { until, .. })) => until,
             Ok(_) => return,
             Err(illegal) => return self.illegal(key, illegal),
         };
+        if cause.is_final() {
+            self.record_doom(key);
+        }
         if !was_good {
             // The timer of the first D runs on.
             info!("{}: session {}, which is timing out, cannot come back: {cause}", self.who, key.id());
@@ -68,14 +75,86 @@ impl Server {
         self.stats.failures += 1;
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(&mut self.sending.pool);
-            let wait = self.config.wait();
+            let wait = self.now.until_waited(until);
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
         }
+    }
+
+    /// Until when nothing of a session may go to others, if D is `decided`: no packet received later than that, or than what was heard
+    /// last, was ever echoed by a message that renews, and the agent sent each before it was received here.
+    fn earliest_end(&self, key: Key, decided: Instant) -> Instant {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
+        //# newest note plus T.
+        if bugs::is(Bug::M5) {
+            return decided.plus(self.config.wait().saturating_sub(self.config.delivery_timeout));
+        } else if bugs::is(Bug::M6) {
+            return decided;
+        }
+        match self.sessions.get(key) {
+            Some(session) if self.config.last_heard => decided.max(session.heard().plus(self.config.wait())),
+            _ => decided.plus(self.config.wait()),
+        }
+    }
+
+    /// Something came from a session that is timing out: takes the session back if nothing is missing any more and nothing was lost.
+    ///
+    /// Its timer is cancelled, a later D starts a full new one. What was parked at D, or whose turn came since, runs again. Renewing
+    /// answers that were dropped at D stay dropped: the agent asks for them again.
+    pub(crate) fn try_rescue(&mut self, key: Key) {
+        if !bugs::is(Bug::M14) && (!self.config.rescue || !self.is_missing_nothing(key)) {
+            return;
+        }
+        let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) else {
+            return;
+        };
+        if !matches!(self.sessions.apply(key, Event::Rescued { now: self.now }), Ok(Some(Standing::Good))) {
+            // A NACK was produced, the cause is final, or the wait is over and the end only has to be recorded.
+            return;
+        }
+        self.lease_timers.cancel(key);
+        self.stats.rescues += 1;
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let late = self.now.since(decided);
+        info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
+        let parked = session.parked.clone();
+        self.locks.unpark(self.now, key.id());
+        for id in parked {
+            if self.parking.get(id).is_some_and(|op| op.wait == Wait::Standing) {
+                self.run_again(id);
+            }
+        }
+        self.listen(key);
+        self.line_up(key);
+    }
+
+    /// Nothing can undo the session's end any more: a server that starts anew knows that, too.
+    fn record_doom(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        //= wire-spec.md#11-3-failure-and-ending
+        //# An ending that no receipt can undo MUST be durable at D.
+        let record = session.record(self.config.lease, [0; 16], true).to_bytes();
+        self.overlay.put(store::Key::Session(key.id()), Some(record.into()));
     }
 
     /// The lease timers that have run out, now that the socket was found empty.
     pub(crate) fn run_lease_timers(&mut self) {
         while let Some(key) = self.lease_timers.due(self.now) {
+            if let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) {
+                assert!(self.now.waited(self.earliest_end(key, decided)), "session {} would be stolen from too early (R38)", key.id());
+            }
+            if bugs::is(Bug::M24) {
+                self.locks.end_session(self.now, key.id());
+                self.locks.free_session(key.id());
+                while self.locks.reclaim_some(self.now, usize::MAX >> 1) {}
+                self.locks.open_session(key.id());
+                self.sessions.pardon(key);
+                continue;
+            }
             match self.sessions.apply(key, Event::Waited { now: self.now }) {
                 Ok(_) => {
                     self.stats.steals += 1;
@@ -115,12 +194,16 @@ impl Server {
             session.out.drop_renewals(&mut self.sending.pool);
         }
         self.overlay.put(store::Key::Session(key.id()), None);
+        self.drop_outcomes(key);
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST end a surrendered session durably before it frees the session's locks.
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-3-failure-and-ending
         //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed
         //# or shown.
+        if bugs::is(Bug::M37) {
+            return self.ended(key);
+        }
         self.hold(batch, Held::Ended(key));
     }
 
@@ -145,7 +228,7 @@ impl Server {
             last_packet += 1;
             self.send_loose(session.path, key.id(), last_packet, &[Message::Ended(Ended { serial, echo })], None);
         }
-        self.tombstones.add(key.id(), Tombstone::of(session.path, &session.cache, last_packet, cause));
+        self.tombstones.add(key.id(), Tombstone::of(session.path, session.agent, &session.cache, last_packet, cause));
         info!("{}: {} has ended; its locks are free", self.who, session.who());
     }
 
@@ -161,7 +244,7 @@ impl Server {
     ///
     /// # Errors
     /// [`EvictError`] if nobody, or more than one agent, is meant; the operator is at fault.
-    pub fn evict(&mut self, now: cistern_link::Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
+    pub fn evict(&mut self, now: Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
         self.advance(now);
         let agent = self.find_agent(whom)?;
         let keys = self.sessions.agent(agent).map(|known| known.sessions.clone()).unwrap_or_default();

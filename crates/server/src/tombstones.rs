@@ -10,7 +10,7 @@ use crate::standing::Cause;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use cistern_link::{Path, ReplyCache};
-use cistern_wire::{Fate, SessionId};
+use cistern_wire::{AgentId, Fate, SessionId};
 use hashbrown::HashMap;
 
 /// What is remembered of an ended session.
@@ -18,6 +18,8 @@ use hashbrown::HashMap;
 pub(crate) struct Tombstone {
     /// The last proven address; nobody else is answered in its name.
     pub(crate) path: Path,
+    /// Whose it was.
+    pub(crate) agent: AgentId,
     /// Below this the agent had said that it knows every answer.
     floor: u64,
     /// Nonces from the floor on that were executed, ascending.
@@ -32,12 +34,12 @@ pub(crate) struct Tombstone {
 
 impl Tombstone {
     /// What stays of a session that ends now; its replies are forgotten.
-    pub(crate) fn of(path: Path, cache: &ReplyCache, packet: u64, cause: Cause) -> Self {
+    pub(crate) fn of(path: Path, agent: AgentId, cache: &ReplyCache, packet: u64, cause: Cause) -> Self {
         let floor = cache.floor();
         let known = floor..floor.saturating_add(cache.len() as u64);
         let executed = known.filter(|nonce| cache.fate(*nonce) == cistern_link::Fate::Executed).collect();
         let given_up = matches!(cause, Cause::Closed | Cause::Surrendered);
-        Self { path, floor, executed, packet, given_up, superseded: cause == Cause::Superseded }
+        Self { path, agent, floor, executed, packet, given_up, superseded: cause == Cause::Superseded }
     }
 
     /// What became of a request.
@@ -107,7 +109,7 @@ mod tests {
         }
         cache.finish(3, Stored::Recompute);
         cache.queue(5);
-        let stone = Tombstone::of(path(), &cache, 9, Cause::Evicted);
+        let stone = Tombstone::of(path(), AgentId::default(), &cache, 9, Cause::Evicted);
         assert_eq!(stone.fate(2), Fate::Unknown, "forgotten");
         assert_eq!(stone.fate(3), Fate::Executed);
         assert_eq!(stone.fate(4), Fate::NotExecuted, "was parked, and is dropped");
@@ -119,7 +121,7 @@ mod tests {
     fn oldest_is_forgotten_first() {
         let mut stones = Tombstones::new(2);
         for id in 1..=3 {
-            stones.add(SessionId(id), Tombstone::of(path(), &ReplyCache::new(1), 0, Cause::Closed));
+            stones.add(SessionId(id), Tombstone::of(path(), AgentId::default(), &ReplyCache::new(1), 0, Cause::Closed));
         }
         assert!(!stones.contains(SessionId(1)));
         assert!(stones.get_mut(SessionId(2)).is_some() && stones.contains(SessionId(3)));

@@ -14,6 +14,7 @@ use crate::sessions::Key;
 use crate::stats::Dropped;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path};
 use cistern_wire::limits::{DATAGRAM_MIN, HEADER_LEN};
 use cistern_wire::{Header, Message, Packer, SessionId};
@@ -113,9 +114,10 @@ impl Server {
         self.push_with(key, Urgency::Bulk, limit, encode);
     }
 
+    /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (R3).
     pub(crate) fn push_with(&mut self, key: Key, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
         if let Some(session) = self.sessions.get_mut(key) {
-            session.out.push(&mut self.sending.pool, urgency, limit, encode);
+            session.produce(self.now, &mut self.sending.pool, urgency, limit, encode);
             self.line_up(key);
         }
     }
@@ -154,7 +156,8 @@ impl Server {
 
     fn has_something_to_send(&self, key: Key) -> bool {
         self.sessions.get(key).is_some_and(|session| {
-            let notices = session.standing().is_good() && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
+            let told = session.standing().is_good() || bugs::is(Bug::M17);
+            let notices = told && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
             notices || !session.out.is_empty()
         })
     }
@@ -173,7 +176,7 @@ impl Server {
             return None;
         };
         let good = session.standing().is_good();
-        let notices = good && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
+        let notices = (good || bugs::is(Bug::M17)) && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
         let small = notices || session.out.has_urgent();
         //= wire-spec.md#3-7-sizes-and-paths
         //# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
@@ -181,7 +184,7 @@ impl Server {
         //# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before
         //# that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
-        let former = session.moved_from.as_ref().and_then(|from| from.recent(now));
+        let former = session.roaming.as_ref().and_then(|roaming| roaming.left(now));
         let mut copies = Vec::new();
         let mut packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
         let mut filling = Filling { packer: &mut packer, limit, most: limit, good };

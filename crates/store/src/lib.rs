@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use bytes::Bytes;
-use cistern_wire::ObjectId;
+use cistern_wire::{ObjectId, SessionId};
 
 /// A store in memory.
 #[derive(Debug, Default)]
@@ -71,7 +71,19 @@ impl MemoryStore {
         match query {
             Query::Get(key) => Answer::Value(self.values.get(key).cloned()),
             Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
+            Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
         }
+    }
+
+    fn sessions(&self, after: SessionId, limit: usize) -> Answer {
+        // Records of sessions stand together.
+        let mut range = self.values.range((Excluded(Key::Session(after)), Unbounded)).map_while(|(key, value)| match key {
+            Key::Session(id) => Some((*id, value.clone())),
+            _ => None,
+        });
+        let records: Vec<_> = range.by_ref().take(limit).collect();
+        let end = range.next().is_none();
+        Answer::Sessions { records, end }
     }
 
     fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {

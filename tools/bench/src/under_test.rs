@@ -10,7 +10,7 @@ use crate::host::Role;
 use crate::trouble::Trouble;
 use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Services, UdpPort, seed};
 use cistern_link::{Instant, Machine};
-use cistern_server::{Config, Identity, Server};
+use cistern_server::{Config, Server};
 use cistern_store::MemoryStore;
 use cistern_wire::StoreId;
 use std::io::{self, Read as _, Write as _};
@@ -38,12 +38,11 @@ pub(crate) fn serve(role: Role, core: Option<usize>) -> Result<(), Trouble> {
 }
 
 fn server(now: Instant) -> Result<Server, Trouble> {
-    let config = Config { volatile: true, sessions_max: SESSIONS_MAX, ..Config::default() };
-    let identity = Identity { store: StoreId([0xBE; 16]), epoch: 0, incarnation: 1 };
+    let config = Config { volatile: true, new_cluster: true, sessions_max: SESSIONS_MAX, ..Config::default() };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
     let seed = seed().map_err(Trouble::starting("drawing a seed"))?;
-    Server::new(now, unix_ns, identity, config, seed).map_err(Trouble::starting("making the server"))
+    Server::new(now, unix_ns, StoreId([0xBE; 16]), config, seed).map_err(Trouble::starting("making the server"))
 }
 
 fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock) -> Result<(), Trouble> {

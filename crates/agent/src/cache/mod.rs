@@ -19,7 +19,8 @@ pub(crate) use view::View;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Attr, Generation, Keep, ObjectId};
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{Attr, Generation, Keep, ObjectId, ObjectKind};
 use recency::Recency;
 
 /// Bounds of an agent's cache.
@@ -111,7 +112,8 @@ impl Cache {
         if !self.suspended.is_empty() && self.suspended.contains_key(&object) {
             return None;
         }
-        self.objects.use_if(object, |cached| Some(cached.generation) == held)
+        let uncovered = |cached: &Cached| bugs::is(Bug::M26) && cached.attr.kind == ObjectKind::Directory;
+        self.objects.use_if(object, |cached| Some(cached.generation) == held || uncovered(cached))
     }
 
     /// What the cache believes of a name, usable or not; for guessing which objects a mutation affects.
@@ -245,9 +247,22 @@ impl Cache {
         }
     }
 
+    /// The version of an object that is cached under this lock.
+    pub(crate) fn version_of(&self, object: ObjectId, generation: Generation) -> Option<u64> {
+        self.objects.peek(object).filter(|cached| cached.generation == generation).map(|cached| cached.attr.version)
+    }
+
+    /// The state of an object goes unless it is of this version.
+    pub(crate) fn keep_version(&mut self, object: ObjectId, version: u64) {
+        if self.objects.peek(object).is_some_and(|cached| cached.attr.version != version) {
+            self.drop_object(object);
+        }
+    }
+
     /// The lock of an object is given back, or only a shared one is kept (which keeps what is known).
     pub(crate) fn revoke(&mut self, object: ObjectId, keep: Keep) {
-        if keep == Keep::Nothing {
+        let kept = bugs::is(Bug::M26) && self.objects.peek(object).is_some_and(|cached| cached.attr.kind == ObjectKind::Directory);
+        if keep == Keep::Nothing && !kept {
             self.drop_object(object);
             self.unwanted.remove(&object);
         }

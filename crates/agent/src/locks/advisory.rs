@@ -124,6 +124,13 @@ impl Advisories {
         }
     }
 
+    pub(super) fn change_session(&mut self, at: At<'_>) {
+        let At { now, lease, effects } = at;
+        for object in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.change(At { now, lease, effects }, object, Entry::change_session);
+        }
+    }
+
     pub(super) fn fail_all_waits(&mut self, at: At<'_>, why: OpError) {
         let At { now, lease, effects } = at;
         let objects: BTreeSet<ObjectId> = self.waiters.values().copied().collect();
@@ -198,6 +205,11 @@ impl Advisories {
 
     pub(super) fn holders(&self) -> impl Iterator<Item = (HolderId, ObjectId)> + '_ {
         self.holders.iter().map(|(holder, object)| (*holder, *object))
+    }
+
+    /// Objects whose locks the agent holds.
+    pub(super) fn held(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.entries.iter().filter(|(_, entry)| entry.held.is_some()).map(|(object, _)| *object)
     }
 
     pub(super) fn entry(&self, object: ObjectId) -> Option<&Entry> {

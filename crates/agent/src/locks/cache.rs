@@ -7,7 +7,8 @@
 //! Leaves to others: what is cached (`cache`), sending releases (`control`).
 
 use super::Effect;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{CacheGrant, Generation, Keep, LockClass, LockId, Mode, ObjectId, ReceiptAnswer, ReleaseItem, ReleasedItem};
 use hashbrown::HashMap;
 
@@ -18,6 +19,14 @@ const DISOWNED_MAX: usize = 16_384;
 struct CacheLock {
     generation: Generation,
     mode: Mode,
+    /// A downgrade was not answered yet.
+    converting: bool,
+}
+
+impl CacheLock {
+    const fn new(generation: Generation, mode: Mode) -> Self {
+        Self { generation, mode, converting: false }
+    }
 }
 
 /// A generation that must not be installed, and the nonce below which a request could still bring it.
@@ -67,6 +76,35 @@ impl CacheLocks {
         *self = Self::new(self.max);
     }
 
+    /// Another session takes over what is held as it stands; its numbers begin anew.
+    pub(super) fn change_session(&mut self, effects: &mut VecDeque<Effect>) {
+        self.disowned.clear();
+        self.order.clear();
+        (self.lowest_awaited, self.next_nonce) = (1, 1);
+        for object in self.objects().collect::<BTreeSet<_>>() {
+            if self.terms_of(object).is_none() {
+                self.lose(object, effects);
+            }
+        }
+    }
+
+    /// Objects whose locks are held, in no order.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.held.keys().copied()
+    }
+
+    /// Mode and generation, if it is held as it stands.
+    pub(super) fn terms_of(&self, object: ObjectId) -> Option<(Mode, Generation)> {
+        self.held.get(&object).filter(|held| !held.converting).map(|held| (held.mode, held.generation))
+    }
+
+    /// The lock is gone, with what is cached under it.
+    pub(super) fn lose(&mut self, object: ObjectId, effects: &mut VecDeque<Effect>) {
+        if self.held.remove(&object).is_some() {
+            effects.push_back(Effect::Revoked { object, keep: Keep::Nothing });
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
@@ -97,7 +135,7 @@ impl CacheLocks {
         //= wire-spec.md#11-4-locks
         //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g
         //# or less in that session.
-        if grant.generation <= disowned {
+        if grant.generation <= disowned && !bugs::is(Bug::M16) {
             return false;
         }
         let full = self.held.len() >= self.max;
@@ -106,7 +144,7 @@ impl CacheLocks {
             Some(held) => {
                 // A repeat of the one held says nothing new: it may have been downgraded since.
                 if grant.generation > held.generation {
-                    *held = CacheLock { generation: grant.generation, mode };
+                    *held = CacheLock::new(grant.generation, mode);
                 }
                 true
             }
@@ -115,7 +153,7 @@ impl CacheLocks {
                 false
             }
             None => {
-                self.held.insert(object, CacheLock { generation: grant.generation, mode });
+                self.held.insert(object, CacheLock::new(grant.generation, mode));
                 true
             }
         }
@@ -170,6 +208,7 @@ impl CacheLocks {
                 if held.mode == Mode::Exclusive {
                     // What is cached stays: it is held without a break, as a shared lock from now on.
                     held.mode = Mode::Shared;
+                    held.converting = true;
                     effects.push_back(Effect::Release(ReleaseItem { lock: cache_lock(object), generation: up_to, keep }));
                 }
                 ReceiptAnswer::Received
@@ -209,7 +248,7 @@ impl CacheLocks {
         // Only the answer to a downgrade says anything about a lock still held under the generation that was named.
         let Some(held) = self.held.get_mut(&object).filter(|held| held.generation == item.generation) else { return };
         if item.now > item.generation {
-            *held = CacheLock { generation: item.now, mode: Mode::Shared };
+            *held = CacheLock::new(item.now, Mode::Shared);
             effects.push_back(Effect::Regenerated { object, from: item.generation, to: item.now });
         } else {
             // The server had given it a newer generation, or had it back already: nothing is known of it here.

@@ -135,6 +135,28 @@ impl Entry {
         }
     }
 
+    /// Another session takes the lock over, if it is held as it stands.
+    pub(super) fn change_session(&mut self, change: &mut Change<'_>) {
+        // LOCK beside a lock that is held asks for a conversion of it.
+        let converting = self.releasing.is_some() || self.asking != Asking::No && self.nonce.is_some();
+        if converting {
+            self.lose(change);
+        }
+        self.releasing = None;
+        self.awaited = None;
+        self.settled();
+        if let Some(held) = &mut self.held {
+            held.extending = false;
+        }
+    }
+
+    /// Mode, generation and length of the run, if it is held as it stands.
+    pub(super) fn terms(&self) -> Option<(Mode, Generation, u32)> {
+        let held = self.held.filter(|_| self.releasing.is_none())?;
+        let run = held.end.saturating_sub(held.generation.0).max(1);
+        Some((held.mode, held.generation, u32::try_from(run).unwrap_or(u32::MAX)))
+    }
+
     /// Nothing is left to remember.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_none()

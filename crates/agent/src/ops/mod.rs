@@ -26,6 +26,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::DATAGRAM_DEFAULT;
 use cistern_wire::{Generation, Keep, ObjectId, Reply};
 use core::time::Duration;
@@ -167,7 +168,9 @@ impl Ops {
     /// The session ended: everything that was known is dropped, and no mutation sent in it is under way any more. Those in `unsent`
     /// will be sent in the next session, so what they affect stays suspended (R70).
     pub(crate) fn discard_all(&mut self, unsent: &VecDeque<Outbound>) {
-        self.cache.discard();
+        if !bugs::is(Bug::M11) {
+            self.cache.discard();
+        }
         self.office.epoch += 1;
         let epoch = self.office.epoch;
         let orphans = core::mem::take(&mut self.orphans);
@@ -182,6 +185,32 @@ impl Ops {
                 call.go_on(&mut self.cache, epoch);
             }
         }
+    }
+
+    /// These calls were sent in a session that is over, and may have been executed: what they affect stays suspended until it is known
+    /// (R70).
+    pub(crate) fn go_on(&mut self, calls: impl Iterator<Item = (TaskId, u32)>) {
+        let epoch = self.office.epoch;
+        for (task, call) in calls {
+            if let Some(call) = self.tasks.get_mut(&task).and_then(|task| task.call_mut(call)) {
+                call.go_on(&mut self.cache, epoch);
+            }
+        }
+    }
+
+    /// Whether a command that runs waits for this call.
+    pub(crate) fn is_awaiting(&self, id: TaskId, call: u32) -> bool {
+        self.tasks.get(&id).is_some_and(|task| task.is_awaiting(call))
+    }
+
+    /// The version of an object that is cached under this cache lock; 0: none.
+    pub(crate) fn version_of(&self, object: ObjectId, generation: Generation) -> u64 {
+        self.cache.version_of(object, generation).unwrap_or(0)
+    }
+
+    /// What is cached of an object stays only if it is of this version; its lock is held on.
+    pub(crate) fn keep_version(&mut self, object: ObjectId, version: u64) {
+        self.cache.keep_version(object, version);
     }
 
     /// All cache locks are given back in a session that goes on.

@@ -20,6 +20,7 @@ use crate::walk::{Found, NOT_AN_ANSWER, Walk};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Fate, Generation, Held, ObjectId, Reply, Status};
 use core::time::Duration;
 
@@ -30,9 +31,8 @@ pub(super) const WARM_STARTS_MAX: u32 = 4;
 const STARTS_MAX: u32 = 64;
 /// How often a path is walked again because what it led to was gone.
 const STALES_MAX: u32 = 3;
-/// How often a command waits for a busy or recovering server. With hints of 100 ms and more this outlasts the longest grace at the
-/// default lease (5 T, about 10 s).
-const NAPS_MAX: u32 = 128;
+/// Shortest wait for a busy or recovering server, whatever it hints.
+const NAP_MIN: Duration = Duration::from_millis(5);
 
 /// How a task goes on.
 #[derive(Debug)]
@@ -137,7 +137,6 @@ pub(super) struct Task {
     cold: bool,
     starts: u32,
     stales: u32,
-    naps: u32,
     /// Whether a mutation of this command was executed: made the file that it was about to write, say.
     changed: bool,
     /// When the command came.
@@ -160,7 +159,6 @@ impl Task {
             cold: false,
             starts: 0,
             stales: 0,
-            naps: 0,
             changed: false,
             since: Instant::new(0, 0),
         }
@@ -176,7 +174,6 @@ impl Task {
         self.cold = false;
         self.starts = 0;
         self.stales = 0;
-        self.naps = 0;
         self.changed = false;
         self.since = now;
     }
@@ -277,7 +274,7 @@ impl Task {
         //# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
         //= wire-spec.md#11-1-lease
         //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
-        let allowed = if self.new { lease.starts(desk.ctx.now) } else { lease.usable(desk.ctx.now) };
+        let allowed = if self.new { lease.starts(desk.ctx.now) } else { lease.usable(desk.ctx.now) || bugs::is(Bug::M9) };
         View { cache: desk.cache, locks: desk.ctx.locks, open: allowed && !self.cold, taking: desk.taking }
     }
 
@@ -309,6 +306,11 @@ impl Task {
     /// A call that is out.
     pub(super) fn call_mut(&mut self, number: u32) -> Option<&mut Call> {
         self.calls.get_mut(&number)
+    }
+
+    /// Whether a call is out.
+    pub(super) fn is_awaiting(&self, number: u32) -> bool {
+        self.calls.contains_key(&number)
     }
 
     /// How many calls are out.
@@ -362,13 +364,12 @@ impl Task {
         }
     }
 
-    /// The server asks for patience; without a hint there is nothing to wait for.
+    /// The server asks for patience, which lasts as long as the time that commands have; without a hint there is nothing to wait for.
     fn nap(&mut self, desk: &mut Desk<'_, '_>, request: Request, status: Status, retry_ms: u32) -> Flow {
-        self.naps += 1;
-        if retry_ms == 0 || self.naps > NAPS_MAX {
+        if retry_ms == 0 {
             return Flow::failed(status);
         }
-        let until = desk.ctx.now.plus(Duration::from_millis(retry_ms.into()));
+        let until = desk.ctx.now.plus(Duration::from_millis(retry_ms.into()).max(NAP_MIN));
         desk.office.naps.push(Nap { until, task: self.id, request });
         Flow::Wait
     }

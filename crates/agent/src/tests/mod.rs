@@ -10,6 +10,7 @@ mod locking;
 mod nacks;
 mod opening;
 mod random;
+mod reclaim;
 mod renewal;
 mod resending;
 mod sharing;

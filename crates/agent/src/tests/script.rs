@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
-    Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Datagram, FormerFate, Generation, GetAttr, Granted, Header, Hello, Holder,
-    KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply, SessionId, Standing,
-    Stated, StoreId, Want, Welcome,
+    Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Claim, Datagram, FormerFate, Generation, GetAttr, Granted, Header, Hello, Hint,
+    Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply, SessionFate,
+    SessionId, Standing, Stated, StoreId, Want, Welcome,
 };
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -50,6 +50,8 @@ pub(super) struct Script {
     /// Packet numbers of the server.
     packet: u64,
     pub(super) session: SessionId,
+    /// Restarts of the server.
+    incarnation: u64,
     /// Drops that the script has announced.
     pub(super) drops: u64,
 }
@@ -172,7 +174,7 @@ impl Script {
         config.check().unwrap();
         let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [2; 16], label: b"test".to_vec() };
         let agent = Agent::new(config, identity, [3; 32], (1..=servers).map(server).collect());
-        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, session: SESSION, drops: 0 }
+        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, session: SESSION, incarnation: 3, drops: 0 }
     }
 
     /// An agent whose session is open, and which has been answered one PING; its lease began at this moment.
@@ -207,6 +209,37 @@ impl Script {
         assert_eq!(hello.cookie.0, b"cookie");
         self.packet = 0;
         self.say_outside(&[Welcome { session: self.session, former: List::of(former), ..welcome(&hello, echo) }.into()]);
+    }
+
+    /// The agent asks whether the server is there, and hears a hint that its session is not known.
+    pub(super) fn hint(&mut self) {
+        self.start(Command::Ping);
+        let echo = self.turn().last().expect("PING").packet();
+        self.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
+    }
+
+    /// Goes through a handshake while other messages, all of them lost, may be on their way; gives what the last HELLO claimed.
+    pub(super) fn shake_amid(&mut self, next: SessionId, former: &[(SessionId, SessionFate)]) -> Vec<(SessionId, Claim)> {
+        let fates: Vec<FormerFate> = former.iter().map(|(session, fate)| FormerFate { session: *session, fate: *fate }).collect();
+        for _ in 0..2_000 {
+            for sent in self.turn().iter().filter(|sent| sent.datagram().header.session == SessionId(0)) {
+                let (hello, echo) = hello_of(sent);
+                if hello.cookie.0.is_empty() {
+                    self.say_outside(&[Challenge { handshake: hello.handshake, echo, cookie: Bytes8(b"cookie") }.into()]);
+                    continue;
+                }
+                let claims = hello.former.into_iter().map(|claim| (claim.session, claim.claim)).collect();
+                self.packet = 0;
+                self.session = next;
+                self.incarnation += 1;
+                let server_incarnation = self.incarnation;
+                let welcome = Welcome { session: next, server_incarnation, former: List::of(&fates), ..welcome(&hello, echo) };
+                self.say_outside(&[welcome.into()]);
+                return claims;
+            }
+            self.sleep(1);
+        }
+        panic!("no handshake");
     }
 
     pub(super) fn now(&self) -> Instant {

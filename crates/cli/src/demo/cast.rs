@@ -126,7 +126,8 @@ impl Cast {
         let state = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
         let lease = format!("{}us", lease.as_micros());
         let dir = state.path().join("server").to_string_lossy().into_owned();
-        let server_player = Player::start(&["serve", "--volatile", "--listen", "127.0.0.1:0", "--state", &dir, "--lease", &lease])?;
+        let server_player =
+            Player::start(&["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &dir, "--lease", &lease])?;
         let said = |what: &str| Failure::failed(format!("the server did not say {what}: {}", server_player.ready));
         let server = server_player.ready["listen"][0].as_str().and_then(|s| s.parse().ok()).ok_or_else(|| said("where it listens"))?;
         let control = PathBuf::from(server_player.ready["control"].as_str().ok_or_else(|| said("where its control socket is"))?);

@@ -86,6 +86,7 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
     let n = |name: &str| s[name].as_u64().unwrap_or(0);
     let state = match (s["serving"].as_bool(), s["failure"].as_str()) {
         (_, Some(why)) => format!("stopped answering: {why}"),
+        (Some(true), _) if s["grace"].is_object() => grace(&s["grace"]),
         (Some(true), _) => "serves".to_owned(),
         _ => "starting".to_owned(),
     };
@@ -98,7 +99,10 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
         ("opened", format!("{} sessions, {} of them moved to another address", n("welcomes"), n("moves"))),
         ("locks", format!("{} held, {} requests wait for locks", n("locks"), n("waiting"))),
         ("requests", format!("{} executed, {} answered again", n("requests"), n("repeated"))),
-        ("failures", format!("{} deliveries failed, {} sessions stolen from", n("delivery_failures"), n("steals"))),
+        (
+            "failures",
+            format!("{} deliveries failed, {} sessions rescued, {} stolen from", n("delivery_failures"), n("rescues"), n("steals")),
+        ),
         (
             "datagrams",
             format!(
@@ -148,6 +152,18 @@ fn counts(by_name: &Value) -> Vec<Vec<String>> {
     named.filter(|(_, count)| **count != json!(0)).map(|(name, count)| vec![name.clone(), count.to_string()]).collect()
 }
 
+/// The grace after a restart, for who waits for it to be over.
+fn grace(grace: &Value) -> String {
+    let n = |name: &str| grace[name].as_u64().unwrap_or(0);
+    let why = if grace["blind"] == true { "the store may not know of every lock" } else { "agents of before the restart may come back" };
+    format!(
+        "in grace for {} ms more, granting no locks: {why}; {} sessions awaited, {} reclaiming",
+        n("left_ms"),
+        n("awaited"),
+        n("reclaiming")
+    )
+}
+
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or("?").to_owned()
 }
@@ -176,6 +192,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let failure = ask(&dir.path().join("control.sock"), &json!({ "op": "status" })).unwrap_err();
         assert!(failure.exit == EXIT_UNAVAILABLE && failure.message.contains("control.sock"), "{failure:?}");
+    }
+
+    #[test]
+    fn grace_is_told_with_who_is_awaited() {
+        let status =
+            json!({ "who": "server 1/2", "serving": true, "grace": { "left_ms": 900, "awaited": 3, "reclaiming": 1, "blind": false } });
+        let server = &figures(&status)[0][1];
+        assert!(server.contains("in grace for 900 ms more") && server.contains("3 sessions awaited, 1 reclaiming"), "{server}");
+        assert_eq!(figures(&json!({ "who": "server 1/2", "serving": true, "grace": null }))[0][1], "server 1/2, serves");
     }
 
     #[test]

@@ -84,6 +84,10 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         follows "10 s, or the delivery timeout if that is longer";
     "surrender" Switch = surrender, "true or false",
         "Whether an agent that says that nothing of its failed session can be used again ends the wait for it";
+    "rescue" Switch = rescue, "true or false",
+        "Whether a failed session goes on when what it had to receipt or give back comes late, but before it was refused anything";
+    "last-heard" Switch = last_heard, "true or false",
+        "Whether the wait for a failed session counts from its last answer that could renew; leave it off where machines may be paused";
     "window" Number<u16> = window, "1 to 4,096 requests",
         "W: most requests that one agent may have outstanding";
     "max-datagram" Number<u16> = max_datagram, "548 to 8,952 bytes",

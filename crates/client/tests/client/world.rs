@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cistern_client::{Client, Config, Ownership};
 use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, UdpPort};
-use cistern_server::{Identity, Server};
+use cistern_server::Server;
 use cistern_store::MemoryStore;
 use cistern_wire::StoreId;
 
@@ -47,9 +47,8 @@ impl World {
         let seed = cistern_driver::seed().unwrap();
         let mut store = [0; 16];
         store.copy_from_slice(&seed[..16]);
-        let identity = Identity { store: StoreId(store), epoch: 0, incarnation: 1 };
-        let config = cistern_server::Config { volatile: true, ..cistern_server::Config::for_lease(LEASE) };
-        let server = Server::new(clock.now(), 0, identity, config, cistern_driver::seed().unwrap()).unwrap();
+        let config = cistern_server::Config { volatile: true, new_cluster: true, ..cistern_server::Config::for_lease(LEASE) };
+        let server = Server::new(clock.now(), 0, StoreId(store), config, cistern_driver::seed().unwrap()).unwrap();
         let mut event_loop = EventLoop::new(vec![port], Owned(server), Store(MemoryStore::new()), clock, LoopOptions::default()).unwrap();
         let address = event_loop.local_addrs().next().unwrap();
         let handle = event_loop.handle();

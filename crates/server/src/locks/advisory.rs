@@ -11,6 +11,7 @@ use super::table::{Hold, Waiter};
 use super::{Action, CancelResult, Extended, LockOutcome, LockTable};
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, SessionId, Status};
 
 /// What became of a queued request.
@@ -88,7 +89,7 @@ impl LockTable {
         }
         //= wire-spec.md#11-4-locks
         //# Once an exclusive request for an advisory lock waits, a later shared request MUST NOT be granted before it.
-        if clear && !self.is_pressing(entry) { Chance::Now } else { Chance::Later }
+        if clear && (!self.is_pressing(entry) || bugs::is(Bug::M23)) { Chance::Now } else { Chance::Later }
     }
 
     /// Whether no other session holds the lock in a mode that conflicts.
@@ -113,6 +114,10 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
         let run = self.limits.run.max(1);
+        if let Some(at) = self.table.own(entry, session).filter(|_| bugs::is(Bug::M18)) {
+            self.table.holds[at].mode = mode.max(self.table.holds[at].mode);
+            return Some(at);
+        }
         let generation = self.tokens.take(run)?;
         Some(match self.table.own(entry, session) {
             Some(at) => {
@@ -185,7 +190,7 @@ impl LockTable {
         while let Some(waiter) = self.waiter(entry, place) {
             //= wire-spec.md#11-4-locks
             //# The server SHOULD pass over waiting sessions that are not in good standing.
-            if !self.table.is_good(waiter.session) {
+            if !self.table.is_good(waiter.session) && !bugs::is(Bug::M17) {
                 place += 1;
                 continue;
             }
@@ -261,6 +266,9 @@ impl LockTable {
         match self.waits.get(&(slot, nonce)) {
             Some(Wait::Waits(entry)) => {
                 let entry = *entry;
+                if bugs::is(Bug::M47) {
+                    return CancelResult::Cancelled;
+                }
                 self.drop_waiter(entry, slot, nonce);
                 self.pump(now, entry);
                 CancelResult::Cancelled

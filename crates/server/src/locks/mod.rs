@@ -13,6 +13,7 @@
 //! | `mutation` | whose turn it is to change something |
 //! | `advisory` | who gets an advisory lock, who waits |
 //! | `release` | what a release acts on |
+//! | `restore` | what is held again after a restart |
 //! | `demand` | what is asked back, and when |
 //! | `sessions` | from when on a session's locks are anybody's |
 //! | `rows` | what is told about all that |
@@ -25,6 +26,7 @@ mod demand;
 mod limits;
 mod mutation;
 mod release;
+mod restore;
 mod rows;
 mod sessions;
 mod slab;
@@ -34,6 +36,7 @@ mod tests;
 mod tokens;
 
 pub use limits::LockLimits;
+pub use restore::Restored;
 pub use tokens::Tokens;
 
 use advisory::Wait;

@@ -9,6 +9,7 @@ use super::LockTable;
 use super::advisory::Wait;
 use super::table::Hold;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ReleaseItem, ReleasedItem, SessionId};
 
 impl LockTable {
@@ -20,7 +21,7 @@ impl LockTable {
         let hold = &self.table.holds[at];
         //= wire-spec.md#11-4-locks
         //# A release MUST act on no other generation than the one it names.
-        if hold.generation != generation {
+        if hold.generation != generation && !bugs::is(Bug::M19) {
             //= wire-spec.md#11-4-locks
             //# A repeated release MUST be answered as the first was.
             let repeated = hold.downgraded && hold.before == generation && keep == Keep::Shared;

@@ -26,6 +26,8 @@ pub struct Tokens {
     asked: u64,
     /// The last of the epoch.
     last: u64,
+    /// The last that may have been given out before the start.
+    pub(super) started: u64,
 }
 
 impl Tokens {
@@ -37,7 +39,12 @@ impl Tokens {
         //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
         let first = u64::from(epoch) << COUNT;
         let before = reserved.max(first);
-        Self { next: before + 1, durable: before, asked: 0, last: first | ((1 << COUNT) - 1) }
+        Self { next: before + 1, durable: before, asked: 0, last: first | ((1 << COUNT) - 1), started: before }
+    }
+
+    /// The number below the first of the epoch.
+    pub(super) const fn epoch_start(&self) -> u64 {
+        self.last & !((1 << COUNT) - 1)
     }
 
     /// The last that was given out, or may have been before the start.

@@ -106,6 +106,11 @@ impl Namespace {
         known(view, object).map(|_| ()).into()
     }
 
+    /// The version of an object: ESTALE if there is none.
+    pub fn version(&self, view: &View<'_>, object: ObjectId) -> Step<u64> {
+        known(view, object).map(|record| record.attr.version).into()
+    }
+
     /// Objects in the namespace, the root directory included.
     #[must_use]
     pub fn objects(&self, view: &View<'_>) -> u64 {

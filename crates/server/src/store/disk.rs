@@ -3,12 +3,13 @@
 //! Decides nothing. A question is answered from the state at a moment of the test's choice between asking and answering, so a
 //! test can make an answer as old as a real engine could.
 
-use super::{Answer, Batch, BatchId, Key, Loaded, Overlay, Query};
+use super::record::{counter_from_bytes, counter_to_bytes};
+use super::{Answer, Batch, BatchId, Counter, Key, Loaded, Overlay, Query};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::ObjectId;
+use cistern_wire::{ObjectId, SessionId};
 
 /// The durable values, the questions not answered, the batches not durable.
 #[derive(Debug, Default)]
@@ -20,6 +21,16 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// Writes a counter, durably.
+    pub(crate) fn set_counter(&mut self, counter: Counter, value: u64) {
+        self.values.insert(Key::Counter(counter), counter_to_bytes(value).into());
+    }
+
+    /// A counter as it is durable; 0 if it was never written.
+    pub(crate) fn counter(&self, counter: Counter) -> u64 {
+        self.values.get(&Key::Counter(counter)).map_or(0, |bytes| counter_from_bytes(bytes).unwrap())
+    }
+
     /// Takes questions.
     pub(crate) fn ask(&mut self, queries: Vec<Query>) {
         self.asked.extend(queries.into_iter().map(|query| (query, None)));
@@ -65,7 +76,19 @@ impl Disk {
         match query {
             Query::Get(key) => Answer::Value(self.values.get(key).cloned()),
             Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap()),
+            Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap()),
         }
+    }
+
+    fn sessions(&self, after: SessionId, limit: usize) -> Answer {
+        let all = self.values.iter().filter_map(|(key, value)| match key {
+            Key::Session(id) if *id > after => Some((*id, value.clone())),
+            _ => None,
+        });
+        let mut records: Vec<_> = all.take(limit + 1).collect();
+        let end = records.len() <= limit;
+        records.truncate(limit);
+        Answer::Sessions { records, end }
     }
 
     fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {

@@ -26,11 +26,16 @@ pub enum Counter {
     Tokens = 4,
     /// Starts of the server on this store (R48).
     Incarnation = 5,
+    /// How often the store was restored from a copy, from 1 on: the top 8 bits of every token, and of ids given out since (R54).
+    Epoch = 6,
+    /// A wait without reclaim that is owed, because this store may not know of every lock that agents hold: 1, set by whoever restored a
+    /// copy: the epoch is to be raised first; 2: the store is new, or the epoch has been raised; 0: none.
+    Restored = 7,
 }
 
 impl Counter {
     /// Every counter, in order of code.
-    pub const ALL: [Self; 5] = [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation];
+    pub const ALL: [Self; 7] = [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation, Self::Epoch, Self::Restored];
 
     /// Its place in [`Self::ALL`].
     pub(super) const fn index(self) -> usize {
@@ -43,8 +48,10 @@ impl Counter {
 pub enum Key {
     /// A durable number.
     Counter(Counter),
-    /// The record of an open session.
+    /// The record of a session that has not ended.
     Session(SessionId),
+    /// What became of the newest mutation of a session among those whose nonce has this remainder by its window (R24).
+    Outcome(SessionId, u16),
     /// The record of an object.
     Object(ObjectId),
     /// A name in a directory.
@@ -68,6 +75,7 @@ impl core::error::Error for KeyError {}
 // First bytes of encoded keys, in the order of the variants.
 const COUNTER: u8 = 0x01;
 const SESSION: u8 = 0x02;
+const OUTCOME: u8 = 0x03;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
@@ -80,6 +88,10 @@ impl Key {
         match self {
             Self::Counter(counter) => bytes.extend_from_slice(&[COUNTER, *counter as u8]),
             Self::Session(session) => tagged(&mut bytes, SESSION, session.0),
+            Self::Outcome(session, slot) => {
+                tagged(&mut bytes, OUTCOME, session.0);
+                bytes.extend_from_slice(&slot.to_be_bytes());
+            }
             Self::Object(object) => tagged(&mut bytes, OBJECT, object.0),
             Self::Entry(dir, name) => {
                 tagged(&mut bytes, ENTRY, dir.0);
@@ -107,6 +119,7 @@ impl Key {
         let number = u64::from_be_bytes(*number);
         match (*tag, rest) {
             (SESSION, []) => Ok(Self::Session(SessionId(number))),
+            (OUTCOME, &[a, b]) => Ok(Self::Outcome(SessionId(number), u16::from_be_bytes([a, b]))),
             (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
             (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
             (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
@@ -138,6 +151,7 @@ mod tests {
         prop_oneof![
             proptest::sample::select(Counter::ALL.to_vec()).prop_map(Key::Counter),
             id.clone().prop_map(|n| Key::Session(SessionId(n))),
+            (id.clone(), any::<u16>()).prop_map(|(n, slot)| Key::Outcome(SessionId(n), slot)),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id, any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),

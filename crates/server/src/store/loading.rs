@@ -9,7 +9,7 @@
 use super::overlay::{Overlay, Unit, directory_of};
 use super::record::counter_from_bytes;
 use super::slot::{Known, Slot};
-use super::{Answer, BLOCK_LEN, EntryRecord, Key, Loaded, ObjectRecord, Query};
+use super::{Answer, BLOCK_LEN, EntryRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query};
 use bytes::Bytes;
 use cistern_wire::ObjectId;
 
@@ -31,6 +31,7 @@ impl Overlay {
                 self.loaded_value(key, value)
             }
             Query::Scan { dir, after, .. } => self.loaded_page(dir, &after, answer),
+            Query::Sessions { after, .. } => self.sessions.loaded(after, answer),
         }
     }
 
@@ -68,7 +69,13 @@ impl Overlay {
                 self.counters[counter.index()].get_or_insert(Slot::loaded(known));
                 sane
             }
-            // Sessions are read by the machine itself when it starts.
+            Key::Outcome(session, slot) => {
+                let known = parse(value, |bytes| OutcomeRecord::from_bytes(&bytes).ok());
+                let sane = known != Known::Broken;
+                self.outcomes.insert((session, slot), known);
+                sane
+            }
+            // Sessions are read all together, when the server starts.
             Key::Session(_) => true,
         }
     }
@@ -77,7 +84,7 @@ impl Overlay {
         let sane = self.change_directory(dir, |directory| {
             let sane = match answer {
                 Answer::Entries { entries, end } => directory.scanned(after, entries, end),
-                Answer::Value(_) | Answer::Failed => false,
+                Answer::Value(_) | Answer::Sessions { .. } | Answer::Failed => false,
             };
             directory.broken |= !sane;
             sane

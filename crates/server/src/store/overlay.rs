@@ -9,13 +9,14 @@
 
 use super::directory::Directory;
 use super::record::counter_to_bytes;
+use super::sessions::Found;
 use super::slot::{Known, Slot};
-use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, Query, View};
+use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query, View};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::ObjectId;
+use cistern_wire::{ObjectId, SessionId};
 use hashbrown::HashMap;
 
 /// Bounds of what is kept in memory of the store.
@@ -69,6 +70,10 @@ pub struct Overlay {
     pub(super) deleted: VecDeque<(BatchId, ObjectId, Box<[u8]>)>,
     /// Units that could not be read.
     pub(super) broken: Vec<Unit>,
+    /// The sessions recorded at the start, as far as they were read.
+    pub(super) sessions: Found,
+    /// Outcomes of sessions of earlier starts, kept until the end of the turn in which the store told them.
+    pub(super) outcomes: BTreeMap<(SessionId, u16), Known<OutcomeRecord>>,
     pub(super) bytes: usize,
     pub(super) limits: CacheLimits,
 }
@@ -90,6 +95,8 @@ impl Overlay {
             ring: VecDeque::new(),
             deleted: VecDeque::new(),
             broken: Vec::new(),
+            sessions: Found::default(),
+            outcomes: BTreeMap::new(),
             bytes: 0,
             limits,
         }
@@ -174,7 +181,7 @@ impl Overlay {
                 Known::Present(value) => Some(counter_to_bytes(value).into()),
                 _ => None,
             },
-            Key::Session(_) => None,
+            Key::Session(_) | Key::Outcome(..) => None,
         }
     }
 
@@ -218,6 +225,10 @@ impl Overlay {
 
     pub(super) const fn counter(&self, counter: Counter) -> Option<&Slot<u64>> {
         self.counters[counter.index()].as_ref()
+    }
+
+    pub(super) fn outcome(&self, session: SessionId, slot: u16) -> Option<&Known<OutcomeRecord>> {
+        self.outcomes.get(&(session, slot))
     }
 
     pub(super) fn write_object(&mut self, id: ObjectId, value: Option<ObjectRecord>) {
@@ -306,7 +317,7 @@ impl Overlay {
 pub(super) const fn directory_of(query: &Query) -> Option<ObjectId> {
     match query {
         Query::Get(Key::Entry(dir, _)) | Query::Scan { dir, .. } => Some(*dir),
-        Query::Get(_) => None,
+        Query::Get(_) | Query::Sessions { .. } => None,
     }
 }
 

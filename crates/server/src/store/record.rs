@@ -1,4 +1,4 @@
-//! The values of the store: records of objects, entries, sessions and counters.
+//! The values of the store: records of objects, entries, sessions, outcomes and counters.
 //!
 //! Decides: their layout, each with a version byte in front. Place in the walk: written when a batch is sealed, read when an
 //! answer of the store arrives. Nothing of it is on the wire.
@@ -12,13 +12,15 @@ use bytes::Bytes;
 use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader};
 use core::fmt;
 
-/// Version of all records that this version writes.
+/// Version of the records that this version writes, but those of sessions.
 const VERSION: u8 = 1;
+/// Version of the records of sessions: since 2 with the window, and whether the session is doomed.
+const SESSION_VERSION: u8 = 2;
 
 /// Bytes that are no record: the store is damaged, or of a newer format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
-    /// Written by a newer version of the server.
+    /// Written by another version of the server.
     Version(u8),
     /// Damaged.
     Malformed(Malformed),
@@ -28,7 +30,7 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(version) => {
-                write!(f, "a record of version {version}, written by a newer server; this one reads version {VERSION}")
+                write!(f, "a record of version {version}, which this server does not read: another version of it has written it")
             }
             Self::Malformed(malformed) => write!(f, "a damaged record: {malformed}"),
         }
@@ -74,8 +76,21 @@ pub struct SessionRecord {
     pub boot: [u8; 16],
     /// Largest lease period promised to it, in microseconds (R16).
     pub lease_us: u64,
+    /// How many requests it may have outstanding; tells where its outcomes are kept.
+    pub window: u16,
+    /// Whether its end was decided for good: nothing can be reclaimed from it, and its lease has still to be waited for (R50).
+    pub doomed: bool,
     /// What people call the agent; at most 64 bytes.
     pub label: Box<[u8]>,
+}
+
+/// What the store keeps of an executed mutation: written with what it changed (R24).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutcomeRecord {
+    /// Its nonce.
+    pub nonce: u64,
+    /// The reply that it got, encoded, without grants.
+    pub reply: Box<[u8]>,
 }
 
 impl ObjectRecord {
@@ -137,11 +152,13 @@ impl SessionRecord {
     /// The record's bytes, for `Overlay::put`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut w = start();
+        let mut w = start_with(SESSION_VERSION);
         self.agent.put(&mut w);
         self.incarnation.put(&mut w);
         self.boot.put(&mut w);
         self.lease_us.put(&mut w);
+        self.window.put(&mut w);
+        self.doomed.put(&mut w);
         Bytes8(&self.label).put(&mut w);
         w
     }
@@ -152,13 +169,38 @@ impl SessionRecord {
     /// [`RecordError`] when the bytes are no session record; the store is at fault.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |field| move |e: Malformed| e.within("SessionRecord", field);
-        read(bytes, |r| {
+        read_as(SESSION_VERSION, bytes, |r| {
             let agent = r.get().map_err(within("agent"))?;
             let incarnation = r.get().map_err(within("incarnation"))?;
             let boot = r.get().map_err(within("boot"))?;
             let lease_us = r.get().map_err(within("lease_us"))?;
+            let window = r.get().map_err(within("window"))?;
+            let doomed = r.get().map_err(within("doomed"))?;
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
-            Ok(Self { agent, incarnation, boot, lease_us, label: label.0.into() })
+            Ok(Self { agent, incarnation, boot, lease_us, window, doomed, label: label.0.into() })
+        })
+    }
+}
+
+impl OutcomeRecord {
+    /// The record's bytes, for `Overlay::put`.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut w = start();
+        self.nonce.put(&mut w);
+        w.extend_from_slice(&self.reply);
+        w
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] when the bytes are no outcome; the store is at fault.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        read(bytes, |r| {
+            let nonce = r.get().map_err(|e| e.within("OutcomeRecord", "nonce"))?;
+            let reply = r.take(r.rest().len()).map_err(|e| e.within("OutcomeRecord", "reply"))?;
+            Ok(Self { nonce, reply: reply.into() })
         })
     }
 }
@@ -174,8 +216,12 @@ pub(super) fn counter_from_bytes(bytes: &[u8]) -> Result<u64, RecordError> {
 }
 
 fn start() -> Vec<u8> {
+    start_with(VERSION)
+}
+
+fn start_with(version: u8) -> Vec<u8> {
     let mut w = Vec::with_capacity(96);
-    VERSION.put(&mut w);
+    version.put(&mut w);
     w
 }
 
@@ -185,9 +231,13 @@ fn in_object(field: &'static str) -> impl FnOnce(Malformed) -> Malformed {
 
 /// Reads a versioned record to its last byte.
 fn read<'a, T>(bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
+    read_as(VERSION, bytes, body)
+}
+
+fn read_as<'a, T>(wanted: u8, bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
     let mut r = Reader::new(bytes);
     let version = u8::get(&mut r).map_err(|e| e.within("record", "version"))?;
-    if version != VERSION {
+    if version != wanted {
         return Err(RecordError::Version(version));
     }
     let value = body(&mut r)?;
@@ -219,7 +269,15 @@ mod tests {
     }
 
     fn session() -> SessionRecord {
-        SessionRecord { agent: AgentId([7; 16]), incarnation: 9, boot: [1; 16], lease_us: 2_000_000, label: (*b"host:1").into() }
+        SessionRecord {
+            agent: AgentId([7; 16]),
+            incarnation: 9,
+            boot: [1; 16],
+            lease_us: 2_000_000,
+            window: 64,
+            doomed: true,
+            label: (*b"host:1").into(),
+        }
     }
 
     #[test]
@@ -228,6 +286,8 @@ mod tests {
         let entry = EntryRecord { object: ObjectId(42), kind: ObjectKind::Symlink };
         assert_eq!(EntryRecord::from_bytes(&entry.to_bytes()), Ok(entry));
         assert_eq!(SessionRecord::from_bytes(&session().to_bytes()), Ok(session()));
+        let outcome = OutcomeRecord { nonce: 7, reply: (*b"reply").into() };
+        assert_eq!(OutcomeRecord::from_bytes(&outcome.to_bytes()), Ok(outcome));
         assert_eq!(counter_from_bytes(&counter_to_bytes(u64::MAX)), Ok(u64::MAX));
     }
 

@@ -9,12 +9,12 @@
 use super::directory::{Directory, Page};
 use super::overlay::Overlay;
 use super::slot::Known;
-use super::{BatchId, Counter, EntryRecord, Key, ObjectRecord, Query};
+use super::{BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{ObjectId, Status};
+use cistern_wire::{ObjectId, SessionId, Status};
 use core::cell::Cell;
 
 /// Why an operation cannot go on.
@@ -113,6 +113,15 @@ impl<'o> View<'o> {
     pub fn counter(&self, counter: Counter) -> Result<u64, Lack> {
         let slot = self.overlay.counter(counter).ok_or_else(|| missing(Key::Counter(counter)))?;
         self.seen(&slot.known, slot.batch).map(|value| value.copied().unwrap_or(0))
+    }
+
+    /// What the store has in a slot of a session of an earlier start; `None`: nothing.
+    ///
+    /// # Errors
+    /// As [`Self::object`].
+    pub fn outcome(&self, session: SessionId, slot: u16) -> Result<Option<&OutcomeRecord>, Lack> {
+        let known = self.overlay.outcome(session, slot).ok_or_else(|| missing(Key::Outcome(session, slot)))?;
+        self.seen(known, 0)
     }
 
     /// Counts a value as seen.

@@ -110,8 +110,8 @@ struct Theatre {
 }
 
 impl Theatre {
-    fn new(surrender: bool) -> Self {
-        let config = Config { volatile: true, surrender, window: 8, compliance_time: ms(900), ..Config::default() };
+    fn new([surrender, rescue, last_heard]: [bool; 3]) -> Self {
+        let config = Config { volatile: true, surrender, rescue, last_heard, window: 8, compliance_time: ms(900), ..Config::default() };
         let mut world = World::with(config);
         let actors = (1..=PEERS).map(|n| {
             let peer = world.open(u8::try_from(n).unwrap());
@@ -319,8 +319,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_agents_do_the_server_keeps_its_invariants(steps in proptest::collection::vec(step(), 1..120), surrender: bool) {
-        let mut stage = Theatre::new(surrender);
+    fn whatever_agents_do_the_server_keeps_its_invariants(steps in proptest::collection::vec(step(), 1..120), switches: [bool; 3]) {
+        let mut stage = Theatre::new(switches);
         for step in &steps {
             stage.run(step);
         }

@@ -4,10 +4,11 @@
 //! Every datagram that the server sends is decoded as an agent would, checked for size and packet number, and kept until the script
 //! has looked at its messages; a script that ends with messages nobody looked at has failed.
 
+use crate::store::Counter;
 use crate::store::StoreEvent;
 use crate::store::StoreWork;
 use crate::store::disk::Disk;
-use crate::{Config, Identity, Server};
+use crate::{Config, Server};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
@@ -156,19 +157,24 @@ impl World {
     }
 
     pub(super) fn seeded(config: Config, seed: u8) -> Self {
-        Self::on(Disk::default(), 7, config, seed)
+        let mut disk = Disk::default();
+        disk.set_counter(Counter::Incarnation, 6);
+        Self::on(disk, config, seed)
     }
 
-    /// The server's start number `incarnation`, on what an earlier one left on its disk.
-    pub(super) fn on(disk: Disk, incarnation: u64, config: Config, seed: u8) -> Self {
-        let now = Instant::new(1_000_000_000, 5_000_000_000);
-        let identity = Identity { store: STORE, epoch: 1, incarnation };
-        let server = Server::new(now, 1_700_000_000_000_000_000, identity, config, [seed; 32]).unwrap();
-        let mut world =
-            Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0 };
+    /// A server on what an earlier one left on its disk.
+    pub(super) fn on(disk: Disk, config: Config, seed: u8) -> Self {
+        let mut world = Self::starting(disk, config, seed);
         world.turn();
         assert!(world.server.status(world.now).serving);
         world
+    }
+
+    /// As `on`; the server has not had a turn.
+    pub(super) fn starting(disk: Disk, config: Config, seed: u8) -> Self {
+        let now = Instant::new(1_000_000_000, 5_000_000_000);
+        let server = Server::new(now, 1_700_000_000_000_000_000, STORE, config, [seed; 32]).unwrap();
+        Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0 }
     }
 
     /// Delivers a datagram without a turn.

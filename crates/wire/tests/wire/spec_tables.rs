@@ -5,8 +5,8 @@ use crate::spec_text::{self, Entry, FieldRow, Spec};
 use cistern_wire::{
     Ask, Attr, CacheGrant, CancelOutcome, Claim, Detail, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Fate, FieldInfo,
     FormerClaim, FormerFate, Held, Holder, Keep, Kind, Lane, LockClass, LockId, LockRow, LockWait, Mode, NackReason, ObjectKind,
-    ReceiptAnswer, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind, RowState, SessionFate, SetMask, Standing, Status, Step,
-    Terms, Want, limits,
+    ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind, RowState, SessionFate,
+    SetMask, Standing, Status, Step, Terms, Want, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +114,8 @@ fn structures_have_the_fields_of_the_code() {
         ("ReleasedItem", ReleasedItem::FIELDS),
         ("Holder", Holder::FIELDS),
         ("LockRow", LockRow::FIELDS),
+        ("ReclaimItem", ReclaimItem::FIELDS),
+        ("ReclaimedItem", ReclaimedItem::FIELDS),
         ("FormerClaim", FormerClaim::FIELDS),
         ("FormerFate", FormerFate::FIELDS),
     ]);

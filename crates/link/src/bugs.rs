@@ -1,0 +1,179 @@
+//! Deliberate bugs: protocol mistakes that the simulator must be able to find.
+//!
+//! Decides which there are and which one is on. Compiled in only with the feature `bugs`, which nothing but the simulator's command
+//! `bugs` asks for; without it [`is`] is the constant `false`, the compiler removes every place that asks, and a daemon in which it
+//! is not refuses to compile ([`COMPILED_IN`]). At most one bug is on in a process, chosen at run time by [`choose`].
+//! Invariant: with no bug chosen a build with the feature does exactly what one without it does.
+//! Leaves to others: where each bug bites (the cores ask [`is`] there), who must notice (`cistern-sim`, and its ledger).
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $name:ident $text:literal),* $(,)?) => {
+        /// A deliberate bug that is built in.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Bug { $($(#[$doc])* $name),* }
+
+        impl Bug {
+            /// Every bug, in order of name.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its short name, as in the ledger.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text),* }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// The lease is counted from the receipt of the answer, not from the send time of what it echoes.
+    M1 "M1",
+    /// The lease is counted from the last transmission, although the answer is to an earlier one.
+    M2 "M2",
+    /// The server's timer lasts τ, without δ.
+    M3 "M3",
+    /// δ lengthens the agent's lease instead of the server's timer.
+    M3b "M3b",
+    /// The server's timer is rounded down.
+    M3c "M3c",
+    /// A session that is timing out is answered as if it were in good standing.
+    M4 "M4",
+    /// The timer counts from the first transmission of the demand, not from giving up.
+    M5 "M5",
+    /// The locks are taken as soon as the demand has failed.
+    M6 "M6",
+    /// A message of the server's own initiative renews the lease.
+    M7 "M7",
+    /// An answer from a former session, or a former incarnation of the server, renews the lease.
+    M8 "M8",
+    /// An operation checks the lease when it starts, and not when it ends.
+    M9 "M9",
+    /// The lease is measured by a clock that stands still while the machine sleeps.
+    M10 "M10",
+    /// What is cached is kept over the end of the session, and revived by the next one.
+    M11 "M11",
+    /// The agent ignores NACK.
+    M12 "M12",
+    /// The server takes a failed session back as soon as it has sent it a NACK.
+    M13 "M13",
+    /// Any packet from a failed session cancels its timer.
+    M14 "M14",
+    /// The agent installs a grant that was demanded before it arrived.
+    M16 "M16",
+    /// A waiter is granted a lock although its session has failed.
+    M17 "M17",
+    /// A new acquire by the same owner gets the same generation again.
+    M18 "M18",
+    /// A release is not checked against the generation that is held.
+    M19 "M19",
+    /// A demand that was receipted counts as complied with.
+    M20 "M20",
+    /// The server gives a demand up without starting the timer.
+    M22 "M22",
+    /// New shared requests are granted past a waiting exclusive one.
+    M23 "M23",
+    /// A steal frees the locks and leaves the session as it was.
+    M24 "M24",
+    /// A lock request that arrives again while it waits gets a second place in the queue.
+    M25 "M25",
+    /// Names known to be absent are kept when the lock on their directory goes.
+    M26 "M26",
+    /// Kept replies are dropped by count, before the agent can have stopped asking.
+    M27 "M27",
+    /// A new session of an agent begins with the kept replies of the former one.
+    M28 "M28",
+    /// A duplicate of a request that is being executed is executed.
+    M29 "M29",
+    /// A request below the floor is executed.
+    M30 "M30",
+    /// The outcome of a mutation is not in the mutation's own transaction.
+    M31 "M31",
+    /// Replies that are errors are not kept.
+    M32 "M32",
+    /// Tokens begin anew when the server starts.
+    M34 "M34",
+    /// Grace is shorter than T.
+    M35 "M35",
+    /// Locks are granted in grace.
+    M36 "M36",
+    /// The end of a session is not durable before its locks are granted to others.
+    M37 "M37",
+    /// The end of grace ends nobody: who missed a whole grace may reclaim in the next.
+    M38 "M38",
+    /// Reclaims are accepted after the agent's RECLAIM_COMPLETE.
+    M38b "M38b",
+    /// The session's record is written after the session was opened.
+    M39 "M39",
+    /// Mutations are answered before they are durable.
+    M40 "M40",
+    /// A failed write of the store counts as done.
+    M41 "M41",
+    /// The server's incarnation is raised in memory only.
+    M42 "M42",
+    /// After a stall of its own the server counts the stall against its agents.
+    M43 "M43",
+    /// A timer is kept for every session, just in case.
+    M46 "M46",
+    /// A cancelled waiter stays in the queue.
+    M47 "M47",
+    /// Under load keep-alives are shed like any other request.
+    M48 "M48",
+    /// Retransmissions are neither spaced out nor spread.
+    M49 "M49",
+    /// The replay window lets the newest packet through twice.
+    M51 "M51",
+    /// What is answered without a session may be larger than what caused it.
+    M53 "M53",
+    /// Bytes behind the last field of a message are ignored.
+    M54 "M54",
+    /// Behaviour depends on what the process did before, outside of the core.
+    M55 "M55",
+}
+
+/// Whether bugs are compiled in; daemons and libraries for users refuse to be.
+pub const COMPILED_IN: bool = cfg!(feature = "bugs");
+
+#[cfg(feature = "bugs")]
+mod chosen {
+    use super::Bug;
+    use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+    /// The bug that is on, plus one; 0: none.
+    static CHOSEN: AtomicU16 = AtomicU16::new(0);
+
+    /// Switches one bug on in the whole process, and every other one off.
+    pub fn choose(bug: Option<Bug>) {
+        CHOSEN.store(bug.map_or(0, |bug| bug as u16 + 1), Ordering::SeqCst);
+    }
+
+    /// How often this was called in the process: what no core may depend on.
+    pub(crate) fn calls() -> u64 {
+        static CALLS: AtomicU64 = AtomicU64::new(1);
+        CALLS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether this bug is on.
+    #[must_use]
+    pub fn is(bug: Bug) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == bug as u16 + 1
+    }
+}
+
+#[cfg(feature = "bugs")]
+pub(crate) use chosen::calls;
+#[cfg(feature = "bugs")]
+pub use chosen::{choose, is};
+
+/// Whether this bug is on: never, for none is compiled in.
+#[cfg(not(feature = "bugs"))]
+#[must_use]
+pub const fn is(_: Bug) -> bool {
+    false
+}
+
+/// Nothing counts where no bug is compiled in.
+#[cfg(not(feature = "bugs"))]
+pub(crate) const fn calls() -> u64 {
+    1
+}

@@ -1,0 +1,317 @@
+//! Grace: the time after a start in which the sessions of before may take their locks back, and nobody else gets any.
+//!
+//! Decides how long it lasts: at least the largest lease that was promised (R49), or the configured T where the store may not know of
+//! every lock; less only when every session of before is accounted for (R58); more, up to a bound, while reclaims go on (R59). It ends by
+//! one batch that ends all sessions not accounted for (R51). Place in the walk: `execute` asks what is allowed; the loop asks for its end.
+//! Implements `wire-spec.md` section 11.7. Invariant: as long as there is a `Grace`, nothing is granted but what is reclaimed; it goes
+//! away only when its end is durable.
+//! Leaves to others: reclaims and what handshakes say (`reclaim`), reading the records (`starting`).
+
+use crate::config::{Config, LEASE_MAX};
+use crate::durability::Held;
+use crate::server::Server;
+use crate::status::GraceStatus;
+use crate::store::{self, BatchId, Counter, SessionRecord};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{AgentId, SessionId};
+use core::fmt;
+use core::time::Duration;
+use log::{info, warn};
+
+/// Grace is extended to at most so many times its least length.
+const LONGEST: u32 = 5;
+
+/// How far a session of before is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing has become of it.
+    Awaited,
+    /// Its end, or the end of its reclaim, is written by this batch.
+    Accounting(BatchId),
+    /// That is durable.
+    Accounted,
+}
+
+/// A session of an earlier start of the server that had not ended.
+#[derive(Debug)]
+struct Recorded {
+    agent: AgentId,
+    incarnation: u64,
+    boot: [u8; 16],
+    lease_us: u64,
+    window: u16,
+    doomed: bool,
+    label: Box<[u8]>,
+    /// The session in which its agent wants to reclaim from it.
+    claimed: Option<SessionId>,
+    state: State,
+}
+
+impl Recorded {
+    fn of(record: SessionRecord) -> Self {
+        let SessionRecord { agent, incarnation, boot, lease_us, window, doomed, label } = record;
+        Self { agent, incarnation, boot, lease_us, window, doomed, label, claimed: None, state: State::Awaited }
+    }
+
+    fn record(&self) -> SessionRecord {
+        let Self { agent, incarnation, boot, lease_us, window, doomed, ref label, .. } = *self;
+        SessionRecord { agent, incarnation, boot, lease_us, window, doomed, label: label.clone() }
+    }
+}
+
+/// The grace that the server is in.
+#[derive(Debug)]
+pub(crate) struct Grace {
+    started: Instant,
+    /// How long it lasts at least, unless all are accounted for.
+    wait: Duration,
+    /// How long a claim without progress extends it.
+    patience: Duration,
+    /// Nobody can tell who held what: it lasts for its whole length.
+    blind: bool,
+    recorded: BTreeMap<SessionId, Recorded>,
+    by_agent: BTreeMap<AgentId, Vec<SessionId>>,
+    /// Sessions not accounted for.
+    awaited: usize,
+    /// Those of them from which somebody wants to reclaim.
+    claimed: usize,
+    /// When a claim or a reclaim was last heard of.
+    progress: Instant,
+    /// Its end is on the way to the store.
+    ending: bool,
+}
+
+impl Grace {
+    /// A grace for `sessions`, from `started` on; `blind`: it has to last for the configured T, whatever is known of sessions.
+    pub(crate) fn new(started: Instant, config: &Config, sessions: Vec<(SessionId, SessionRecord)>, blind: bool) -> Self {
+        let longest = sessions.iter().map(|(_, record)| record.lease_us).max().map(Duration::from_micros);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
+        //# more.
+        let stored = longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX)));
+        let mut wait = if blind { stored.max(config.wait()) } else { stored };
+        if bugs::is(Bug::M35) {
+            wait /= 4;
+        }
+        let mut by_agent: BTreeMap<AgentId, Vec<SessionId>> = BTreeMap::new();
+        for (id, record) in &sessions {
+            by_agent.entry(record.agent).or_default().push(*id);
+        }
+        let awaited = sessions.len();
+        let recorded = sessions.into_iter().map(|(id, record)| (id, Recorded::of(record))).collect();
+        Self { started, wait, patience: config.lease, blind, recorded, by_agent, awaited, claimed: 0, progress: started, ending: false }
+    }
+
+    /// The sessions of an agent, whatever became of them.
+    pub(crate) fn of_agent(&self, agent: AgentId) -> &[SessionId] {
+        self.by_agent.get(&agent).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there was a session of that id.
+    pub(crate) fn knows(&self, id: SessionId) -> bool {
+        self.recorded.contains_key(&id)
+    }
+
+    /// The highest incarnation of an agent that is recorded (R41).
+    pub(crate) fn incarnation(&self, agent: AgentId) -> Option<u64> {
+        self.of_agent(agent).iter().filter_map(|id| Some(self.recorded.get(id)?.incarnation)).max()
+    }
+
+    /// The incarnation under which a session was opened, if it was that agent's and nothing has become of it.
+    pub(crate) fn awaited_of(&self, id: SessionId, agent: AgentId) -> Option<u64> {
+        let awaited = self.recorded.get(&id).filter(|session| session.agent == agent && session.state == State::Awaited);
+        awaited.map(|session| session.incarnation)
+    }
+
+    /// Whether an agent may reclaim from a session: it is its own, of the same incarnation, and nothing has become of it (R51).
+    pub(crate) fn eligible(&self, id: SessionId, agent: AgentId, incarnation: u64) -> bool {
+        let late = bugs::is(Bug::M38b) && self.recorded.get(&id).is_some_and(|session| session.agent == agent);
+        late || !self.ending && self.awaited_of(id, agent) == Some(incarnation) && !self.is_doomed(id)
+    }
+
+    pub(crate) fn is_doomed(&self, id: SessionId) -> bool {
+        self.recorded.get(&id).is_some_and(|session| session.doomed)
+    }
+
+    /// Whether a session has ended, or its agent has reclaimed all it wants; perhaps not durably yet.
+    pub(crate) fn is_done(&self, id: SessionId) -> bool {
+        self.recorded.get(&id).is_some_and(|session| session.state != State::Awaited)
+    }
+
+    /// The batch on which it rests that nothing more can be reclaimed from a session; `None`: none that is not durable.
+    pub(crate) fn accounting(&self, id: SessionId) -> Option<BatchId> {
+        match self.recorded.get(&id)?.state {
+            State::Accounting(batch) => Some(batch),
+            State::Awaited | State::Accounted => None,
+        }
+    }
+
+    /// The window of a session whose outcomes are still in the store, if it was that agent's.
+    pub(crate) fn window(&self, id: SessionId, agent: AgentId) -> Option<u16> {
+        self.awaited_of(id, agent)?;
+        self.recorded.get(&id).filter(|_| !self.ending).map(|session| session.window)
+    }
+
+    /// The session that its agent opened to reclaim from one of before.
+    pub(crate) fn claimed_by(&self, id: SessionId) -> Option<SessionId> {
+        self.recorded.iter().find(|(_, session)| session.claimed == Some(id)).map(|(id, _)| *id)
+    }
+
+    /// An agent has opened `by` to reclaim from a session.
+    pub(crate) fn claim(&mut self, now: Instant, id: SessionId, by: SessionId) {
+        if let Some(session) = self.recorded.get_mut(&id) {
+            self.claimed += usize::from(session.claimed.is_none());
+            session.claimed = Some(by);
+            self.progress = now;
+        }
+    }
+
+    /// Something was reclaimed.
+    pub(crate) const fn progressed(&mut self, now: Instant) {
+        self.progress = now;
+    }
+
+    /// When it can be over, in time from now, as things are; `None`: its end is on the way to the store.
+    pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
+        if self.ending {
+            return None;
+        }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Grace MAY end early once every session recorded as open has completed its reclaim or ended.
+        if self.awaited == 0 && !self.blind {
+            return Some(Duration::ZERO);
+        }
+        let least = now.until_waited(self.started.plus(self.wait));
+        if self.claimed == 0 {
+            return Some(least);
+        }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Grace SHOULD be extended, up to a bound, while reclaims go on.
+        let patience = now.until_waited(self.progress.plus(self.patience));
+        let most = now.until_waited(self.started.plus(self.wait * LONGEST));
+        Some(least.max(patience.min(most)))
+    }
+
+    /// How far it is.
+    pub(crate) fn status(&self, now: Instant) -> GraceStatus {
+        let left = self.rest(now).unwrap_or_default();
+        GraceStatus { left, awaited: self.awaited, reclaiming: self.claimed, blind: self.blind }
+    }
+
+    fn set_state(&mut self, id: SessionId, state: State) {
+        let Some(session) = self.recorded.get_mut(&id) else {
+            return;
+        };
+        let was = core::mem::replace(&mut session.state, state);
+        if state == State::Accounted && was != State::Accounted {
+            self.awaited -= 1;
+            self.claimed -= usize::from(session.claimed.take().is_some());
+        }
+    }
+}
+
+impl fmt::Display for Grace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.blind {
+            write!(
+                f,
+                "for {:?}: agents may hold locks that this store does not know of; `--new-cluster` says that there are none",
+                self.wait
+            )?;
+        } else {
+            write!(f, "for at most {:?}, or longer while reclaims go on", self.wait)?;
+        }
+        write!(f, "; {} sessions of before may reclaim their locks", self.recorded.values().filter(|session| !session.doomed).count())
+    }
+}
+
+impl Server {
+    /// Ends the grace if it is over.
+    pub(crate) fn run_grace(&mut self) {
+        let Some(grace) = self.grace.as_mut() else {
+            return;
+        };
+        if grace.rest(self.now) != Some(Duration::ZERO) {
+            return;
+        }
+        grace.ending = true;
+        let blind = grace.blind;
+        let lost: Vec<(SessionId, u16)> = grace
+            .recorded
+            .iter()
+            .filter(|(_, session)| session.state == State::Awaited)
+            .map(|(id, session)| (*id, session.window))
+            .collect();
+        for id in &lost {
+            if let Some(Recorded { agent, label, .. }) = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id.0)) {
+                warn!("{}: session {} of \"{}\" ({agent}) did not come back; its locks are lost", self.who, id.0, label.escape_ascii());
+            }
+        }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
+        //# come back.
+        for (id, window) in lost.into_iter().filter(|_| !bugs::is(Bug::M38)) {
+            self.forget_recorded(id, window);
+        }
+        if blind {
+            self.overlay.view().set_counter(Counter::Restored, 0);
+        }
+        // Also when nothing is left to be written: what still awaits its durability stands before.
+        if self.overlay.has_writes() {
+            let batch = self.overlay.open_batch();
+            self.hold(batch, Held::GraceOver);
+        } else {
+            self.grace_over();
+        }
+    }
+
+    /// The end of the grace is durable.
+    pub(crate) fn grace_over(&mut self) {
+        self.grace = None;
+        info!("{}: grace is over after {:?}; locks are granted", self.who, self.now.since(self.started));
+    }
+
+    /// Deletes what the store has of a session of before.
+    pub(crate) fn forget_recorded(&mut self, id: SessionId, window: u16) {
+        self.overlay.put(store::Key::Session(id), None);
+        for slot in 0..window {
+            self.overlay.put(store::Key::Outcome(id, slot), None);
+        }
+    }
+
+    /// A session of before has ended, or nothing more is reclaimed from it: deletes it, and gives the batch that does.
+    pub(crate) fn account_for(&mut self, id: SessionId) -> BatchId {
+        let batch = self.overlay.open_batch();
+        let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
+        self.forget_recorded(id, window);
+        if let Some(grace) = &mut self.grace {
+            grace.set_state(id, State::Accounting(batch));
+        }
+        self.hold(batch, Held::Accounted(id));
+        batch
+    }
+
+    /// That is durable.
+    pub(crate) fn accounted(&mut self, id: SessionId) {
+        if let Some(grace) = &mut self.grace {
+            grace.set_state(id, State::Accounted);
+        }
+    }
+
+    /// The end of a session of before was decided: nothing can be reclaimed from it any more, though its lease has to be waited for.
+    pub(crate) fn doom(&mut self, id: SessionId) {
+        let Some(session) = self.grace.as_mut().and_then(|grace| grace.recorded.get_mut(&id)) else {
+            return;
+        };
+        if session.state == State::Awaited && !core::mem::replace(&mut session.doomed, true) {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# An ending that no receipt can undo MUST be durable at D.
+            let record = session.record().to_bytes();
+            self.overlay.put(store::Key::Session(id), Some(record.into()));
+        }
+    }
+}

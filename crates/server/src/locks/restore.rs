@@ -1,0 +1,74 @@
+//! Restoring: a lock that a session holds again as it was held before the server started anew.
+//!
+//! Decides whether such a lock can have been granted: its numbers were reserved before the start, and nobody holds it in a conflicting
+//! mode. Place in the walk: RECLAIM comes here from execution, in grace. Implements `wire-spec.md` section 11.7 (R55, R60).
+//! Invariant: what is restored keeps its generation and its run, and every later grant is larger.
+//! Leaves to others: who may reclaim from which session, what a conflict entails (`reclaim`).
+
+use super::LockTable;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{Generation, LockId};
+use cistern_wire::{LockClass, Mode, ObjectId, ReclaimItem, SessionId, Status};
+
+/// Longest run of tokens that was ever granted: the largest that can be set.
+const RUN_MAX: u32 = 1 << 20;
+
+/// What became of a lock to be restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// The session holds it, as it did.
+    Held,
+    /// It cannot have held it, or there is no room for it.
+    Refused(Status),
+    /// These sessions hold it in a mode that conflicts.
+    Conflict(Vec<SessionId>),
+}
+
+impl LockTable {
+    /// Gives a session a lock under the generation and with the run that an earlier start of the server granted. Repeated, it is
+    /// answered alike.
+    pub fn restore(&mut self, now: Instant, session: SessionId, item: &ReclaimItem) -> Restored {
+        let Some(slot) = self.table.good(session) else { return Restored::Refused(Status::NOT_HELD) };
+        let ReclaimItem { lock, mode, generation, .. } = *item;
+        let run = if lock.class == LockClass::Cache { 1 } else { item.run };
+        if !(1..=RUN_MAX).contains(&run) || !self.tokens.may_have_granted(generation, run) {
+            return Restored::Refused(Status::EINVAL);
+        }
+        if let Some(entry) = self.table.entry(lock) {
+            if let Some(at) = self.table.own(entry, slot) {
+                let hold = &self.table.holds[at];
+                let same = hold.generation == generation && hold.mode == mode;
+                return if same { Restored::Held } else { Restored::Refused(Status::NOT_HELD) };
+            }
+            let others = self.table.holds_of(entry).filter(|at| !self.table.holds[*at].mode.compatible(mode));
+            let others: Vec<SessionId> = others.map(|at| self.table.sessions[self.table.holds[at].session].id).collect();
+            if !others.is_empty() {
+                return Restored::Conflict(others);
+            }
+        }
+        if !self.has_room(slot) {
+            return Restored::Refused(Status::BUSY);
+        }
+        let entry = self.table.entry_or_new(lock);
+        self.reap(entry, slot);
+        self.table.add_hold(now, entry, slot, mode, generation, run);
+        Restored::Held
+    }
+
+    /// Whether a session holds the cache locks of all these objects exclusively.
+    #[must_use]
+    pub fn all_exclusive(&self, session: SessionId, objects: &[ObjectId]) -> bool {
+        objects.iter().all(|object| {
+            let at = self.find(session, LockId { object: *object, class: LockClass::Cache });
+            at.is_some_and(|at| self.table.holds[at].mode == Mode::Exclusive)
+        })
+    }
+}
+
+impl super::Tokens {
+    /// Whether a run may have been given out before the start, in this epoch.
+    const fn may_have_granted(&self, generation: Generation, run: u32) -> bool {
+        generation.0 > self.epoch_start() && generation.0.saturating_add(run as u64 - 1) <= self.started
+    }
+}

@@ -1,0 +1,130 @@
+//! Outcomes: what became of a mutation, for an agent that lost its answer with its session.
+//!
+//! Decides what is kept (the newest mutation of each place in the window, in the batch of the mutation itself), when it goes (with the
+//! session), and what OUTCOME is told. Place in the walk: under `execute`; asked in the agent's present session about a former one.
+//! Implements `wire-spec.md` sections 11.2 and 11.7 (R24). Invariant: after "not executed" the mutation is never executed; "executed" is
+//! said only of what is durable.
+//! Leaves to others: the reply cache of a session that is still in the table (`cistern_link`), tombstones.
+
+use crate::answers::{AROUND_REPLY, Repeatable, fate, stripped};
+use crate::durability::Held;
+use crate::execute::Outcome as Ran;
+use crate::parked::Job;
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::store::{self, BatchId, Lack, OutcomeRecord};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::Stored;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{AgentId, Bytes16, Fate, Outcome, OutcomeTold, Reply, Status};
+
+/// What an OUTCOME_TOLD has besides the reply: kind, fate, length.
+const TOLD_AROUND: usize = 4;
+
+impl Server {
+    /// A mutation has changed something, in the open batch: so is its outcome.
+    pub(crate) fn keep_outcome(&mut self, job: Job, reply: Box<[u8]>) {
+        let Some(session) = self.sessions.get_mut(job.key) else {
+            return;
+        };
+        let slot = slot(job.nonce, session.cache.window());
+        session.outcomes = session.outcomes.max(slot + 1);
+        let record = OutcomeRecord { nonce: if bugs::is(Bug::M31) { 0 } else { job.nonce }, reply };
+        //= wire-spec.md#11-2-delivery
+        //# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or
+        //# its session is no longer remembered.
+        self.overlay.put(store::Key::Outcome(job.key.id(), slot), Some(record.to_bytes().into()));
+    }
+
+    /// A session ends: its outcomes go with it.
+    pub(crate) fn drop_outcomes(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        for slot in 0..session.outcomes {
+            self.overlay.put(store::Key::Outcome(key.id(), slot), None);
+        }
+    }
+
+    /// OUTCOME.
+    pub(crate) fn outcome(&mut self, job: Job, message: &Outcome) -> Ran {
+        let Some(agent) = self.sessions.get(job.key).map(|session| session.agent) else {
+            return Ran::Replied;
+        };
+        let former = self.sessions.find(message.session);
+        if let Some(key) = former.filter(|key| self.sessions.get(*key).is_some_and(|session| session.agent == agent)) {
+            return self.outcome_of(job, key, message.nonce);
+        }
+        if let Some(stone) = self.tombstones.get_mut(message.session).filter(|stone| stone.agent == agent) {
+            let fate = stone.fate(message.nonce);
+            return self.tell(job, fate, &[]);
+        }
+        self.recorded_outcome(job, agent, message)
+    }
+
+    /// Of a session that is in the table.
+    fn outcome_of(&mut self, job: Job, key: Key, nonce: u64) -> Ran {
+        // A session in good standing tells by itself what became of its requests.
+        if self.is_good(key) {
+            return self.tell(job, Fate::Unknown, &[]);
+        }
+        // What has had no effect yet never will.
+        if let Some(op) = self.unpark_request(key, nonce) {
+            self.discard(&op);
+        }
+        if let Some(batch) = self.held_reply(key, nonce) {
+            return Ran::After(batch);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ran::Replied;
+        };
+        let fate = fate(session.cache.fence(nonce));
+        let mut reply = Vec::new();
+        if let (Fate::Executed, Some(Stored::Bytes(stored))) = (fate, session.cache.stored(nonce)) {
+            stripped(stored, &mut reply);
+        }
+        self.tell(job, fate, &reply)
+    }
+
+    /// The batch for which the reply of an executed request waits.
+    fn held_reply(&self, key: Key, nonce: u64) -> Option<BatchId> {
+        let is_it = |held: &Held| matches!(held, Held::Reply { job, .. } if job.key == key && job.nonce == nonce);
+        self.holds.iter().find(|(_, held)| held.iter().any(is_it)).map(|(batch, _)| *batch)
+    }
+
+    /// Of a session of before the start: by what the store has kept. Nothing of it can execute any more.
+    fn recorded_outcome(&mut self, job: Job, agent: AgentId, message: &Outcome) -> Ran {
+        let Some(window) = self.grace.as_ref().and_then(|grace| grace.window(message.session, agent)) else {
+            return self.tell(job, Fate::Unknown, &[]);
+        };
+        //= wire-spec.md#11-2-delivery
+        //# A server incarnation MUST answer what became of a mutation under an earlier one, and MUST NOT execute it afterwards if it says
+        //# "not executed".
+        let kept = match self.overlay.view().outcome(message.session, slot(message.nonce, window)) {
+            Ok(kept) => kept.cloned(),
+            Err(Lack::Missing(queries)) => return Ran::Load(queries),
+            Err(Lack::Failed(status)) => return self.fail_request(job, status, None),
+        };
+        match kept {
+            Some(kept) if kept.nonce == message.nonce => self.tell(job, Fate::Executed, &kept.reply),
+            // The agent had said that it no longer awaits it.
+            Some(kept) if kept.nonce > message.nonce => self.tell(job, Fate::Unknown, &[]),
+            Some(_) | None => self.tell(job, Fate::NotExecuted, &[]),
+        }
+    }
+
+    fn tell(&mut self, job: Job, fate: Fate, reply: &[u8]) -> Ran {
+        if self.sessions.get(job.key).is_none() {
+            return self.fail_request(job, Status::EINVAL, None);
+        }
+        let room = usize::from(job.limit) - AROUND_REPLY - TOLD_AROUND;
+        let reply = Bytes16(if reply.len() <= room { reply } else { &[] });
+        self.answer_with(job, &Reply::OutcomeTold(OutcomeTold { fate, reply }), None, Repeatable::Changes)
+    }
+}
+
+/// Where the outcome of a nonce is kept.
+fn slot(nonce: u64, window: u16) -> u16 {
+    u16::try_from(nonce % u64::from(window.max(1))).unwrap_or(0)
+}

@@ -1,0 +1,185 @@
+//! Reclaiming: what an agent gets back of a session that it had with an earlier start of the server.
+//!
+//! Decides who may: the same agent and incarnation, in grace, from a session that had not ended for good, until it says that it is
+//! complete; and what a handshake says of such sessions. A reclaimed lock keeps its generation and its run: it is the same grant.
+//! Place in the walk: under `handshake` and `execute`. Implements `wire-spec.md` section 11.7.
+//! Invariant: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions (R60).
+//! Leaves to others: the length of grace (`grace`), the lock table's checks (`locks::restore`), outcomes (`outcomes`).
+
+use crate::answers::Repeatable;
+use crate::execute::Outcome;
+use crate::locks::Restored;
+use crate::namespace::Step;
+use crate::parked::Job;
+use crate::server::Server;
+use crate::sessions::Key;
+use crate::standing::{Cause, Standing};
+use alloc::vec::Vec;
+use cistern_wire::{
+    Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate,
+    SessionId, Status,
+};
+use core::time::Duration;
+use log::{info, warn};
+
+/// Most locks in one RECLAIM: the answer to so many fits the smallest datagram.
+const ITEMS_MAX: usize = 16;
+
+impl Server {
+    /// Whether the server is in grace, so that nothing is granted but what is reclaimed.
+    pub(crate) const fn in_grace(&self) -> bool {
+        self.grace.is_some()
+    }
+
+    /// Refuses a request until grace is over.
+    pub(crate) fn refuse_in_grace(&mut self, job: Job) -> Outcome {
+        if job.entered {
+            self.locks.mutation_leave(job.id.ticket());
+        }
+        let rest = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).unwrap_or_default();
+        let retry = rest.min(self.config.lease / 4).max(Duration::from_millis(1));
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Every other request in grace MUST be answered IN_GRACE, with a hint of the time.
+        let retry_ms = u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        self.answer_with(job, &Reply::Failed(Failed { status: Status::IN_GRACE, retry_ms }), None, Repeatable::Changes)
+    }
+
+    /// A handshake was accepted that opens session `by`: what becomes of the agent's sessions of before the start.
+    pub(crate) fn meet_recorded(&mut self, hello: &Hello<'_>, by: SessionId) {
+        let Some(grace) = &self.grace else {
+            return;
+        };
+        let sessions = Vec::from(grace.of_agent(hello.agent));
+        for id in sessions {
+            let Some(grace) = &mut self.grace else {
+                return;
+            };
+            let Some(incarnation) = grace.awaited_of(id, hello.agent) else {
+                continue;
+            };
+            if incarnation < hello.incarnation {
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+                self.doom(id);
+                continue;
+            }
+            match hello.former.iter().find(|former| former.session == id).map(|former| former.claim) {
+                Some(Claim::Reclaiming) if grace.eligible(id, hello.agent, hello.incarnation) => grace.claim(self.now, id, by),
+                Some(Claim::Surrendered) if self.config.surrender => {
+                    info!("{}: session {id} of before the restart was surrendered", self.who);
+                    self.account_for(id);
+                }
+                // It times out with the grace, unless a later handshake still claims it.
+                Some(Claim::Reclaiming | Claim::Surrendered | Claim::Unknown) | None => {}
+            }
+        }
+    }
+
+    /// What is said of a session of before the start that an agent names; `None`: it is not known here.
+    pub(crate) fn recorded_fate(&self, hello: &Hello<'_>, claim: FormerClaim) -> Option<SessionFate> {
+        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(hello.agent).contains(&claim.session))?;
+        Some(if grace.is_done(claim.session) {
+            SessionFate::Ended
+        } else if claim.claim == Claim::Reclaiming && grace.eligible(claim.session, hello.agent, hello.incarnation) {
+            SessionFate::Reclaimable
+        } else {
+            SessionFate::TimingOut
+        })
+    }
+
+    fn may_reclaim(&self, key: Key, from: SessionId) -> bool {
+        let Some((session, grace)) = self.sessions.get(key).zip(self.grace.as_ref()) else {
+            return false;
+        };
+        grace.eligible(from, session.agent, session.incarnation)
+    }
+
+    /// RECLAIM.
+    pub(crate) fn reclaim(&mut self, job: Job, message: &Reclaim<'_>) -> Outcome {
+        if message.items.len() > ITEMS_MAX {
+            return self.fail_request(job, Status::EINVAL, None);
+        }
+        let eligible = self.may_reclaim(job.key, message.from);
+        let view = self.overlay.view();
+        let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
+        for item in message.items.iter().filter(|_| eligible) {
+            match self.namespace.version(&view, item.lock.object) {
+                Step::Done(version) => versions.push(Ok(version)),
+                Step::Failed(status) => versions.push(Err(status)),
+                Step::Missing(queries) => missing.extend(queries),
+            }
+        }
+        let rests_on = view.rests_on();
+        if !missing.is_empty() {
+            return Outcome::Load(missing);
+        }
+        let mut against = Vec::new();
+        let mut items = Vec::with_capacity(message.items.len());
+        for (at, item) in message.items.iter().enumerate() {
+            let version = versions.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
+            let status = version.map_or_else(|status| status, |_| self.reclaim_item(job.key, &item, &mut against));
+            let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
+            //= wire-spec.md#11-7-restart-and-recovery
+            //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+            items.push(ReclaimedItem { lock: item.lock, generation: item.generation, status, version });
+        }
+        if let Some(grace) = self.grace.as_mut().filter(|_| items.iter().any(|item| item.status == Status::OK)) {
+            grace.progressed(self.now);
+        }
+        if !against.is_empty() {
+            self.conflict(job.key, message.from, &against);
+        }
+        self.answer_with(job, &Reply::Reclaimed(Reclaimed { items: List::of(&items) }), rests_on, Repeatable::Changes)
+    }
+
+    /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
+    fn reclaim_item(&mut self, key: Key, item: &ReclaimItem, against: &mut Vec<SessionId>) -> Status {
+        match self.locks.restore(self.now, key.id(), item) {
+            Restored::Held => Status::OK,
+            Restored::Refused(status) => status,
+            Restored::Conflict(others) => {
+                // What an earlier session of the agent itself has reclaimed stays with that until it ends.
+                let agent = |key| self.sessions.get(key).map(|session| session.agent);
+                let own = agent(key);
+                let foreign = others.into_iter().filter(|id| self.sessions.find(*id).and_then(agent) != own);
+                for other in foreign {
+                    warn!("{}: sessions {} and {other} both reclaim {} {}; both are failed", self.who, key.id(), item.lock, item.mode);
+                    against.push(other);
+                }
+                Status::NOT_HELD
+            }
+        }
+    }
+
+    /// Two agents reclaim what only one of them can have held: neither is believed (R60).
+    fn conflict(&mut self, key: Key, from: SessionId, against: &[SessionId]) {
+        self.stats.reclaim_conflicts += 1;
+        self.doom(from);
+        for other in against {
+            if let Some(recorded) = self.grace.as_ref().and_then(|grace| grace.claimed_by(*other)) {
+                self.doom(recorded);
+            }
+        }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
+        let keys = against.iter().filter_map(|id| self.sessions.find(*id)).chain([key]).collect::<Vec<_>>();
+        for key in keys {
+            if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
+                self.fail(key, Cause::ReclaimConflict);
+            }
+        }
+    }
+
+    /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. Of a session from which nothing can be reclaimed
+    /// the same is true already.
+    pub(crate) fn reclaim_complete(&mut self, job: Job, message: &ReclaimComplete) -> Outcome {
+        let from = message.from;
+        let rests_on = if self.may_reclaim(job.key, from) {
+            info!("{}: session {} has reclaimed what it wants of session {from}", self.who, job.key.id());
+            Some(self.account_for(from))
+        } else {
+            self.grace.as_ref().and_then(|grace| grace.accounting(from))
+        };
+        self.answer_with(job, &Reply::Done(Done {}), rests_on, Repeatable::Changes)
+    }
+}

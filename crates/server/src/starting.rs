@@ -1,0 +1,167 @@
+//! The start of the server: what the store must have told, and what must be durable, before anything is answered.
+//!
+//! Decides the server's incarnation and epoch, and whether it begins in grace: reads the counters, the root directory and the records
+//! of all sessions that had not ended; then raises the incarnation, and serves when that is durable (R48). A store that was restored
+//! from a copy gets a new epoch and loses its sessions in the same batch (R54). Place in the walk: before it.
+//! Implements `wire-spec.md` section 11.7. Invariant: nothing is written before everything was read, and nothing is answered before
+//! the first batch is durable; a wait that is owed stays owed over any number of crashes until its end is durable.
+//! Leaves to others: what is done in grace (`grace`, `reclaim`).
+
+use crate::durability::Held;
+use crate::grace::Grace;
+use crate::locks::{LockTable, Tokens};
+use crate::namespace::Step;
+use crate::parked::OpId;
+use crate::server::{Phase, Server};
+use crate::store::{Counter, Lack, Query, SessionRecord};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{SessionId, Status};
+use log::{info, warn};
+
+/// The epoch of a store that was never restored.
+const FIRST_EPOCH: u8 = 1;
+/// The bits of an object id below the epoch of the store in which it was given out.
+const ID_BITS: u32 = 56;
+
+/// `Counter::Restored` of a copy that takes the place of its store.
+const RESTORED: u64 = 1;
+/// `Counter::Restored` while a wait without reclaim is owed.
+const OWED: u64 = 2;
+
+/// The counters with which the server starts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    tokens: u64,
+    incarnation: u64,
+    epoch: u64,
+    restored: u64,
+    next_object: u64,
+}
+
+impl Server {
+    /// Reads what the server needs to start, or asks the store for it.
+    pub(crate) fn boot(&mut self) {
+        if self.phase != Phase::Starting {
+            return;
+        }
+        let mut counters = Counters::default();
+        let mut missing = Vec::new();
+        let view = self.overlay.view();
+        let wanted = [
+            (Counter::Tokens, &mut counters.tokens),
+            (Counter::Incarnation, &mut counters.incarnation),
+            (Counter::Epoch, &mut counters.epoch),
+            (Counter::Restored, &mut counters.restored),
+            (Counter::NextObject, &mut counters.next_object),
+        ];
+        let mut failed = None;
+        for (counter, value) in wanted {
+            match view.counter(counter) {
+                Ok(known) => *value = known,
+                Err(Lack::Missing(queries)) => missing.extend(queries),
+                Err(Lack::Failed(status)) => failed = Some(status),
+            }
+        }
+        match self.overlay.know_sessions() {
+            Ok(()) => {}
+            Err(Lack::Missing(queries)) => missing.extend(queries),
+            Err(Lack::Failed(status)) => failed = Some(status),
+        }
+        if let Some(status) = failed {
+            return self.cannot_start(&unreadable(status));
+        }
+        // The root directory of a new store is made by the same run that finds it missing, so that comes last.
+        if missing.is_empty() {
+            let mut view = self.overlay.view();
+            match self.namespace.boot(&mut view, self.wall.at(self.now)) {
+                Step::Done(()) => return self.record_start(counters),
+                Step::Missing(queries) => missing.extend(queries),
+                Step::Failed(status) => return self.cannot_start(&unreadable(status)),
+            }
+        }
+        self.ask_boot(missing);
+    }
+
+    fn ask_boot(&mut self, mut missing: Vec<Query>) {
+        missing.sort_unstable();
+        missing.dedup();
+        self.ask_store(OpId::BOOT, missing);
+    }
+
+    fn cannot_start(&mut self, why: &str) {
+        self.phase = Phase::Failed;
+        self.failure = Some(String::from(why));
+    }
+
+    /// Everything was read: writes what must be durable before the first answer.
+    fn record_start(&mut self, counters: Counters) {
+        let restored = counters.restored == RESTORED;
+        let former = u8::try_from(counters.epoch).ok().map(|epoch| if epoch == 0 { FIRST_EPOCH } else { epoch });
+        let Some(epoch) = former.and_then(|epoch| epoch.checked_add(u8::from(restored))) else {
+            return self
+                .cannot_start("the store was restored too often: its epochs are used up, and tokens could repeat; make a new store");
+        };
+        let empty = counters.incarnation == 0;
+        // A wait that an earlier start has begun, and perhaps not ended, begins again.
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+        let owed = counters.restored != 0 || (empty && !self.config.new_cluster);
+        self.identity.epoch = epoch;
+        self.identity.incarnation = counters.incarnation + 1;
+        self.who = format!("server {:.8}/{}", format!("{}", self.identity.store), self.identity.incarnation);
+        let mut sessions = self.overlay.take_sessions();
+        if restored {
+            self.restore(&mut sessions, counters.next_object);
+        }
+        let mut view = self.overlay.view();
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# The server MUST have increased its incarnation durably before it answers its first datagram.
+        if !bugs::is(Bug::M42) {
+            view.set_counter(Counter::Incarnation, self.identity.incarnation);
+        }
+        view.set_counter(Counter::Epoch, u64::from(epoch));
+        view.set_counter(Counter::Restored, if owed { OWED } else { 0 });
+        self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
+        if owed || !sessions.is_empty() {
+            self.grace = Some(Grace::new(self.started, &self.config, sessions, owed));
+        }
+        self.phase = Phase::Recording;
+        let batch = self.overlay.open_batch();
+        self.hold(batch, Held::Started);
+    }
+
+    /// The store is a copy: what happened after it was made is not known, so no session goes on, and every number starts above all that
+    /// may have been given out.
+    fn restore(&mut self, sessions: &mut Vec<(SessionId, SessionRecord)>, next_object: u64) {
+        warn!(
+            "{}: the store was restored from a copy: its {} sessions end, its epoch is {} from now on, and nothing is granted for {:?}",
+            self.who,
+            sessions.len(),
+            self.identity.epoch,
+            self.config.wait()
+        );
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
+        for (id, record) in sessions.drain(..) {
+            self.forget_recorded(id, record.window);
+        }
+        let first = u64::from(self.identity.epoch) << ID_BITS;
+        self.overlay.view().set_counter(Counter::NextObject, next_object.max(first));
+    }
+
+    /// The start is durable: from now on the server answers.
+    pub(crate) fn started(&mut self) {
+        self.phase = Phase::Serving;
+        info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
+        if let Some(grace) = &self.grace {
+            info!("{}: in grace {grace}", self.who);
+        }
+    }
+}
+
+fn unreadable(status: Status) -> String {
+    format!("the store's counters, sessions or root directory cannot be read: {status}; run `cisternd check`")
+}
