@@ -4,6 +4,7 @@
 //! Leaves to others: doing it (`main`), words of results (`report`).
 
 use crate::plan::{MS, Profile, SEC, US};
+use cistern_link::bugs::Bug;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -22,6 +23,9 @@ pub enum Command {
     /// Run a campaign of many seeds, or one seed in detail.
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),
+    /// Look for each deliberate bug; needs a build with `--features bugs`.
+    #[command(after_help = BUGS_HELP)]
+    Bugs(BugsArgs),
     /// List the judges of a run and what each profile does.
     List,
 }
@@ -40,6 +44,50 @@ const RUN_HELP: &str = "Examples:
 
 Exit codes: 0 nothing failed; 1 an invariant did not hold, or a counter that a campaign must reach was
 not reached; 2 the command line or a file cannot be used.";
+
+const BUGS_HELP: &str = "Examples:
+  cistern-sim bugs                                    every bug, three campaigns each
+  cistern-sim bugs --only M4,M13 --campaigns 20
+  cistern-sim bugs --campaigns 20 --write BUGS.md     the whole ledger, as a page
+  cistern-sim run --bug M4 --profile partition --seed 5 --trace
+                                                      one run with a bug in it
+
+Exit codes: 0 every bug was caught; 1 one was missed; 2 the command line cannot be used, or this build
+has no bugs in it.";
+
+/// Options of `bugs`.
+#[derive(Clone, Debug, Args)]
+pub struct BugsArgs {
+    /// Only these bugs, as "M4,M13".
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bug)]
+    pub only: Vec<Bug>,
+    /// Campaigns for each bug; every one of them must find it.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub campaigns: u64,
+    /// Most seeds of a campaign.
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..1_000_000))]
+    pub seeds: u64,
+    /// Most time of a campaign, as "60s".
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
+    pub budget: u64,
+    /// Threads; by default one per processor.
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Do not look for the smallest failing run of each bug.
+    #[arg(long)]
+    pub no_shrink: bool,
+    /// Print results as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Write the ledger into this file.
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+}
+
+fn bug(text: &str) -> Result<Bug, String> {
+    let known = |bug: &&Bug| bug.name().eq_ignore_ascii_case(text.trim());
+    Bug::ALL.iter().find(known).copied().ok_or_else(|| "no bug that is built in; the ledger crates/sim/BUGS.md lists them".to_owned())
+}
 
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
@@ -68,6 +116,9 @@ pub struct RunArgs {
     /// Run the plan in this file and show it.
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub plan: Option<PathBuf>,
+    /// Switch a deliberate bug on; needs a build with `--features bugs`.
+    #[arg(long, value_name = "BUG", value_parser = bug)]
+    pub bug: Option<Bug>,
     /// Print everything that happens, one line each.
     #[arg(long)]
     pub trace: bool,

@@ -5,14 +5,17 @@
 //! Leaves to others: options (`cli`), words (`report`).
 
 use crate::campaign::{self, Campaign, Failure, Summary};
-use crate::cli::{Cli, Command, RunArgs};
+use crate::cli::{BugsArgs, Cli, Command, RunArgs};
 use crate::judge::judges;
+#[cfg(feature = "bugs")]
+use crate::ledger;
 use crate::observe::Violation;
 use crate::plan::{Plan, Profile};
 use crate::report;
 use crate::run::run;
 use crate::shrink::{Limits, shrink};
 use crate::trace::Trace;
+use cistern_link::bugs::Bug;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -37,11 +40,67 @@ const COUNTERS_FROM: u64 = 1_000;
 /// # Errors
 /// Those of files and of `out`, with what was done to which file.
 pub fn carry_out(cli: &Cli, out: &mut dyn Write) -> io::Result<u8> {
+    if let Command::Run(args) = &cli.command {
+        switch(args.bug)?;
+    }
     match &cli.command {
         Command::Run(args) if args.seed.is_some() || args.plan.is_some() => one(args, out),
         Command::Run(args) => many(args, out),
+        Command::Bugs(args) => bugs(args, out),
         Command::List => list(out),
     }
+}
+
+/// Switches a bug on for the rest of the process.
+#[cfg(feature = "bugs")]
+fn switch(bug: Option<Bug>) -> io::Result<()> {
+    cistern_link::bugs::choose(bug);
+    Ok(())
+}
+
+/// No bug can be switched on.
+#[cfg(not(feature = "bugs"))]
+fn switch(bug: Option<Bug>) -> io::Result<()> {
+    bug.map_or(Ok(()), |_| Err(no_bugs()))
+}
+
+#[cfg(not(feature = "bugs"))]
+fn no_bugs() -> io::Error {
+    io::Error::other("this build has no deliberate bugs in it; build it with `--features bugs`")
+}
+
+#[cfg(not(feature = "bugs"))]
+fn bugs(_: &BugsArgs, _: &mut dyn Write) -> io::Result<u8> {
+    Err(no_bugs())
+}
+
+#[cfg(feature = "bugs")]
+fn bugs(args: &BugsArgs, out: &mut dyn Write) -> io::Result<u8> {
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let terms = ledger::Terms {
+        bugs: if args.only.is_empty() { Bug::ALL.to_vec() } else { args.only.clone() },
+        campaigns: args.campaigns,
+        seeds: args.seeds,
+        budget: Duration::from_nanos(args.budget),
+        jobs,
+        shrink: !args.no_shrink,
+    };
+    let mut told = Ok(());
+    let rows = ledger::look(&terms, &mut |row| {
+        if !args.json && told.is_ok() {
+            told = writeln!(out, "{}", ledger::line(row)).and_then(|()| out.flush());
+        }
+    });
+    told?;
+    if let Some(path) = &args.write {
+        std::fs::write(path, ledger::page(&rows, &terms)).map_err(|error| at(path, "writing", &error))?;
+    }
+    if args.json {
+        writeln!(out, "{}", ledger::json(&rows))?;
+    } else {
+        writeln!(out, "{}", ledger::verdict(&rows))?;
+    }
+    Ok(if rows.iter().all(ledger::Row::caught) { CLEAN } else { VIOLATION })
 }
 
 fn list(out: &mut dyn Write) -> io::Result<u8> {

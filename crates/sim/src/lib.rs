@@ -26,6 +26,8 @@ pub mod counters;
 pub mod disk;
 pub mod host;
 pub mod judge;
+#[cfg(feature = "bugs")]
+pub mod ledger;
 pub mod net;
 pub mod observe;
 pub mod pcap;

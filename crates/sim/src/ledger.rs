@@ -1,0 +1,319 @@
+//! The ledger of deliberate bugs: which there are, under which faults each is looked for, and how soon it was found.
+//!
+//! Decides what counts as caught: in every campaign a violation within the seeds and the time allowed. A bug that one campaign misses
+//! is missed. Invariant: exactly one bug is on while its campaigns run, and none afterwards. The page that is written is made from
+//! what was seen and from nothing else.
+//! Leaves to others: single campaigns (`bugs`), smaller failures (`shrink`), what each bug does (`cistern_link::bugs`).
+
+use crate::bugs::campaign;
+use crate::observe::Violation;
+use crate::plan::{Plan, Profile};
+use crate::report;
+use crate::run::run;
+use crate::shrink::{Limits, shrink};
+use cistern_link::bugs::{Bug, choose};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Seeds between the beginnings of two campaigns: more than any of them may use.
+const STRIDE: u64 = 1_000_000;
+
+/// A bug of the list that is not built, and why.
+pub const NOT_BUILT: &[(&str, &str, &str)] = &[
+    ("M10b", "the lease clock is the wall clock", "the cores are never given the wall clock for a lease; a look at the driver shows it"),
+    ("M15", "keep-alives are answered by the network thread", "there is no network thread: one loop receives, works and answers"),
+    ("M21", "a downgrade is answered before dirty data is flushed", "there is no write-back before the mount"),
+    (
+        "M28b",
+        "kept replies are found without comparing the request",
+        "no agent sends two requests under one nonce; packet scripts of the server do",
+    ),
+    ("M33", "a deposed server goes on", "there is one server to a store; comes with failover"),
+    ("M44", "a node of a replicated lease rejoins too early", "comes with Flease"),
+    ("M45", "a promoted replica serves too early", "comes with failover"),
+    ("M50", "a forged message is believed", "comes with keys"),
+    ("M52", "one replay window for two keys", "comes with keys"),
+    (
+        "M54",
+        "bytes behind the last field are ignored",
+        "no sender makes such bytes; the codec's own tests do (`cargo test -p cistern-wire`)",
+    ),
+];
+
+/// What is run for each bug.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The bugs.
+    pub bugs: Vec<Bug>,
+    /// Campaigns for each.
+    pub campaigns: u64,
+    /// Most seeds of a campaign.
+    pub seeds: u64,
+    /// Most time of a campaign.
+    pub budget: Duration,
+    /// Threads.
+    pub jobs: usize,
+    /// Whether a failure of each bug is shrunk to a minimal scenario.
+    pub shrink: bool,
+}
+
+/// What came of one bug.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The bug.
+    pub bug: Bug,
+    /// Where it was looked for.
+    pub profile: Profile,
+    /// Seeds to detect of each campaign that found it, ascending.
+    pub seeds: Vec<u64>,
+    /// Campaigns that found nothing.
+    pub missed: u64,
+    /// Which checks fired, how often.
+    pub checks: BTreeMap<String, u64>,
+    /// The smallest failing run known, and what failed in it.
+    pub minimal: Option<(Plan, Violation)>,
+}
+
+impl Row {
+    /// Whether every campaign found it.
+    #[must_use]
+    pub fn caught(&self) -> bool {
+        self.missed == 0 && !self.seeds.is_empty()
+    }
+
+    /// Seeds to detect in the middle campaign.
+    #[must_use]
+    pub fn median(&self) -> Option<u64> {
+        self.seeds.get(self.seeds.len() / 2).copied()
+    }
+}
+
+/// Where a bug is looked for, and the mistake in words.
+#[must_use]
+pub const fn about(bug: Bug) -> (Profile, &'static str) {
+    use Profile::{Calm, Clocks, Crash, Disk, Kinds, Partition, Pauses, Restart, Swarm, Tiny};
+    match bug {
+        Bug::M1 => (Clocks, "lease counted from the receipt of the answer"),
+        Bug::M2 => (Clocks, "lease counted from the last transmission"),
+        Bug::M3 => (Clocks, "server's timer without δ"),
+        Bug::M3b => (Clocks, "δ lengthens the lease instead of the timer"),
+        Bug::M3c => (Clocks, "server's timer rounded down"),
+        Bug::M4 => (Partition, "a session that is timing out is answered"),
+        Bug::M5 => (Partition, "timer counted from the first demand"),
+        Bug::M6 => (Partition, "locks taken as soon as the demand failed"),
+        Bug::M7 => (Kinds, "the lease is renewed by a demand"),
+        Bug::M8 => (Restart, "answers of a former session renew"),
+        Bug::M9 => (Pauses, "lease checked only at the start of an operation"),
+        Bug::M10 => (Pauses, "lease clock stands still in sleep"),
+        Bug::M11 => (Partition, "cache kept over the end of the session"),
+        Bug::M12 => (Partition, "NACK ignored by the agent"),
+        Bug::M13 => (Partition, "a failed session is taken back when its NACK is sent"),
+        Bug::M14 => (Partition, "any packet cancels the timer"),
+        Bug::M16 => (Kinds, "a grant is installed that was demanded before"),
+        Bug::M17 => (Partition, "a waiter of a failed session is granted the lock"),
+        Bug::M18 => (Swarm, "a new acquire gets the old generation"),
+        Bug::M19 => (Kinds, "a release frees whatever generation is held"),
+        Bug::M20 => (Swarm, "a receipt of a demand counts as the release"),
+        Bug::M22 => (Partition, "a failed demand is given up without a timer"),
+        Bug::M23 => (Swarm, "shared requests pass a waiting exclusive one"),
+        Bug::M24 => (Partition, "a steal leaves the session in good standing"),
+        Bug::M25 => (Kinds, "a repeated request gets a second place in the queue"),
+        Bug::M26 => (Swarm, "names kept when the directory's lock goes"),
+        Bug::M27 => (Kinds, "kept replies dropped by count"),
+        Bug::M28 => (Crash, "a new session begins with the former one's kept replies"),
+        Bug::M29 => (Disk, "a duplicate of an executing request is executed"),
+        Bug::M30 => (Kinds, "a request below the floor is executed"),
+        Bug::M31 => (Restart, "a mutation's outcome is not in its transaction"),
+        Bug::M32 => (Kinds, "error replies are not kept"),
+        Bug::M34 => (Restart, "tokens begin anew at a restart"),
+        Bug::M35 => (Restart, "grace shorter than T"),
+        Bug::M36 => (Restart, "locks granted in grace"),
+        Bug::M37 => (Restart, "the end of a session is not durable before the next grant"),
+        Bug::M38 => (Restart, "an agent that missed a grace may reclaim in the next"),
+        Bug::M38b => (Restart, "reclaims accepted after RECLAIM_COMPLETE"),
+        Bug::M39 => (Restart, "session record written after the welcome"),
+        Bug::M40 => (Disk, "mutations answered before they are durable"),
+        Bug::M41 => (Disk, "a failed write counts as done"),
+        Bug::M42 => (Restart, "incarnation raised in memory only"),
+        Bug::M43 => (Pauses, "the server's own stall counts against its agents"),
+        Bug::M46 => (Calm, "a lease timer for every session"),
+        Bug::M47 => (Swarm, "a cancelled waiter stays in the queue"),
+        Bug::M48 => (Disk, "keep-alives shed under load"),
+        Bug::M49 => (Partition, "retransmissions without back-off"),
+        Bug::M51 => (Swarm, "replay window off by one"),
+        Bug::M53 => (Restart, "an answer without a session larger than its cause"),
+        Bug::M55 => (Calm, "behaviour depends on what the process did before"),
+        #[expect(unreachable_patterns, reason = "a bug added later is looked for everywhere until somebody says better")]
+        _ => (Tiny, ""),
+    }
+}
+
+/// Looks for every bug; `progress` hears of each row.
+pub fn look(terms: &Terms, progress: &mut dyn FnMut(&Row)) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for bug in &terms.bugs {
+        choose(Some(*bug));
+        let row = look_for(*bug, terms);
+        choose(None);
+        progress(&row);
+        rows.push(row);
+    }
+    rows
+}
+
+fn look_for(bug: Bug, terms: &Terms) -> Row {
+    let profile = about(bug).0;
+    let row = Row { bug, profile, seeds: Vec::new(), missed: 0, checks: BTreeMap::new(), minimal: None };
+    let (next, row) = (AtomicU64::new(0), Mutex::new(row));
+    std::thread::scope(|scope| {
+        for _ in 0..terms.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= terms.campaigns {
+                        return;
+                    }
+                    let from = number * STRIDE;
+                    let found = campaign(profile, from..from + terms.seeds, terms.budget);
+                    let mut row = row.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let Some((plan, violation)) = found.first else {
+                        row.missed += 1;
+                        continue;
+                    };
+                    row.seeds.push(found.seeds);
+                    *row.checks.entry(format!("{} {}", violation.invariant, violation.check)).or_default() += 1;
+                    if number == 0 {
+                        row.minimal = Some((plan, violation));
+                    }
+                }
+            });
+        }
+    });
+    let mut row = row.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    row.seeds.sort_unstable();
+    if terms.shrink
+        && let Some((plan, violation)) = row.minimal.take()
+    {
+        let limits = Limits { runs: 150, time: Duration::from_secs(10) };
+        let smaller = shrink(&plan, &violation, limits, &mut |plan| run(plan, None).violation);
+        row.minimal = Some((smaller.plan, smaller.violation));
+    }
+    row
+}
+
+/// One row for a terminal.
+#[must_use]
+pub fn line(row: &Row) -> String {
+    let checks: Vec<&str> = row.checks.keys().map(String::as_str).collect();
+    let verdict = if row.caught() { "caught" } else { "MISSED" };
+    let median = row.median().map_or_else(|| "-".to_owned(), |median| median.to_string());
+    let worst = row.seeds.last().map_or_else(|| "-".to_owned(), ToString::to_string);
+    format!("{:<5} {verdict}  {:<9} median {median:>4} worst {worst:>4}  {}", row.bug.name(), row.profile.name(), checks.join(", "))
+}
+
+/// The last line: how many were caught, missed, and are not built.
+#[must_use]
+pub fn verdict(rows: &[Row]) -> String {
+    let caught = rows.iter().filter(|row| row.caught()).count();
+    format!("{caught} caught, {} missed, {} not built", rows.len() - caught, NOT_BUILT.len())
+}
+
+/// The rows as JSON.
+#[must_use]
+pub fn json(rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        json!({
+            "bug": row.bug.name(),
+            "mistake": about(row.bug).1,
+            "profile": row.profile,
+            "caught": row.caught(),
+            "campaigns_missed": row.missed,
+            "seeds": row.seeds,
+            "median": row.median(),
+            "checks": row.checks,
+            "minimal": row.minimal.as_ref().map(|(plan, violation)| report::failure_json(plan, violation)),
+        })
+    };
+    let not_built: Vec<Value> = NOT_BUILT.iter().map(|(bug, mistake, why)| json!({ "bug": bug, "mistake": mistake, "why": why })).collect();
+    json!({ "bugs": rows.iter().map(row).collect::<Vec<_>>(), "not_built": not_built, "verdict": verdict(rows) })
+}
+
+/// The page `BUGS.md`.
+#[must_use]
+pub fn page(rows: &[Row], terms: &Terms) -> String {
+    let mut text = format!(
+        "# Deliberate bugs\n\n\
+         Each is a mistake that lease protocols are made with, compiled into the cores for this purpose alone (`cistern_link::bugs`).\n\
+         The simulator must find every one. This page is written by\n\n\
+         ```sh\ncargo run --release -p cistern-sim --features bugs -- bugs --campaigns {} --seeds {} --write crates/sim/BUGS.md\n```\n\n\
+         Seeds to detect: how many runs it took until a judge or an assertion of a core spoke, in {} campaigns of at most {} seeds.\n\
+         \"core assertion\" is an assertion that stays on in release builds.\n\n\
+         | bug | mistake | profile | check that fired | median | worst | smallest failing run |\n|---|---|---|---|---|---|---|\n",
+        terms.campaigns, terms.seeds, terms.campaigns, terms.seeds
+    );
+    for row in rows {
+        let mut checks: Vec<(&String, &u64)> = row.checks.iter().collect();
+        checks.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let checks: Vec<String> = checks.iter().map(|(check, count)| format!("{check} ({count})")).collect();
+        let median = row.median().map_or_else(|| "-".to_owned(), |median| median.to_string());
+        let worst = match (row.missed, row.seeds.last()) {
+            (0, Some(worst)) => worst.to_string(),
+            (missed, _) => format!("missed by {missed}"),
+        };
+        let minimal = row.minimal.as_ref().map_or_else(String::new, |(plan, _)| scenario(plan));
+        // Writing into a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {median} | {worst} | {minimal} |",
+            row.bug.name(),
+            about(row.bug).1,
+            row.profile,
+            checks.join(", ")
+        );
+    }
+    text.push_str("\nNot built, and why:\n\n| bug | mistake | why |\n|---|---|---|\n");
+    for (bug, mistake, why) in NOT_BUILT {
+        let _ = writeln!(text, "| {bug} | {mistake} | {why} |");
+    }
+    let _ = writeln!(text, "\n{}", verdict(rows));
+    text
+}
+
+/// A failing run in a few words.
+fn scenario(plan: &Plan) -> String {
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for fault in &plan.faults {
+        *kinds.entry(fault.what.name()).or_default() += 1;
+    }
+    let kinds: Vec<String> =
+        kinds.iter().map(|(name, count)| if *count == 1 { (*name).to_owned() } else { format!("{count} × {name}") }).collect();
+    let faults = if kinds.is_empty() { "no fault".to_owned() } else { kinds.join(", ") };
+    format!("seed {}: {} agents, {} s, {faults}", plan.seed, plan.agents, plan.heal_ns.div_ceil(1_000_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_has_words_and_the_rest_of_the_list_has_reasons() {
+        for bug in Bug::ALL {
+            assert!(!about(*bug).1.is_empty(), "{}", bug.name());
+        }
+        let names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).chain(NOT_BUILT.iter().map(|row| row.0)).collect();
+        for number in 1..=55 {
+            assert!(names.iter().any(|name| *name == format!("M{number}")), "M{number} is in neither list");
+        }
+    }
+
+    #[test]
+    fn a_bug_that_one_campaign_missed_is_missed() {
+        let row = |missed| Row { bug: Bug::M1, profile: Profile::Calm, seeds: vec![3], missed, checks: BTreeMap::new(), minimal: None };
+        assert!(row(0).caught() && !row(1).caught());
+        assert_eq!(verdict(&[row(0), row(1)]), format!("1 caught, 1 missed, {} not built", NOT_BUILT.len()));
+    }
+}
