@@ -6,10 +6,13 @@
 //! Leaves to others: when a batch becomes durable and a question is answered (`host::server`), and which crash comes (`plan`).
 
 use bytes::Bytes;
-use cistern_server::store::{Answer, Batch, BatchId, Key, Query};
+use cistern_server::store::{Answer, Batch, BatchId, Counter, Key, Query};
 use cistern_wire::{ObjectId, SessionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Included, Unbounded};
+
+/// The store's epoch; its bytes are in network order, so they compare as numbers do.
+const EPOCH: Key = Key::Counter(Counter::Epoch);
 
 /// What a disk holds.
 type Values = BTreeMap<Key, Bytes>;
@@ -94,17 +97,18 @@ impl Disk {
         self.copy = Some(self.durable.clone());
     }
 
-    /// The copy comes in the place of what is there; false if there is none.
+    /// The copy comes in the place of what is there, marked as restored, as whoever restores a store must mark it; false if there is
+    /// none. The highest epoch that was ever durable is kept: a copy that is restored twice must not give the same epoch twice.
     pub(crate) fn restore_copy(&mut self) -> bool {
         let Some(copy) = self.copy.clone() else { return false };
+        let epoch = self.durable.get(&EPOCH).max(copy.get(&EPOCH)).cloned();
         self.pending.clear();
         self.durable = copy;
+        self.durable.insert(Key::Counter(Counter::Restored), Bytes::copy_from_slice(&1u64.to_be_bytes()));
+        if let Some(epoch) = epoch {
+            self.durable.insert(EPOCH, epoch);
+        }
         true
-    }
-
-    /// Sets one value beside the server, as a tool on a stopped store does.
-    pub(crate) fn set(&mut self, key: Key, value: Bytes) {
-        self.durable.insert(key, value);
     }
 
     /// The answer to a question from what is durable now.
@@ -112,7 +116,18 @@ impl Disk {
         match query {
             Query::Get(key) => Answer::Value(self.durable.get(key).cloned()),
             Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
+            Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
         }
+    }
+
+    fn sessions(&self, after: SessionId, limit: usize) -> Answer {
+        let mut all = self.durable.range((Excluded(Key::Session(after)), Unbounded)).map_while(|(key, value)| match key {
+            Key::Session(session) => Some((*session, value.clone())),
+            _ => None,
+        });
+        let records: Vec<_> = all.by_ref().take(limit).collect();
+        let end = all.next().is_none();
+        Answer::Sessions { records, end }
     }
 
     fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {
@@ -129,7 +144,6 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_server::store::Counter;
 
     const KEY: Key = Key::Counter(Counter::Objects);
 
@@ -168,5 +182,6 @@ mod tests {
         disk.write(batch(3, b"three"));
         assert!(disk.restore_copy());
         assert_eq!((written(&disk), disk.pending()), (Some(&b"one"[..]), 0));
+        assert!(disk.durable(&Key::Counter(Counter::Restored)).is_some());
     }
 }

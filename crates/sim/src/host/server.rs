@@ -10,13 +10,16 @@ use crate::host::Process;
 use crate::plan::DiskPlan;
 use crate::rng::SimRng;
 use cistern_server::store::{Answer, Loaded, Query, StoreEvent, StoreWork};
-use cistern_server::{Config, Identity, Server};
+use cistern_server::{Config, Server};
 use cistern_wire::StoreId;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The server's address.
 pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 255, 1)), 6_737);
+
+/// The identity of the store.
+const STORE: StoreId = StoreId([0xC1; 16]);
 
 /// The wall clock when the run begins, in nanoseconds since 1970.
 const UNIX_NS: i64 = 1_700_000_000_000_000_000;
@@ -56,7 +59,6 @@ pub struct ServerHost {
     seeds: SimRng,
     timing: SimRng,
     syncing: bool,
-    epoch: u8,
 }
 
 impl ServerHost {
@@ -78,7 +80,6 @@ impl ServerHost {
             seeds: rng.fork("server seeds"),
             timing: rng.fork("disk"),
             syncing: false,
-            epoch: 1,
         }
     }
 
@@ -88,11 +89,10 @@ impl ServerHost {
     /// If the plan's settings are refused, which tests of plans exclude.
     pub fn start(&mut self, now: u64) {
         self.process.starts += 1;
-        let identity = Identity { store: StoreId([0xC1; 16]), epoch: self.epoch, incarnation: self.process.starts };
         let unix_ns = UNIX_NS.saturating_add(i64::try_from(now).unwrap_or(i64::MAX));
         let seed = self.seeds.seed();
         let reading = self.clock.at(crate::observe::True(now));
-        let core = Server::new(reading, unix_ns, identity, self.config.clone(), seed);
+        let core = Server::new(reading, unix_ns, STORE, self.config.clone(), seed);
         self.core = Some(core.expect("settings of plans are legal"));
     }
 
@@ -108,12 +108,7 @@ impl ServerHost {
 
     /// An older copy of the disk comes in its place, marked as such; the process must be down.
     pub fn restore(&mut self) -> bool {
-        let restored = self.disk.restore_copy();
-        if restored {
-            // The store's epoch makes every token and id that follows larger than those given out since the copy (R54).
-            self.epoch = self.epoch.saturating_add(1);
-        }
-        restored
+        self.disk.restore_copy()
     }
 
     /// Takes a piece of the core's work in; gives what the disk will have done, and after how long.

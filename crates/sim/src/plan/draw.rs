@@ -11,10 +11,6 @@ use crate::plan::{AgentSettings, ClockPlan, DiskPlan, MS, NetPlan, Plan, Profile
 use crate::rng::SimRng;
 use crate::users::Workload;
 
-/// Whether the server itself keeps promises of before its crash. While it does not, it is started again only when all leases that
-/// its former start may have given out are over.
-const SERVER_RECOVERS: bool = false;
-
 /// The plan of a seed.
 pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let rng = SimRng::new(seed).fork(profile.name());
@@ -32,7 +28,7 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
         workload: Workload::draw(&mut rng.fork("workload"), profile),
         net: net(&mut rng.fork("net"), profile, &server),
         disk: disk(&mut rng.fork("disk")),
-        restart_wait_ns: if SERVER_RECOVERS { 0 } else { server.wait_ns() * 2 },
+        restart_wait_ns: rng.fork("supervisor").spread(US, 20 * MS),
         server,
         clocks,
         heal_ns,
@@ -124,6 +120,7 @@ fn agent(rng: &mut SimRng, profile: Profile, server: &ServerSettings) -> AgentSe
         max_datagram: *rng.pick(&[1_232, 1_232, 1_232, 548, 8_952]),
         give_up_after_us: if rng.chance(800_000) { chain_us * 2 + SEC / US } else { rng.between(100_000, chain_us.max(200_000)) },
         close_within_us: lease_us,
+        surrender: rng.chance(700_000),
         commands_max: if tiny { 4 } else { 4_096 },
         cache_objects: if tiny { usize::try_from(rng.between(1, 8)).unwrap_or(1) } else { 65_536 },
         cache_bytes: if tiny { 4_096 } else { 64 << 20 },

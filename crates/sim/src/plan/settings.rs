@@ -52,6 +52,9 @@ impl ServerSettings {
         config.probe_period = us(self.probe_period_us);
         config.compliance_time = us(self.compliance_time_us);
         config.surrender = self.surrender;
+        config.rescue = self.rescue;
+        config.last_heard = self.last_heard;
+        config.new_cluster = self.new_cluster;
         config.window = self.window;
         config.max_datagram = self.max_datagram;
         config.sessions_max = self.sessions_max;
@@ -94,6 +97,7 @@ pub struct AgentSettings {
     pub max_datagram: u16,
     pub give_up_after_us: u64,
     pub close_within_us: u64,
+    pub surrender: bool,
     pub commands_max: usize,
     pub cache_objects: usize,
     pub cache_bytes: usize,
@@ -129,6 +133,7 @@ impl AgentSettings {
             max_datagram: self.max_datagram,
             give_up_after: us(self.give_up_after_us),
             close_within: us(self.close_within_us),
+            surrender: self.surrender,
             commands_max: self.commands_max,
             cache: cistern_agent::CacheLimits { objects: self.cache_objects, bytes: self.cache_bytes },
             advisory_max: self.advisory_max,
@@ -138,7 +143,6 @@ impl AgentSettings {
 }
 
 /// A span in whole nanoseconds.
-#[must_use]
-pub fn nanos(span: Duration) -> u64 {
+pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -45,13 +45,35 @@ enum Class {
 
 use Class::{
     Corrupt, CrashAgent, CrashServer, Cut, Delay, DelayKind, DiskBroken, DiskSlow, DiskStall, DropKind, Duplicate, Flap, Freeze, Loss,
-    Move, PauseAgent, PauseServer, ReadErrors, Reorder, Replay, Restore, Slew, SlewBoot, SleepAgent, SleepServer,
+    Move, PauseAgent, PauseServer, ReadErrors, Reorder, Replay, Restore, SleepAgent, SleepServer, Slew, SlewBoot,
 };
 
 /// Everything but what breaks the lease's assumptions.
 const ALL: [Class; 24] = [
-    Loss, Duplicate, Delay, Reorder, Cut, Flap, DropKind, DelayKind, Corrupt, Replay, PauseAgent, PauseServer, SleepAgent, SleepServer,
-    CrashAgent, CrashServer, Move, Slew, SlewBoot, DiskSlow, DiskStall, DiskBroken, ReadErrors, Restore,
+    Loss,
+    Duplicate,
+    Delay,
+    Reorder,
+    Cut,
+    Flap,
+    DropKind,
+    DelayKind,
+    Corrupt,
+    Replay,
+    PauseAgent,
+    PauseServer,
+    SleepAgent,
+    SleepServer,
+    CrashAgent,
+    CrashServer,
+    Move,
+    Slew,
+    SlewBoot,
+    DiskSlow,
+    DiskStall,
+    DiskBroken,
+    ReadErrors,
+    Restore,
 ];
 
 /// The faults of a plan.

@@ -6,12 +6,9 @@
 
 use crate::host::{ADDRESS, NEVER};
 use crate::observe::{Node, Seen, True, Violation};
-use crate::plan::{MS, What};
+use crate::plan::What;
 use crate::world::World;
 use crate::world::queue::Next;
-
-/// How long a supervisor takes to start a server that gave up.
-const SUPERVISOR_NS: u64 = 10 * MS;
 
 impl World<'_> {
     pub(super) fn begin_fault(&mut self, place: usize) -> Result<(), Violation> {
@@ -134,7 +131,7 @@ impl World<'_> {
     /// The server's store failed it: its process ends, and is started again by whoever watches it.
     pub(super) fn server_gives_up(&mut self) -> Result<(), Violation> {
         self.crash(Node::Server)?;
-        self.queue.push(self.stage.now + SUPERVISOR_NS, Next::Start(Node::Server));
+        self.queue.push(self.stage.now, Next::Start(Node::Server));
         Ok(())
     }
 
