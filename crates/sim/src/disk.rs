@@ -100,11 +100,11 @@ impl Disk {
     /// The copy comes in the place of what is there, marked as restored, as whoever restores a store must mark it; false if there is
     /// none. The highest epoch that was ever durable is kept: a copy that is restored twice must not give the same epoch twice.
     pub(crate) fn restore_copy(&mut self) -> bool {
-        let Some(copy) = self.copy.clone() else { return false };
+        let Some((mark, copy)) = self.copy.as_ref().and_then(|copy| Some((counter_of(copy, 1)?, copy.clone()))) else { return false };
         let epoch = self.durable.get(&EPOCH).max(copy.get(&EPOCH)).cloned();
         self.pending.clear();
         self.durable = copy;
-        self.durable.insert(Key::Counter(Counter::Restored), Bytes::copy_from_slice(&1u64.to_be_bytes()));
+        self.durable.insert(Key::Counter(Counter::Restored), mark);
         if let Some(epoch) = epoch {
             self.durable.insert(EPOCH, epoch);
         }
@@ -141,11 +141,27 @@ impl Disk {
     }
 }
 
+/// A counter's record with this value, made like one that is there: its last eight bytes are the value. `None`: there is none, so
+/// nothing was ever kept here.
+fn counter_of(values: &Values, value: u64) -> Option<Bytes> {
+    let mut record = Counter::ALL.iter().find_map(|counter| values.get(&Key::Counter(*counter)))?.to_vec();
+    let at = record.len().checked_sub(8)?;
+    record[at..].copy_from_slice(&value.to_be_bytes());
+    Some(record.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const KEY: Key = Key::Counter(Counter::Objects);
+
+    #[test]
+    fn restored_mark_is_a_record_like_the_others() {
+        let values = Values::from([(KEY, Bytes::from_static(b"\x01\0\0\0\0\0\0\0\x09"))]);
+        assert_eq!(counter_of(&values, 1).as_deref(), Some(&b"\x01\0\0\0\0\0\0\0\x01"[..]));
+        assert_eq!(counter_of(&Values::new(), 1), None);
+    }
 
     fn batch(id: BatchId, value: &'static [u8]) -> Batch {
         Batch { id, writes: vec![(KEY, Some(Bytes::from_static(value)))] }

@@ -87,8 +87,12 @@ mod tests {
 
     #[test]
     fn file_has_its_headers_and_the_datagram_whole() {
-        let packet =
-            Packet { at: 3 * SEC + 7, from: "10.0.0.1:4000".parse().unwrap(), to: "10.0.0.2:6737".parse().unwrap(), bytes: b"hello".to_vec() };
+        let packet = Packet {
+            at: 3 * SEC + 7,
+            from: "10.0.0.1:4000".parse().unwrap(),
+            to: "10.0.0.2:6737".parse().unwrap(),
+            bytes: b"hello".to_vec(),
+        };
         let mut file = Vec::new();
         write(&mut file, &[packet]).unwrap();
         assert_eq!(&file[..4], &[0x4D, 0x3C, 0xB2, 0xA1]);

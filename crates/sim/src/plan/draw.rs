@@ -28,7 +28,7 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
         workload: Workload::draw(&mut rng.fork("workload"), profile),
         net: net(&mut rng.fork("net"), profile, &server),
         disk: disk(&mut rng.fork("disk")),
-        restart_wait_ns: rng.fork("supervisor").spread(US, 20 * MS),
+        restart_wait_ns: rng.fork("supervisor").spread(2 * MS, 200 * MS),
         server,
         clocks,
         heal_ns,

@@ -85,7 +85,6 @@ pub(super) fn event(event: &Event) -> String {
 
 /// A batch that the server hands to its store.
 pub(super) fn batch(batch: &Batch) -> String {
-    let keys: Vec<String> =
-        batch.writes.iter().map(|(key, value)| format!("{}{key:?}", if value.is_some() { "" } else { "-" })).collect();
+    let keys: Vec<String> = batch.writes.iter().map(|(key, value)| format!("{}{key:?}", if value.is_some() { "" } else { "-" })).collect();
     format!("batch {}: {}", batch.id, cut(&keys.join(", ")))
 }
