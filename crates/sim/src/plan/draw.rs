@@ -20,12 +20,14 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let agent = (0..agents).map(|_| agent(&mut draw, profile, &server)).collect();
     let heal_ns = length(&mut draw, &server);
     let (clocks, window) = clocks(&mut rng.fork("clocks"), profile, agents, &server);
+    let mut workload = Workload::draw(&mut rng.fork("workload"), profile);
+    unhurried(&mut workload, agents, heal_ns, if draw.chance(100_000) { 3_000 } else { 500 });
     let mut plan = Plan {
         seed,
         profile,
         agents,
         agent,
-        workload: Workload::draw(&mut rng.fork("workload"), profile),
+        workload,
         net: net(&mut rng.fork("net"), profile, &server),
         disk: disk(&mut rng.fork("disk")),
         restart_wait_ns: rng.fork("supervisor").spread(2 * MS, 200 * MS),
@@ -47,6 +49,16 @@ fn length(rng: &mut SimRng, server: &ServerSettings) -> u64 {
         _ => rng.between(20, 60),
     };
     (seconds * SEC).max(server.lease_ns() * 5) + rng.below(SEC)
+}
+
+/// Lets users think for longer where the run would otherwise have more commands than `most`: many short runs find more than few
+/// crowded ones.
+fn unhurried(workload: &mut Workload, agents: usize, heal_ns: u64, most: u64) {
+    let users = (agents * workload.users.max(1)) as u64;
+    let (least, longest) = workload.think_ns;
+    let commands = users * heal_ns / (least.midpoint(longest)).max(1);
+    let times = commands.div_ceil(most).max(1);
+    workload.think_ns = (least * times, longest * times);
 }
 
 fn server(rng: &mut SimRng, profile: Profile, agents: usize) -> ServerSettings {

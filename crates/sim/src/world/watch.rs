@@ -9,9 +9,10 @@ use crate::judge::judges;
 use crate::observe::{Judge, Node, Seen, Sight, Violation};
 use crate::plan::Plan;
 use crate::trace::Trace;
+use cistern_agent::api::{Command, OpError, Output};
 use siphasher::sip::SipHasher13;
 use std::fmt::Write as _;
-use std::hash::Hasher;
+use std::hash::{Hash as _, Hasher};
 
 /// Those who watch.
 pub(crate) struct Watch<'t> {
@@ -75,6 +76,15 @@ impl<'t> Watch<'t> {
                     hash.0.write(value.as_deref().unwrap_or(b"-"));
                 }
             }
+            Seen::Submitted { agent, op, command } => {
+                hash.happening(3, now, *agent as u64, op.0);
+                // What it carries is in the datagrams that it leads to; which command it is need not be.
+                hash.happening(4, now, 0, tag(*command));
+            }
+            Seen::Ended { agent, op, result } => {
+                hash.happening(5, now, *agent as u64, op.0);
+                hash.result(*result);
+            }
             other => {
                 hash.0.write_u64(now);
                 // Words are written into a hash: that does not fail.
@@ -96,6 +106,33 @@ impl Words<'_> {
         self.0.write_u64(node << 8 | tag);
         self.0.write(bytes);
     }
+
+    fn happening(&mut self, tag: u64, now: u64, agent: u64, number: u64) {
+        self.0.write_u64(now);
+        self.0.write_u64(agent << 8 | tag);
+        self.0.write_u64(number);
+    }
+
+    /// Bytes as they are, since writing them out in words is what most of a hash's time would go to.
+    fn result(&mut self, result: Option<&Result<Output, OpError>>) {
+        match result {
+            Some(Ok(Output::Data { attr, offset, data })) => {
+                self.happening(6, attr.version, attr.object.0, *offset);
+                self.0.write(data);
+            }
+            Some(Ok(Output::Attr(attr))) => self.happening(7, attr.version, attr.object.0, attr.size),
+            other => {
+                let _ = write!(self, "{other:?}");
+            }
+        }
+    }
+}
+
+/// Which command it is.
+fn tag(command: &Command) -> u64 {
+    let mut hash = SipHasher13::new();
+    std::mem::discriminant(command).hash(&mut hash);
+    hash.finish()
 }
 
 impl std::fmt::Write for Words<'_> {
