@@ -3,6 +3,7 @@
 
 mod bounds;
 mod delivery;
+mod grace;
 mod handshake;
 mod hostile;
 mod locks;
