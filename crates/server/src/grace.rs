@@ -91,6 +91,8 @@ impl Grace {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
         //# more.
+        //= wire-spec.md#11-1-lease
+        //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
         let stored = longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX)));
         let wait = if blind { stored.max(config.wait()) } else { stored };
         let mut by_agent: BTreeMap<AgentId, Vec<SessionId>> = BTreeMap::new();
