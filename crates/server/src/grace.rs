@@ -214,11 +214,7 @@ impl Grace {
 impl fmt::Display for Grace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.blind {
-            write!(
-                f,
-                "for {:?}: agents may hold locks that this store does not know of; `--new-cluster` says that there are none",
-                self.wait
-            )?;
+            write!(f, "for {:?}: agents may hold locks that this store does not know of", self.wait)?;
         } else {
             write!(f, "for at most {:?}, or longer while reclaims go on", self.wait)?;
         }
@@ -251,15 +247,18 @@ impl Server {
         //= wire-spec.md#11-7-restart-and-recovery
         //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
         //# come back.
+        let batch = self.overlay.open_batch();
         for (id, window) in lost {
             self.forget_recorded(id, window);
+            if let Some(grace) = &mut self.grace {
+                grace.set_state(id, State::Accounting(batch));
+            }
         }
         if blind {
             self.overlay.view().set_counter(Counter::Restored, 0);
         }
         // Also when nothing is left to be written: what still awaits its durability stands before.
         if self.overlay.has_writes() {
-            let batch = self.overlay.open_batch();
             self.hold(batch, Held::GraceOver);
         } else {
             self.grace_over();

@@ -12,6 +12,7 @@ mod outcomes;
 mod random;
 mod reclaim;
 mod requests;
+mod restart;
 mod starting;
 mod timing_out;
 mod world;

@@ -1,6 +1,7 @@
 //! Reclaiming after a restart: who gets what back, what handshakes say, and what conflicts entail.
 
-use super::world::{Got, Peer, ROOT, RUN, World, advisory, cached, create, held, lock};
+use super::restart::{RUN, cached, held};
+use super::world::{Got, Peer, ROOT, World, advisory, create, lock};
 use crate::store::{Key, SessionRecord};
 use crate::{Config, Dropped};
 use alloc::vec::Vec;

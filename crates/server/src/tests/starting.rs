@@ -1,6 +1,7 @@
 //! Starting: what an earlier start of the server has left in the store is read before anything is written.
 
-use super::world::{Peer, STORE, World, create, held, ms};
+use super::restart::held;
+use super::world::{Peer, STORE, World, create, ms};
 use crate::store::disk::Disk;
 use crate::store::{Counter, Key, SessionRecord, StoreEvent, StoreWork};
 use crate::{Config, Dropped, Server};

@@ -14,9 +14,8 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{
-    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, Done, FormerClaim, FormerFate, Generation, Header, Hello, List, Lock,
-    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, ReclaimedItem, Reply, SessionFate,
-    SessionId, Status, StoreId, Terms, Want, Welcome,
+    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, FormerFate, Generation, Header, Hello, List, Lock,
+    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Want, Welcome,
 };
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -26,9 +25,6 @@ pub(super) const STORE: StoreId = StoreId([0xC1; 16]);
 pub(super) const ROOT: ObjectId = ObjectId(1);
 /// Packet number 0, which no datagram has: in an expected message it stands for "whatever".
 pub(super) const LIMIT: u16 = 1_232;
-
-/// The run of an advisory grant with the default settings.
-pub(super) const RUN: u32 = 1_024;
 
 pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -139,10 +135,10 @@ pub(super) struct World {
     pub(super) boot_lag: u64,
     sent: BTreeMap<SocketAddr, VecDeque<Got>>,
     /// Highest packet number of each session.
-    packets: BTreeMap<SessionId, u64>,
+    pub(super) packets: BTreeMap<SessionId, u64>,
     transmitted: u64,
     /// Seed of the server that was started last.
-    seed: u8,
+    pub(super) seed: u8,
 }
 
 impl Drop for World {
@@ -181,64 +177,6 @@ impl World {
         let now = Instant::new(1_000_000_000, 5_000_000_000);
         let server = Server::new(now, 1_700_000_000_000_000_000, STORE, config, [seed; 32]).unwrap();
         Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0, seed }
-    }
-
-    /// The server dies with all that is not durable, and starts anew with the same configuration.
-    pub(super) fn crash(&mut self) {
-        let config = self.server.config.clone();
-        self.crash_into(config);
-    }
-
-    /// As `crash`, with another configuration.
-    pub(super) fn crash_into(&mut self, config: Config) {
-        self.quiet();
-        self.disk.batches.clear();
-        self.disk.asked.clear();
-        self.packets.clear();
-        self.stalled = false;
-        self.seed += 1;
-        self.server = Server::new(self.now, 1_700_000_000_000_000_000, STORE, config, [self.seed; 32]).unwrap();
-        self.turn();
-        assert!(self.server.status(self.now).serving);
-    }
-
-    /// Whether the server is in grace.
-    pub(super) fn in_grace(&self) -> bool {
-        self.server.status(self.now).grace.is_some()
-    }
-
-    /// The peer reclaims; gives what became of each lock.
-    pub(super) fn reclaim(&mut self, peer: &mut Peer, from: SessionId, items: &[ReclaimItem]) -> Vec<ReclaimedItem> {
-        let ask = peer.ask_only();
-        self.send(peer, &[Reclaim { ask, from, items: List::of(items) }.into()]);
-        let got = self.got_one(peer);
-        let Reply::Reclaimed(reclaimed) = got.reply() else { panic!("not reclaimed: {:?}", got.reply()) };
-        reclaimed.items.iter().collect()
-    }
-
-    /// The peer says that it has reclaimed everything.
-    pub(super) fn complete(&mut self, peer: &mut Peer, from: SessionId) {
-        let ask = peer.ask_only();
-        self.send(peer, &[ReclaimComplete { ask, from }.into()]);
-        assert_eq!(self.got_one(peer).reply(), Reply::Done(Done {}));
-    }
-
-    /// The peer opens a session to reclaim from the one that it had; gives that.
-    pub(super) fn come_back(&mut self, peer: &mut Peer) -> SessionId {
-        let from = peer.session;
-        let told = self.open_again(peer, &[(from, Claim::Reclaiming)]);
-        assert_eq!(told, [FormerFate { session: from, fate: SessionFate::Reclaimable }]);
-        from
-    }
-
-    /// The status with which the peer's request fails, and when it may ask again.
-    pub(super) fn failed(&mut self, peer: &mut Peer, request: Message<'_>) -> (Status, u32) {
-        self.send(peer, &[request]);
-        let got = self.got_one(peer);
-        match got.reply() {
-            Reply::Failed(failed) => (failed.status, failed.retry_ms),
-            other => panic!("not failed: {other:?}"),
-        }
     }
 
     /// Delivers a datagram without a turn.
@@ -487,16 +425,6 @@ pub(super) const fn lock(ask: Ask, object: ObjectId, wait: LockWait) -> Lock {
 
 pub(super) const fn advisory(object: ObjectId) -> LockId {
     LockId { object, class: LockClass::Advisory }
-}
-
-/// The claim to an advisory lock held exclusively.
-pub(super) const fn held(object: ObjectId, generation: Generation) -> ReclaimItem {
-    ReclaimItem { lock: advisory(object), mode: Mode::Exclusive, generation, run: RUN, version: 0 }
-}
-
-/// The claim to a cache lock.
-pub(super) const fn cached(object: ObjectId, mode: Mode, generation: Generation) -> ReclaimItem {
-    ReclaimItem { lock: cache_lock(object), mode, generation, run: 0, version: 1 }
 }
 
 pub(super) const fn cache_lock(object: ObjectId) -> LockId {
