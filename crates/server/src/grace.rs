@@ -92,6 +92,8 @@ impl Grace {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
         //# more.
+        //= wire-spec.md#11-1-lease
+        //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
         let stored = longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX)));
         let mut wait = if blind { stored.max(config.wait()) } else { stored };
         if bugs::is(Bug::M35) {
@@ -217,11 +219,7 @@ impl Grace {
 impl fmt::Display for Grace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.blind {
-            write!(
-                f,
-                "for {:?}: agents may hold locks that this store does not know of; `--new-cluster` says that there are none",
-                self.wait
-            )?;
+            write!(f, "for {:?}: agents may hold locks that this store does not know of", self.wait)?;
         } else {
             write!(f, "for at most {:?}, or longer while reclaims go on", self.wait)?;
         }
@@ -254,15 +252,18 @@ impl Server {
         //= wire-spec.md#11-7-restart-and-recovery
         //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
         //# come back.
+        let batch = self.overlay.open_batch();
         for (id, window) in lost.into_iter().filter(|_| !bugs::is(Bug::M38)) {
             self.forget_recorded(id, window);
+            if let Some(grace) = &mut self.grace {
+                grace.set_state(id, State::Accounting(batch));
+            }
         }
         if blind {
             self.overlay.view().set_counter(Counter::Restored, 0);
         }
         // Also when nothing is left to be written: what still awaits its durability stands before.
         if self.overlay.has_writes() {
-            let batch = self.overlay.open_batch();
             self.hold(batch, Held::GraceOver);
         } else {
             self.grace_over();

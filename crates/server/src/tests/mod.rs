@@ -3,14 +3,18 @@
 
 mod bounds;
 mod delivery;
+mod grace;
 mod handshake;
 mod hostile;
 mod last_heard;
 mod locks;
 mod moving;
+mod outcomes;
 mod random;
+mod reclaim;
 mod requests;
 mod rescue;
+mod restart;
 mod starting;
 mod timing_out;
 mod world;

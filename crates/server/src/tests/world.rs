@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{
-    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, Generation, Header, Hello, List, Lock, LockClass, LockId,
-    LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Want, Welcome,
+    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, FormerFate, Generation, Header, Hello, List, Lock,
+    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Want, Welcome,
 };
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -135,8 +135,10 @@ pub(super) struct World {
     pub(super) boot_lag: u64,
     sent: BTreeMap<SocketAddr, VecDeque<Got>>,
     /// Highest packet number of each session.
-    packets: BTreeMap<SessionId, u64>,
+    pub(super) packets: BTreeMap<SessionId, u64>,
     transmitted: u64,
+    /// Seed of the server that was started last.
+    pub(super) seed: u8,
 }
 
 impl Drop for World {
@@ -174,7 +176,7 @@ impl World {
     pub(super) fn starting(disk: Disk, config: Config, seed: u8) -> Self {
         let now = Instant::new(1_000_000_000, 5_000_000_000);
         let server = Server::new(now, 1_700_000_000_000_000_000, STORE, config, [seed; 32]).unwrap();
-        Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0 }
+        Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0, seed }
     }
 
     /// Delivers a datagram without a turn.
@@ -354,7 +356,7 @@ impl World {
     }
 
     /// The peer opens a session by a fresh handshake; gives what is said of its former ones.
-    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<cistern_wire::FormerFate> {
+    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<FormerFate> {
         peer.handshake += 1;
         let former: Vec<_> = former.iter().map(|(session, claim)| FormerClaim { session: *session, claim: *claim }).collect();
         let cookie = self.cookie(peer);
