@@ -231,3 +231,24 @@ fn the_reclaim_is_not_completed_before_every_outcome_is_told() {
     let sent = script.one();
     assert!(matches!(sent.messages()[..], [Message::ReclaimComplete(_)]));
 }
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the objects
+//# affected.
+#[test]
+fn after_a_nack_what_a_mutation_affects_is_not_cached_before_its_outcome_is_told() {
+    let mut script = Script::open(Config::default());
+    script.start(write());
+    let echo = script.turn()[0].packet();
+    script.say(&[nack(echo)]);
+    script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]);
+    script.start(stat(9));
+    let question_of = script.turn()[0].packet();
+    script.say(&[stated(2, question_of, attr(9, 1), 90)]);
+    assert!(matches!(script.submit(stat(9)), Submitted::Later(_)), "nobody knows yet what the mutation did");
+    script.say(&[told(1, question_of, Fate::Unknown, b"")]);
+    let again = script.turn().into_iter().find(|sent| sent.datagram().header.session == SECOND).unwrap();
+    script.say(&[stated(3, again.packet(), attr(9, 2), 91)]);
+    script.is_cached(9);
+}

@@ -5,8 +5,8 @@ use crate::api::{Command, Event, LockEvent, Output, Phase, Submitted, Wait};
 use crate::config::Config;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ack, Bytes8, Claim, Demand, Done, Failed, Fate, Generation, Hint, Keep, List, LockId, LockWait, Message, Mode, Nack, NackReason,
-    Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate, SessionId, Status,
+    Ack, Bytes8, CacheGrant, Claim, Demand, Done, Failed, Fate, Generation, Hint, Keep, List, LockId, LockWait, Message, Mode, Nack,
+    NackReason, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate, SessionId, Stated, Status, Want,
 };
 
 const SECOND: SessionId = SessionId(0xCD);
@@ -411,4 +411,67 @@ fn an_agent_that_holds_nothing_says_at_once_that_it_has_nothing_to_reclaim() {
     let echo = script.sends(&[complete(1, 0, SESSION)]);
     script.say(&[done(1, echo)]);
     script.sends(&[ping(2, 0)]);
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# What the agent has begun to release or convert MUST NOT be among its reclaims.
+#[test]
+fn neither_an_upgrade_nor_a_downgrade_on_its_way_is_reclaimed() {
+    let mut script = Script::open(Config::default());
+    // Shared, held by nobody here; somebody wants more.
+    let op = script.start(lock(7, Mode::Shared, Wait::Forever));
+    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Shared, LockWait::Queue)]);
+    script.say(&[granted(2, echo, 7, Mode::Shared, 40, 16)]);
+    let reader = script.locked(op);
+    script.submit(Command::Unlock { holder: reader.holder });
+    script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    script.sends(&[lock_request(3, 0, 7, Mode::Exclusive, LockWait::Queue)]);
+    // Exclusive, and a shared one is to be kept of it.
+    script.start(stat(9));
+    let echo = script.sends(&[get_attr(4, 1, 9)]);
+    let grant = CacheGrant { mode: Want::Exclusive, generation: Generation(80) };
+    let told = Ack { nonce: 4, echo, reply: Reply::Stated(Stated { attr: attr(9, 1), grant }) };
+    script.say(&[told.into(), Demand { seq: 1, lock: cached(9), generation: Generation(80), keep: Keep::Shared }.into()]);
+    script.turn();
+    script.is_cached(9);
+    script.start(stat(10));
+    let echo = script.turn()[0].packet();
+    script.say(&[stated(5, echo, attr(10, 1), 81)]);
+    restarted(&mut script);
+    assert!(matches!(script.submit(stat(9)), Submitted::Later(_)));
+    script.sends(&[reclaim(1, 0, SESSION, &[cache_item(10, 81, 1)])]);
+}
+
+#[test]
+fn a_session_that_is_being_left_cannot_be_offered_again() {
+    let mut script = Script::open(Config::default());
+    script.hold(7, 2, 40, 16);
+    restarted(&mut script);
+    let echo = script.turn()[0].packet();
+    script.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
+    script.shake_amid(SESSION, &[(SESSION, SessionFate::Reclaimable), (SECOND, SessionFate::Reclaimable)]);
+    assert_eq!(script.agent.view(script.now()).session, Some(SECOND));
+    script.drops = 1;
+}
+
+#[test]
+fn who_waited_in_line_for_long_has_time_to_get_a_new_place() {
+    let mut script = Script::open(Config { idle: crate::config::IdlePolicy::Lazy, ..Config::default() });
+    let op = script.start(lock(8, Mode::Exclusive, Wait::Forever));
+    let echo = script.sends(&[lock_request(2, 0, 8, Mode::Exclusive, LockWait::Queue)]);
+    script.say(&[queued(2, echo, 8)]);
+    for _ in 0..14 {
+        let sent = script.run(1_000);
+        let Some((_, sent)) = sent.iter().rev().find(|(_, sent)| sent.datagram().header.session == SESSION) else { continue };
+        let Message::KeepAlive(asked) = sent.messages()[0] else { panic!("{sent:?}") };
+        let echo = sent.packet();
+        script.say(&[cistern_wire::Alive { serial: asked.serial, echo }.into()]);
+    }
+    restarted(&mut script);
+    script.run(10_000);
+    let failed = |events: Vec<Event>| events.into_iter().any(|event| matches!(event, Event::Done { op: done, .. } if done == op));
+    assert!(!failed(script.events()), "the server has had no time to hear of it");
+    script.run(5_100);
+    assert!(failed(script.events()));
 }
