@@ -158,6 +158,26 @@ impl Config {
         Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon
     }
 
+    /// The longest time from the first transmission of a notice to its receipt or to D: Td, or three RTOs where they are longer, and
+    /// the RTO that a transmission just before the end of Td is still given.
+    #[must_use]
+    pub fn failure_found_within(&self) -> Duration {
+        self.delivery_timeout.max(self.rto_cap() * (TRANSMISSIONS_MIN - 1)) + self.rto_cap()
+    }
+
+    /// How long somebody waits at most, on this server's clock, behind holders that do not give back what is asked of them: the first,
+    /// and `queue` others that fail each in its turn. Those that fail at the same time count as one, for waiters are probed, too (R72).
+    ///
+    /// max(probe period, compliance time) + Td + T for each; `wire-spec.md` section 11.3 derives it. Commits of the store come on top, and
+    /// the grace of a restart; an advisory lock that a living user holds is not bounded by anything but its user, or an operator.
+    #[must_use]
+    pub fn liveness_bound(&self, queue: u32) -> Duration {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The bound on the wait behind holders that have failed MUST be documented as a formula.
+        let each = self.probe_period.max(self.compliance_time) + self.failure_found_within() + self.wait();
+        each.saturating_mul(queue.saturating_add(1))
+    }
+
     /// The longest retransmission timeout, τ/8.
     #[must_use]
     pub fn rto_cap(&self) -> Duration {
@@ -256,6 +276,18 @@ mod tests {
     #[test]
     fn wait_is_tau_times_one_plus_delta_plus_epsilon() {
         assert_eq!(Config::default().wait(), Duration::from_millis(2_021));
+    }
+
+    //= wire-spec.md#11-5-caching-and-metadata
+    //= type=test
+    //# The bound on the wait behind holders that have failed MUST be documented as a formula.
+    #[test]
+    fn wait_behind_failed_holders_is_the_formula_of_the_specification() {
+        // max(1 s, 10 s) + (max(500 ms, 2 · 250 ms) + 250 ms) + 2,021 ms.
+        assert_eq!(Config::default().liveness_bound(0), Duration::from_millis(12_771));
+        assert_eq!(Config::default().liveness_bound(2), 3 * Duration::from_millis(12_771));
+        let slow = Config { probe_period: Duration::from_secs(20), delivery_timeout: Duration::from_secs(4), ..Config::default() };
+        assert_eq!(slow.liveness_bound(0), Duration::from_millis(20_000 + 4_250 + 2_021));
     }
 
     //= wire-spec.md#11-1-lease

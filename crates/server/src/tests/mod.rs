@@ -12,5 +12,7 @@ mod random;
 mod requests;
 mod rescue;
 mod starting;
+mod surrender;
 mod timing_out;
+mod waiting;
 mod world;
