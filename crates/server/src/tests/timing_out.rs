@@ -1,7 +1,7 @@
 //! After a delivery failure: what is refused, what is still taken, what is said of each request, and what the end frees when.
 
 use super::world::{Got, Peer, ROOT, World, advisory, create, lock, ms};
-use crate::{Config, Dropped, EvictError};
+use crate::{Dropped, EvictError};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
