@@ -307,6 +307,34 @@ mod tests {
         assert_eq!(error.to_string(), "delta is 100; it must be 0.003 to 1 (3,000 to 1,000,000 ppm)");
     }
 
+    const CLOCKS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clocks.md"));
+
+    #[test]
+    fn deltas_in_the_manual_are_what_their_clocks_need() {
+        let cells = |line: &str| line.split('|').filter_map(|cell| cell.trim().parse::<f64>().ok()).collect::<alloc::vec::Vec<_>>();
+        let rows: alloc::vec::Vec<_> = CLOCKS.lines().map(cells).filter(|cells| cells.len() == 2).collect();
+        assert_eq!(rows.len(), 6);
+        for row in &rows {
+            let needed = 2.0 * row[0] / (1.0 - row[0]);
+            assert!(row[1] >= needed && row[1] - needed < 0.000_2, "κ {} needs {needed}", row[0]);
+        }
+        let covers = |delta_ppm: u32, row: &[f64]| f64::from(delta_ppm) / 1e6 >= row[1];
+        assert!(covers(DELTA_PPM_MIN, &rows[3]) && covers(Config::default().delta_ppm, &rows[4]) && !covers(180_000, &rows[5]));
+        assert!(CLOCKS.contains("refused at start") && Config { delta_ppm: DELTA_PPM_MIN - 1, ..Config::default() }.check().is_err());
+    }
+
+    #[test]
+    fn manual_says_what_no_clock_can_save_and_what_protects_there() {
+        for said in [
+            "**A machine whose clocks can stop is outside of the guarantee of the lease.**",
+            "**Fencing tokens protect there, and only they do**",
+        ] {
+            assert!(CLOCKS.contains(said), "{said}");
+        }
+        assert!(CLOCKS.contains("`last-heard` is **off** by default") && !Config::default().last_heard);
+        assert!(CLOCKS.contains("`rescue` and `surrender` are on") && Config::default().rescue && Config::default().surrender);
+    }
+
     #[test]
     fn each_relation_is_checked() {
         let base = Config::default;
