@@ -55,18 +55,16 @@ fn process_that_forks() {
     nix::unistd::daemon(true, true).unwrap();
     assert_ne!(std::process::id(), parent);
 
-    let mut met = vec![
+    let refused = [
         client.read("/a").wait().unwrap_err(),
         file.stat().wait().unwrap_err(),
         call.wait_at_most(Duration::from_secs(60)).unwrap().unwrap_err(),
         client.lock("/b").wait().unwrap_err(),
         client.close(Duration::from_secs(60)).unwrap_err(),
         client.lease().unwrap_err(),
-    ]
-    .iter()
-    .map(ToString::to_string)
-    .collect::<Vec<_>>();
-    met.insert(0, parent.to_string());
+    ];
+    let mut met = vec![parent.to_string()];
+    met.extend(refused.iter().map(ToString::to_string));
     met.push(format!("{:?} {}", guard.state(), guard.is_valid()));
     met.push(format!("{:?}", guard.wait_event(Duration::from_secs(60))));
     assert_eq!((guard.state(), guard.wait_event(Duration::ZERO)), (GuardState::Lost, Some(LockEvent::Lost)));
