@@ -3,6 +3,7 @@
 
 mod bounds;
 mod delivery;
+mod exclusion;
 mod handshake;
 mod hostile;
 mod last_heard;

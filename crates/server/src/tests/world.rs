@@ -34,6 +34,8 @@ pub(super) fn ms(ms: u64) -> Duration {
 pub(super) struct Got {
     pub(super) session: SessionId,
     pub(super) packet: u64,
+    /// When it left.
+    pub(super) at: Instant,
     /// Length of the datagram in which it came.
     pub(super) datagram: usize,
     /// The server's address from which that left.
@@ -264,7 +266,7 @@ impl World {
                 probes.push((session, probe.seq));
                 continue;
             }
-            to.push_back(Got { session, packet, datagram: bytes.len(), from: path.local, bytes: message.to_bytes() });
+            to.push_back(Got { session, packet, at: self.now, datagram: bytes.len(), from: path.local, bytes: message.to_bytes() });
         }
         assert!(!small || bytes.len() <= DATAGRAM_MIN, "what must always arrive fits every path (R28)");
         let hint = datagram.messages().any(|message| message.kind() == cistern_wire::Kind::Hint);
