@@ -3,6 +3,7 @@
 
 mod bounds;
 mod delivery;
+mod exclusion;
 mod grace;
 mod handshake;
 mod hostile;
@@ -16,5 +17,7 @@ mod requests;
 mod rescue;
 mod restart;
 mod starting;
+mod surrender;
 mod timing_out;
+mod waiting;
 mod world;
