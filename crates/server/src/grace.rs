@@ -244,26 +244,25 @@ impl Server {
             .filter(|(_, session)| session.state == State::Awaited)
             .map(|(id, session)| (*id, session.window))
             .collect();
-        for id in &lost {
-            if let Some(Recorded { agent, label, .. }) = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id.0)) {
-                warn!("{}: session {} of \"{}\" ({agent}) did not come back; its locks are lost", self.who, id.0, label.escape_ascii());
+        for (id, _) in &lost {
+            // From now on no handshake finds it, or could bring it back.
+            grace.set_state(*id, State::Accounting(self.overlay.open_batch()));
+            if let Some(Recorded { agent, label, .. }) = grace.recorded.get(id) {
+                warn!("{}: session {id} of \"{}\" ({agent}) did not come back; its locks are lost", self.who, label.escape_ascii());
             }
         }
         //= wire-spec.md#11-7-restart-and-recovery
         //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
         //# come back.
-        let batch = self.overlay.open_batch();
         for (id, window) in lost.into_iter().filter(|_| !bugs::is(Bug::M38)) {
             self.forget_recorded(id, window);
-            if let Some(grace) = &mut self.grace {
-                grace.set_state(id, State::Accounting(batch));
-            }
         }
         if blind {
             self.overlay.view().set_counter(Counter::Restored, 0);
         }
         // Also when nothing is left to be written: what still awaits its durability stands before.
         if self.overlay.has_writes() {
+            let batch = self.overlay.open_batch();
             self.hold(batch, Held::GraceOver);
         } else {
             self.grace_over();

@@ -319,6 +319,7 @@ fn who_was_stolen_from_after_it_reclaimed_cannot_reclaim_again() {
     world.complete(&mut peer, from);
     assert!(!world.in_grace());
     let mut other = world.open(2);
+    world.attend(&other);
     let ask = other.ask_only();
     world.send(&mut other, &[lock(ask, file, LockWait::Queue).into()]);
     let mut stolen = false;

@@ -242,7 +242,7 @@ fn higher_incarnation_dooms_the_recorded_session_durably() {
 //# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
 #[test]
 fn handshake_tells_what_can_be_reclaimed_each_time_alike() {
-    let mut world = World::new();
+    let mut world = World::with(Config { surrender: false, ..Config::default() });
     let mut peer = world.open(1);
     let former = peer.session;
     world.crash();
