@@ -21,6 +21,9 @@ use std::collections::BTreeSet;
 pub(super) struct ServerRule {
     /// Sessions whose end was judged.
     judged: BTreeSet<SessionId>,
+    /// An older copy of the disk is in place, and the server has not made anything durable on it: its first batch ends every session,
+    /// and grace waits for all of them.
+    restored: bool,
 }
 
 impl Family for ServerRule {
@@ -37,10 +40,18 @@ impl Family for ServerRule {
             }
         }
         match case.seen {
+            Seen::Restored => {
+                self.restored = true;
+                Ok(())
+            }
+            Seen::Durable { .. } if std::mem::take(&mut self.restored) => {
+                self.pass_over(facts);
+                Ok(())
+            }
             Seen::Durable { .. } => self.ends(case, facts),
             // A start is judged from its first durable batch on; what was durable before was judged then.
             Seen::Started { .. } => {
-                self.judged.extend(facts.sessions.all.iter().filter(|(_, s)| s.record == Record::Ended).map(|(id, _)| *id));
+                self.pass_over(facts);
                 Ok(())
             }
             _ => Ok(()),
@@ -123,6 +134,11 @@ fn mutation(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict
 }
 
 impl ServerRule {
+    /// Sessions that have ended by now are not judged.
+    fn pass_over(&mut self, facts: &Facts) {
+        self.judged.extend(facts.sessions.all.iter().filter(|(_, session)| session.record == Record::Ended).map(|(id, _)| *id));
+    }
+
     /// Ends of sessions that have become durable.
     fn ends(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let ended = facts.sessions.all.iter().filter(|(id, session)| session.record == Record::Ended && !self.judged.contains(*id));
@@ -156,8 +172,8 @@ fn waited(case: &Case<'_>, id: SessionId, session: &Session) -> Verdict {
 }
 
 /// Whether the server counts T from what it heard last.
-pub(super) const fn last_heard(_config: &cistern_server::Config) -> bool {
-    false
+pub(super) const fn last_heard(config: &cistern_server::Config) -> bool {
+    config.last_heard
 }
 
 #[cfg(test)]
