@@ -40,7 +40,8 @@ pub(super) struct Locks {
     /// Up to which generation a session has disowned a lock for ever (R65).
     disowned: BTreeMap<(SessionId, LockId), Generation>,
     disowned_cache: BTreeMap<SessionId, Generation>,
-    demands: BTreeMap<(SessionId, u64), (LockId, Generation)>,
+    /// Which lock a notice was about, up to which generation.
+    notices: BTreeMap<(SessionId, u64), (LockId, Generation)>,
     reclaims: BTreeMap<(SessionId, u64), Vec<Reclaiming>>,
 }
 
@@ -105,7 +106,11 @@ impl Locks {
         }
         match message {
             Message::Demand(demand) => {
-                self.demands.insert((session, demand.seq), (demand.lock, demand.generation));
+                self.notices.insert((session, demand.seq), (demand.lock, demand.generation));
+            }
+            // "Not held" about a grant disowns it as it does about a demand.
+            Message::Grant(grant) => {
+                self.notices.insert((session, grant.seq), (grant.lock, grant.generation));
             }
             Message::Released(released) => {
                 for item in released.items.iter().filter(|item| item.keep == Keep::Shared && item.now.0 > 0) {
@@ -158,7 +163,7 @@ impl Locks {
                 }
             }
             Message::Receipt(receipt) if receipt.answer == ReceiptAnswer::NotHeld => {
-                if let Some((lock, generation)) = self.demands.get(&(session, receipt.seq)).copied() {
+                if let Some((lock, generation)) = self.notices.get(&(session, receipt.seq)).copied() {
                     self.disown(session, lock, generation);
                 }
             }
