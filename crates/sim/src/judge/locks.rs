@@ -40,7 +40,7 @@ pub(super) struct Locks {
     /// Up to which generation a session has disowned a lock for ever (R65).
     disowned: BTreeMap<(SessionId, LockId), Generation>,
     disowned_cache: BTreeMap<SessionId, Generation>,
-    /// Which lock a notice was about, up to which generation.
+    /// Which generation each notice named: demands, and grants from the queue.
     notices: BTreeMap<(SessionId, u64), (LockId, Generation)>,
     reclaims: BTreeMap<(SessionId, u64), Vec<Reclaiming>>,
 }
@@ -108,7 +108,6 @@ impl Locks {
             Message::Demand(demand) => {
                 self.notices.insert((session, demand.seq), (demand.lock, demand.generation));
             }
-            // "Not held" about a grant disowns it as it does about a demand.
             Message::Grant(grant) => {
                 self.notices.insert((session, grant.seq), (grant.lock, grant.generation));
             }
