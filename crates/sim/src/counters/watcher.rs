@@ -70,7 +70,7 @@ impl Watcher {
                     }
                 }
             }
-            Seen::Received { by, bytes, .. } => self.received(sight, *by, bytes, count),
+            Seen::Received { by, bytes, .. } => self.received(*by, bytes, count),
             Seen::Submitted { op, command, .. } => {
                 let local = matches!(command, Command::Lock { .. });
                 let cached = matches!(command, Command::Stat { .. } | Command::Read { .. } | Command::List { .. });
@@ -103,7 +103,7 @@ impl Watcher {
     fn look(&mut self, sight: &Sight<'_>, server: &Server, count: &mut Count<'_>) {
         let stats = server.stats();
         self.steps += 1;
-        if self.steps % 8 == 0 && !self.own.failed && server.status(sight.server_clock.at(sight.now)).failure.is_some() {
+        if self.steps.is_multiple_of(8) && !self.own.failed && server.status(sight.server_clock.at(sight.now)).failure.is_some() {
             self.own.failed = true;
             count(Sometimes::StoreFailed, 1);
         }
@@ -287,7 +287,7 @@ impl Watcher {
         }
     }
 
-    fn received(&mut self, sight: &Sight<'_>, by: Node, bytes: &[u8], count: &mut Count<'_>) {
+    fn received(&mut self, by: Node, bytes: &[u8], count: &mut Count<'_>) {
         let Ok(datagram) = Datagram::seen(bytes) else { return count(Sometimes::Garbage, 1) };
         let session = datagram.header.session;
         match by {

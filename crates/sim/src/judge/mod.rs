@@ -34,7 +34,6 @@ use std::collections::BTreeMap;
 /// A command that is under way.
 #[derive(Clone, Debug)]
 struct Asked {
-    agent: usize,
     at: True,
     command: Command,
 }
@@ -62,8 +61,8 @@ impl Facts {
     fn learn(&mut self, case: &Case<'_>) {
         self.sessions.note(case);
         self.truth.note(case);
-        if let Seen::Submitted { agent, op, command } = case.seen {
-            self.asked.insert(*op, Asked { agent: *agent, at: case.sight.now, command: (*command).clone() });
+        if let Seen::Submitted { op, command, .. } = case.seen {
+            self.asked.insert(*op, Asked { at: case.sight.now, command: (*command).clone() });
         }
     }
 
