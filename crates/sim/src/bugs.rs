@@ -22,10 +22,11 @@ pub struct Found {
 }
 
 /// Runs seeds of a profile up to the first violation, or until the budget is used up; on one thread, so that the first is the first.
+/// Every `twice_every`th seed is run twice (0: none).
 #[must_use]
-pub fn campaign(profile: Profile, seeds: Range<u64>, budget: Duration) -> Found {
+pub fn campaign(profile: Profile, seeds: Range<u64>, budget: Duration, twice_every: u64) -> Found {
     let count = seeds.end.saturating_sub(seeds.start);
-    let plan = Campaign { profile, from: seeds.start, seeds: count, jobs: 1, twice_every: 0, budget: Some(budget) };
+    let plan = Campaign { profile, from: seeds.start, seeds: count, jobs: 1, twice_every, budget: Some(budget) };
     let summary = campaign::campaign(&plan, &|_| ());
     let first = summary.failure.map(|failure| (failure.plan, failure.violation));
     Found { seeds: summary.seeds, wall: summary.wall, first }

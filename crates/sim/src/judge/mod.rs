@@ -12,12 +12,14 @@ mod agent_lease;
 mod bench;
 mod bounds;
 mod case;
+mod conduct;
 mod durable;
 mod exclusion;
 mod grace;
 mod liveness;
 mod locks;
 mod once;
+mod pace;
 mod reads;
 mod server_rule;
 mod sessions;
@@ -145,6 +147,8 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(grace::Grace::default()),
         Box::new(tokens::TokensGrow::default()),
         Box::new(bounds::Bounds::default()),
+        Box::new(conduct::Conduct::default()),
+        Box::new(pace::Pace::default()),
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls)),
         Box::new(strangers::Strangers::default()),
     ];
