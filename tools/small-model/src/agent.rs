@@ -12,13 +12,15 @@ use crate::state::{Agent, Ask, Gen, Generation, Outcome, Phase, State, Who};
 
 /// May it ask for the lock? It does so only when it neither has it nor has asked (R64).
 pub fn may_acquire(agent: &Agent, rules: &Rules) -> bool {
-    agent.phase == Phase::Open && agent.lock == 0 && agent.ask == Ask::Nothing && agent.asked < rules.requests
+    agent.phase == Phase::Open && agent.lock == 0 && agent.ask == Ask::Nothing && rules.requests.is_none_or(|most| agent.asked < most)
 }
 
 /// Asks for the lock.
-pub fn acquire(state: &mut State, who: Who) {
+pub fn acquire(state: &mut State, who: Who, rules: &Rules) {
     state.agents[who].ask = Ask::Answer;
-    state.agents[who].asked += 1;
+    if rules.requests.is_some() {
+        state.agents[who].asked += 1;
+    }
     state.wires[who].acquire.add(0);
     // A new nonce: the reply cache has nothing for it.
     state.sessions[who].outcome = Outcome::Unknown;
@@ -71,10 +73,13 @@ pub fn acquire_answered(state: &mut State, who: Who, age: u8, rules: &Rules, see
 }
 
 /// The notice of a grant. It echoes nothing and renews nothing. Only who still waits installs it.
-pub fn granted(state: &mut State, who: Who, generation: Gen, seen: &Seen) {
+pub fn granted(state: &mut State, who: Who, generation: Gen, rules: &Rules, seen: &Seen) {
     state.about_mut(generation).forget(Generation::GRANT);
     if generation > state.agents[who].disowned {
         state.about_mut(generation).send(Generation::RECEIPT);
+    }
+    if rules.has(Bug::NoticeRenews) {
+        state.agents[who].lease = rules.tau;
     }
     state.wires[who].acquire_answered();
     install(state, who, generation, seen);

@@ -48,6 +48,14 @@ pub enum Bug {
     ReleaseCancelsTimer,
     /// A repeated HELLO makes its session good again in any state
     RecoverAnyState,
+    /// Another session of an agent frees the lock of its former one at once
+    HelloFreesAtOnce,
+    /// A release frees whatever its agent holds, not the generation that it names (M19)
+    ReleaseFreesAny,
+    /// The notice of a grant renews the lease (M7)
+    NoticeRenews,
+    /// A steal frees the lock and leaves the session good (M24)
+    StealKeepsSession,
 }
 
 /// One row of the ledger.
@@ -57,33 +65,35 @@ pub struct Row {
     pub bug: Bug,
     /// What must break.
     pub breaks: Name,
-    /// Lock requests per agent within which it does.
-    pub requests: u8,
 }
 
-/// Every bug, with the property that must break first or that is watched for.
+/// Every bug, with the property that must break. Where that is not exclusion, other defences keep exclusion safe.
 pub const LEDGER: &[Row] = &[
-    row(Bug::StealAtOnce, Name::Exclusion, 1),
-    row(Bug::SameGeneration, Name::Exclusion, 2),
-    row(Bug::NoDelta, Name::Exclusion, 1),
-    row(Bug::GrantDemandRace, Name::Exclusion, 1),
-    row(Bug::LeaseFromReceipt, Name::Exclusion, 1),
-    row(Bug::TimerFromDemand, Name::Exclusion, 1),
-    row(Bug::AckWhileTiming, Name::Exclusion, 1),
-    row(Bug::LeaseFromLast, Name::Exclusion, 1),
-    row(Bug::ClearedOnNack, Name::Exclusion, 1),
-    row(Bug::NackIgnored, Name::Exclusion, 1),
-    row(Bug::RescueAfterNack, Name::NoComeback, 1),
-    row(Bug::RescueKeepsTimer, Name::Exclusion, 1),
-    row(Bug::SurrenderEarly, Name::Exclusion, 1),
-    row(Bug::HeardFirstOnly, Name::Exclusion, 1),
-    row(Bug::ExecutedTwice, Name::Once, 1),
-    row(Bug::ReleaseCancelsTimer, Name::NoComeback, 1),
-    row(Bug::RecoverAnyState, Name::Exclusion, 2),
+    row(Bug::StealAtOnce, Name::Exclusion),
+    row(Bug::SameGeneration, Name::Exclusion),
+    row(Bug::NoDelta, Name::Exclusion),
+    row(Bug::GrantDemandRace, Name::Exclusion),
+    row(Bug::LeaseFromReceipt, Name::Exclusion),
+    row(Bug::TimerFromDemand, Name::Exclusion),
+    row(Bug::AckWhileTiming, Name::Exclusion),
+    row(Bug::LeaseFromLast, Name::Exclusion),
+    row(Bug::ClearedOnNack, Name::Exclusion),
+    row(Bug::NackIgnored, Name::Exclusion),
+    row(Bug::RescueAfterNack, Name::NoComeback),
+    row(Bug::RescueKeepsTimer, Name::Exclusion),
+    row(Bug::SurrenderEarly, Name::Exclusion),
+    row(Bug::HeardFirstOnly, Name::Exclusion),
+    row(Bug::ExecutedTwice, Name::Once),
+    row(Bug::ReleaseCancelsTimer, Name::NoComeback),
+    row(Bug::RecoverAnyState, Name::Exclusion),
+    row(Bug::HelloFreesAtOnce, Name::Exclusion),
+    row(Bug::ReleaseFreesAny, Name::Exclusion),
+    row(Bug::NoticeRenews, Name::Exclusion),
+    row(Bug::StealKeepsSession, Name::Exclusion),
 ];
 
-const fn row(bug: Bug, breaks: Name, requests: u8) -> Row {
-    Row { bug, breaks, requests }
+const fn row(bug: Bug, breaks: Name) -> Row {
+    Row { bug, breaks }
 }
 
 impl Row {
@@ -92,15 +102,14 @@ impl Row {
         *LEDGER.iter().find(|row| row.bug == bug).expect("every bug has a row, as a test checks")
     }
 
-    /// What to explore for this bug: the smallest bounds that show it, with the option that it needs.
-    pub fn rules(&self) -> Rules {
+    /// These rules with the bug in place and the option that it needs.
+    pub fn rules(&self, rules: &Rules) -> Rules {
         Rules {
-            requests: self.requests,
             rescue: matches!(self.bug, Bug::RescueAfterNack | Bug::RescueKeepsTimer),
             surrender: self.bug == Bug::SurrenderEarly,
             last_heard: self.bug == Bug::HeardFirstOnly,
             bug: Some(self.bug),
-            ..Rules::default()
+            ..rules.clone()
         }
     }
 }

@@ -22,13 +22,9 @@ pub fn canonical(mut state: State, rules: &Rules) -> (State, Renaming) {
     for who in 0..2 {
         tidy(&mut state, who, rules);
     }
-    let generation = renumber(&mut state);
+    let generation = renumber(&mut state, rules);
     let mirror = exchanged(&state);
-    if mirror < state {
-        (mirror, Renaming { generation, exchanged: true })
-    } else {
-        (state, Renaming { generation, exchanged: false })
-    }
+    if mirror < state { (mirror, Renaming { generation, exchanged: true }) } else { (state, Renaming { generation, exchanged: false }) }
 }
 
 /// Clears what is over.
@@ -50,8 +46,8 @@ fn tidy(state: &mut State, who: usize, rules: &Rules) {
     if agent.ask != Ask::Answer {
         session.outcome = Outcome::Unknown;
     }
-    // A timer matters while there is a lock to steal, and while the session times out.
-    if !holds || session.standing != Standing::TimingOut {
+    // A timer matters while the session times out and there is a lock to steal. Without the lock it gets none again, but by a bug.
+    if !(holds || rules.has(Bug::AckWhileTiming)) || session.standing != Standing::TimingOut {
         session.owed = 0;
         if !(session.rescued && holds) {
             session.timer = 0;
@@ -72,11 +68,11 @@ fn tidy(state: &mut State, who: usize, rules: &Rules) {
 
 /// Keeps the generations that some step may still read, in their order. Of the others only messages are left that free nothing,
 /// and demands that could only make an agent more careful; a network that loses those is within what is explored.
-fn renumber(state: &mut State) -> [Gen; GENERATIONS + 1] {
+fn renumber(state: &mut State, rules: &Rules) -> [Gen; GENERATIONS + 1] {
     let mut renamed = [0; GENERATIONS + 1];
     let mut kept: Gen = 0;
     for old in 1..=state.generations {
-        if matters(state, old) {
+        if matters(state, old, rules) {
             kept += 1;
             renamed[usize::from(old)] = kept;
             state.generation[usize::from(kept) - 1] = state.about(old);
@@ -92,7 +88,10 @@ fn renumber(state: &mut State) -> [Gen; GENERATIONS + 1] {
         let agent = &mut state.agents[who];
         agent.lock = rename(agent.lock);
         // What is disowned is "all up to": the newest of the agent's own generations that is still there and covered.
-        let covered = (1..=old_count.min(agent.disowned)).rev().map(rename).find(|new| *new != 0 && state.generation[usize::from(*new) - 1].owner() == who);
+        let covered = (1..=old_count.min(agent.disowned))
+            .rev()
+            .map(rename)
+            .find(|new| *new != 0 && state.generation[usize::from(*new) - 1].owner() == who);
         state.agents[who].disowned = covered.unwrap_or(0);
         if let Outcome::Granted(generation) = state.sessions[who].outcome {
             state.sessions[who].outcome = Outcome::Granted(rename(generation));
@@ -101,11 +100,15 @@ fn renumber(state: &mut State) -> [Gen; GENERATIONS + 1] {
     renamed
 }
 
-fn matters(state: &State, generation: Gen) -> bool {
+fn matters(state: &State, generation: Gen, rules: &Rules) -> bool {
     let about = state.about(generation);
     let who = about.owner();
     let agent = &state.agents[who];
+    let newest_release = |about: Generation| {
+        about.has(Generation::RELEASE) && !(generation + 1..=state.generations).any(|later| state.about(later) == about)
+    };
     state.lock.held == generation
+        || (rules.has(Bug::ReleaseFreesAny) && newest_release(about))
         || agent.lock == generation
         || state.sessions[who].outcome == Outcome::Granted(generation)
         || (about.has(Generation::GRANT) && agent.ask != Ask::Nothing)

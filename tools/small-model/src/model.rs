@@ -100,6 +100,11 @@ impl Seen {
         }
     }
 
+    /// Notes that it happened; was this the first time?
+    pub fn first(&self, mark: u32) -> bool {
+        self.0.fetch_or(mark, Ordering::Relaxed) & mark == 0
+    }
+
     /// Did it happen?
     pub fn has(&self, mark: u32) -> bool {
         self.0.load(Ordering::Relaxed) & mark != 0
@@ -113,12 +118,14 @@ pub struct LeaseModel {
     pub rules: Rules,
     /// What happened.
     pub seen: Seen,
+    /// Which properties were found broken.
+    pub broken: Seen,
 }
 
 impl LeaseModel {
     /// A model by these rules, in which nothing has happened yet.
     pub fn new(rules: Rules) -> Self {
-        LeaseModel { rules, seen: Seen::default() }
+        LeaseModel { rules, ..LeaseModel::default() }
     }
 
     /// The state after a step, and how names in it come from those before it.
@@ -133,7 +140,7 @@ impl LeaseModel {
         let (rules, seen) = (&self.rules, &self.seen);
         match step {
             Step::Tick => tick(next, rules),
-            Step::Acquire(who) => agent::acquire(next, who),
+            Step::Acquire(who) => agent::acquire(next, who, rules),
             Step::AcquireAgain(who) => agent::acquire_again(next, who),
             Step::Renew(who) => agent::renew(next, who),
             Step::Release(who) => agent::release(next, who, rules),
@@ -145,9 +152,9 @@ impl LeaseModel {
             Step::Nack(who) => agent::nack(next, who, rules, seen),
             Step::Comply(generation) => agent::comply(next, next.about(generation).owner(), generation, rules),
             Step::Keep(generation) => agent::keep(next, generation),
-            Step::Granted(generation) => agent::granted(next, next.about(generation).owner(), generation, seen),
+            Step::Granted(generation) => agent::granted(next, next.about(generation).owner(), generation, rules, seen),
             Step::GiveUp(who) => server::give_up(next, who, rules, seen),
-            Step::Steal(who) => server::steal(next, who, seen),
+            Step::Steal(who) => server::steal(next, who, rules, seen),
             Step::Grant(who) => server::grant_waiter(next, who, seen),
             Step::ServerAcquire(who, age) => server::acquire(next, who, age, rules, seen),
             Step::ServerRenew(who, age) => server::renew(next, who, age, rules),

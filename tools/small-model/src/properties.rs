@@ -5,12 +5,13 @@
 //! clean because nothing happened in it; they are noted outside of the state ([`Seen`]), for a mark in the state would double the states.
 
 use crate::model::{LeaseModel, Seen};
-use crate::state::{Alarms, Phase, Standing, State};
+use crate::state::{Agent, Alarms, Phase, Standing, State};
+use clap::ValueEnum;
 use serde::Serialize;
 use stateright::Property;
 
 /// A property that must always hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
     /// At no time do two agents, or users of them, act on the lock.
@@ -34,19 +35,6 @@ pub enum Name {
 }
 
 impl Name {
-    /// All of them.
-    pub const ALL: [Name; 9] = [
-        Name::Exclusion,
-        Name::OnRecord,
-        Name::Silence,
-        Name::NoComeback,
-        Name::NackIsEmpty,
-        Name::FullWait,
-        Name::NewGeneration,
-        Name::Once,
-        Name::SurrenderIsEmpty,
-    ];
-
     /// Its name in reports.
     pub fn text(self) -> &'static str {
         match self {
@@ -62,17 +50,30 @@ impl Name {
         }
     }
 
-    fn holds(self) -> fn(&LeaseModel, &State) -> bool {
+    /// The property as stateright asks for it: broken by the first state that breaks it, so that a search breadth first, by one
+    /// thread, keeps the shortest schedule. Later states would replace it.
+    fn condition(self) -> fn(&LeaseModel, &State) -> bool {
+        macro_rules! first_break {
+            ($($name:ident)*) => {
+                match self {
+                    $(Name::$name => |model, state| Name::$name.holds(state) || !model.broken.first(1 << Name::$name as u32),)*
+                }
+            };
+        }
+        first_break!(Exclusion OnRecord Silence NoComeback NackIsEmpty FullWait NewGeneration Once SurrenderIsEmpty)
+    }
+
+    fn holds(self, state: &State) -> bool {
         match self {
-            Name::Exclusion => |_, state| !state.agents.iter().all(|agent| agent.uses_lock()),
-            Name::OnRecord => |_, state| (0..2).all(|who| on_record(state, who)),
-            Name::Silence => |_, state| !state.alarms.has(Alarms::RENEWED_FAILED),
-            Name::NoComeback => |_, state| state.sessions.iter().all(|session| !session.failed || session.standing != Standing::Good),
-            Name::NackIsEmpty => |_, state| state.agents.iter().all(|agent| agent.phase == Phase::Open || (agent.lock == 0 && agent.lease == 0)),
-            Name::FullWait => |_, state| !state.alarms.has(Alarms::SHORT_WAIT),
-            Name::NewGeneration => |_, state| !state.alarms.has(Alarms::OLD_GENERATION),
-            Name::Once => |_, state| !state.alarms.has(Alarms::TWICE),
-            Name::SurrenderIsEmpty => |_, state| !state.alarms.has(Alarms::EARLY_SURRENDER),
+            Name::Exclusion => !state.agents.iter().all(Agent::uses_lock),
+            Name::OnRecord => (0..2).all(|who| on_record(state, who)),
+            Name::Silence => !state.alarms.has(Alarms::RENEWED_FAILED),
+            Name::NoComeback => state.sessions.iter().all(|session| !session.failed || session.standing != Standing::Good),
+            Name::NackIsEmpty => state.agents.iter().all(|agent| agent.phase == Phase::Open || (agent.lock == 0 && agent.lease == 0)),
+            Name::FullWait => !state.alarms.has(Alarms::SHORT_WAIT),
+            Name::NewGeneration => !state.alarms.has(Alarms::OLD_GENERATION),
+            Name::Once => !state.alarms.has(Alarms::TWICE),
+            Name::SurrenderIsEmpty => !state.alarms.has(Alarms::EARLY_SURRENDER),
         }
     }
 }
@@ -86,7 +87,7 @@ fn on_record(state: &State, who: usize) -> bool {
 
 /// The properties of a model.
 pub fn properties() -> Vec<Property<LeaseModel>> {
-    Name::ALL.iter().map(|name| Property::always(name.text(), name.holds())).collect()
+    Name::value_variants().iter().map(|name| Property::always(name.text(), name.condition())).collect()
 }
 
 /// What a run by these rules should have seen, and did not.

@@ -20,8 +20,8 @@ pub struct Rules {
     pub delta: u8,
     /// Ticks of the server's clock in one tick of real time. Above `1 + delta` the assumption on clocks is broken.
     pub server_rate: u8,
-    /// Lock requests that each agent may make. Keep-alives are not counted.
-    pub requests: u8,
+    /// Lock requests that each agent may make; `None` is any number. Keep-alives and retransmissions are not counted.
+    pub requests: Option<u8>,
     /// Ticks of real time explored; `None` is all of time.
     pub horizon: Option<u8>,
     /// Late rescue (R34).
@@ -59,7 +59,7 @@ impl Default for Rules {
             tau: 2,
             delta: 1,
             server_rate: 2,
-            requests: 2,
+            requests: None,
             horizon: None,
             rescue: false,
             surrender: false,

@@ -146,23 +146,27 @@ pub fn may_steal(state: &State, who: Who) -> bool {
     if state.holder() != Some(who) {
         return false;
     }
-    if state.lock.former { state.lock.timer == 0 } else { state.sessions[who].standing == Standing::TimingOut && state.sessions[who].timer == 0 }
+    if state.lock.former {
+        state.lock.timer == 0
+    } else {
+        state.sessions[who].standing == Standing::TimingOut && state.sessions[who].timer == 0
+    }
 }
 
 /// Ends the session that holds the lock, and frees the lock.
-pub fn steal(state: &mut State, who: Who, seen: &Seen) {
+pub fn steal(state: &mut State, who: Who, rules: &Rules, seen: &Seen) {
     seen.note(Seen::STOLEN);
     let owed = if state.lock.former { state.lock.owed } else { state.sessions[who].owed };
     if owed > 0 {
         state.alarms.raise(Alarms::SHORT_WAIT);
     }
-    end_holder(state, who);
+    end_holder(state, who, rules.bug);
 }
 
-fn end_holder(state: &mut State, who: Who) {
+fn end_holder(state: &mut State, who: Who, bug: Option<Bug>) {
     if !state.lock.former {
         let session = &mut state.sessions[who];
-        session.standing = Standing::Ended;
+        session.standing = if bug == Some(Bug::StealKeepsSession) { Standing::Good } else { Standing::Ended };
         session.failed = true;
         session.waits = false;
     }
@@ -187,7 +191,8 @@ pub fn grant_waiter(state: &mut State, who: Who, seen: &Seen) {
 pub fn release(state: &mut State, generation: Gen, rules: &Rules, seen: &Seen) {
     let who = state.about(generation).owner();
     state.about_mut(generation).forget(Generation::RELEASE);
-    if state.lock.held != generation {
+    let frees = state.lock.held == generation || (rules.has(Bug::ReleaseFreesAny) && state.holds(who));
+    if !frees {
         return;
     }
     if !state.lock.former {
@@ -222,7 +227,7 @@ pub fn surrendered(state: &mut State, who: Who, seen: &Seen) {
     if state.agents[who].user != 0 {
         state.alarms.raise(Alarms::EARLY_SURRENDER);
     }
-    end_holder(state, who);
+    end_holder(state, who, None);
 }
 
 /// A HELLO sent `age` ticks ago, of the session that the agent is opening.
@@ -246,6 +251,9 @@ fn open(state: &mut State, who: Who, rules: &Rules) {
         state.lock.owed = if fresh { rules.wait() } else { former.owed };
         let held = state.lock.held;
         state.about_mut(held).forget(Generation::DEMAND | Generation::GRANT);
+        if rules.has(Bug::HelloFreesAtOnce) {
+            state.lock = Lock::default();
+        }
     }
     state.sessions[who] = Session { unknown_to_agent: true, ..Session::default() };
 }

@@ -136,7 +136,7 @@ pub struct Agent {
     pub disowned: Gen,
     /// What it waits for.
     pub ask: Ask,
-    /// Lock requests that it has made.
+    /// Lock requests that it has made; stays 0 where they are not bounded.
     pub asked: u8,
 }
 
