@@ -121,14 +121,16 @@ pub fn nack(state: &mut State, who: Who, rules: &Rules, seen: &Seen) {
     seen.note(Seen::NACKED);
     let agent = &mut state.agents[who];
     agent.phase = Phase::Lost;
-    agent.ask = Ask::Nothing;
     agent.disowned = 0;
     if !rules.has(Bug::NackIgnored) {
         agent.user = if agent.lock != 0 { agent.lease } else { 0 };
         agent.lock = 0;
         agent.lease = 0;
     }
-    state.wires[who].session_lost();
+    if !rules.has(Bug::AnswerAfterNack) {
+        agent.ask = Ask::Nothing;
+    }
+    state.wires[who].session_lost(rules);
     // Notices of the lost session, which the agent will not act on.
     for generation in &mut state.generation {
         if generation.owner() == who {

@@ -54,6 +54,8 @@ pub enum Bug {
     ReleaseFreesAny,
     /// The notice of a grant renews the lease (M7)
     NoticeRenews,
+    /// An agent takes an answer that arrives after the NACK of its session, though it has surrendered
+    AnswerAfterNack,
     /// A steal frees the lock and leaves the session good (M24)
     StealKeepsSession,
 }
@@ -89,6 +91,7 @@ pub const LEDGER: &[Row] = &[
     row(Bug::HelloFreesAtOnce, Name::Exclusion),
     row(Bug::ReleaseFreesAny, Name::Exclusion),
     row(Bug::NoticeRenews, Name::Exclusion),
+    row(Bug::AnswerAfterNack, Name::Exclusion),
     row(Bug::StealKeepsSession, Name::Exclusion),
 ];
 
@@ -106,7 +109,7 @@ impl Row {
     pub fn rules(&self, rules: &Rules) -> Rules {
         Rules {
             rescue: matches!(self.bug, Bug::RescueAfterNack | Bug::RescueKeepsTimer),
-            surrender: self.bug == Bug::SurrenderEarly,
+            surrender: matches!(self.bug, Bug::SurrenderEarly | Bug::AnswerAfterNack),
             last_heard: self.bug == Bug::HeardFirstOnly,
             bug: Some(self.bug),
             ..rules.clone()

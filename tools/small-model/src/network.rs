@@ -6,6 +6,7 @@
 //! to everybody. Ages stop growing at τ, from where on an echo is worth nothing (R1). Section 11.2 of the spec.
 //! Messages about one generation (demand, receipt, release, grant) lie in [`crate::state::Generation`].
 
+use crate::bugs::Bug;
 use crate::rules::Rules;
 
 /// The ages, 0 to τ, of the transmissions of a message; τ stands for "τ or older".
@@ -82,8 +83,9 @@ pub struct Wire {
 
 impl Wire {
     /// Forgets everything of a session that the agent has lost; what is left of it can change nothing.
-    pub fn session_lost(&mut self) {
-        *self = Wire::default();
+    pub fn session_lost(&mut self, rules: &Rules) {
+        let answer = if rules.has(Bug::AnswerAfterNack) { self.answer } else { Ages::default() };
+        *self = Wire { answer, ..Wire::default() };
     }
 
     /// The lock request was answered: the agent waits for no other answer to it.

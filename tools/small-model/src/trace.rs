@@ -1,6 +1,6 @@
 //! A schedule that a person can read: who did what, by which clock, and how everybody stood after it.
 //!
-//! Decides how a step is told. A canonical state renames: generations are renumbered, A and B may change places. A [`Frame`] follows a
+//! Decides how a step is told. A canonical state renames: generations are renumbered, A and B may change places. A `Frame` follows a
 //! schedule with the names that things had when they came up, so that g1 stays g1 and A stays A. Times are absolute again.
 //! Nothing is decided here about what happens; `docs/small-model.md` says how to read the table.
 
@@ -174,11 +174,25 @@ impl Frame {
             Step::ServerSurrender(who) => format!("gets the surrender of {}: its lock is free", self.agents[who]),
             Step::ServerRelease(generation) => {
                 let frees = if self.state.lock.held != 0 && next.state.lock.held == 0 { "the lock is free" } else { "nothing to free" };
-                format!("gets the release of {} from {}: {frees}", self.g(generation), self.owner(generation))
+                format!(
+                    "gets the release of {} from {}: {frees}{}",
+                    self.g(generation),
+                    self.owner(generation),
+                    self.comeback(generation, next)
+                )
             }
-            Step::ServerReceipt(generation) => format!("gets the receipt for {} from {}", self.g(generation), self.owner(generation)),
+            Step::ServerReceipt(generation) => {
+                format!("gets the receipt for {} from {}{}", self.g(generation), self.owner(generation), self.comeback(generation, next))
+            }
             _ => String::new(),
         }
+    }
+
+    /// Said of a session that the step has made good again.
+    fn comeback(&self, generation: Gen, next: &Frame) -> &'static str {
+        let owner = self.owner(generation);
+        let failed = self.state.sessions[self.place(owner)].standing == Standing::TimingOut;
+        if failed && next.state.sessions[next.place(owner)].standing == Standing::Good { ", its session is good again" } else { "" }
     }
 
     /// What the server says to a request: what it would say in good standing, or NACK.
