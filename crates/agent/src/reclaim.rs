@@ -23,8 +23,8 @@ use cistern_wire::{
 use core::time::Duration;
 use log::{info, warn};
 
-/// Messages of locks that are out at once.
-const BATCHES_MAX: usize = 8;
+/// Messages of locks that are out at once; the congestion window lets so many go only on a path that carries them.
+const BATCHES_MAX: usize = 32;
 
 /// How far the end of a source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
