@@ -7,7 +7,7 @@
 //! Invariants: one call of any function here is one critical section at one instant (R17); time does not go back (R6).
 //! Leaves to others: everything else.
 
-use crate::api::{Command, Event, HolderId, LeaseView, LockEvent, OpError, OpId, Output, Submitted, Wait};
+use crate::api::{Command, Event, HolderId, LockEvent, OpError, OpId, Output, Submitted, Wait};
 use crate::config::Config;
 use crate::idle::Told;
 use crate::lease::Lease;
@@ -19,7 +19,7 @@ use crate::port::{Ctx, Outbound, TaskId};
 use crate::reclaim::Reclaim;
 use crate::requests::Asker;
 use crate::session::Session;
-use crate::stats::{Drops, Stats};
+use crate::stats::Stats;
 use crate::surrender::Remains;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -41,17 +41,6 @@ pub struct Identity {
     pub boot: [u8; 16],
     /// What people call it; what is beyond 64 bytes is cut off.
     pub label: Vec<u8>,
-}
-
-/// A look at a hold of an advisory lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HolderView {
-    /// Whether nobody else can hold the lock now.
-    pub certain: bool,
-    /// Until when that is so, as things stand; in the past when it is not.
-    pub valid_until: Instant,
-    /// When operations under it should be ending, unless the lease is renewed before.
-    pub suspect_at: Instant,
 }
 
 /// Why the agent wakes.
@@ -259,53 +248,6 @@ impl Agent {
             self.timers.cancel(Timer::Limit(op));
         }
         Some(event)
-    }
-
-    /// The lease and what it covers, for people.
-    #[must_use]
-    pub fn view(&self, now: Instant) -> LeaseView {
-        let now = self.now.max(now);
-        let counts = self.locks.counts();
-        let valid_until = self.lease.valid_until();
-        let (renewals_opportunistic, renewals_explicit) = self.lease.renewals();
-        LeaseView {
-            phase: self.lease.phase(now),
-            session: self.session.as_ref().map(|session| session.id),
-            reclaiming: self.reclaim.as_ref().and_then(|reclaim| reclaim.sources().last()),
-            lease: self.lease.tau(),
-            left: valid_until.map_or(Duration::ZERO, |until| now.until_lease_over(until)),
-            valid_until,
-            renewals_opportunistic,
-            renewals_explicit,
-            demands: self.stats.demands,
-            nacks: self.stats.nacks,
-            cache_locks: counts.cache as u64,
-            advisory_locks: counts.advisory as u64,
-            holders: counts.holders as u64,
-            requests: self.stats.requests,
-            datagrams_out: self.stats.datagrams_out,
-            datagrams_in: self.stats.datagrams_in,
-            retransmissions: self.stats.retransmissions,
-            cache_hits: self.ops.hits(),
-            round_trip: self.session.as_ref().and_then(|session| session.rtt.smoothed()),
-        }
-    }
-
-    /// How certain a hold is now; `None` when it is gone. This is the check to make at the moment of use: it needs no timer.
-    #[must_use]
-    pub fn holder_view(&self, now: Instant, holder: HolderId) -> Option<HolderView> {
-        let now = self.now.max(now);
-        self.locks.holder(holder)?;
-        let (valid_until, suspect_at) = (self.lease.valid_until()?, self.lease.suspect_at()?);
-        //= wire-spec.md#11-1-lease
-        //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
-        Some(HolderView { certain: self.lease.certain(now), valid_until, suspect_at })
-    }
-
-    /// Datagrams and messages dropped, by reason.
-    #[must_use]
-    pub const fn drops(&self) -> &Drops {
-        &self.stats.drops
     }
 }
 

@@ -17,6 +17,7 @@
 //! | `timers` | what is done when a deadline has passed |
 //! | `idle` | whether a lease is renewed on purpose, lapses, or everything is given back; what holders are told |
 //! | `locks` | which locks are held, who holds them here, who waits |
+//! | `looks` | what is seen of the lease and of holds from outside |
 //! | `notices` | what the agent says to demands, grants and probes |
 //! | `opening` | the handshake, and which server is accepted |
 //! | `requests` | nonces, windows, retransmission of requests |
@@ -49,6 +50,7 @@ mod idle;
 mod incoming;
 mod lease;
 mod locks;
+mod looks;
 mod notices;
 mod opening;
 mod ops;
@@ -64,8 +66,9 @@ mod surrender;
 mod timers;
 mod walk;
 
-pub use agent::{Agent, HolderView, Identity};
+pub use agent::{Agent, Identity};
 pub use cache::CacheLimits;
+pub use looks::HolderView;
 pub use stats::Drops;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The way out: what the next datagram carries.
 //!
 //! Decides the order: the handshake; surrenders; receipts and control messages, which wait for nothing (R27); then requests, those to be
-//! sent again before new ones, those of recovery before all others. Receipts and control messages keep to datagrams of 548 bytes, so that they pass wherever anything does (R28).
+//! sent again before new ones, those of recovery before all others. Receipts and control messages keep to datagrams of 548 bytes, so that
+//! they pass wherever anything does (R28).
 //! Place in the walk: `Agent::poll_transmit`, with the time read before the send call (R6). Implements `wire-spec.md` section 3.
 //! Invariants: a packet number is used once, and is in the log of send times before the driver has the bytes (R1); every message that
 //! expects an answer has its timer.

@@ -16,6 +16,7 @@ use crate::surrender::Remains;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
     Failed, List, LockClass, LockId, Message, ReclaimComplete, ReclaimItem, ReclaimedItem, Reply, SessionFate, SessionId, Status,
@@ -23,8 +24,8 @@ use cistern_wire::{
 use core::time::Duration;
 use log::{info, warn};
 
-/// Messages of locks that are out at once.
-const BATCHES_MAX: usize = 8;
+/// Messages of locks that are out at once; the congestion window lets so many go only on a path that carries them.
+const BATCHES_MAX: usize = 32;
 
 /// How far the end of a source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +194,9 @@ impl Agent {
 
     /// Names what is still to be named, and says that it is complete when it is.
     pub(crate) fn tend_reclaim(&mut self) {
+        if bugs::is(Bug::M38b) {
+            self.complete_too_early();
+        }
         while let Some((from, locks)) = self.reclaim.as_mut().and_then(Reclaim::take_unnamed) {
             self.name_locks(from, &locks);
         }
@@ -254,6 +258,17 @@ impl Agent {
             if let Some(reclaim) = &mut self.reclaim {
                 reclaim.count(from, kept.is_some());
             }
+        }
+    }
+
+    /// Says that the reclaim is complete before anything is named; a deliberate bug, so that the server's answer to what follows shows.
+    fn complete_too_early(&mut self) {
+        let Some(reclaim) = &mut self.reclaim else { return };
+        for source in reclaim.sources.iter_mut().filter(|source| source.completion == Completion::Open) {
+            source.completion = Completion::Asked;
+            let from = source.remains.session;
+            let message = Message::from(ReclaimComplete { ask: UNASKED, from }).to_bytes();
+            self.recovery.push_back((Asker::Complete(from), message));
         }
     }
 

@@ -267,6 +267,8 @@ impl From<ServerReport> for Report {
 pub(crate) struct Lease {
     pub(crate) phase: String,
     pub(crate) session: Option<String>,
+    /// The former session whose locks are being taken over; until that is done the lease is that one's.
+    pub(crate) reclaiming: Option<String>,
     pub(crate) lease_ms: u64,
     pub(crate) left_ms: u64,
     pub(crate) renewals_opportunistic: u64,
@@ -297,6 +299,7 @@ impl From<LeaseView> for Lease {
         Self {
             phase: phase_name(v.phase).to_owned(),
             session: v.session.map(|s| s.to_string()),
+            reclaiming: v.reclaiming.map(|s| s.to_string()),
             lease_ms: millis(v.lease),
             left_ms: millis(v.left),
             renewals_opportunistic: v.renewals_opportunistic,

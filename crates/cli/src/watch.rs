@@ -106,7 +106,7 @@ fn line(look: &Look) -> String {
         l.phase,
         l.left_ms,
         in_leases(l),
-        l.session.as_deref().unwrap_or("none"),
+        session(l),
         l.renewals_opportunistic,
         l.renewals_explicit,
         l.demands,
@@ -129,6 +129,15 @@ fn in_leases(lease: &Lease) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
+/// The session, and the former one whose locks it is taking over after a restart of the server.
+fn session(lease: &Lease) -> String {
+    let session = lease.session.as_deref().unwrap_or("none");
+    match &lease.reclaiming {
+        Some(former) => format!("{session} taking over the locks of {former}"),
+        None => session.to_owned(),
+    }
+}
+
 fn round_trip(lease: &Lease) -> String {
     lease.round_trip_us.map_or_else(|| "unknown".to_owned(), |us| format!("{}.{:03} ms", us / 1_000, us % 1_000))
 }
@@ -141,6 +150,7 @@ pub(crate) mod tests {
         Lease {
             phase: "valid".to_owned(),
             session: Some("00112233445566ff".to_owned()),
+            reclaiming: None,
             lease_ms: 2_000,
             left_ms: 1_880,
             renewals_opportunistic: 12,
@@ -170,6 +180,12 @@ pub(crate) mod tests {
         let text = line(&Look { at_ms: 1_200, lease: sample() });
         assert!(text.contains("1.200 s") && text.contains("left 1880 ms (0.94 τ)") && text.contains("round trip 0.317 ms"), "{text}");
         assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn a_look_in_a_reclaim_names_both_sessions() {
+        let lease = Lease { reclaiming: Some("ab".to_owned()), ..sample() };
+        assert!(line(&Look { at_ms: 0, lease }).contains("session 00112233445566ff taking over the locks of ab  renewals"));
     }
 
     #[test]

@@ -125,8 +125,6 @@ bugs! {
     M51 "M51",
     /// What is answered without a session may be larger than what caused it.
     M53 "M53",
-    /// Bytes behind the last field of a message are ignored.
-    M54 "M54",
     /// Behaviour depends on what the process did before, outside of the core.
     M55 "M55",
 }

@@ -26,6 +26,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{DeliveryClock, Instant, Machine, Path, Rng, TimerQueue};
 use cistern_wire::StoreId;
 use core::time::Duration;
@@ -212,6 +213,10 @@ impl Machine for Server {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
         self.advance(now);
         self.stats.count_received(datagram.len());
+        if bugs::is(Bug::M43) && self.phase == Phase::Serving {
+            self.delivery.turn(self.now, self.planned_wake.take());
+            self.run_deadlines();
+        }
         match self.phase {
             Phase::Serving => self.dispatch(path, datagram),
             Phase::Starting | Phase::Recording => self.drop_datagram(path, Dropped::Starting),

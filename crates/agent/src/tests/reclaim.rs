@@ -293,7 +293,7 @@ fn many_locks_go_in_several_messages_of_sixteen_at_most() {
             break;
         }
     }
-    assert_eq!((named, out), (200, 8), "several are on their way at once");
+    assert_eq!((named, out), (200, 10), "as many are on their way at once as a new window admits");
     script.sends(&[complete(14, 0, SESSION)]);
 }
 

@@ -26,6 +26,12 @@ fn of_the_dead(sent: &[(u64, Sent)]) -> Vec<&Sent> {
 
 #[test]
 fn a_session_that_nobody_uses_is_surrendered_at_once_and_until_the_server_answers() {
+    let gone = |echo| Nack { nonce: 0, echo, reason: NackReason::Ended, fate: Fate::Unknown }.into();
+    surrendered_until(|echo| Ended { serial: 1, echo }.into());
+    surrendered_until(gone);
+}
+
+fn surrendered_until(ended: impl Fn(u64) -> Message<'static>) {
     let mut script = Script::open(Config::default());
     script.cache(9, 2, 80);
     nacked(&mut script);
@@ -36,7 +42,7 @@ fn a_session_that_nobody_uses_is_surrendered_at_once_and_until_the_server_answer
     assert!(again.iter().all(|sent| sent.messages() == [surrender(1)]), "the same words");
     let packets: Vec<u64> = core::iter::once(first).chain(again.iter().map(|sent| sent.packet())).collect();
     assert!(packets.windows(2).all(|pair| pair[0] < pair[1]), "each under a number of its own: {packets:?}");
-    script.say(&[Ended { serial: 1, echo: packets[1] }.into()]);
+    script.say(&[ended(packets[1])]);
     assert!(of_the_dead(&script.run(3_000)).is_empty());
     script.session = SECOND;
     assert_eq!(script.shake_amid(SECOND, &[]), [], "it is known to have ended");

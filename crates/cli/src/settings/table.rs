@@ -157,6 +157,9 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
         "How long an operation may take before it ends without an answer; waiting for a lock has a limit of its own", flag "--give-up";
     "close-within" Time = close_within, "at most 1 h",
         "How long the end of the session is waited for when the agent ends; after that the server ends it by itself";
+    "surrender" Switch = surrender, "true or false",
+        "Whether the server is told when nothing of a lost session can be used any more, so that others get its locks sooner; false where \
+         users of its locks may act on after they were told that the lock is lost or the lease over";
     "phase-valid" Fraction = phases.valid_ppm, "above 0 and below phase-renewing",
         "Part of the lease period after which the lease is renewed on purpose, if it is worth it";
     "phase-renewing" Fraction = phases.renewing_ppm, "below phase-suspect",

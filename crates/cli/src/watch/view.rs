@@ -5,7 +5,7 @@
 //! Invariant: no line is wider than the terminal, or moving the cursor back would miss the first line.
 //! Leaves to others: when it is drawn (`watch`).
 
-use super::{in_leases, round_trip};
+use super::{in_leases, round_trip, session};
 use crate::local::{Failure, Lease};
 use crate::show;
 use terminal_size::{Height, Width};
@@ -66,7 +66,7 @@ impl View {
         let left = if l.lease_ms == 0 { "-".to_owned() } else { format!("{} ms of {} ms, {} τ", l.left_ms, l.lease_ms, in_leases(l)) };
         let rows = [
             ("agent", self.subject.clone()),
-            ("session", l.session.clone().unwrap_or_else(|| "none".to_owned())),
+            ("session", session(l)),
             ("phase", l.phase.clone()),
             ("left", left),
             ("", String::new()),
