@@ -4,7 +4,10 @@
 //! read. Invariant: making a trace changes nothing of the run; without one nothing is formatted.
 //! Leaves to others: the words for a message (`words`), capture files (`pcap`).
 
+mod logged;
 mod words;
+
+pub use logged::log_from;
 
 use crate::observe::{Node, Seen, Sight};
 use crate::pcap::Packet;
@@ -88,6 +91,13 @@ impl Trace {
             let Instant { raw_ns, boot_ns } = clock(sight, node);
             let _ = write!(line, "  [{}.{:06} {}.{:06}]", raw_ns / SEC, raw_ns % SEC / 1_000, boot_ns / SEC, boot_ns % SEC / 1_000);
         }
+        for logged in logged::take() {
+            self.keep(logged);
+        }
+        self.keep(line);
+    }
+
+    fn keep(&mut self, line: String) {
         if self.lines.len() >= self.max {
             self.lines.pop_front();
         }
