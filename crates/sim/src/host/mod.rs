@@ -54,6 +54,12 @@ impl Process {
         room
     }
 
+    /// Whether it stands still: by a fault, or held up in the middle of a turn.
+    #[must_use]
+    pub const fn stands(&self) -> bool {
+        self.paused > 0 || self.mid_turn
+    }
+
     /// It died, and with it what its socket held.
     pub fn died(&mut self, now: u64) {
         self.inbox.clear();

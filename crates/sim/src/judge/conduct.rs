@@ -10,7 +10,7 @@ use super::case::{Case, Verdict, at, violated};
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
 use cistern_link::Instant;
-use cistern_wire::{CancelOutcome, Generation, Kind, Lane, LockClass, LockId, LockWait, Message, Mode, ObjectId, Reply, SessionId};
+use cistern_wire::{CancelOutcome, Generation, Kind, Lane, LockClass, LockId, Message, Mode, ObjectId, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A notice that is not settled.
@@ -40,6 +40,8 @@ pub(super) struct Conduct {
     failed: BTreeMap<SessionId, Instant>,
     cancelled: BTreeSet<(SessionId, u64)>,
     asked: BTreeMap<(SessionId, u64), Asked>,
+    /// Requests that were answered for good; what comes of them still is a copy.
+    over: BTreeSet<(SessionId, u64)>,
 }
 
 impl Family for Conduct {
@@ -81,7 +83,7 @@ impl Conduct {
                 let cache = |(lock, up_to): (LockId, Generation)| lock.class == LockClass::Cache && up_to <= all.up_to;
                 self.settle(session, |notice| notice.about.is_some_and(cache));
             }
-            Message::Lock(lock) if lock.wait == LockWait::Queue || lock.mode == Mode::Shared => {
+            Message::Lock(lock) if !self.over.contains(&(session, lock.ask.nonce)) => {
                 let (object, mode, arrived) = (lock.object, lock.mode, case.sight.now);
                 self.asked.entry((session, lock.ask.nonce)).or_insert(Asked { object, mode, arrived, queued: None });
             }
@@ -126,11 +128,11 @@ impl Conduct {
                 if told.outcome == CancelOutcome::Cancelled {
                     self.cancelled.insert((session, told.nonce));
                 }
-                self.asked.remove(&(session, told.nonce));
+                self.end(session, told.nonce);
                 self.settle(session, |notice| notice.nonce == Some(told.nonce));
             }
             Message::WaitOver(over) => {
-                self.asked.remove(&(session, over.nonce));
+                self.end(session, over.nonce);
             }
             Message::Grant(grant) => {
                 if self.cancelled.contains(&(session, grant.nonce)) {
@@ -142,7 +144,7 @@ impl Conduct {
             Message::Ack(ack) => match ack.reply {
                 Reply::Granted(granted) => return self.granted(facts, session, ack.nonce, granted.mode),
                 _ => {
-                    self.asked.remove(&(session, ack.nonce));
+                    self.end(session, ack.nonce);
                 }
             },
             _ => {}
@@ -174,9 +176,16 @@ impl Conduct {
         Ok(())
     }
 
+    /// A request was answered for good.
+    fn end(&mut self, session: SessionId, nonce: u64) -> Option<Asked> {
+        let asked = self.asked.remove(&(session, nonce))?;
+        self.over.insert((session, nonce));
+        Some(asked)
+    }
+
     /// A request for a lock is granted, for the first time or told again.
     fn granted(&mut self, facts: &Facts, session: SessionId, nonce: u64, mode: Mode) -> Verdict {
-        let Some(asked) = self.asked.remove(&(session, nonce)) else { return Ok(()) };
+        let Some(asked) = self.end(session, nonce) else { return Ok(()) };
         if mode != Mode::Shared {
             return Ok(());
         }
@@ -207,7 +216,8 @@ mod tests {
     use super::super::bench::{Bench, fired};
     use super::*;
     use cistern_wire::{
-        Ack, AgentId, Ask, Bytes8, Cancelled, Demand, Grant, Granted, Holder, Keep, Lock, Probe, Queued, Receipt, ReceiptAnswer, Standing,
+        Ack, AgentId, Ask, Bytes8, Cancelled, Demand, Grant, Granted, Holder, Keep, Lock, LockWait, Probe, Queued, Receipt, ReceiptAnswer,
+        Standing,
     };
 
     const A: u64 = 71;

@@ -130,7 +130,7 @@ impl Locks {
                 continue;
             }
             if let Some(holds) = self.holds.get_mut(&told.lock) {
-                holds.retain(|hold| hold.session != asked.from);
+                holds.retain(|hold| hold.session != asked.from && hold.generation != asked.item.generation);
             }
             let ReclaimItem { lock, mode, generation, run, .. } = asked.item;
             let hold = Hold { session, mode, generation, run, version: told.version, since: case.sight.now, reclaimed: true };

@@ -136,7 +136,9 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
     // A false steal can only be told where nothing but the server itself stood still.
     let only_the_server_stalls = !plan.faults.is_empty()
         && plan.net.loss_ppm == 0
+        && plan.net.stall_ppm == 0
         && plan.faults.iter().all(|fault| matches!(fault.what, What::Pause { node: crate::observe::Node::Server }));
+    let held_up_ns = if plan.net.stall_ppm > 0 { plan.net.stall_ns } else { 0 };
     let families: Vec<Box<dyn Family>> = vec![
         Box::new(agent_lease::AgentLease::new(plan.agents)),
         Box::new(server_rule::ServerRule::default()),
@@ -149,7 +151,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(bounds::Bounds::default()),
         Box::new(conduct::Conduct::default()),
         Box::new(pace::Pace::default()),
-        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls)),
+        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls, held_up_ns)),
         Box::new(strangers::Strangers::default()),
     ];
     vec![Box::new(Court { facts: Facts::new(plan.agents), families })]

@@ -90,7 +90,9 @@ fn grants(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<
     {
         for (asked, told) in asked.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status.is_ok()) {
             let mut others = facts.locks.conflicts(session, told.lock, asked.item.mode);
-            let others = others.find(|hold| hold.session != asked.from && counts(case, facts, hold));
+            // The same grant may have been reclaimed before, in a session that the agent never heard of.
+            let same = |hold: &Hold| hold.session == asked.from || hold.generation == asked.item.generation;
+            let others = others.find(|hold| !same(hold) && counts(case, facts, hold));
             if let Some(hold) = others {
                 return conflict(facts, session, told.lock, asked.item.mode, hold);
             }

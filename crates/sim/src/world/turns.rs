@@ -50,7 +50,7 @@ impl World<'_> {
                 let at = at + self.timing.between(US, self.plan.net.stall_ns);
                 self.process(node).mid_turn = true;
                 self.wake_by(node, at);
-                return Ok(());
+                return self.tell(&Seen::Settled);
             }
         }
         match node {
