@@ -139,10 +139,10 @@ impl Conduct {
                     let what = format!("{} is granted to session {session} for request {}, which was cancelled", grant.lock, grant.nonce);
                     return violated("I14", "granted-after-cancel", what);
                 }
-                return self.granted(facts, session, grant.nonce, grant.mode);
+                return self.granted(case, facts, session, grant.nonce, grant.mode);
             }
             Message::Ack(ack) => match ack.reply {
-                Reply::Granted(granted) => return self.granted(facts, session, ack.nonce, granted.mode),
+                Reply::Granted(granted) => return self.granted(case, facts, session, ack.nonce, granted.mode),
                 _ => {
                     self.end(session, ack.nonce);
                 }
@@ -184,15 +184,15 @@ impl Conduct {
     }
 
     /// A request for a lock is granted, for the first time or told again.
-    fn granted(&mut self, facts: &Facts, session: SessionId, nonce: u64, mode: Mode) -> Verdict {
+    fn granted(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, nonce: u64, mode: Mode) -> Verdict {
         let Some(asked) = self.end(session, nonce) else { return Ok(()) };
         if mode != Mode::Shared {
             return Ok(());
         }
         let passed = self.asked.iter().find(|((waiter, _), waits)| {
-            let good = facts.sessions.get(*waiter).is_some_and(|known| known.failed.is_none() && known.given_up.is_none());
             let before = waits.queued.is_some_and(|queued| queued < asked.arrived);
-            *waiter != session && good && before && waits.object == asked.object && waits.mode == Mode::Exclusive
+            let same = waits.object == asked.object && waits.mode == Mode::Exclusive;
+            *waiter != session && same && before && in_good_standing(case, facts, *waiter)
         });
         match passed {
             Some(((waiter, waiting), waits)) => violated(
@@ -208,6 +208,15 @@ impl Conduct {
             ),
             None => Ok(()),
         }
+    }
+}
+
+/// Whether a session is in good standing at this very moment.
+fn in_good_standing(case: &Case<'_>, facts: &Facts, session: SessionId) -> bool {
+    let rows = case.sight.server.map(|server| server.sessions(case.server_now()));
+    match rows {
+        Some(rows) => rows.iter().any(|row| row.session == session && row.standing == "good"),
+        None => facts.sessions.get(session).is_some_and(|known| known.failed.is_none() && known.given_up.is_none()),
     }
 }
 
