@@ -122,6 +122,9 @@ pub struct RunArgs {
     /// Print everything that happens, one line each.
     #[arg(long)]
     pub trace: bool,
+    /// With --trace, print all fields of messages.
+    #[arg(long, requires = "trace")]
+    pub wide: bool,
     /// With --trace, print also what the cores log, from this level on.
     #[arg(long, value_name = "LEVEL", requires = "trace", value_parser = level)]
     pub log: Option<log::LevelFilter>,

@@ -167,6 +167,9 @@ fn one(args: &RunArgs, out: &mut dyn Write) -> io::Result<u8> {
         crate::trace::log_from(level);
     }
     let mut trace = Trace::new(if args.trace { usize::MAX } else { 0 }, args.pcap.is_some());
+    if args.wide {
+        trace = trace.wide();
+    }
     let mut outcome = run(&plan, Some(&mut trace));
     if args.twice && outcome.violation.is_none() {
         outcome.violation = campaign::differs(&plan, &outcome);

@@ -22,6 +22,8 @@ use words::{command, datagram, event, result};
 pub struct Trace {
     lines: VecDeque<String>,
     max: usize,
+    /// Most characters of a message's fields.
+    fields_max: usize,
     /// Every datagram sent, if a capture is wanted.
     packets: Option<Vec<Packet>>,
 }
@@ -30,7 +32,14 @@ impl Trace {
     /// A trace that keeps the newest `max` lines, and every datagram if `captures`.
     #[must_use]
     pub fn new(max: usize, captures: bool) -> Self {
-        Self { lines: VecDeque::new(), max, packets: captures.then(Vec::new) }
+        Self { lines: VecDeque::new(), max, fields_max: 110, packets: captures.then(Vec::new) }
+    }
+
+    /// Shows every field of every message.
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
+        self.fields_max = usize::MAX;
+        self
     }
 
     /// The lines, oldest first.
@@ -54,8 +63,10 @@ impl Trace {
         }
         let (node, mark, text) = match seen {
             Seen::Settled => return,
-            Seen::Sent { from, to, bytes } => (Some(*from), '>', format!("to {}: {}", who(sight, *to), datagram(bytes))),
-            Seen::Received { by, from, bytes } => (Some(*by), '<', format!("from {}: {}", who(sight, *from), datagram(bytes))),
+            Seen::Sent { from, to, bytes } => (Some(*from), '>', format!("to {}: {}", who(sight, *to), datagram(bytes, self.fields_max))),
+            Seen::Received { by, from, bytes } => {
+                (Some(*by), '<', format!("from {}: {}", who(sight, *from), datagram(bytes, self.fields_max)))
+            }
             Seen::Submitted { agent, op, command: what } => (Some(Node::Agent(*agent)), '?', format!("user {}: {}", op.0, command(what))),
             Seen::Ended { agent, op, result: how } => (Some(Node::Agent(*agent)), '=', format!("user {}: {}", op.0, result(*how))),
             Seen::Told { agent, event: what } => (Some(Node::Agent(*agent)), '*', event(what)),

@@ -172,7 +172,7 @@ impl<'t> World<'t> {
 
     fn too_late(&self) -> Violation {
         let span = crate::plan::fault::seconds(self.deadline - self.plan.heal_ns);
-        violation("I15", "not-satisfied", format!("users did not get what they want within {span} after healing: {:?}", self.users))
+        violation("I15", "not-satisfied", format!("not everybody got what they want within {span} after healing: {}", self.users.wanting()))
     }
 
     /// Tells everybody who watches.
