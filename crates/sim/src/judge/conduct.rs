@@ -31,6 +31,8 @@ struct Asked {
     arrived: True,
     /// When it was first said to wait.
     queued: Option<True>,
+    /// Whether its agent wants it back.
+    cancelled: bool,
 }
 
 /// The judge.
@@ -83,9 +85,15 @@ impl Conduct {
                 let cache = |(lock, up_to): (LockId, Generation)| lock.class == LockClass::Cache && up_to <= all.up_to;
                 self.settle(session, |notice| notice.about.is_some_and(cache));
             }
+            // From here on it may be over any time, perhaps before others are told of what that gave them.
+            Message::Cancel(cancel) => {
+                if let Some(asked) = self.asked.get_mut(&(session, cancel.nonce)) {
+                    asked.cancelled = true;
+                }
+            }
             Message::Lock(lock) if !self.over.contains(&(session, lock.ask.nonce)) => {
                 let (object, mode, arrived) = (lock.object, lock.mode, case.sight.now);
-                self.asked.entry((session, lock.ask.nonce)).or_insert(Asked { object, mode, arrived, queued: None });
+                self.asked.entry((session, lock.ask.nonce)).or_insert(Asked { object, mode, arrived, queued: None, cancelled: false });
             }
             _ => {}
         }
@@ -192,7 +200,7 @@ impl Conduct {
         let passed = self.asked.iter().find(|((waiter, _), waits)| {
             let before = waits.queued.is_some_and(|queued| queued < asked.arrived);
             let same = waits.object == asked.object && waits.mode == Mode::Exclusive;
-            *waiter != session && same && before && in_good_standing(case, facts, *waiter)
+            *waiter != session && same && before && !waits.cancelled && in_good_standing(case, facts, *waiter)
         });
         match passed {
             Some(((waiter, waiting), waits)) => violated(
