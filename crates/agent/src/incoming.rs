@@ -270,7 +270,11 @@ impl Agent {
         self.control_answered(cancelled.serial);
         let Some(session) = &mut self.session else { return };
         let nonce = cancelled.nonce;
-        let object = session.cancels.remove(&nonce);
+        // What is "answered" may be cancelled yet, by a copy of the message that comes after the request.
+        let object = match cancelled.outcome {
+            CancelOutcome::Answered => session.cancels.get(&nonce).copied(),
+            CancelOutcome::Cancelled | CancelOutcome::Granted => session.cancels.remove(&nonce),
+        };
         if cancelled.outcome == CancelOutcome::Answered {
             session.requests.ask_on(nonce);
         } else if let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(nonce) {

@@ -82,6 +82,8 @@ impl Body {
 struct Notice {
     seq: u64,
     body: Body,
+    /// Whether it took the place of one that was sent and not receipted.
+    takes_over: bool,
     transmissions: u32,
     /// Delivery clock at the first transmission.
     first: Duration,
@@ -133,14 +135,15 @@ impl Outbox {
     /// Adds a notice. A demand takes the place of an older one for the same lock: it covers every generation that the other named (R65).
     /// The same demand again is not another notice: its delivery would never fail.
     pub(crate) fn add(&mut self, body: Body) {
+        let mut takes_over = false;
         match body {
             Body::Demand { lock, .. } => {
                 let former = self.demands.get(&lock).copied();
                 if former.and_then(|seq| self.find(seq)).is_some_and(|at| self.notices[at].body == body) {
                     return;
                 }
-                if let Some(seq) = former {
-                    self.take(seq);
+                if let Some(former) = former.and_then(|seq| self.take(seq)) {
+                    takes_over = former.takes_over || former.transmissions > 0;
                 }
                 self.demands.insert(lock, self.last_seq + 1);
             }
@@ -151,7 +154,16 @@ impl Outbox {
         self.last_seq += 1;
         let zero = Duration::ZERO;
         let sent = Instant::new(0, 0);
-        self.notices.push_back(Notice { seq: self.last_seq, body, transmissions: 0, first: zero, sent, fails: zero, next: None });
+        self.notices.push_back(Notice {
+            seq: self.last_seq,
+            body,
+            takes_over,
+            transmissions: 0,
+            first: zero,
+            sent,
+            fails: zero,
+            next: None,
+        });
     }
 
     /// Remembers how the wait of a queued request ended, for a CANCEL that crosses its notice.
@@ -169,7 +181,7 @@ impl Outbox {
 
     /// Whether every notice that was sent is receipted; some may wait to be sent at all.
     pub(crate) fn is_receipted(&self) -> bool {
-        self.notices.iter().all(|notice| notice.transmissions == 0)
+        self.notices.iter().all(|notice| notice.transmissions == 0 && !notice.takes_over)
     }
 
     /// Whether no notice waits for its receipt.

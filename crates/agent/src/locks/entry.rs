@@ -170,7 +170,8 @@ impl Entry {
 
     /// Held, and used by nobody here.
     pub(super) fn is_idle(&self) -> bool {
-        self.held.is_some() && self.holders.is_empty() && self.queue.is_empty() && self.asking == Asking::No
+        let settled = self.releasing.is_none() && self.held.is_some_and(|held| !held.extending);
+        settled && self.holders.is_empty() && self.queue.is_empty() && self.asking == Asking::No
     }
 
     /// Does what is to be done next.
@@ -250,6 +251,12 @@ impl Entry {
     fn give_back(&mut self, effects: &mut VecDeque<Effect>) {
         let Some(held) = &mut self.held else { return };
         let Some(keep) = held.demanded else { return };
+        //= wire-spec.md#11-4-locks
+        //# An agent SHOULD have at most one acquisition or conversion of a lock outstanding, and none while a release of it is unanswered.
+        // Until a downgrade or another run is answered, the generation that a release would have to name is not known.
+        if self.releasing.is_some() || held.extending {
+            return;
+        }
         if self.holders.is_empty() {
             self.release(effects);
         } else if keep == Keep::Shared && held.mode == Mode::Exclusive && self.holders.iter().all(|holder| holder.mode == Mode::Shared) {

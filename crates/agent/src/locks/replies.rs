@@ -39,6 +39,8 @@ impl Entry {
     /// LOCK was answered QUEUED: those who only try have their answer.
     pub(super) fn queued(&mut self, change: &mut Change<'_>) {
         self.asking = Asking::Queued;
+        // A cancellation that came before it was answered, or is: if nobody waits here any more it is cancelled anew.
+        self.cancelling = false;
         self.fail(true, HELD_ELSEWHERE, change);
     }
 

@@ -49,7 +49,13 @@ impl LockTable {
         let own = self.table.own(entry, slot);
         let chance = self.chance(entry, slot, own, mode);
         let outcome = match (chance, wait) {
-            (Chance::Now, _) if own.is_none() && !self.has_room(slot) => LockOutcome::Busy,
+            (Chance::Now, _) if own.is_none() && !self.has_room(slot) => {
+                //= wire-spec.md#8-2-limits-of-a-server
+                //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
+                //# still owed.
+                self.make_room(now, slot);
+                LockOutcome::Busy
+            }
             (Chance::Now, _) => match self.grant(now, entry, slot, mode) {
                 Some(at) => {
                     self.press_for_waiters(now, at);

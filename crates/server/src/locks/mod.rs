@@ -43,10 +43,13 @@ use advisory::Wait;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Generation, Keep, LockId, Mode, RowState, SessionId, Status};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, RowState, SessionId, Status};
 use demand::Demands;
 use mutation::Mutant;
 use table::Table;
+
+/// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
+const ASKED_FOR_ROOM: usize = 16;
 
 /// Number of a mutation: chosen by the caller, larger for each one that arrives, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -231,6 +234,8 @@ pub struct LockTable {
     sweeping: VecDeque<u32>,
     /// Locks with a waiter whose turn it was when there were no tokens.
     starved: Vec<LockId>,
+    /// Where the search for locks that may make room goes on.
+    hand: u32,
     actions: VecDeque<Action>,
 }
 
@@ -249,6 +254,7 @@ impl LockTable {
             waiting: 0,
             sweeping: VecDeque::new(),
             starved: Vec::new(),
+            hand: 0,
             actions: VecDeque::new(),
         }
     }
@@ -288,6 +294,29 @@ impl LockTable {
     /// Whether the bounds allow a session one lock more.
     fn has_room(&self, session: u32) -> bool {
         self.table.holds.len() < self.limits.locks_max && (self.table.sessions[session].held as usize) < self.limits.locks_per_session
+    }
+
+    /// The table is full, or what one session may hold: asks some cache locks back, which their agents may hardly need. Who was told
+    /// "busy" comes again.
+    fn make_room(&mut self, now: Instant, session: u32) {
+        if self.table.sessions[session].held as usize >= self.limits.locks_per_session {
+            let own: Vec<u32> = self.table.holds_of_session(session).take(ASKED_FOR_ROOM).collect();
+            own.into_iter().for_each(|at| self.ask_for_room(now, at));
+            return;
+        }
+        for _ in 0..ASKED_FOR_ROOM {
+            let at = self.hand % self.table.holds.places().max(1);
+            self.hand = at + 1;
+            self.ask_for_room(now, at);
+        }
+    }
+
+    fn ask_for_room(&mut self, now: Instant, at: u32) {
+        let Some(hold) = self.table.holds.get(at) else { return };
+        let cache = self.table.entries[hold.entry].lock.class == LockClass::Cache;
+        if cache && hold.demand.is_none() && self.table.stands(hold) {
+            self.demand(now, at, Keep::Nothing);
+        }
     }
 
     /// Whether anybody who counts waits for a lock.

@@ -37,6 +37,12 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// One more than the largest number that ever named a value.
+    pub(super) fn places(&self) -> u32 {
+        let last = self.pieces.last().map_or(0, Vec::len);
+        u32::try_from(self.pieces.len().saturating_sub(1) * PIECE + last).unwrap_or(NONE)
+    }
+
     /// Takes a value in and names it.
     ///
     /// # Panics

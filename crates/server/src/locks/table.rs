@@ -355,6 +355,15 @@ impl Table {
         }
     }
 
+    /// The holds of a session, standing or not, the demanded ones first.
+    pub(super) fn holds_of_session(&self, session: u32) -> impl Iterator<Item = u32> {
+        let mut at = self.sessions[session].first;
+        core::iter::from_fn(move || {
+            let hold = self.holds.get(at)?;
+            Some(core::mem::replace(&mut at, hold.session_next))
+        })
+    }
+
     /// The demanded holds of a session.
     pub(super) fn demanded_of(&self, session: u32) -> impl Iterator<Item = u32> {
         let mut at = self.sessions[session].first;
