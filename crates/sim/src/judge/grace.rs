@@ -148,10 +148,7 @@ impl Grace {
                 return violated("I9", "reclaimed-after-surrender", tell("that one was given up"));
             }
             // A newer grant of the same lock may never have reached the agent.
-            // Or the same grant was reclaimed before, in a session of which the agent never heard.
-            let before = |held: &&super::locks::Hold| held.reclaimed && held.generation == asked.item.generation;
-            let held = facts.locks.hold(from, lock).or_else(|| facts.locks.holders(lock).find(before));
-            let held = held.filter(|held| held.generation >= asked.item.generation);
+            let held = facts.locks.hold(from, lock).filter(|held| held.generation >= asked.item.generation);
             if held.is_none_or(|held| held.generation == asked.item.generation && held.mode != asked.item.mode) {
                 let what = format!(
                     "{}, asked for as {} of generation {}; it held {held:?}",
