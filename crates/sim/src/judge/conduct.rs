@@ -10,7 +10,7 @@ use super::case::{Case, Verdict, at, violated};
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
 use cistern_link::Instant;
-use cistern_wire::{CancelOutcome, Generation, Kind, Lane, LockClass, LockId, Message, Mode, ObjectId, Reply, SessionId};
+use cistern_wire::{CancelOutcome, Generation, Kind, Lane, LockClass, LockId, Message, Mode, ObjectId, ReceiptAnswer, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A notice that is not settled.
@@ -74,7 +74,11 @@ impl Conduct {
     fn heard(&mut self, case: &Case<'_>, session: SessionId, message: &Message<'_>) {
         match message {
             Message::Receipt(receipt) => {
-                self.notices.remove(&(session, receipt.seq));
+                let notice = self.notices.remove(&(session, receipt.seq));
+                // "Not held" says so of every generation up to the one that the notice named.
+                if let (Some((lock, up_to)), ReceiptAnswer::NotHeld) = (notice.and_then(|notice| notice.about), receipt.answer) {
+                    self.settle(session, |other| other.about.is_some_and(|(of, generation)| of == lock && generation <= up_to));
+                }
             }
             Message::Release(release) => {
                 for item in release.items {
