@@ -148,6 +148,8 @@ impl Entry {
         self.settled();
         if let Some(held) = &mut self.held {
             held.extending = false;
+            // The demand was one of the server's former life; whoever still waits makes the server demand it anew.
+            held.demanded = None;
         }
     }
 
@@ -238,7 +240,8 @@ impl Entry {
         let needed = self.queue.head().is_some_and(|head| self.covers(head.mode) && !self.in_conflict(head.mode));
         let may = self.asking == Asking::No && self.releasing.is_none() && !self.resting && !self.blocked;
         let Some(held) = self.held.as_mut().filter(|held| may && held.demanded.is_none() && !held.extending) else { return };
-        let (run, left) = (held.end - held.generation.0, held.end - held.next);
+        // A demand may have told of a newer generation, whose run never came.
+        let (run, left) = (held.end.saturating_sub(held.generation.0), held.end.saturating_sub(held.next));
         //= wire-spec.md#11-4-locks
         //# Before its run ends an agent MUST ask for another one by EXTEND_RUN, keeping the lock.
         if left == 0 && needed || left <= run / 4 && run > 1 {

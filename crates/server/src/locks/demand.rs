@@ -76,8 +76,9 @@ impl LockTable {
     }
 
     /// A hold is gone or has a new generation: what was demanded of it is settled.
-    pub(super) fn demand_settled(&mut self, session: u32, sent: Option<Keep>) {
-        self.demands.outstanding -= usize::from(sent.is_some() && self.table.is_good(session));
+    pub(super) fn demand_settled(&mut self, entry: u32, session: u32, sent: Option<Keep>) {
+        let counted = self.table.entries[entry].lock.class == LockClass::Cache;
+        self.demands.outstanding -= usize::from(counted && sent.is_some() && self.table.is_good(session));
     }
 
     /// The next demand that may go out.
@@ -102,7 +103,8 @@ impl LockTable {
                     continue;
                 }
             }
-            if sent.is_none() {
+            // Who is asked for an advisory lock may keep it as long as its user likes: that must not stop demands of other locks.
+            if sent.is_none() && self.table.entries[entry].lock.class == LockClass::Cache {
                 //= wire-spec.md#11-4-locks
                 //# The server SHOULD space its demands and bound how many are not complied with.
                 if self.demands.outstanding >= self.limits.demands_outstanding {
@@ -119,9 +121,10 @@ impl LockTable {
         None
     }
 
-    /// How many demands a session was sent and has not complied with.
+    /// How many cache locks a session was asked for and has not given back.
     fn demanded(&self, session: u32) -> usize {
-        self.table.demanded_of(session).filter(|at| self.table.holds[*at].sent.is_some()).count()
+        let counted = |hold: &Hold| hold.sent.is_some() && self.table.entries[hold.entry].lock.class == LockClass::Cache;
+        self.table.demanded_of(session).filter(|at| counted(&self.table.holds[*at])).count()
     }
 
     /// The session will not be in good standing any more: what it was sent takes up nobody's place (R39).

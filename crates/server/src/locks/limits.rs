@@ -19,7 +19,8 @@ pub struct LockLimits {
     pub waiters_per_session: usize,
     /// Most mutations that wait for one object.
     pub mutations_per_object: usize,
-    /// Most demands sent and not complied with; further ones wait.
+    /// Most demands of cache locks sent and not complied with; further ones wait. Advisory locks may be in use for long and do not
+    /// count.
     pub demands_outstanding: usize,
     /// Tokens in the run of an advisory grant; at least 1.
     pub run: u32,

@@ -210,7 +210,7 @@ pub struct LockCounts {
     pub waiters: usize,
     /// Mutations that wait or execute.
     pub mutations: usize,
-    /// Demands sent that were not complied with yet.
+    /// Demands of cache locks sent that were not complied with yet.
     pub demands_outstanding: usize,
     /// Demands sent since the start.
     pub demands: u64,

@@ -84,7 +84,7 @@ impl LockTable {
     fn remove(&mut self, at: u32) -> u32 {
         let Hold { entry, session, sent, .. } = self.table.holds[at];
         self.forget_wait(at);
-        self.demand_settled(session, sent);
+        self.demand_settled(entry, session, sent);
         self.table.remove_hold(at);
         entry
     }
@@ -101,7 +101,7 @@ impl LockTable {
     pub(super) fn grant_again(&mut self, now: Instant, at: u32, mode: Mode, generation: Generation, run: u32) {
         self.forget_wait(at);
         let hold = &mut self.table.holds[at];
-        let (session, sent, demanded) = (hold.session, hold.sent.take(), hold.demand.take().is_some());
+        let (entry, session, sent, demanded) = (hold.entry, hold.session, hold.sent.take(), hold.demand.take().is_some());
         if hold.downgraded {
             // It was held in this mode since the downgrade.
             hold.before = hold.generation;
@@ -111,7 +111,7 @@ impl LockTable {
         hold.mode = mode;
         hold.run = run;
         hold.since = now;
-        self.demand_settled(session, sent);
+        self.demand_settled(entry, session, sent);
         if demanded {
             self.table.move_in_session(at, false);
         }
