@@ -91,3 +91,17 @@ fn a_lease_that_lapsed_without_a_failure_is_revived_with_all_that_was_kept() {
     assert_eq!((&lease["session"], &lease["nacks"]), (&session, &json!(0)));
     assert_eq!(server.count("delivery_failures"), 0);
 }
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+#[test]
+fn a_server_that_is_not_the_first_of_its_cluster_waits_before_it_grants_and_programs_wait_with_it() {
+    let server = Server::of_cluster(&["--lease", "2s"]);
+    let grace = &server.status()["grace"];
+    assert!(grace["left_ms"].as_u64().unwrap() <= 2_021 && grace["blind"] == true, "{grace}");
+    server.ok(&["mkdir", "/jobs"]);
+    let status = server.status();
+    assert!(status["grace"].is_null() && status["uptime_ms"].as_u64().unwrap() >= 2_020, "{status}");
+    assert!(Server::start().status()["grace"].is_null());
+}

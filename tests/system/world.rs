@@ -86,9 +86,14 @@ impl Server {
     }
 
     pub(crate) fn with(args: &[&str]) -> Self {
+        Self::of_cluster(&[&["--new-cluster"], args].concat())
+    }
+
+    /// A server that is not told that it is the first of its cluster.
+    pub(crate) fn of_cluster(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("server");
-        let mut all = vec!["--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        let mut all = vec!["--volatile", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
         all.extend(args);
         let process = Process::start(CISTERND, &all);
         let address = process.ready["listen"][0].as_str().unwrap().parse().unwrap();

@@ -46,6 +46,18 @@ impl Agent {
         self.time(Timer::Wait(op), next, Question::Waited);
     }
 
+    /// The session is about to be left: those who wait in line at the server lose their place, and have time to get another.
+    pub(crate) fn wait_anew(&mut self) {
+        for op in self.waits.keys().copied().collect::<Vec<_>>() {
+            if self.locks.is_queued(op)
+                && let Some(waiting) = self.waits.get_mut(&op)
+            {
+                waiting.since = self.now;
+                self.time_wait(op);
+            }
+        }
+    }
+
     /// A lock command has waited long enough for something.
     pub(crate) fn wait_is_over(&mut self, op: OpId) {
         let Some(Waiting { since, limit }) = self.waits.get(&op).copied() else { return };

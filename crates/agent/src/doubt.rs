@@ -56,7 +56,7 @@ impl Agent {
         let Some(session) = &self.session else { return };
         let asking = session.requests.len() > 0 || session.controls.is_keeping();
         let silent = asking && !session.dormant && session.silence >= SILENCE_IN_DOUBT;
-        let runs_out = self.session_lease().phase(self.now) != Phase::Valid;
+        let runs_out = [&self.lease, self.session_lease()].iter().any(|lease| lease.phase(self.now) != Phase::Valid);
         if !silent || !runs_out || self.opening.is_some() || self.is_too_soon() {
             return;
         }

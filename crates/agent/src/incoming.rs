@@ -164,7 +164,13 @@ impl Agent {
         if prompt {
             session.rtt.sample(self.now.since(sent));
         }
-        if self.session_lease_mut().renew(sent, by) && self.reclaim.is_none() {
+        let (id, tau) = (session.id, session.tau);
+        // Both are what the exclusion of others rests on; to go on without them would be worse than to stop.
+        assert!(!self.has_been(id), "a session that is over renews nothing (R8)");
+        let moved = self.session_lease_mut().renew(sent, by);
+        let until = self.session_lease().valid_until();
+        assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission (R1)");
+        if moved && self.reclaim.is_none() {
             self.locks.renewed(self.now, &self.lease);
             self.settle();
         }

@@ -304,7 +304,7 @@ impl Agent {
         }
         let tau = Duration::from_micros(welcome.lease_us);
         let sane = welcome.session != SessionId(0) && welcome.window > 0 && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
-        let other = self.session.as_ref().is_none_or(|session| session.id != welcome.session);
+        let other = !self.has_been(welcome.session) && self.session.as_ref().is_none_or(|session| session.id != welcome.session);
         if !sane || !other || tau.is_zero() || tau > LEASE_MAX {
             return self.dropped(Dropped::BadWelcome);
         }
@@ -328,12 +328,12 @@ impl Agent {
 
     fn open_session(&mut self, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: Known) {
         let fates: BTreeMap<SessionId, SessionFate> = welcome.former.into_iter().map(|told| (told.session, told.fate)).collect();
-        if self.known.is_some_and(|known| known.store != server.store) {
-            // What another store says of them means nothing.
-            self.stop_wondering(None);
-        }
         self.leave_session(&fates);
         self.former_told(&fates);
+        if self.known.is_some_and(|known| known.store != server.store) {
+            // What another store says of mutations means nothing.
+            self.stop_wondering(None);
+        }
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);
         self.not_before = None;

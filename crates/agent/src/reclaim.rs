@@ -151,6 +151,7 @@ impl Agent {
         self.remember_mutations(present, &requests, &BTreeMap::new(), &[]);
         //= wire-spec.md#11-7-restart-and-recovery
         //# What the agent has begun to release or convert MUST NOT be among its reclaims.
+        self.wait_anew();
         self.locks.change_session(self.now, &self.lease);
         self.settle();
         self.divide_locks(present);

@@ -75,6 +75,7 @@ impl Agent {
         // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
         self.asks.clear();
         self.recovery.clear();
+        self.wait_anew();
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
         self.locks.session_over(self.now, &self.lease);

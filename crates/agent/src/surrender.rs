@@ -80,6 +80,12 @@ impl Agent {
         }
     }
 
+    /// Whether this is a former session of which something is left.
+    pub(crate) fn has_been(&self, session: SessionId) -> bool {
+        let mut sources = self.reclaim.iter().flat_map(|reclaim| reclaim.sources());
+        sources.any(|source| source == session) || self.former.iter().any(|remains| remains.session == session)
+    }
+
     /// These sessions have ended at the server.
     pub(crate) fn have_ended(&mut self, ended: impl Fn(SessionId) -> bool) {
         let timers = &mut self.timers;

@@ -5,6 +5,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::forked::Home;
 use crate::hub::{Hub, Inner, Turned, UntilClosed, UntilOver};
 use crate::identity::Identity;
 use cistern_agent::Agent;
@@ -108,7 +109,7 @@ impl Builder {
             })
             .map_err(|e| Error::Start(format!("no thread to be had: {e}")))?;
         let servers = self.servers.join(", ");
-        Ok(Client::new(Inner { hub, clock, handle, servers, agent, incarnation, give_up_after }))
+        Ok(Client::new(Inner { home: Home::here(), hub, clock, handle, servers, agent, incarnation, give_up_after }))
     }
 }
 

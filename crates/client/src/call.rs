@@ -106,6 +106,9 @@ impl<T> Call<T> {
     }
 
     fn wait_inner(&mut self, at_most: Option<Duration>) -> Option<Result<T, Error>> {
+        if let Err(error) = self.inner.home.check() {
+            return Some(Err(error));
+        }
         let done = match &mut self.progress {
             Progress::Refused(error) => return error.take().map(Err),
             Progress::Ended(done) => done.take(),
@@ -131,6 +134,9 @@ impl<T> Future for Call<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        if let Err(error) = this.inner.home.check() {
+            return Poll::Ready(Err(error));
+        }
         let done = match &mut this.progress {
             Progress::Refused(error) => return Poll::Ready(Err(error.take().unwrap_or(Error::Closed))),
             Progress::Ended(done) => done.take(),
@@ -145,6 +151,9 @@ impl<T> Future for Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
+        if self.inner.home.is_elsewhere() {
+            return;
+        }
         // It may have ended already: a lock that came must not stay held by nobody.
         let unseen = match &mut self.progress {
             Progress::Running { op, slot } => {

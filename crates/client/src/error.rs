@@ -66,6 +66,15 @@ pub enum Error {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+    /// This process is a fork of the one that made the client.
+    #[error(
+        "this client was made in process {made_in}, of which this process is a fork: the lease, the locks and the sockets are that \
+         process's; make a client of its own here, or fork before the first is made"
+    )]
+    Forked {
+        /// The process that made it.
+        made_in: u32,
+    },
     /// Too many operations at once.
     #[error("{what}: too many operations are in progress in this client")]
     Overloaded {

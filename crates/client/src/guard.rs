@@ -130,10 +130,10 @@ impl Guard {
         self.locked.generation
     }
 
-    /// How certain the lock is now.
+    /// How certain the lock is now. A forked child has no lock: there it is lost.
     #[must_use]
     pub fn state(&self) -> GuardState {
-        if self.shared.lost() {
+        if self.inner.home.is_elsewhere() || self.shared.lost() {
             return GuardState::Lost;
         }
         let view = self.inner.with(|hub| hub.agent.holder_view(self.inner.clock.now(), self.locked.holder));
@@ -168,6 +168,9 @@ impl Guard {
     /// Blocks until something happens to the lock, at most for `span`.
     #[must_use]
     pub fn wait_event(&self, span: Duration) -> Option<LockEvent> {
+        if self.inner.home.is_elsewhere() {
+            return Some(LockEvent::Lost);
+        }
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) =
             self.shared.came.wait_timeout_while(state, span, |s| s.queue.is_empty()).unwrap_or_else(PoisonError::into_inner);
@@ -207,13 +210,18 @@ impl Future for NextEvent<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LockEvent> {
         let this = self.get_mut();
+        if this.guard.inner.home.is_elsewhere() {
+            return Poll::Ready(LockEvent::Lost);
+        }
         this.guard.shared.poll(&mut this.number, cx.waker())
     }
 }
 
 impl Drop for NextEvent<'_> {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
+        if let Some(number) = self.number
+            && !self.guard.inner.home.is_elsewhere()
+        {
             self.guard.shared.stop_awaiting(number);
         }
     }

@@ -9,6 +9,7 @@
 
 use crate::call::{Call, Finish, Slot};
 use crate::error::Error;
+use crate::forked::Home;
 use crate::guard::GuardShared;
 use cistern_agent::Agent;
 use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted};
@@ -184,6 +185,7 @@ impl Services<Hub> for UntilClosed {
 
 /// What all clones of a client share.
 pub(crate) struct Inner {
+    pub(crate) home: Home,
     pub(crate) hub: Arc<Mutex<Hub>>,
     pub(crate) clock: Clock,
     pub(crate) handle: Handle,
@@ -200,8 +202,10 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// Runs `f` on the hub, and wakes whom that concerns.
+    /// Runs `f` on the hub, and wakes whom that concerns. In a forked child nothing is run.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Error> {
+        // Before the lock, which a thread that does not exist in the child may hold.
+        self.home.check()?;
         with(&self.hub, f).map_err(|_| Error::Broken { why: "a thread panicked while it used the agent".to_owned() })
     }
 
@@ -228,7 +232,8 @@ impl Inner {
                 }
             })
         });
-        if !cached {
+        // In a forked child the waker is the parent's.
+        if !cached && !matches!(taken, Err(Error::Forked { .. })) {
             self.handle.wake();
         }
         match taken.flatten() {
@@ -239,24 +244,28 @@ impl Inner {
 
     pub(crate) fn cancel(&self, op: OpId) {
         // Its end is put where the caller still looks for a lock that came just now. After a panic there is nothing to cancel.
-        let _ = self.with(|hub| hub.agent.cancel(self.clock.now(), op));
-        self.handle.wake();
+        self.tell(|hub| hub.agent.cancel(self.clock.now(), op));
     }
 
     pub(crate) fn unlock(&self, holder: HolderId) {
-        let _ = self.with(|hub| {
+        self.tell(|hub| {
             hub.guards.remove(&holder);
             // Its end needs no waiting for: the release is retransmitted until it is answered.
             let _ = hub.agent.submit(self.clock.now(), Command::Unlock { holder });
         });
-        self.handle.wake();
+    }
+
+    /// Tells the agent something that nobody waits for; a forked child tells it nothing, and leaves its driver asleep.
+    fn tell<R>(&self, f: impl FnOnce(&mut Hub) -> R) {
+        if !matches!(self.with(f), Err(Error::Forked { .. })) {
+            self.handle.wake();
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _ = self.with(|hub| hub.agent.close(self.clock.now()));
-        self.handle.wake();
+        self.tell(|hub| hub.agent.close(self.clock.now()));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Cistern for applications: locks with fencing tokens, and coherent cached files, over one lease.
 //!
 //! A [`Client`] is one agent: it has an identity, one session and one lease with a server, and a cache that it may use without
-//! asking anybody while the lease is valid. Cloning it is cheap; all clones and threads share the agent.
+//! asking anybody while the lease is valid. Cloning it is cheap; all clones and threads share the agent. After a fork it belongs to the
+//! process that made it: in the child every use fails with [`Error::Forked`], and dropping it there sends nothing.
 //!
 //! Every operation gives a [`Call`]: `call.wait()` blocks, `call.await` works under any runtime (the agent has a thread of its
 //! own and needs none). An answer from cache is there at once; then neither waits, and no message is sent.
@@ -28,6 +29,7 @@ mod call;
 mod client;
 mod error;
 mod file;
+mod forked;
 mod guard;
 mod hub;
 pub mod identity;

@@ -84,6 +84,16 @@ mod tests {
     }
 
     #[test]
+    fn one_reading_is_of_the_clock_that_is_not_slewed_and_one_of_the_clock_that_counts_sleep() {
+        let clock = Clock::new().expect("both clocks");
+        let both = || [ClockId::CLOCK_MONOTONIC_RAW, ClockId::CLOCK_BOOTTIME].map(|id| reading(id, "a clock").expect("a reading"));
+        let before = both();
+        let now = clock.now();
+        let after = both();
+        assert!((before[0]..=after[0]).contains(&now.raw_ns) && (before[1]..=after[1]).contains(&now.boot_ns));
+    }
+
+    #[test]
     fn time_never_goes_back_over_threads() {
         let clock = Clock::new().expect("both clocks");
         let readers: Vec<_> = (0..4)

@@ -129,6 +129,7 @@ impl Server {
         //# A LOCK that has to wait for other holders MUST be answered QUEUED.
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
         self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
+        self.watch(key.id());
     }
 
     /// A holder of a lock, as other agents are told of it.

@@ -177,6 +177,26 @@ impl Config {
         wait
     }
 
+    /// The longest time from the first transmission of a notice to its receipt or to D: Td, or three RTOs where they are longer, and
+    /// the RTO that a transmission just before the end of Td is still given.
+    #[must_use]
+    pub fn failure_found_within(&self) -> Duration {
+        self.delivery_timeout.max(self.rto_cap() * (TRANSMISSIONS_MIN - 1)) + self.rto_cap()
+    }
+
+    /// How long somebody waits at most, on this server's clock, behind holders that do not give back what is asked of them: the first,
+    /// and `queue` others that fail each in its turn. Those that fail at the same time count as one, for waiters are probed, too (R72).
+    ///
+    /// max(probe period, compliance time) + Td + T for each; `wire-spec.md` section 11.3 derives it. Commits of the store come on top, and
+    /// the grace of a restart; an advisory lock that a living user holds is not bounded by anything but its user, or an operator.
+    #[must_use]
+    pub fn liveness_bound(&self, queue: u32) -> Duration {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The bound on the wait behind holders that have failed MUST be documented as a formula.
+        let each = self.probe_period.max(self.compliance_time) + self.failure_found_within() + self.wait();
+        each.saturating_mul(queue.saturating_add(1))
+    }
+
     /// The longest retransmission timeout, τ/8.
     #[must_use]
     pub fn rto_cap(&self) -> Duration {
@@ -277,6 +297,18 @@ mod tests {
         assert_eq!(Config::default().wait(), Duration::from_millis(2_021));
     }
 
+    //= wire-spec.md#11-5-caching-and-metadata
+    //= type=test
+    //# The bound on the wait behind holders that have failed MUST be documented as a formula.
+    #[test]
+    fn wait_behind_failed_holders_is_the_formula_of_the_specification() {
+        // max(1 s, 10 s) + (max(500 ms, 2 · 250 ms) + 250 ms) + 2,021 ms.
+        assert_eq!(Config::default().liveness_bound(0), Duration::from_millis(12_771));
+        assert_eq!(Config::default().liveness_bound(2), 3 * Duration::from_millis(12_771));
+        let slow = Config { probe_period: Duration::from_secs(20), delivery_timeout: Duration::from_secs(4), ..Config::default() };
+        assert_eq!(slow.liveness_bound(0), Duration::from_millis(20_000 + 4_250 + 2_021));
+    }
+
     //= wire-spec.md#11-1-lease
     //= type=test
     //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
@@ -292,6 +324,34 @@ mod tests {
         let config = Config { delta_ppm: 100, ..Config::default() };
         let error = config.check().unwrap_err();
         assert_eq!(error.to_string(), "delta is 100; it must be 0.003 to 1 (3,000 to 1,000,000 ppm)");
+    }
+
+    const CLOCKS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clocks.md"));
+
+    #[test]
+    fn deltas_in_the_manual_are_what_their_clocks_need() {
+        let cells = |line: &str| line.split('|').filter_map(|cell| cell.trim().parse::<f64>().ok()).collect::<alloc::vec::Vec<_>>();
+        let rows: alloc::vec::Vec<_> = CLOCKS.lines().map(cells).filter(|cells| cells.len() == 2).collect();
+        assert_eq!(rows.len(), 6);
+        for row in &rows {
+            let needed = 2.0 * row[0] / (1.0 - row[0]);
+            assert!(row[1] >= needed && row[1] - needed < 0.000_2, "κ {} needs {needed}", row[0]);
+        }
+        let covers = |delta_ppm: u32, row: &[f64]| f64::from(delta_ppm) / 1e6 >= row[1];
+        assert!(covers(DELTA_PPM_MIN, &rows[3]) && covers(Config::default().delta_ppm, &rows[4]) && !covers(180_000, &rows[5]));
+        assert!(CLOCKS.contains("refused at start") && Config { delta_ppm: DELTA_PPM_MIN - 1, ..Config::default() }.check().is_err());
+    }
+
+    #[test]
+    fn manual_says_what_no_clock_can_save_and_what_protects_there() {
+        for said in [
+            "**A machine whose clocks can stop is outside of the guarantee of the lease.**",
+            "**Fencing tokens protect there, and only they do**",
+        ] {
+            assert!(CLOCKS.contains(said), "{said}");
+        }
+        assert!(CLOCKS.contains("`last-heard` is **off** by default") && !Config::default().last_heard);
+        assert!(CLOCKS.contains("`rescue` and `surrender` are on") && Config::default().rescue && Config::default().surrender);
     }
 
     #[test]

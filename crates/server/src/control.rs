@@ -4,7 +4,7 @@
 //! session itself. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 6.3 and 6.4.
 //! Invariant: from a session that is timing out, receipts, releases, path messages and its surrender are accepted, and nothing
 //! renews (R29); a lock leaves only by a release or refusal that names its generation (R11).
-//! Leaves to others: the lock table, the end of a session (`ending`).
+//! Leaves to others: the lock table, rescue and the end of a session (`timing_out`).
 
 use crate::dispatch::Origin;
 use crate::locks::CancelResult;
@@ -142,6 +142,8 @@ impl Server {
             EndReason::Close => Cause::Closed,
             EndReason::Surrender => Cause::Surrendered,
         };
+        // An agent closes a session by the same promise by which it surrenders one: nothing of it can be used again. If it did not know of
+        // D when it closed, that is as true.
         match standing {
             Standing::Good => self.over(key, cause),
             Standing::TimingOut { .. } if self.config.surrender => self.over(key, cause),

@@ -1,7 +1,7 @@
 //! Delivery: what the lock table wants said, and what follows when nobody answers.
 //!
 //! Decides that a session somebody waits for always has an unreceipted notice on the way, or is probed within the probe period
-//! (R30); that a cache lock demanded and receipted is back within the compliance time (R31); and that both clocks run only while
+//! (R30), and one that waits in line itself, too (R72); that a cache lock demanded and receipted is back within the compliance time (R31); and that both clocks run only while
 //! this server listens (R32). Place in the walk: between the lock table and `outbox`; its deadlines run when the socket is empty.
 //! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing; those of a session that is timing
 //! out are kept for its rescue.
@@ -33,6 +33,7 @@ impl Server {
                     debug!("{}: demands {lock} generation {generation} of session {session}, which may keep {keep}", self.who);
                     self.notify(session, Body::Demand { lock, generation, keep });
                 }
+                Action::DemandHeldBack { session } => self.watch(session),
                 Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
                     info!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
                     //= wire-spec.md#11-2-delivery
@@ -140,7 +141,7 @@ impl Server {
             // Receipts have made room for notices that waited their turn.
             self.line_up(key);
         }
-        if idle && !self.listening.is_set(key, Reason::Probe) && (owed.is_some() || self.locks.waiting_on(key.id())) {
+        if idle && !self.listening.is_set(key, Reason::Probe) && (owed.is_some() || self.is_worth_probing(key)) {
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within
             //# the probe period.
@@ -148,7 +149,15 @@ impl Server {
         }
     }
 
-    /// Somebody began to wait for a session: it is probed in time even if nothing is on the way to it (R30).
+    /// Whether somebody waits for a session, or it waits in line itself: if it is dead, it is better known now than when its turn has
+    /// come, for then all who are dead in one line are found at the same time, and not one T after the other (R72).
+    fn is_worth_probing(&self, key: Key) -> bool {
+        //= wire-spec.md#11-4-locks
+        //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
+        self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0
+    }
+
+    /// Somebody began to wait for a session, or it began to wait itself: it is probed in time even if nothing is on the way to it.
     pub(crate) fn watch(&mut self, session: cistern_wire::SessionId) {
         if let Some(key) = self.sessions.find(session)
             && self.is_good(key)
@@ -243,7 +252,7 @@ impl Server {
     }
 
     fn probe_due(&mut self, key: Key) {
-        if !self.locks.waiting_on(key.id()) {
+        if !self.is_worth_probing(key) {
             // What is owed is watched for as long as it is owed; a new waiter may come for it.
             return self.listen(key);
         }

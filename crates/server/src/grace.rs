@@ -92,6 +92,8 @@ impl Grace {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
         //# more.
+        //= wire-spec.md#11-1-lease
+        //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
         let stored = longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX)));
         let mut wait = if blind { stored.max(config.wait()) } else { stored };
         if bugs::is(Bug::M35) {
@@ -217,11 +219,7 @@ impl Grace {
 impl fmt::Display for Grace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.blind {
-            write!(
-                f,
-                "for {:?}: agents may hold locks that this store does not know of; `--new-cluster` says that there are none",
-                self.wait
-            )?;
+            write!(f, "for {:?}: agents may hold locks that this store does not know of", self.wait)?;
         } else {
             write!(f, "for at most {:?}, or longer while reclaims go on", self.wait)?;
         }
@@ -246,9 +244,11 @@ impl Server {
             .filter(|(_, session)| session.state == State::Awaited)
             .map(|(id, session)| (*id, session.window))
             .collect();
-        for id in &lost {
-            if let Some(Recorded { agent, label, .. }) = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id.0)) {
-                warn!("{}: session {} of \"{}\" ({agent}) did not come back; its locks are lost", self.who, id.0, label.escape_ascii());
+        for (id, _) in &lost {
+            // From now on no handshake finds it, or could bring it back.
+            grace.set_state(*id, State::Accounting(self.overlay.open_batch()));
+            if let Some(Recorded { agent, label, .. }) = grace.recorded.get(id) {
+                warn!("{}: session {id} of \"{}\" ({agent}) did not come back; its locks are lost", self.who, label.escape_ascii());
             }
         }
         //= wire-spec.md#11-7-restart-and-recovery

@@ -7,12 +7,11 @@
 //! Leaves to others: the reply cache of a session that is still in the table (`cistern_link`), tombstones.
 
 use crate::answers::{AROUND_REPLY, Repeatable, fate, stripped};
-use crate::durability::Held;
 use crate::execute::Outcome as Ran;
 use crate::parked::Job;
 use crate::server::Server;
 use crate::sessions::Key;
-use crate::store::{self, BatchId, Lack, OutcomeRecord};
+use crate::store::{self, Lack, OutcomeRecord};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Stored;
@@ -73,9 +72,7 @@ impl Server {
         if let Some(op) = self.unpark_request(key, nonce) {
             self.discard(&op);
         }
-        if let Some(batch) = self.held_reply(key, nonce) {
-            return Ran::After(batch);
-        }
+        // What was executed stands in a batch before that of the session in which this is asked: it is durable, and its reply is kept.
         let Some(session) = self.sessions.get_mut(key) else {
             return Ran::Replied;
         };
@@ -85,12 +82,6 @@ impl Server {
             stripped(stored, &mut reply);
         }
         self.tell(job, fate, &reply)
-    }
-
-    /// The batch for which the reply of an executed request waits.
-    fn held_reply(&self, key: Key, nonce: u64) -> Option<BatchId> {
-        let is_it = |held: &Held| matches!(held, Held::Reply { job, .. } if job.key == key && job.nonce == nonce);
-        self.holds.iter().find(|(_, held)| held.iter().any(is_it)).map(|(batch, _)| *batch)
     }
 
     /// Of a session of before the start: by what the store has kept. Nothing of it can execute any more.

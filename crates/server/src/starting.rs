@@ -158,6 +158,9 @@ impl Server {
         info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
         if let Some(grace) = &self.grace {
             info!("{}: in grace {grace}", self.who);
+            if self.identity.incarnation == 1 {
+                info!("{}: the store is empty; where no server of this cluster was before, --new-cluster spares this wait", self.who);
+            }
         }
     }
 }

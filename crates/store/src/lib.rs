@@ -136,6 +136,22 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_sessions_has_their_records_alone_in_order() {
+        let mut store = store(&[(1, "a")]);
+        let key = |n| Key::Session(SessionId(n));
+        let writes = [key(9), key(3), Key::Outcome(SessionId(3), 0), key(u64::MAX)].map(|key| (key, Some(Bytes::from_static(b"v"))));
+        store.take(StoreWork::Persist(Batch { id: 2, writes: writes.into() }));
+        let mut page = |after, limit| {
+            let Answer::Sessions { records, end } = ask(&mut store, Query::Sessions { after: SessionId(after), limit }) else { panic!() };
+            (records.iter().map(|record| record.0.0).collect::<Vec<_>>(), end)
+        };
+        assert_eq!(page(0, 2), (vec![3, 9], false));
+        assert_eq!(page(9, 2), (vec![u64::MAX], true));
+        assert_eq!(page(0, 3), (vec![3, 9, u64::MAX], true));
+        assert_eq!(page(u64::MAX, 1), (vec![], true));
+    }
+
+    #[test]
     fn what_a_batch_deletes_is_gone_and_what_it_writes_is_there() {
         let mut store = store(&[(1, "a")]);
         store.take(StoreWork::Persist(Batch { id: 2, writes: vec![(entry(1, "a"), None), (entry(1, "b"), Some(Bytes::new()))] }));

@@ -5,12 +5,15 @@ mod script;
 
 mod closing;
 mod demands;
+mod doubt;
 mod idle;
 mod locking;
 mod nacks;
 mod opening;
+mod outcomes;
 mod random;
 mod reclaim;
 mod renewal;
 mod resending;
 mod sharing;
+mod surrender;

@@ -7,8 +7,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use cistern_link::{Machine, Path, Rng};
-use cistern_wire::{Alive, Direction, Generation, Header, Keep, Message, Mode, Packer, SessionId, samples};
+use cistern_link::{Instant, Machine, Path, Rng};
+use cistern_wire::{
+    Ack, Alive, Claim, Direction, FormerFate, Generation, Header, Keep, List, Message, Mode, Packer, Reply, SessionFate, SessionId, samples,
+};
 use core::time::Duration;
 use proptest::prelude::*;
 
@@ -95,7 +97,14 @@ struct World {
     tokens: BTreeMap<u64, u64>,
     holders: BTreeMap<crate::api::HolderId, (u64, Mode)>,
     lost: BTreeSet<crate::api::HolderId>,
+    /// Until when each hold was shown to be certain, at the latest.
+    shown: BTreeMap<crate::api::HolderId, Instant>,
+    /// Holds that were lost with a session, or not reclaimed from it, whose users have not said that they stopped.
+    acting: BTreeMap<crate::api::HolderId, SessionId>,
     sent: Vec<Sent>,
+    before: Option<(Option<SessionId>, Option<Instant>)>,
+    /// How often the server was restarted, a reclaim was completed, a session surrendered.
+    counts: [u32; 3],
 }
 
 impl World {
@@ -109,28 +118,40 @@ impl World {
             tokens: BTreeMap::new(),
             holders: BTreeMap::new(),
             lost: BTreeSet::new(),
+            shown: BTreeMap::new(),
+            acting: BTreeMap::new(),
             sent: Vec::new(),
+            before: None,
+            counts: [0; 3],
         }
     }
 
     fn step(&mut self, rng: &mut Rng) {
-        match rng.below(10) {
+        match rng.below(11) {
             0..3 => self.user(rng),
             3..5 => self.answer(rng),
             5..7 => self.notice(rng),
             7 => self.anything(rng),
             8 => self.script.sleep(rng.below(700)),
+            9 => self.trouble(rng),
+            _ if self.script.agent.view(self.script.now()).reclaiming.is_some() => self.answer(rng),
             _ => self.script.sleep(rng.below(40)),
         }
         let sent = self.script.turn();
         for sent in &sent {
             self.transcript.extend_from_slice(&sent.bytes);
+            self.said(sent);
         }
         self.sent.extend(sent);
         let keep = self.sent.len().saturating_sub(30);
         self.sent.drain(..keep);
         let events = self.script.events();
-        events.into_iter().for_each(|event| self.heard(event));
+        let over = events.iter().find_map(|event| match event {
+            Event::SessionEnded { session, .. } => Some(*session),
+            _ => None,
+        });
+        let left = over.or(self.script.agent.view(self.script.now()).reclaiming);
+        events.into_iter().for_each(|event| self.heard(event, left));
         self.script.drops = self.script.agent.drops().total();
         self.judge();
     }
@@ -140,8 +161,18 @@ impl World {
         let mode = if rng.below(2) == 0 { Mode::Shared } else { Mode::Exclusive };
         let wait = [Wait::Try, Wait::Forever, Wait::AtMost(Duration::from_millis(300))][below(rng, 3)];
         let now = self.script.now();
-        let command = match rng.below(4) {
+        if rng.below(8) == 0
+            && let Some((holder, _)) = self.acting.pop_first()
+        {
+            // Whoever was told that his lock is lost says that he has stopped.
+            assert!(matches!(self.script.agent.submit(now, Command::Unlock { holder }), Submitted::Now(Err(_))));
+        }
+        let command = match rng.below(5) {
             0 => stat(object),
+            4 => {
+                let owner = crate::api::Ownership { mode: 0o755, uid: 0, gid: 0 };
+                Command::Mkdir { path: bytes::Bytes::from_static(b"/d"), owner }
+            }
             1 => match self.holders.keys().next() {
                 Some(&holder) => Command::Unlock { holder },
                 None => Command::Ping,
@@ -165,20 +196,81 @@ impl World {
         let others = self.holders.values().filter(|(object, _)| *object == id);
         others.for_each(|(_, mode)| assert!(mode.compatible(locked.mode), "local holders are compatible"));
         self.holders.insert(locked.holder, (id, locked.mode));
+        self.show(locked.holder, locked.valid_until);
         assert!(
             self.script.agent.holder_view(self.script.now(), locked.holder).is_none_or(|view| view.certain),
             "shown with a lease (R75)"
         );
     }
 
-    fn heard(&mut self, event: Event) {
+    fn show(&mut self, holder: crate::api::HolderId, until: Instant) {
+        let shown = self.shown.entry(holder).or_insert(until);
+        *shown = shown.max(until);
+    }
+
+    /// What the agent says that nobody may act on any more, and who then does.
+    fn said(&mut self, sent: &Sent) {
+        let now = self.script.now();
+        let over = |world: &mut Self, session: SessionId| {
+            let acting = world.acting.iter().filter(|(_, left)| **left == session);
+            acting.for_each(|(holder, _)| {
+                let until = world.shown[holder];
+                assert!(now.lease_over(until), "{holder:?} may act until {until:?} under {session} (R36, R57)");
+            });
+        };
+        for message in sent.messages() {
+            match message {
+                Message::EndSession(_) => {
+                    over(self, sent.datagram().header.session);
+                    self.counts[2] += 1;
+                }
+                Message::ReclaimComplete(complete) => over(self, complete.from),
+                Message::Hello(hello) => {
+                    let claims = hello.former.iter().filter(|claim| claim.claim == Claim::Surrendered);
+                    claims.for_each(|claim| over(self, claim.session));
+                }
+                Message::Reclaim(_) | Message::Outcome(_) | Message::Receipt(_) | Message::KeepAlive(_) => {}
+                Message::Release(_) | Message::ReleaseAll(_) | Message::Cancel(_) | Message::PathResponse(_) => {}
+                other => {
+                    let first = other.ask().is_some_and(|ask| self.sent.iter().all(|sent| !has_nonce(sent, ask.nonce)));
+                    let reclaiming = self.script.agent.view(now).reclaiming;
+                    assert!(!first || reclaiming.is_none(), "nothing else is asked in a reclaim: {other:?}");
+                }
+            }
+        }
+    }
+
+    /// The network or the server fails: a hint, or a NACK.
+    fn trouble(&mut self, rng: &mut Rng) {
+        let Some(session) = self.script.agent.view(self.script.now()).session else { return };
+        let Some(sent) = self.sent.iter().rev().find(|sent| sent.datagram().header.session == session) else { return };
+        let echo = sent.packet();
+        let message: Message<'_> = if rng.below(12) == 0 {
+            let fate = cistern_wire::Fate::Unknown;
+            cistern_wire::Nack { nonce: 0, echo, reason: cistern_wire::NackReason::TimingOut, fate }.into()
+        } else {
+            cistern_wire::Hint { echo, detail: cistern_wire::Bytes8(b"") }.into()
+        };
+        self.say(session, &[message]);
+    }
+
+    fn heard(&mut self, event: Event, left: Option<SessionId>) {
         match event {
             Event::Done { result: Ok(Output::Locked(locked)), .. } => self.locked(locked),
             Event::Lock { holder, what: LockEvent::Lost, .. } => {
                 self.holders.remove(&holder);
                 assert!(self.lost.insert(holder), "lost once");
+                if let Some(left) = left {
+                    self.acting.insert(holder, left);
+                }
             }
-            Event::Lock { holder, .. } => assert!(!self.lost.contains(&holder), "nothing is told of what is lost"),
+            Event::Lock { holder, what, .. } => {
+                assert!(!self.lost.contains(&holder), "nothing is told of what is lost");
+                if let LockEvent::Certain { valid_until } | LockEvent::Suspect { valid_until } = what {
+                    self.show(holder, valid_until);
+                }
+            }
+            Event::SessionReclaimed { .. } => self.counts[1] += 1,
             _ => {}
         }
     }
@@ -188,7 +280,8 @@ impl World {
         if self.sent.is_empty() {
             return;
         }
-        let which = below(rng, self.sent.len());
+        // The newest as often as any.
+        let which = if rng.below(2) == 0 { self.sent.len() - 1 } else { below(rng, self.sent.len()) };
         let bytes = self.sent[which].bytes.clone();
         let datagram = cistern_wire::Datagram::at_server(&bytes).unwrap();
         let (echo, session) = (datagram.header.packet, datagram.header.session);
@@ -201,7 +294,32 @@ impl World {
                 }
                 Message::Hello(hello) => {
                     let session = SessionId(1 + rng.below(u64::MAX));
-                    cistern_wire::Welcome { session, ..welcome(&hello, echo) }.into()
+                    let fates: Vec<_> = hello.former.iter().map(|former| fate_of(former, rng)).collect();
+                    self.counts[0] += u32::from(fates.iter().any(|told| told.fate == SessionFate::Reclaimable));
+                    let offer = cistern_wire::Welcome { session, former: List::of(&fates), ..welcome(&hello, echo) };
+                    self.say(SessionId(0), &[offer.into()]);
+                    continue;
+                }
+                Message::Reclaim(m) => {
+                    let items: Vec<_> = m.items.iter().map(|item| reclaimed_item(item, rng)).collect();
+                    let reply = Reply::Reclaimed(cistern_wire::Reclaimed { items: List::of(&items) });
+                    self.say(session, &[Ack { nonce: m.ask.nonce, echo, reply }.into()]);
+                    continue;
+                }
+                Message::ReclaimComplete(m) => {
+                    let busy = Reply::Failed(cistern_wire::Failed { status: cistern_wire::Status::BUSY, retry_ms: 20 });
+                    let reply = if rng.below(4) == 0 { busy } else { Reply::Done(cistern_wire::Done {}) };
+                    Ack { nonce: m.ask.nonce, echo, reply }.into()
+                }
+                Message::Outcome(m) => {
+                    let fate = cistern_wire::Fate::ALL[below(rng, 3)];
+                    let told = cistern_wire::OutcomeTold { fate, reply: cistern_wire::Bytes16(b"") };
+                    Ack { nonce: m.ask.nonce, echo, reply: Reply::OutcomeTold(told) }.into()
+                }
+                Message::EndSession(m) => cistern_wire::Ended { serial: m.serial, echo }.into(),
+                Message::Mkdir(m) if rng.below(2) == 0 => {
+                    let reply = Reply::Failed(cistern_wire::Failed { status: cistern_wire::Status::EEXIST, retry_ms: 0 });
+                    Ack { nonce: m.ask.nonce, echo, reply }.into()
                 }
                 Message::Lock(m) if rng.below(3) == 0 => queued(m.ask.nonce, echo, m.object.0),
                 Message::Lock(m) => granted(m.ask.nonce, echo, m.object.0, m.mode, generation, 4),
@@ -257,6 +375,8 @@ impl World {
         let sample = &all[below(rng, all.len())];
         let server = sample.kind().direction() != Direction::Agent;
         let grants = matches!(sample, Message::Grant(_) | Message::Ack(_) | Message::Cancelled(_) | Message::Released(_));
+        // A NACK ends everything, so it comes more seldom.
+        let grants = grants || matches!(sample, Message::Nack(_)) && rng.below(8) > 0;
         if server && !grants && sample.kind() != cistern_wire::Kind::Hint {
             self.say(session, &[*sample]);
         }
@@ -279,6 +399,18 @@ impl World {
         let now = self.script.now();
         let view = self.script.agent.view(now);
         assert_eq!(view.holders, self.holders.len() as u64, "each hold is known to its user");
+        let holders: Vec<_> = self.holders.keys().copied().collect();
+        for holder in holders {
+            let seen = self.script.agent.holder_view(now, holder).expect("it is held");
+            self.show(holder, seen.valid_until);
+        }
+        if let Some((reclaiming, until)) = self.before
+            && reclaiming.is_some()
+            && view.reclaiming.is_some()
+        {
+            assert_eq!(view.valid_until, until, "no answer in the new session moves the end of the old lease (R57)");
+        }
+        self.before = Some((view.reclaiming, view.valid_until));
         assert!(view.session.is_some() || view.holders == 0 && view.cache_locks == 0, "nothing is held without a session");
         assert!(self.script.agent.wake_after(now).is_none_or(|span| !span.is_zero()), "the agent does not spin");
     }
@@ -286,6 +418,24 @@ impl World {
 
 fn below(rng: &mut Rng, bound: usize) -> usize {
     usize::try_from(rng.below(bound as u64)).unwrap()
+}
+
+fn has_nonce(sent: &Sent, nonce: u64) -> bool {
+    sent.messages().iter().any(|message| message.ask().is_some_and(|ask| ask.nonce == nonce))
+}
+
+fn fate_of(former: cistern_wire::FormerClaim, rng: &mut Rng) -> FormerFate {
+    let fate = match former.claim {
+        Claim::Reclaiming if rng.below(4) > 0 => SessionFate::Reclaimable,
+        _ => [SessionFate::Ending, SessionFate::TimingOut, SessionFate::Ended][below(rng, 3)],
+    };
+    FormerFate { session: former.session, fate }
+}
+
+fn reclaimed_item(item: cistern_wire::ReclaimItem, rng: &mut Rng) -> cistern_wire::ReclaimedItem {
+    let status = if rng.below(5) == 0 { cistern_wire::Status::NOT_HELD } else { cistern_wire::Status::OK };
+    let version = item.version + rng.below(2);
+    cistern_wire::ReclaimedItem { lock: item.lock, generation: item.generation, status, version }
 }
 
 fn released_item(item: cistern_wire::ReleaseItem, generation: u64) -> cistern_wire::ReleasedItem {

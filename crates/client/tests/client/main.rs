@@ -5,6 +5,7 @@
 mod awaiting;
 mod calls;
 mod ends;
+mod forked;
 mod locks;
 mod tasks;
 mod world;

@@ -68,6 +68,10 @@ impl LockTable {
         }
         if !due_already {
             self.demands.due.push_back((at, generation));
+            if self.demands.outstanding + self.demands.due.len() > self.limits.demands_outstanding {
+                let session = self.table.sessions[self.table.holds[at].session].id;
+                self.actions.push_back(Action::DemandHeldBack { session });
+            }
         }
     }
 

@@ -160,6 +160,11 @@ pub enum Action {
         /// What it may keep.
         keep: Keep,
     },
+    /// A demand will be sent when others are complied with: until then its session is waited for without knowing it.
+    DemandHeldBack {
+        /// That session.
+        session: SessionId,
+    },
     /// A grant is to be sent for a request that was answered "queued".
     GrantQueued {
         /// To this session.

@@ -165,6 +165,7 @@ fn higher_incarnation_times_the_former_session_out_whatever_it_claims() {
     let ask = peer.ask();
     world.send(&mut peer, &[lock(ask, file, LockWait::Queue).into()]);
     assert!(matches!(world.got_one(&peer).message(), Message::Queued(_)), "its former self still holds the lock");
+    world.attend(&peer);
     world.pass(ms(2_020));
     world.expect(&peer, &[]);
     world.pass(ms(1));

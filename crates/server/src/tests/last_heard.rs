@@ -27,14 +27,8 @@ fn granted_after(world: &mut World, holder: &mut Peer, waiter: &mut Peer, since:
         if failed.is_none() && world.server.lease_timers() == 1 {
             failed = Some(world.now);
         }
-        for got in world.got(waiter) {
-            match got.message() {
-                Message::Grant(_) => return (world.now.since(since), world.now.since(failed.unwrap_or(world.now))),
-                Message::Probe(probe) => {
-                    world.send(waiter, &[Receipt { seq: probe.seq, answer: ReceiptAnswer::Received }.into()]);
-                }
-                other => panic!("{other:?}"),
-            }
+        if world.got(waiter).iter().any(|got| matches!(got.message(), Message::Grant(_))) {
+            return (world.now.since(since), world.now.since(failed.unwrap_or(world.now)));
         }
         world.pass(ms(1));
     }
@@ -51,6 +45,7 @@ fn demanded(world: &mut World, silent: Duration) -> (Peer, Peer, Instant) {
     let ask = waiter.ask();
     world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
     assert_eq!(kinds(world, &waiter), [Kind::Queued]);
+    world.attend(&waiter);
     (holder, waiter, since)
 }
 

@@ -3,14 +3,21 @@
 
 mod bounds;
 mod delivery;
+mod exclusion;
+mod grace;
 mod handshake;
 mod hostile;
 mod last_heard;
 mod locks;
 mod moving;
+mod outcomes;
 mod random;
+mod reclaim;
 mod requests;
 mod rescue;
+mod restart;
 mod starting;
+mod surrender;
 mod timing_out;
+mod waiting;
 mod world;

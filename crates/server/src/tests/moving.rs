@@ -157,6 +157,7 @@ fn demand_is_tried_at_each_address_proven_lately() {
     let ask = waiter.ask();
     world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
     world.got(&waiter);
+    world.attend(&waiter);
     assert_eq!(world.got_one(&home).message(), world.got_one(&holder).message());
     world.pass(ms(2_000));
     let (there, here) = (world.got(&home).len(), world.got(&holder).len());

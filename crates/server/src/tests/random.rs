@@ -1,6 +1,7 @@
 //! Arbitrary scripts: agents that do anything, a disk that stalls, time that passes. What must hold whatever happens: no assertion of
 //! the server fails, generations only grow, no agent that failed is renewed, and when all sessions have ended nothing is left.
 
+use super::exclusion::Exclusion;
 use super::world::{Got, LIMIT, Peer, ROOT, World, advisory, cache_lock, create, lock, ms};
 use crate::Config;
 use alloc::collections::BTreeMap;
@@ -13,7 +14,9 @@ use cistern_wire::{
     LockWait, Lookup, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseAll, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr,
     SetMask, Stage, Terms, Unlink, Want, Write,
 };
+use core::cell::Cell;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 const PEERS: usize = 4;
 
@@ -41,6 +44,11 @@ enum Step {
         peer: usize,
         which: usize,
         answer: u8,
+    },
+    /// It receipts everything that it was sent lately, in one datagram, and perhaps asks something in it.
+    ReceiptAll {
+        peer: usize,
+        alive: bool,
     },
     ReleaseAll {
         peer: usize,
@@ -89,6 +97,21 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A step of a script in which everybody wants one lock, and hears and says too little in time.
+fn quarrel() -> impl Strategy<Value = Step> {
+    let peer = 0..PEERS;
+    prop_oneof![
+        6 => (peer.clone(), 6u8..7).prop_map(|(peer, what)| Step::Ask { peer, what, which: 0 }),
+        4 => (peer.clone(), any::<usize>()).prop_map(|(peer, which)| Step::GiveBack { peer, which, keep: false }),
+        6 => (peer.clone(), any::<bool>()).prop_map(|(peer, alive)| Step::ReceiptAll { peer, alive }),
+        3 => peer.clone().prop_map(|peer| Step::KeepAlive { peer }),
+        1 => peer.clone().prop_map(|peer| Step::Open { peer, incarnation: false }),
+        1 => (peer.clone(), any::<bool>()).prop_map(|(peer, surrender)| Step::End { peer, surrender }),
+        1 => peer.prop_map(|peer| Step::Evict { peer }),
+        14 => (0u64..500).prop_map(|ms| Step::Pass { ms }),
+    ]
+}
+
 /// A peer and what it has seen.
 struct Actor {
     peer: Peer,
@@ -96,6 +119,8 @@ struct Actor {
     sent: Vec<Vec<u8>>,
     grants: Vec<(LockId, Generation)>,
     notices: Vec<u64>,
+    /// What the notices were about that can be disowned.
+    named: BTreeMap<u64, (LockId, Generation)>,
     /// Whether a NACK was seen: then nothing of this session may renew any more.
     nacked: Option<SessionId>,
 }
@@ -107,6 +132,7 @@ struct Theatre {
     /// Newest generation seen of each lock.
     newest: BTreeMap<LockId, Generation>,
     names: u32,
+    exclusion: Exclusion,
 }
 
 impl Theatre {
@@ -115,10 +141,12 @@ impl Theatre {
         let mut world = World::with(config);
         let actors = (1..=PEERS).map(|n| {
             let peer = world.open(u8::try_from(n).unwrap());
-            Actor { peer, sent: Vec::new(), grants: Vec::new(), notices: Vec::new(), nacked: None }
+            Actor { peer, sent: Vec::new(), grants: Vec::new(), notices: Vec::new(), named: BTreeMap::new(), nacked: None }
         });
-        let actors = actors.collect();
-        Self { world, actors, objects: Vec::from([ROOT]), newest: BTreeMap::new(), names: 0 }
+        let actors: Vec<Actor> = actors.collect();
+        let mut exclusion = Exclusion::new(Config::default().lease);
+        actors.iter().for_each(|actor| exclusion.opened(actor.peer.session, world.now));
+        Self { world, actors, objects: Vec::from([ROOT]), newest: BTreeMap::new(), names: 0, exclusion }
     }
 
     fn run(&mut self, step: &Step) {
@@ -130,7 +158,23 @@ impl Theatre {
                 let notices = &self.actors[peer].notices;
                 let seq = if notices.is_empty() { 1 } else { notices[which % notices.len()] };
                 let answer = ReceiptAnswer::ALL[usize::from(answer) % ReceiptAnswer::ALL.len()];
+                if answer == ReceiptAnswer::NotHeld
+                    && let Some((lock, generation)) = self.actors[peer].named.get(&seq)
+                {
+                    self.exclusion.gave_back(self.actors[peer].peer.session, *lock, *generation);
+                }
                 self.post(peer, Receipt { seq, answer }.into());
+            }
+            Step::ReceiptAll { peer, alive } => {
+                let serial = self.serial(peer);
+                let notices = self.actors[peer].notices.iter().rev().take(8);
+                let mut said: Vec<Message<'_>> = notices.map(|seq| Receipt { seq: *seq, answer: ReceiptAnswer::InUse }.into()).collect();
+                if alive {
+                    said.insert(0, KeepAlive { serial, clock_us: 0 }.into());
+                }
+                if !said.is_empty() {
+                    self.post_all(peer, &said);
+                }
             }
             Step::ReleaseAll { peer } => {
                 let (serial, up_to) = (self.serial(peer), self.newest.values().copied().max().unwrap_or_default());
@@ -146,6 +190,7 @@ impl Theatre {
             }
             Step::Open { peer, incarnation } => self.open(peer, incarnation),
             Step::End { peer, surrender } => {
+                self.exclusion.over(self.actors[peer].peer.session);
                 let (serial, reason) = (self.serial(peer), if surrender { EndReason::Surrender } else { EndReason::Close });
                 self.post(peer, EndSession { serial, reason }.into());
             }
@@ -168,7 +213,13 @@ impl Theatre {
     }
 
     fn post(&mut self, peer: usize, message: Message<'_>) {
-        self.world.send(&mut self.actors[peer].peer, &[message]);
+        self.post_all(peer, &[message]);
+    }
+
+    fn post_all(&mut self, peer: usize, messages: &[Message<'_>]) {
+        let peer = &mut self.actors[peer].peer;
+        self.exclusion.sent(peer.session, peer.packet + 1, self.world.now);
+        self.world.send(peer, messages);
     }
 
     fn ask(&mut self, peer: usize, what: u8, which: usize) {
@@ -215,6 +266,7 @@ impl Theatre {
             return;
         }
         let (lock, generation) = grants[which % grants.len()];
+        self.exclusion.gave_back(self.actors[peer].peer.session, lock, generation);
         let items = [ReleaseItem { lock, generation, keep: if keep { Keep::Shared } else { Keep::Nothing } }];
         let serial = self.serial(peer);
         self.post(peer, Release { serial, items: List::of(&items) }.into());
@@ -234,7 +286,8 @@ impl Theatre {
         for got in &got {
             if let Message::Welcome(welcome) = got.message() {
                 actor.peer = Peer { session: welcome.session, packet: 0, nonce: 0, serial: 0, ..actor.peer.clone() };
-                (actor.sent, actor.grants, actor.notices) = Default::default();
+                self.exclusion.opened(welcome.session, self.world.now);
+                (actor.sent, actor.grants, actor.notices, actor.named) = Default::default();
             }
         }
     }
@@ -250,6 +303,7 @@ impl Theatre {
 
     fn take(&mut self, n: usize, got: &Got) {
         let message = got.message();
+        self.exclusion.got(got);
         let actor = &mut self.actors[n];
         if let Message::Nack(_) | Message::Ended(_) = message {
             actor.nacked = Some(got.session);
@@ -259,11 +313,15 @@ impl Theatre {
             return;
         }
         match message {
-            Message::Demand(demand) => actor.notices.push(demand.seq),
+            Message::Demand(demand) => {
+                actor.notices.push(demand.seq);
+                actor.named.insert(demand.seq, (demand.lock, demand.generation));
+            }
             Message::WaitOver(over) => actor.notices.push(over.seq),
             Message::Probe(probe) => actor.notices.push(probe.seq),
             Message::Grant(grant) => {
                 actor.notices.push(grant.seq);
+                actor.named.insert(grant.seq, (grant.lock, grant.generation));
                 actor.grants.push((grant.lock, grant.generation));
                 self.granted(grant.lock, grant.generation);
             }
@@ -298,7 +356,9 @@ impl Theatre {
     }
 
     /// All sessions end; nothing may be left of them.
-    fn end(mut self) {
+    fn end(mut self) -> [u64; 3] {
+        let stats = self.world.server.stats();
+        let seen = [stats.rescues, stats.steals, self.exclusion.passed];
         self.world.stalled = false;
         self.world.turn();
         for n in 0..PEERS {
@@ -312,6 +372,7 @@ impl Theatre {
         assert_eq!((status.parked, status.held, self.world.server.lease_timers(), self.world.server.listening()), (0, 0, 0, 0));
         self.world.pass(ms(60_000));
         assert_eq!(self.world.server.wake_after(self.world.now), None, "an empty server has no timer");
+        seen
     }
 }
 
@@ -326,4 +387,27 @@ proptest! {
         }
         stage.end();
     }
+}
+
+/// Agents that want one lock, and often receipt its demands too late: they fail, are rescued, lose it, give it up, and never do two of
+/// them have a valid lease on it, with each switch on and off.
+#[test]
+fn whoever_fails_and_comes_back_no_two_may_use_one_lock() {
+    let (rescues, steals, passed) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let add = |cell: &Cell<u64>, more| cell.set(cell.get() + more);
+    let script = (proptest::collection::vec(quarrel(), 20..160), any::<[bool; 3]>());
+    let mut runner = TestRunner::new(ProptestConfig { cases: 128, ..ProptestConfig::default() });
+    let found = runner.run(&script, |(steps, switches)| {
+        let mut stage = Theatre::new(switches);
+        steps.iter().for_each(|step| stage.run(step));
+        let seen = stage.end();
+        assert!(switches[1] || seen[0] == 0, "rescued although that is switched off");
+        add(&rescues, seen[0]);
+        add(&steals, seen[1]);
+        add(&passed, seen[2]);
+        Ok(())
+    });
+    assert!(found.is_ok(), "{}", found.unwrap_err());
+    let seen = [rescues.get(), steals.get(), passed.get()];
+    assert!(seen.iter().all(|count| *count > 10), "rescues, steals, locks that passed on: {seen:?}");
 }

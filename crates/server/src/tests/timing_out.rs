@@ -1,7 +1,7 @@
 //! After a delivery failure: what is refused, what is still taken, what is said of each request, and what the end frees when.
 
 use super::world::{Got, Peer, ROOT, World, advisory, create, lock, ms};
-use crate::{Config, Dropped, EvictError};
+use crate::{Dropped, EvictError};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
@@ -88,6 +88,7 @@ fn release_while_timing_out_frees_that_lock_only() {
     world.send(&mut other, &[lock(ask, b, LockWait::Queue).into()]);
     let got = world.got_one(&other);
     let Message::Queued(queued) = got.message() else { panic!("{got:?}") };
+    world.attend(&other);
     assert_eq!(queued.holder.standing, cistern_wire::Standing::Evicted);
     assert!((2_000..=2_021).contains(&queued.holder.bound_ms), "the bound on the wait is told: {}", queued.holder.bound_ms);
     world.pass(ms(2_021));
@@ -111,6 +112,7 @@ fn eviction_frees_nothing_before_the_timer_and_the_durable_end() {
     let ask = other.ask();
     world.send(&mut other, &[lock(ask, file, LockWait::Queue).into()]);
     world.got(&other);
+    world.attend(&other);
     world.stalled = true;
     world.pass(ms(60_000));
     world.expect(&other, &[]);
@@ -264,24 +266,6 @@ fn closed_session_frees_its_locks_when_the_end_is_durable_and_says_so() {
         let echo = world.send(&mut peer, &[end.into()]);
         world.expect(&peer, &[Ended { serial, echo }.into()]);
         assert_eq!((world.server.lease_timers(), world.server.stats().steals), (0, 0));
-    }
-}
-
-#[test]
-fn surrender_of_a_failed_session_ends_the_wait_where_that_is_switched_on() {
-    for surrender in [true, false] {
-        let mut world = World::with(Config { surrender, ..Config::default() });
-        let mut peer = world.open(1);
-        evict(&mut world, &peer);
-        let serial = peer.serial();
-        let echo = world.send(&mut peer, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
-        if surrender {
-            world.expect(&peer, &[Ended { serial, echo }.into()]);
-            assert_eq!(world.server.lease_timers(), 0);
-        } else {
-            world.expect(&peer, &[nack(0, echo, Fate::Unknown)]);
-            assert_eq!(world.server.lease_timers(), 1);
-        }
     }
 }
 

@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{
-    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, Generation, Header, Hello, List, Lock, LockClass, LockId,
-    LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Want, Welcome,
+    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, FormerFate, Generation, Header, Hello, List, Lock,
+    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Receipt, ReceiptAnswer, Reply, SessionId, StoreId, Terms, Want, Welcome,
 };
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -35,6 +35,8 @@ pub(super) fn ms(ms: u64) -> Duration {
 pub(super) struct Got {
     pub(super) session: SessionId,
     pub(super) packet: u64,
+    /// When it left.
+    pub(super) at: Instant,
     /// Length of the datagram in which it came.
     pub(super) datagram: usize,
     /// The server's address from which that left.
@@ -133,10 +135,14 @@ pub(super) struct World {
     pub(super) now: Instant,
     /// How much slower the boot clock runs than the raw one, as a fraction of 1,024.
     pub(super) boot_lag: u64,
+    /// Sessions whose agents receipt each PROBE at once, and the packet numbers last used for that.
+    attending: BTreeMap<SessionId, (Path, u64)>,
     sent: BTreeMap<SocketAddr, VecDeque<Got>>,
     /// Highest packet number of each session.
-    packets: BTreeMap<SessionId, u64>,
+    pub(super) packets: BTreeMap<SessionId, u64>,
     transmitted: u64,
+    /// Seed of the server that was started last.
+    pub(super) seed: u8,
 }
 
 impl Drop for World {
@@ -174,7 +180,18 @@ impl World {
     pub(super) fn starting(disk: Disk, config: Config, seed: u8) -> Self {
         let now = Instant::new(1_000_000_000, 5_000_000_000);
         let server = Server::new(now, 1_700_000_000_000_000_000, STORE, config, [seed; 32]).unwrap();
-        Self { server, disk, stalled: false, now, boot_lag: 0, sent: BTreeMap::new(), packets: BTreeMap::new(), transmitted: 0 }
+        Self {
+            server,
+            disk,
+            stalled: false,
+            now,
+            boot_lag: 0,
+            attending: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            packets: BTreeMap::new(),
+            transmitted: 0,
+            seed,
+        }
     }
 
     /// Delivers a datagram without a turn.
@@ -223,25 +240,50 @@ impl World {
         let mut buf = Vec::from(*b"dirty");
         while let Some(path) = self.server.poll_transmit(self.now, &mut buf) {
             self.transmitted += 1;
-            self.take_in(path, &buf);
+            for (session, seq) in self.take_in(path, &buf) {
+                let Some((path, packet)) = self.attending.get_mut(&session) else { continue };
+                *packet += 1;
+                let (path, packet) = (*path, *packet);
+                let receipt = Receipt { seq, answer: ReceiptAnswer::Received };
+                let bytes = self.encode(session, packet, &[receipt.into()]);
+                self.deliver(path, &bytes);
+            }
         }
     }
 
-    fn take_in(&mut self, path: Path, bytes: &[u8]) {
+    /// The peer's agent is there from now on: it receipts every PROBE, which the script is not shown.
+    pub(super) fn attend(&mut self, peer: &Peer) {
+        // Numbers that no script comes to, within the replay window.
+        self.attending.insert(peer.session, (peer.path, 500));
+    }
+
+    /// Its agent is gone.
+    pub(super) fn leave(&mut self, peer: &Peer) {
+        self.attending.remove(&peer.session);
+    }
+
+    fn take_in(&mut self, path: Path, bytes: &[u8]) -> Vec<(SessionId, u64)> {
         assert!(bytes.len() <= self.server.max_datagram());
         let datagram = Datagram::at_agent(bytes).unwrap();
         let Header { session, packet, .. } = datagram.header;
         let to = self.sent.entry(path.remote).or_default();
-        let mut small = false;
+        let (mut small, mut probes) = (false, Vec::new());
         for message in datagram.messages() {
             small |= !matches!(message.kind(), cistern_wire::Kind::Ack | cistern_wire::Kind::Result);
-            to.push_back(Got { session, packet, datagram: bytes.len(), from: path.local, bytes: message.to_bytes() });
+            if let Message::Probe(probe) = message
+                && self.attending.contains_key(&session)
+            {
+                probes.push((session, probe.seq));
+                continue;
+            }
+            to.push_back(Got { session, packet, at: self.now, datagram: bytes.len(), from: path.local, bytes: message.to_bytes() });
         }
         assert!(!small || bytes.len() <= DATAGRAM_MIN, "what must always arrive fits every path (R28)");
         let hint = datagram.messages().any(|message| message.kind() == cistern_wire::Kind::Hint);
         let highest = self.packets.entry(session).or_default();
         assert!(hint || packet > *highest, "packet number {packet} of session {session} repeats");
         *highest = packet.max(*highest);
+        probes
     }
 
     /// Lets time pass as a driver would: it sleeps for as long as the server allows, and turns it.
@@ -354,7 +396,7 @@ impl World {
     }
 
     /// The peer opens a session by a fresh handshake; gives what is said of its former ones.
-    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<cistern_wire::FormerFate> {
+    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<FormerFate> {
         peer.handshake += 1;
         let former: Vec<_> = former.iter().map(|(session, claim)| FormerClaim { session: *session, claim: *claim }).collect();
         let cookie = self.cookie(peer);

@@ -13,7 +13,10 @@ use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, O
 use cistern_link::Instant;
 use cistern_server::store::{Batch, Key};
 use cistern_wire::limits::VERSION;
-use cistern_wire::{Bytes8, Datagram, Generation, Header, Hello, List, Message, Mode, ObjectId, Packer, SessionId, StoreId, Welcome};
+use cistern_wire::{
+    Attr, Bytes8, Datagram, Field as _, Generation, Header, Hello, List, Message, Mode, ObjectId, ObjectKind, Packer, SessionId, StoreId,
+    Welcome,
+};
 use std::net::SocketAddr;
 
 /// What all clocks read when a bench begins, in milliseconds.
@@ -191,6 +194,12 @@ impl Bench {
         Ok(batch.id)
     }
 
+    /// A value is on the disk, whoever put it there.
+    pub(super) fn put(&mut self, key: Key, value: Bytes) {
+        self.disk.write(Batch { id: 0, writes: vec![(key, Some(value))] });
+        self.disk.sync();
+    }
+
     /// A batch becomes durable.
     pub(super) fn sync(&mut self, f: &mut dyn Family, batch: u64) -> Verdict {
         self.disk.sync();
@@ -282,4 +291,47 @@ impl Bench {
         let event = Event::Lock { holder: HolderId(holder), object: ObjectId(7), what: LockEvent::Lost };
         self.show(f, &Seen::Told { agent, event: &event })
     }
+}
+
+/// Attributes of an object at a version.
+pub(super) fn attr(object: u64, version: u64) -> Attr {
+    Attr {
+        object: ObjectId(object),
+        version,
+        kind: ObjectKind::File,
+        mode: 0o644,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    }
+}
+
+/// The store's record of a file.
+pub(super) fn object_record(version: u64, size: u64) -> Bytes {
+    let mut w = vec![1];
+    version.put(&mut w);
+    ObjectKind::File.put(&mut w);
+    w.extend_from_slice(&[0; 14]);
+    size.put(&mut w);
+    w.extend_from_slice(&[0; 33]);
+    w.into()
+}
+
+/// The store's record of a name.
+pub(super) fn entry_record(object: u64) -> Bytes {
+    let mut w = vec![1];
+    ObjectId(object).put(&mut w);
+    ObjectKind::File.put(&mut w);
+    w.into()
+}
+
+/// The store's record of a number.
+pub(super) fn counter_record(value: u64) -> Bytes {
+    let mut w = vec![1];
+    value.put(&mut w);
+    w.into()
 }

@@ -195,3 +195,8 @@ pub(super) fn reading(instant: Instant) -> String {
     }
     format!("{}/{}s", one(instant.raw_ns), one(instant.boot_ns))
 }
+
+/// A span in whole nanoseconds.
+pub(super) fn nanos(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

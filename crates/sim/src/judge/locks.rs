@@ -7,8 +7,9 @@
 //! Leaves to others: whether a grant may leave (`server_rule`, `grace`, `tokens`).
 
 use super::case::{Case, Granting, cache_lock, grants_of};
-use super::sessions::{Record, Sessions};
+use super::sessions::Sessions;
 use crate::observe::True;
+use cistern_link::Instant;
 use cistern_wire::{Generation, Keep, LockClass, LockId, Message, Mode, ReceiptAnswer, ReclaimItem, Reply, SessionId, Status};
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ pub(super) struct Locks {
     /// Up to which generation a session has disowned a lock for ever (R65).
     disowned: BTreeMap<(SessionId, LockId), Generation>,
     disowned_cache: BTreeMap<SessionId, Generation>,
-    demands: BTreeMap<(SessionId, u64), (LockId, Generation)>,
+    /// Which generation each notice named: demands, and grants from the queue.
+    notices: BTreeMap<(SessionId, u64), (LockId, Generation)>,
     reclaims: BTreeMap<(SessionId, u64), Vec<Reclaiming>>,
 }
 
@@ -90,7 +92,7 @@ impl Locks {
             }
         }
         if matches!(case.seen, crate::observe::Seen::Durable { .. } | crate::observe::Seen::Started { .. }) {
-            self.forget_ended(sessions);
+            self.forget_over(case.server_now(), sessions);
         }
     }
 
@@ -104,7 +106,10 @@ impl Locks {
         }
         match message {
             Message::Demand(demand) => {
-                self.demands.insert((session, demand.seq), (demand.lock, demand.generation));
+                self.notices.insert((session, demand.seq), (demand.lock, demand.generation));
+            }
+            Message::Grant(grant) => {
+                self.notices.insert((session, grant.seq), (grant.lock, grant.generation));
             }
             Message::Released(released) => {
                 for item in released.items.iter().filter(|item| item.keep == Keep::Shared && item.now.0 > 0) {
@@ -157,7 +162,7 @@ impl Locks {
                 }
             }
             Message::Receipt(receipt) if receipt.answer == ReceiptAnswer::NotHeld => {
-                if let Some((lock, generation)) = self.demands.get(&(session, receipt.seq)).copied() {
+                if let Some((lock, generation)) = self.notices.get(&(session, receipt.seq)).copied() {
                     self.disown(session, lock, generation);
                 }
             }
@@ -187,10 +192,10 @@ impl Locks {
         }
     }
 
-    /// Sessions whose end is durable hold nothing.
-    fn forget_ended(&mut self, sessions: &Sessions) {
+    /// Sessions of which nothing can be used any more hold nothing.
+    fn forget_over(&mut self, now: Instant, sessions: &Sessions) {
         for holds in self.holds.values_mut() {
-            holds.retain(|hold| sessions.get(hold.session).is_none_or(|session| session.record != Record::Ended));
+            holds.retain(|hold| sessions.get(hold.session).is_none_or(|session| !session.is_over(now)));
         }
         self.holds.retain(|_, holds| !holds.is_empty());
     }
@@ -210,14 +215,4 @@ impl Locks {
         holds.retain(|old| old.session != hold.session);
         holds.push(hold);
     }
-}
-
-/// The version that every holder of the cache lock of an object has heard of, if one other than `session` has not heard of `version`.
-pub(super) fn unaware<'a>(
-    locks: &'a Locks,
-    session: SessionId,
-    object: cistern_wire::ObjectId,
-    version: u64,
-) -> impl Iterator<Item = &'a Hold> + 'a {
-    locks.holders(cache_lock(object)).filter(move |hold| hold.session != session && hold.version < version)
 }

@@ -10,19 +10,19 @@
 mod agent_lease;
 #[cfg(test)]
 mod bench;
-//STUB mod bounds;
+mod bounds;
 mod case;
-//STUB mod durable;
+mod durable;
 mod exclusion;
-//STUB mod grace;
-//STUB mod liveness;
+mod grace;
+mod liveness;
 mod locks;
-//STUB mod once;
-//STUB mod reads;
+mod once;
+mod reads;
 mod server_rule;
 mod sessions;
-//STUB mod strangers;
-//STUB mod tokens;
+mod strangers;
+mod tokens;
 mod truth;
 
 use crate::observe::{Judge, Seen, Sight, True, UserOp, Violation};
@@ -140,14 +140,14 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(agent_lease::AgentLease::new(plan.agents)),
         Box::new(server_rule::ServerRule::default()),
         Box::new(exclusion::Exclusion::default()),
-        //STUB         Box::new(reads::Reads::default()),
-        //STUB         Box::new(once::Once::default()),
-        //STUB         Box::new(durable::Durable::default()),
-        //STUB         Box::new(grace::Grace::default()),
-        //STUB         Box::new(tokens::TokensGrow::default()),
-        //STUB         Box::new(bounds::Bounds::default()),
-        //STUB         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls)),
-        //STUB         Box::new(strangers::Strangers::default()),
+        Box::new(reads::Reads::default()),
+        Box::new(once::Once::default()),
+        Box::new(durable::Durable::default()),
+        Box::new(grace::Grace::default()),
+        Box::new(tokens::TokensGrow::default()),
+        Box::new(bounds::Bounds::default()),
+        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls)),
+        Box::new(strangers::Strangers::default()),
     ];
     vec![Box::new(Court { facts: Facts::new(plan.agents), families })]
 }

@@ -7,9 +7,9 @@
 //! Invariant: T is what the server told in WELCOME, so rounding it down or leaving δ out is seen.
 //! Leaves to others: grace (`grace`), whether the end was durable in time (`durable` has the rest of I10).
 
-use super::case::{Case, Verdict, echo_of, grants_of, reading, reply_of, violated};
-use super::locks::{Hold, unaware};
-use super::sessions::{GivenUp, Record, Session};
+use super::case::{Case, Verdict, cache_lock, echo_of, grants_of, reading, reply_of, violated};
+use super::locks::Hold;
+use super::sessions::{Record, Session};
 use super::{Facts, Family};
 use crate::observe::Seen;
 use cistern_link::Instant;
@@ -32,8 +32,8 @@ impl Family for ServerRule {
         if let Some(packet) = case.sent_by_server() {
             for message in &packet.messages {
                 renewal(case, facts, packet.session(), message)?;
-                grants(facts, packet.session(), message)?;
-                mutation(facts, packet.session(), message)?;
+                grants(case, facts, packet.session(), message)?;
+                mutation(case, facts, packet.session(), message)?;
             }
         }
         match case.seen {
@@ -70,11 +70,16 @@ fn renewal(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message
     Ok(())
 }
 
+/// Whether a hold can still be used.
+fn counts(case: &Case<'_>, facts: &Facts, hold: &Hold) -> bool {
+    facts.sessions.get(hold.session).is_none_or(|session| !session.is_over(case.server_now()))
+}
+
 /// A grant must not meet a conflicting hold of another session.
-fn grants(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+fn grants(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
     for grant in grants_of(message) {
         if facts.locks.is_news(session, &grant)
-            && let Some(hold) = facts.locks.conflicts(session, grant.lock, grant.mode).next()
+            && let Some(hold) = facts.locks.conflicts(session, grant.lock, grant.mode).find(|hold| counts(case, facts, hold))
         {
             return conflict(facts, session, grant.lock, grant.mode, hold);
         }
@@ -84,7 +89,8 @@ fn grants(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
         && let Some(asked) = facts.locks.reclaim(session, ack.nonce)
     {
         for (asked, told) in asked.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status.is_ok()) {
-            let others = facts.locks.conflicts(session, told.lock, asked.item.mode).find(|hold| hold.session != asked.from);
+            let mut others = facts.locks.conflicts(session, told.lock, asked.item.mode);
+            let others = others.find(|hold| hold.session != asked.from && counts(case, facts, hold));
             if let Some(hold) = others {
                 return conflict(facts, session, told.lock, asked.item.mode, hold);
             }
@@ -108,10 +114,12 @@ fn conflict(facts: &Facts, session: SessionId, lock: LockId, mode: Mode, hold: &
 }
 
 /// No session with a cache lock may be left behind by a mutation.
-fn mutation(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+fn mutation(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
     let Some((_, Reply::Changed(changed))) = reply_of(message) else { return Ok(()) };
     for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version) {
-        if let Some(hold) = unaware(&facts.locks, session, effect.attr.object, effect.attr.version).next() {
+        let mut holders = facts.locks.holders(cache_lock(effect.attr.object));
+        let unaware = |hold: &&Hold| hold.session != session && hold.version < effect.attr.version && counts(case, facts, hold);
+        if let Some(hold) = holders.find(unaware) {
             let what = format!(
                 "{} got version {} by session {session}, while session {} holds its cache lock ({}, generation {}) and knows version {}",
                 effect.attr.object, effect.attr.version, hold.session, hold.mode, hold.generation, hold.version,
@@ -129,10 +137,10 @@ impl ServerRule {
         let ended: Vec<_> = ended.collect();
         for (id, session) in ended {
             self.judged.insert(*id);
-            if session.given_up.is_none() {
+            // A restored store ends all sessions at once, and waits before it grants anything (R54).
+            let restored = facts.truth.restored.is_some_and(|restored| session.opened <= restored);
+            if session.given_up.is_none() && !restored {
                 waited(case, *id, session)?;
-            } else if session.given_up == Some(GivenUp::Closed) && session.failed.is_some() {
-                // Closing after D is the agent's word all the same: nothing of it can be used again.
             }
         }
         Ok(())
@@ -150,14 +158,9 @@ fn waited(case: &Case<'_>, id: SessionId, session: &Session) -> Verdict {
         return violated("I4", "ended-before-the-lease", since("the receipt of what it was answered last", receipt));
     }
     match session.failed.filter(|failed| !late(*failed)) {
-        Some(failed) if !last_heard(case.sight.server_config) => violated("I4", "ended-before-T", since("D", failed)),
+        Some(failed) if !case.sight.server_config.last_heard => violated("I4", "ended-before-T", since("D", failed)),
         _ => Ok(()),
     }
-}
-
-/// Whether the server counts T from what it heard last.
-pub(super) const fn last_heard(_config: &cistern_server::Config) -> bool {
-    false
 }
 
 #[cfg(test)]

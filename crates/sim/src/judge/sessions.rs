@@ -70,8 +70,8 @@ pub(super) struct Session {
     /// τ, and T as the server promised it: τ(1+δ)+ε.
     pub(super) tau: Duration,
     pub(super) wait: Duration,
-    /// Which start of the server opened it, and as which incarnation.
-    pub(super) server_start: u64,
+    /// When it was first welcomed, and by which epoch and incarnation of the server.
+    pub(super) opened: True,
     pub(super) incarnation: (u8, u64),
     /// When the agent sent what, on its clock.
     pub(super) sends: PacketLog,
@@ -130,8 +130,9 @@ pub(super) struct Sessions {
     pub(super) agents: Vec<AgentFacts>,
     /// Standing of each session that the server has now, as it says; fresh whenever it sends something that renews.
     pub(super) standing: BTreeMap<SessionId, &'static str>,
-    pub(super) server_start: u64,
+    /// When the server started last, on its clock and in true time.
     pub(super) server_started: Option<Instant>,
+    pub(super) started_at: True,
     pub(super) server_up: bool,
     /// Sessions whose records were durable when the server started last.
     pub(super) recorded: BTreeSet<SessionId>,
@@ -140,6 +141,15 @@ pub(super) struct Sessions {
     recorded_early: BTreeSet<SessionId>,
     writing: VecDeque<(BatchId, Vec<Change>)>,
     lease_timers: usize,
+}
+
+impl Session {
+    /// Whether nothing of it can be used any more at an instant of the server's clock: its end is durable, and it was given up, or the
+    /// lease cannot last so long.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let lapsed = self.echoed.is_none_or(|receipt| now.waited(receipt.plus(self.wait)));
+        self.record == Record::Ended && (self.given_up.is_some() || lapsed)
+    }
 }
 
 impl Sessions {
@@ -287,7 +297,7 @@ impl Sessions {
         }
         for message in &packet.messages {
             if let Message::Welcome(welcome) = message {
-                self.welcomed(welcome);
+                self.welcomed(case.sight.now, welcome);
                 continue;
             }
             let Some(session) = self.all.get_mut(&packet.session()) else { continue };
@@ -300,7 +310,7 @@ impl Sessions {
         }
     }
 
-    fn welcomed(&mut self, welcome: &cistern_wire::Welcome<'_>) {
+    fn welcomed(&mut self, now: True, welcome: &cistern_wire::Welcome<'_>) {
         let handshake = self.handshakes.get(&welcome.handshake);
         let agent = handshake.and_then(|handshake| handshake.agent);
         let receipt = handshake.and_then(|handshake| handshake.receipts.get(welcome.echo));
@@ -311,7 +321,7 @@ impl Sessions {
             agent,
             tau: nanos(tau_ns),
             wait: nanos(tau_ns + margin),
-            server_start: self.server_start,
+            opened: now,
             incarnation: (welcome.epoch, welcome.server_incarnation),
             sends: PacketLog::default(),
             receipts: PacketLog::default(),
@@ -389,8 +399,8 @@ impl Sessions {
                 self.agents[agent].up = true;
             }
             Node::Server => {
-                self.server_start += 1;
                 self.server_started = Some(case.server_now());
+                self.started_at = case.sight.now;
                 self.server_up = true;
                 self.standing.clear();
                 self.lease_timers = 0;

@@ -225,10 +225,15 @@ impl Object {
         self.versions.last().map_or(0, |version| version.version)
     }
 
-    /// The newest version that was durable at a moment.
-    pub(super) fn durable_at(&self, at: True) -> u64 {
-        let durable = self.versions.iter().rev().find(|version| version.durable.is_some_and(|durable| durable <= at));
+    /// The newest version that was durable before a moment.
+    pub(super) fn durable_before(&self, moment: True) -> u64 {
+        let durable = self.versions.iter().rev().find(|version| version.durable.is_some_and(|durable| durable < moment));
         durable.map_or(0, |version| version.version)
+    }
+
+    /// The newest version that is durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.versions.iter().rev().find(|version| version.durable.is_some()).map_or(0, |version| version.version)
     }
 
     /// What is in a version, if that is known.

@@ -16,8 +16,9 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let rng = SimRng::new(seed).fork(profile.name());
     let mut draw = rng.fork("settings");
     let agents = usize::try_from(draw.between(2, 5)).unwrap_or(2);
-    let server = server(&mut draw, profile, agents);
-    let agent = (0..agents).map(|_| agent(&mut draw, profile, &server)).collect();
+    let tiny = profile == Profile::Tiny || (profile == Profile::Swarm && draw.chance(80_000));
+    let server = server(&mut draw, agents, tiny);
+    let agent = (0..agents).map(|_| agent(&mut draw, &server, tiny)).collect();
     let heal_ns = length(&mut draw, &server);
     let (clocks, window) = clocks(&mut rng.fork("clocks"), profile, agents, &server);
     let mut workload = Workload::draw(&mut rng.fork("workload"), profile);
@@ -61,8 +62,7 @@ fn unhurried(workload: &mut Workload, agents: usize, heal_ns: u64, most: u64) {
     workload.think_ns = (least * times, longest * times);
 }
 
-fn server(rng: &mut SimRng, profile: Profile, agents: usize) -> ServerSettings {
-    let tiny = profile == Profile::Tiny || (profile == Profile::Swarm && rng.chance(80_000));
+fn server(rng: &mut SimRng, agents: usize, tiny: bool) -> ServerSettings {
     let lease_us = rng.spread(200_000, 2_000_000);
     let floor_us = 20_000.min(lease_us / 8).max(1) + 1;
     let delivery_timeout_us = rng.between(3 * floor_us, (lease_us / 2).max(4 * floor_us));
@@ -101,10 +101,10 @@ fn server(rng: &mut SimRng, profile: Profile, agents: usize) -> ServerSettings {
         objects_max: 10_000_000,
     };
     if tiny {
-        let agents = u64::try_from(agents).unwrap_or(1);
-        let mut few = |least: u64, most: u64| usize::try_from(rng.between(least, most)).unwrap_or(1);
-        settings.locks_max = few(16, 64);
-        settings.locks_per_session = few(8, 16);
+        let mut few = |least: usize, most: usize| usize::try_from(rng.between(least as u64, most as u64)).unwrap_or(1);
+        // Room for what each agent caches and locks at once: cache locks that an idle agent keeps are never asked back for want of room.
+        settings.locks_per_session = few(8, 12);
+        settings.locks_max = settings.locks_per_session * few(agents, agents * 2);
         settings.waiters_per_object = few(1, 3);
         settings.waiters_per_session = few(1, 4);
         settings.mutations_per_object = few(1, 3);
@@ -121,8 +121,7 @@ fn small(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-fn agent(rng: &mut SimRng, profile: Profile, server: &ServerSettings) -> AgentSettings {
-    let tiny = profile == Profile::Tiny || (profile == Profile::Swarm && rng.chance(50_000));
+fn agent(rng: &mut SimRng, server: &ServerSettings, tiny: bool) -> AgentSettings {
     let lease_us = server.lease_us;
     let chain_us = server.compliance_time_us + server.delivery_timeout_us + 2 * server.wait_ns() / US;
     AgentSettings {
@@ -134,7 +133,7 @@ fn agent(rng: &mut SimRng, profile: Profile, server: &ServerSettings) -> AgentSe
         close_within_us: lease_us,
         surrender: rng.chance(700_000),
         commands_max: if tiny { 4 } else { 4_096 },
-        cache_objects: if tiny { usize::try_from(rng.between(1, 8)).unwrap_or(1) } else { 65_536 },
+        cache_objects: if tiny { usize::try_from(rng.between(1, 4)).unwrap_or(1) } else { 65_536 },
         cache_bytes: if tiny { 4_096 } else { 64 << 20 },
         advisory_max: if tiny { usize::try_from(rng.between(4, 8)).unwrap_or(4) } else { 65_536 },
         sent_max: if tiny { 64 } else { 65_536 },

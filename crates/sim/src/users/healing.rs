@@ -1,6 +1,6 @@
 //! What each agent does when the faults are over: one of everything, until it has succeeded.
 //!
-//! Decides the list (ping, write, read, then an exclusive lock on every hot file, each given back at once) and that a failure is
+//! Decides the list (ping, the directory and the files if a restore or a lost setup took them away, write, read, then an exclusive lock on every hot file, each given back at once) and that a failure is
 //! tried again after a pause. Place in the walk: under `Users`, from the moment of healing. Invariant: nothing is skipped; the run
 //! is satisfied only when every agent is through, so a hang anywhere keeps it from ending (I15).
 //! Leaves to others: how long that may take (`judge::liveness`).
@@ -8,8 +8,9 @@
 use super::user::{content, hot_path};
 use super::workload::Workload;
 use crate::observe::{True, UserOp};
-use cistern_agent::api::{Command, HolderId, LockEvent, OpError, Output, Target, Wait};
-use cistern_wire::Mode;
+use bytes::Bytes;
+use cistern_agent::api::{Command, HolderId, LockEvent, OpError, Output, Ownership, Target, Wait};
+use cistern_wire::{Mode, Status};
 use std::collections::VecDeque;
 
 /// Pause before something that failed is tried again, in nanoseconds.
@@ -18,6 +19,8 @@ const PAUSE: u64 = 40_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Ping,
+    Dir,
+    File(usize),
     Write,
     Read,
     Lock(usize),
@@ -35,7 +38,8 @@ pub(super) struct Healing {
 impl Healing {
     pub(super) fn new(now: True, work: &Workload) -> Self {
         let locks = (0..work.hot).map(Step::Lock);
-        let left = [Step::Ping, Step::Write, Step::Read].into_iter().chain(locks).collect();
+        let files = (0..work.hot).map(Step::File);
+        let left = [Step::Ping, Step::Dir].into_iter().chain(files).chain([Step::Write, Step::Read]).chain(locks).collect();
         Self { left, running: None, due: Some(now) }
     }
 
@@ -57,6 +61,8 @@ impl Healing {
         self.running = Some(op);
         Some(match step {
             Step::Ping => Command::Ping,
+            Step::Dir => Command::Mkdir { path: Bytes::from_static(b"/hot"), owner: Ownership { mode: 0o755, uid: 1, gid: 1 } },
+            Step::File(hot) => Command::Create { path: hot_path(hot), exclusive: false, owner: Ownership { mode: 0o644, uid: 1, gid: 1 } },
             Step::Write => Command::Write { target: target(0), offset: 0, data: content(op, 0, false), truncate: true, guard: None },
             Step::Read => Command::Read { target: target(0), offset: 0, length: None },
             Step::Lock(hot) => Command::Lock { target: target(hot), mode: Mode::Exclusive, wait: Wait::Forever },
@@ -73,8 +79,8 @@ impl Healing {
             (Some(Step::Lock(_)), Some(Ok(Output::Locked(locked)))) => {
                 self.left[0] = Step::Unlock(locked.holder);
             }
-            // However it ended, the lock is not held any more.
-            (Some(Step::Unlock(_)), _) | (Some(_), Some(Ok(_))) => {
+            // However it ended, the lock is not held any more; and a directory that is there need not be made.
+            (Some(Step::Unlock(_)), _) | (Some(_), Some(Ok(_))) | (Some(Step::Dir), Some(Err(OpError::Status(Status::EEXIST)))) => {
                 self.left.pop_front();
             }
             _ => self.due = Some(True(now.0 + PAUSE)),

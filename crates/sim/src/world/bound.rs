@@ -1,15 +1,19 @@
 //! How long the liveness phase may take: the formula of R84, with the run's own numbers (I15).
 //!
-//! Decides the bound: every wait for a lock may have to outlast one failing holder per place of the queue, each for at most
-//! max(compliance, probe + Td + T) and a commit; before that a restarted server waits out its grace, and agents find it again. All of
-//! it in true time: the slowest clock of the run stretches every span. Invariant: the bound depends on the plan alone.
+//! Decides the bound. Sessions that fail do so side by side (R72), so the chain of a failing holder, max(compliance, probe + Td) + T and a
+//! commit, is paid for what failed before healing, for what is noticed only then, and for one more; a restarted server waits out its
+//! grace before, agents find it again, and then every agent's steps take their round trips. All of it in true time: the slowest
+//! clock of the run stretches every span. Invariant: the bound depends on the plan alone.
 //! Leaves to others: what users want in that phase (`users::healing`).
 
 use crate::clock::UNIT;
 use crate::plan::{Plan, SEC};
 
 /// Steps in which users want something of the server after healing, one after the other.
-const STEPS: u64 = 40;
+const STEPS: u64 = 16;
+
+/// Chains of failing holders, one after the other.
+const CHAINS: u64 = 3;
 
 /// The longest time from healing to satisfied users, in nanoseconds of true time.
 pub(super) fn liveness(plan: &Plan) -> u64 {
@@ -17,14 +21,14 @@ pub(super) fn liveness(plan: &Plan) -> u64 {
     let us = |span: u64| span * 1_000;
     let (lease, wait) = (server.lease_ns(), server.wait_ns());
     // D comes after Td, and not before three transmissions with at most τ/8 each, of which the last may just have been made.
-    let failing = us(server.probe_period_us) + us(server.delivery_timeout_us) + lease / 2 + wait;
+    let failing = us(server.probe_period_us) + us(server.delivery_timeout_us) + lease / 2;
     let commit = 3 * plan.disk.sync_ns + 2 * plan.disk.load_ns;
     let trip = 2 * (plan.net.delay_ns + plan.net.jitter_ns + plan.net.latency_ns);
-    let chain = us(server.compliance_time_us).max(0) + failing + commit + trip;
-    let queue = (plan.agents * plan.workload.users.max(1)) as u64 + 1;
+    let chain = us(server.compliance_time_us).max(failing) + wait + commit + trip;
     let grace = 5 * wait + plan.restart_wait_ns;
     let handshake = 3 * lease / 8 + SEC + 4 * trip;
-    let all = grace + handshake + queue * chain + STEPS * plan.agents as u64 * (commit + 3 * trip + lease / 4);
+    let steps = STEPS * plan.agents as u64 * (commit + 3 * trip + lease / 16);
+    let all = grace + handshake + CHAINS * chain + steps;
     stretched(plan, all) + 2 * SEC
 }
 

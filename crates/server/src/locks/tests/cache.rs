@@ -1,7 +1,7 @@
 //! Claims about cache locks.
 
 use super::super::{LockLimits, Turn};
-use super::{A, B, C, Script, X, Y, cache, demand, ready};
+use super::{A, B, C, Script, X, Y, cache, demand, held_back, ready};
 use cistern_wire::{CacheGrant, Generation, Keep, LockId, Mode, ReleasedItem, Want};
 use core::time::Duration;
 
@@ -223,7 +223,7 @@ fn demands_beyond_the_bound_go_out_when_others_are_complied_with() {
     let mut s = Script::with(LockLimits { demands_outstanding: 1, ..LockLimits::default() });
     let (a, b) = (s.shared(A, X), s.shared(B, X));
     assert_eq!(s.enter(1, C, &[X]), Turn::Waiting);
-    assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Nothing)]);
+    assert_eq!(s.actions(), [held_back(B), demand(A, cache(X), a, Keep::Nothing)]);
     assert_eq!(s.table.counts().demands_outstanding, 1);
     s.give(A, cache(X), a);
     assert_eq!(s.actions(), [demand(B, cache(X), b, Keep::Nothing)]);

@@ -1,7 +1,7 @@
 //! Claims about sessions that time out, are rescued, and end.
 
 use super::super::{Action, LockLimits, LockOutcome, Turn};
-use super::{A, B, C, Script, X, Y, advisory, cache, demand, granted, ready};
+use super::{A, B, C, Script, X, Y, advisory, cache, demand, granted, held_back, ready};
 use cistern_wire::{CacheGrant, Keep, LockWait, Mode, ObjectId, Status, Want};
 
 use Mode::{Exclusive, Shared};
@@ -210,7 +210,7 @@ fn demands_to_a_session_timing_out_take_up_nobodys_place() {
         s.pass(1_000);
         assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
         assert_eq!(s.enter(2, B, &[Y]), Turn::Waiting);
-        assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Nothing)]);
+        assert_eq!(s.actions(), [held_back(C), demand(A, cache(X), a, Keep::Nothing)]);
         if ends {
             s.table.end_session(s.now, A);
         } else {

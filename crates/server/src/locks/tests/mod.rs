@@ -147,6 +147,10 @@ const fn demand(session: SessionId, lock: LockId, generation: Generation, keep: 
     Action::Demand { session, lock, generation, keep }
 }
 
+const fn held_back(session: SessionId) -> Action {
+    Action::DemandHeldBack { session }
+}
+
 const fn ready(ticket: u64) -> Action {
     Action::MutationReady { ticket: Ticket(ticket) }
 }

@@ -359,6 +359,7 @@ impl Model {
                     assert_eq!(self.held[&(session, lock)].1, mode);
                 }
                 Action::WaitOver { nonce, .. } => self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.nonce != nonce)),
+                Action::DemandHeldBack { .. } => {}
                 Action::MutationReady { ticket } => self.ready(ticket),
             }
         }

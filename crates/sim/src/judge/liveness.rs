@@ -1,0 +1,303 @@
+//! I15, I16 and I19's second half: what must happen, not only what must not.
+//!
+//! Decides: a keep-alive that a running server receives is answered at once, whatever its store does (I19); where nothing but the
+//! server itself stood still, no session fails (I16); and after the faults every agent has done one of everything by the end of the
+//! run, and then goes quiet again (I15).
+//! Invariant: the run's length is the bound (the world derives it from the settings), so what is missing at its end is too late.
+//! Leaves to others: the bound (`world`), what users try (`users::healing`).
+
+use super::case::{Case, Verdict, at, violated};
+use super::{Facts, Family};
+use crate::observe::{Node, Seen, Sight, True};
+use crate::users::hot_path;
+use cistern_agent::api::{Command, Output, Target};
+use cistern_wire::{Message, Mode, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// For so long a running server may leave a keep-alive unanswered: it does so in the turn that takes it in. Nanoseconds of true time.
+const AT_ONCE: u64 = 50_000_000;
+/// Datagrams that one agent and its server may exchange in a lease period once nothing is wanted any more.
+const QUIET: u64 = 40;
+
+/// What an agent has done since the faults were over.
+#[derive(Clone, Debug, Default)]
+struct Healed {
+    pinged: bool,
+    written: bool,
+    read: bool,
+    locked: BTreeSet<usize>,
+}
+
+/// The judge.
+#[derive(Debug, Default)]
+pub(super) struct Liveness {
+    hot: usize,
+    healed: Vec<Healed>,
+    only_the_server_stalls: bool,
+    /// Keep-alives that the server has and has not answered, with the time since which it could have.
+    waiting: BTreeMap<(SessionId, u64), True>,
+    /// When a user last wanted something, and datagrams in each lease period since.
+    wanted: True,
+    rates: Vec<u64>,
+}
+
+impl Liveness {
+    pub(super) fn new(agents: usize, hot: usize, only_the_server_stalls: bool) -> Self {
+        Self { hot, healed: vec![Healed::default(); agents], only_the_server_stalls, ..Self::default() }
+    }
+}
+
+impl Family for Liveness {
+    fn name(&self) -> &'static str {
+        "liveness"
+    }
+
+    fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        self.keep_alives(case, facts)?;
+        self.false_failures(case, facts)?;
+        if case.sight.healed_at.is_some() {
+            self.after_healing(case, facts);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, sight: &Sight<'_>, _facts: &Facts) -> Verdict {
+        let Some(healed_at) = sight.healed_at else { return Ok(()) };
+        for (agent, healed) in self.healed.iter().enumerate() {
+            let missing = match healed {
+                Healed { pinged: false, .. } => "no round trip".to_owned(),
+                Healed { written: false, .. } => "no write".to_owned(),
+                Healed { read: false, .. } => "no read".to_owned(),
+                _ => match (0..self.hot).find(|hot| !healed.locked.contains(hot)) {
+                    Some(hot) => format!("no exclusive lock on {}", hot_path(hot).escape_ascii()),
+                    None => continue,
+                },
+            };
+            let what = format!("agent {agent}: {missing} from {} to {}, although nothing is wrong any more", at(healed_at), at(sight.now));
+            return violated("I15", "stuck", what);
+        }
+        let quiet = QUIET * self.healed.len() as u64;
+        // The last whole period of rest; the one in which users ended does not count.
+        match self.rates.len().checked_sub(2).filter(|place| *place > 0).map(|place| self.rates[place]) {
+            Some(rate) if rate > quiet => {
+                let what = format!("{rate} datagrams in a lease period in which nobody wants anything; {quiet} are enough for keep-alives");
+                violated("I15", "not-quiet", what)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Liveness {
+    fn keep_alives(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        let now = case.sight.now;
+        if let Some(packet) = case.received_by_server() {
+            // A copy of a packet is no message.
+            let is_first = |session: &super::sessions::Session| session.receipts.get(packet.header.packet) == Some(case.server_now());
+            for message in &packet.messages {
+                let known = facts
+                    .sessions
+                    .get(packet.session())
+                    .filter(|session| is_first(session) && is_served(session) && session.opened >= facts.sessions.started_at);
+                if let (Message::KeepAlive(keep_alive), Some(_)) = (message, known) {
+                    self.waiting.entry((packet.session(), keep_alive.serial)).or_insert(now);
+                }
+            }
+        }
+        if let Some(packet) = case.sent_by_server() {
+            for message in &packet.messages {
+                match message {
+                    Message::Alive(alive) => {
+                        self.waiting.remove(&(packet.session(), alive.serial));
+                    }
+                    Message::Nack(_) | Message::Ended(_) | Message::Hint(_) => self.waiting.retain(|of, _| of.0 != packet.session()),
+                    _ => {}
+                }
+            }
+        }
+        match case.seen {
+            Seen::Crashed { node: Node::Server } | Seen::Started { node: Node::Server, .. } => self.waiting.clear(),
+            // What the server leaves out while it stands still or cannot go on is no fault of it.
+            Seen::Settled if case.sight.server_paused || is_failed(case) => self.waiting.clear(),
+            Seen::Settled if !self.waiting.is_empty() => {
+                let facts = &facts.sessions;
+                self.waiting.retain(|of, _| facts.get(of.0).is_some_and(is_served));
+                if let Some(((session, serial), since)) = self.waiting.iter().find(|(_, since)| now.0 - since.0 > AT_ONCE) {
+                    let what =
+                        format!("keep-alive {serial} of session {session}, received at {}, is not answered at {}", at(*since), at(now));
+                    return violated("I19", "keep-alive-unanswered", what);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Where only the server stood still, nobody failed.
+    fn false_failures(&self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        if !self.only_the_server_stalls || !matches!(case.seen, Seen::Settled) {
+            return Ok(());
+        }
+        let failed = facts.sessions.all.iter().find(|(_, session)| session.failed.is_some() && session.given_up.is_none());
+        match failed {
+            Some((id, session)) => {
+                let what = format!("session {id} of agent {:?} failed, although only the server stood still", session.agent);
+                violated("I16", "false-failure", what)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn after_healing(&mut self, case: &Case<'_>, facts: &Facts) {
+        match case.seen {
+            Seen::Submitted { .. } => self.wants(case),
+            Seen::Ended { agent, op, result } => {
+                self.wants(case);
+                let Some(asked) = facts.asked.get(op).filter(|asked| Some(asked.at) >= case.sight.healed_at) else { return };
+                let healed = &mut self.healed[*agent];
+                match (&asked.command, result) {
+                    (Command::Ping, Some(Ok(_))) => healed.pinged = true,
+                    (Command::Write { .. }, Some(Ok(_))) => healed.written = true,
+                    (Command::Read { .. }, Some(Ok(_))) => healed.read = true,
+                    (Command::Lock { target: Target::Path(path), mode: Mode::Exclusive, .. }, Some(Ok(Output::Locked(_)))) => {
+                        healed.locked.extend((0..self.hot).find(|hot| hot_path(*hot) == *path));
+                    }
+                    _ => {}
+                }
+            }
+            Seen::Sent { .. } => {
+                let period = super::case::nanos(case.sight.server_config.lease).max(1);
+                let place = usize::try_from((case.sight.now.0 - self.wanted.0) / period).unwrap_or(0);
+                if self.rates.len() <= place {
+                    self.rates.resize(place + 1, 0);
+                }
+                self.rates[place] += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn wants(&mut self, case: &Case<'_>) {
+        self.wanted = case.sight.now;
+        self.rates.clear();
+    }
+}
+
+/// Whether a session is one whose keep-alives the server answers.
+fn is_served(session: &super::sessions::Session) -> bool {
+    session.failed.is_none() && session.given_up.is_none() && session.record != super::sessions::Record::Ended
+}
+
+/// Whether the server has stopped because its store failed (R62), or has not begun.
+fn is_failed(case: &Case<'_>) -> bool {
+    case.sight.server.is_some_and(|server| !server.status(case.server_now()).serving)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, attr, fired};
+    use super::*;
+    use cistern_agent::api::{HolderId, Locked, Wait};
+    use cistern_link::Instant;
+    use cistern_wire::{Alive, Generation, KeepAlive, ObjectId};
+    use std::time::Duration;
+
+    const S: u64 = 77;
+
+    fn keep_alive() -> Message<'static> {
+        KeepAlive { serial: 1, clock_us: 0 }.into()
+    }
+
+    #[test]
+    fn keep_alive_must_be_answered_at_once() {
+        for answered in [true, false] {
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false));
+            bench.open(&mut judge, 0, S).unwrap();
+            bench.server_gets(&mut judge, S, 5, &[keep_alive()]).unwrap();
+            if answered {
+                bench.server_sends(&mut judge, S, 2, &[Alive { serial: 1, echo: 5 }.into()]).unwrap();
+            }
+            bench.pass(51);
+            let verdict = bench.show(&mut judge, &Seen::Settled);
+            if answered {
+                verdict.unwrap();
+            } else {
+                fired(verdict, "I19", "keep-alive-unanswered");
+            }
+        }
+    }
+
+    #[test]
+    fn failure_where_only_the_server_stood_still_is_caught() {
+        for only in [true, false] {
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, only));
+            bench.open(&mut judge, 0, S).unwrap();
+            bench.show(&mut judge, &Seen::Settled).unwrap();
+            bench.facts.sessions.all.get_mut(&SessionId(S)).unwrap().failed = Some(bench.instant(5));
+            let verdict = bench.show(&mut judge, &Seen::Settled);
+            if only {
+                fired(verdict, "I16", "false-failure");
+            } else {
+                verdict.unwrap();
+            }
+        }
+    }
+
+    fn heal(bench: &mut Bench, judge: &mut Liveness, steps: usize) {
+        bench.healed_at = Some(bench.now);
+        let target = || Target::Path(hot_path(0));
+        let locked = Locked {
+            holder: HolderId(1),
+            object: ObjectId(7),
+            mode: Mode::Exclusive,
+            generation: Generation(1),
+            token: 1,
+            valid_until: Instant::new(9, 9),
+        };
+        let all = [
+            (Command::Ping, Output::Pong { round_trip: Duration::ZERO }),
+            (
+                Command::Write { target: target(), offset: 0, data: Default::default(), truncate: true, guard: None },
+                Output::Attr(attr(7, 1)),
+            ),
+            (Command::Read { target: target(), offset: 0, length: None }, Output::Done),
+            (Command::Lock { target: target(), mode: Mode::Exclusive, wait: Wait::Forever }, Output::Locked(locked)),
+        ];
+        for (command, output) in all.into_iter().take(steps) {
+            let op = bench.submit(judge, 0, &command).unwrap();
+            bench.end(judge, 0, op, Ok(output)).unwrap();
+        }
+    }
+
+    #[test]
+    fn agent_that_gets_everything_after_healing_is_clean_and_any_gap_is_caught() {
+        for steps in 0..=4 {
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false));
+            heal(&mut bench, &mut judge, steps);
+            let verdict = bench.finish(&mut judge);
+            if steps == 4 {
+                verdict.unwrap();
+            } else {
+                fired(verdict, "I15", "stuck");
+            }
+        }
+    }
+
+    #[test]
+    fn traffic_that_does_not_cease_is_caught() {
+        for rate in [4, 400] {
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false));
+            heal(&mut bench, &mut judge, 4);
+            for _ in 0..rate * 4 {
+                bench.now.0 += 1_000_000_000 / rate;
+                bench.agent_sends(&mut judge, 0, S, 5, &[keep_alive()]).unwrap();
+            }
+            let verdict = bench.finish(&mut judge);
+            if rate == 4 {
+                verdict.unwrap();
+            } else {
+                fired(verdict, "I15", "not-quiet");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! I17, strangers: the server sends less to an address that has not proven itself than came from it, and what nobody can have meant
+//! changes nothing.
+//!
+//! Decides: an address is proven when a HELLO with a cookie came from it and was answered WELCOME, or a PATH_RESPONSE to a challenge
+//! that was sent there; until then every datagram to it keeps the sum below what came from it (R85, R87). A datagram that does not
+//! decode, or that is a HINT, changes neither an agent's session nor its lease nor its locks (R12, R37).
+//! Invariant: a start of the server forgets who was proven, as the server does.
+//! Leaves to others: forged datagrams that decode (`agent_lease`, `server_rule` judge what they lead to).
+
+use super::case::{Case, Verdict, violated};
+use super::sessions::AgentView;
+use super::{Facts, Family};
+use crate::observe::{Node, Seen};
+use cistern_wire::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// What was exchanged with an address.
+#[derive(Clone, Debug, Default)]
+struct Exchange {
+    proven: bool,
+    received: u64,
+    sent: u64,
+    challenges: BTreeSet<u64>,
+}
+
+/// The judge.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    addresses: BTreeMap<SocketAddr, Exchange>,
+    /// What each agent's core said before the happening at hand.
+    views: Vec<AgentView>,
+}
+
+impl Family for Strangers {
+    fn name(&self) -> &'static str {
+        "strangers"
+    }
+
+    fn needs_no_lease(&self) -> bool {
+        true
+    }
+
+    fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        let verdict = match case.seen {
+            Seen::Started { node: Node::Server, .. } => {
+                self.addresses.clear();
+                Ok(())
+            }
+            Seen::Received { by: Node::Server, from, bytes } => {
+                let exchange = self.addresses.entry(*from).or_default();
+                exchange.received += bytes.len() as u64;
+                for message in case.packet.iter().flat_map(|packet| &packet.messages) {
+                    if let Message::PathResponse(response) = message {
+                        exchange.proven |= exchange.challenges.contains(&response.token);
+                    }
+                }
+                Ok(())
+            }
+            Seen::Sent { from: Node::Server, to, bytes } => self.sends(case, *to, bytes.len() as u64),
+            Seen::Received { by: Node::Agent(agent), .. } => self.unmeant(case, facts, *agent),
+            _ => Ok(()),
+        };
+        if matches!(case.seen, Seen::Settled | Seen::Received { .. } | Seen::Ended { .. } | Seen::Submitted { .. } | Seen::Told { .. }) {
+            self.views = facts.sessions.agents.iter().map(|agent| agent.view).collect();
+        }
+        verdict
+    }
+}
+
+impl Strangers {
+    fn sends(&mut self, case: &Case<'_>, to: SocketAddr, len: u64) -> Verdict {
+        let exchange = self.addresses.entry(to).or_default();
+        exchange.sent += len;
+        for message in case.packet.iter().flat_map(|packet| &packet.messages) {
+            match message {
+                Message::Welcome(_) => exchange.proven = true,
+                Message::PathChallenge(challenge) => {
+                    exchange.challenges.insert(challenge.token);
+                }
+                _ => {}
+            }
+        }
+        if !exchange.proven && exchange.sent >= exchange.received {
+            let kinds: Vec<&str> = case.packet.iter().flat_map(|packet| &packet.messages).map(|message| message.kind().name()).collect();
+            let what = format!(
+                "with {kinds:?} the server has sent {} bytes to {to}, which has not proven itself and has sent {}",
+                exchange.sent, exchange.received
+            );
+            return violated("I17", "amplification", what);
+        }
+        Ok(())
+    }
+
+    /// Garbage and hints change nothing of an agent.
+    fn unmeant(&self, case: &Case<'_>, facts: &Facts, agent: usize) -> Verdict {
+        let unmeant = match &case.packet {
+            None => "a datagram that does not decode",
+            Some(packet) if packet.messages.iter().all(|message| matches!(message, Message::Hint(_))) => "a HINT",
+            Some(_) => return Ok(()),
+        };
+        let now = facts.sessions.agents[agent].view;
+        match self.views.get(agent) {
+            Some(before) if *before != now => {
+                violated("I17", "unmeant-change", format!("{unmeant} has made agent {agent} from {before:?} to {now:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, address, datagram, fired, hello, welcome};
+    use super::*;
+    use cistern_wire::{Bytes8, Challenge, Hint, PathChallenge, PathResponse};
+
+    fn challenge() -> Message<'static> {
+        Challenge { handshake: 5, echo: 1, cookie: Bytes8(b"0123456789abcdef") }.into()
+    }
+
+    #[test]
+    fn smaller_answer_to_a_stranger_is_clean_and_more_is_caught() {
+        let (mut bench, mut judge) = (Bench::new(1), Strangers::default());
+        bench.server_gets(&mut judge, 0, 1, &[hello(0, 5)]).unwrap();
+        bench.server_sends(&mut judge, 0, 1, &[challenge()]).unwrap();
+        let mut more = (0..5).map(|n| bench.server_sends(&mut judge, 0, 2 + n, &[challenge()]));
+        fired(more.find(Result::is_err).unwrap(), "I17", "amplification");
+    }
+
+    #[test]
+    fn proven_address_gets_what_there_is_until_the_server_starts_anew() {
+        let (mut bench, mut judge) = (Bench::new(1), Strangers::default());
+        bench.server_gets(&mut judge, 0, 1, &[hello(0, 5)]).unwrap();
+        bench.server_sends(&mut judge, 0, 1, &[welcome(5, 1)]).unwrap();
+        (2..9).for_each(|n| bench.server_sends(&mut judge, 0, n, &[welcome(5, 1)]).unwrap());
+        bench.show(&mut judge, &Seen::Started { node: Node::Server, incarnation: 2 }).unwrap();
+        fired(bench.server_sends(&mut judge, 0, 1, &[challenge()]), "I17", "amplification");
+    }
+
+    #[test]
+    fn answered_challenge_proves_an_address() {
+        let (mut bench, mut judge) = (Bench::new(1), Strangers::default());
+        bench.server_gets(&mut judge, 0, 1, &[hello(0, 5)]).unwrap();
+        bench.server_sends(&mut judge, 5, 1, &[PathChallenge { token: 9 }.into()]).unwrap();
+        bench.server_gets(&mut judge, 5, 2, &[PathResponse { token: 9 }.into()]).unwrap();
+        (2..9).for_each(|n| bench.server_sends(&mut judge, 0, n, &[challenge()]).unwrap());
+    }
+
+    #[test]
+    fn hint_or_garbage_that_changes_an_agent_is_caught() {
+        let hint = datagram(true, 5, 1, &[Hint { echo: 1, detail: Bytes8(b"") }.into()]);
+        for bytes in [&hint[..], b"garbage"] {
+            let (mut bench, mut judge) = (Bench::new(1), Strangers::default());
+            let seen = Seen::Received { by: Node::Agent(0), from: address(200), bytes };
+            bench.show(&mut judge, &Seen::Settled).unwrap();
+            bench.show(&mut judge, &seen).unwrap();
+            bench.facts.sessions.agents[0].view.holders = 3;
+            fired(bench.show(&mut judge, &seen), "I17", "unmeant-change");
+        }
+    }
+}
