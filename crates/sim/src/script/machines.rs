@@ -35,6 +35,12 @@ impl Server {
         self.start();
     }
 
+    /// Whether the process runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.shared.course().stage.server.core.is_some()
+    }
+
     /// The process stands still; what it is sent waits in its socket.
     pub fn pause(&self) {
         self.shared.course().pause(Node::Server);

@@ -21,7 +21,7 @@ pub use wires::Way;
 use crate::observe::{Node, Seen};
 use crate::plan::{MS, SEC};
 use cistern_server::store::Key;
-use cistern_wire::{Kind, SessionId};
+use cistern_wire::{Kind, SessionId, Status};
 use course::Course;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -120,6 +120,25 @@ impl Script {
         assert!(course.pass_until_seen(until, Box::new(seen)), "waited for a minute, and this did not happen: {what}");
     }
 
+    /// Time passes until something is so, and no further.
+    ///
+    /// # Panics
+    /// If it is not so within a minute.
+    pub fn until_so(&self, what: &str, is_so: impl Fn() -> bool) {
+        let until = self.shared.course().stage.now + PATIENCE;
+        while !is_so() {
+            assert!(self.shared.course().step(until), "waited for a minute, and this did not come true: {what}");
+        }
+    }
+
+    /// Time passes until the server has decided that deliveries to this agent fail (D).
+    ///
+    /// # Panics
+    /// If it does not within a minute.
+    pub fn until_timing_out(&self, agent: &Agent) {
+        self.until_so("the agent is timing out", || self.server.standing_of(agent) == Some("timing out"));
+    }
+
     /// Time passes until a message of this kind was handed to the network there.
     ///
     /// # Panics
@@ -163,6 +182,14 @@ impl Script {
     #[must_use]
     pub fn sent(&self, kind: Kind, way: Way) -> usize {
         self.shared.course().wires.recorded.iter().filter(|passed| passed.way == way && wires::has(&passed.bytes, kind)).count()
+    }
+
+    /// What the server's application has refused in answers that went there, in order; copies count again.
+    #[must_use]
+    pub fn refusals(&self, way: Way) -> Vec<Status> {
+        let course = self.shared.course();
+        let passed = course.wires.recorded.iter().filter(|passed| passed.way == way);
+        passed.flat_map(|passed| wires::refusals(&passed.bytes)).collect()
     }
 
     /// Nothing passes between the server and this agent.

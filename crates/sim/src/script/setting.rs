@@ -8,7 +8,7 @@
 use crate::clock::{NodeClock, Rates};
 use crate::host::{ADDRESS, AgentHost, ServerHost};
 use crate::observe::Node;
-use crate::plan::{AgentSettings, ClockPlan, DiskPlan, Idle, MS, NetPlan, Plan, Profile, ServerSettings, US};
+use crate::plan::{AgentSettings, ClockPlan, DiskPlan, Fault, Idle, MS, NetPlan, Plan, Profile, ServerSettings, US, What};
 use crate::rng::SimRng;
 use crate::script::course::Course;
 use crate::script::{Agent, Script};
@@ -137,6 +137,13 @@ impl Setting {
         self
     }
 
+    /// Nothing but the server ever stands still: judges then allow no session to fail (I16).
+    #[must_use]
+    pub fn only_the_server_stalls(mut self) -> Self {
+        self.plan.faults.push(Fault { id: 0, at: 0, until: 0, what: What::Pause { node: Node::Server } });
+        self
+    }
+
     /// Machines only: the script starts the server, nothing was made on its empty disk.
     ///
     /// # Panics
@@ -171,6 +178,7 @@ impl Setting {
         let copies: Vec<&'static str> = self.copies.iter().map(|(copy, _)| *copy).collect();
         let (script, agents) = self.machines(names);
         script.server.start();
+        script.pass(10);
         let setup = script.agent(N);
         setup.start();
         for command in making(&files) {

@@ -10,7 +10,7 @@ use crate::clock::{Rates, UNIT};
 use crate::observe::{Node, True, UserOp};
 use crate::plan::MS;
 use bytes::Bytes;
-use cistern_agent::api::{Command, Event, Guard, LeaseView, LockEvent, Locked, OpError, Output, Ownership, Target, Wait};
+use cistern_agent::api::{Command, Event, Guard, LeaseView, LockEvent, Locked, OpError, Output, Ownership, Phase, Target, Wait};
 use cistern_wire::{AgentId, Mode, RenameRule, SessionId, Status};
 use std::time::Duration;
 
@@ -109,6 +109,18 @@ impl Agent {
         let course = self.shared.course();
         let host = &course.stage.agents[self.number];
         host.core.as_ref().expect("the agent runs").view(host.clock.at(True(course.stage.now)))
+    }
+
+    /// What is left of its lease, in milliseconds on its own clock.
+    #[must_use]
+    pub fn lease_left(&self) -> u64 {
+        u64::try_from(self.view().left.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether nothing that it holds may be used now.
+    #[must_use]
+    pub fn has_lapsed(&self) -> bool {
+        self.view().phase == Phase::Expired
     }
 
     /// Its session.

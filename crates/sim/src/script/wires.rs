@@ -6,7 +6,7 @@
 //! Leaves to others: arrivals (`course`), who makes rules (the script).
 
 use bytes::Bytes;
-use cistern_wire::{Datagram, Kind};
+use cistern_wire::{Ack, Datagram, Kind, Message, Reply, Status};
 use std::net::SocketAddr;
 
 /// One direction of one agent's link with the server.
@@ -137,4 +137,14 @@ impl Rule {
 /// Whether a datagram has a message of this kind.
 pub(super) fn has(bytes: &[u8], kind: Kind) -> bool {
     Datagram::seen(bytes).is_ok_and(|datagram| datagram.messages().any(|message| message.kind() == kind))
+}
+
+/// The statuses of the failures that a datagram answers with.
+pub(super) fn refusals(bytes: &[u8]) -> Vec<Status> {
+    let Ok(datagram) = Datagram::seen(bytes) else { return Vec::new() };
+    let failed = datagram.messages().filter_map(|message| match message {
+        Message::Ack(Ack { reply: Reply::Failed(failed), .. }) => Some(failed.status),
+        _ => None,
+    });
+    failed.collect()
 }

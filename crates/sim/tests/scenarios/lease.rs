@@ -1,0 +1,160 @@
+//! Scenarios of the lease: from when it counts, what ends it, what revives it and what does not.
+
+use cistern_sim::plan::Idle;
+use cistern_sim::script::{Setting, from, to};
+use cistern_wire::{Kind, Status};
+
+/// The path to A is slow, A sends its request again and again, and then all the answers come. The lease counts from the sending of the very
+/// transmission that an answer names: from its receipt (M1) or from the last transmission (M2) it would outlast the server's wait.
+#[test]
+fn lease_counts_from_the_transmission_that_was_answered() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    a.ping().done();
+    s.pass(100);
+    s.slow(to(&a), 700);
+    let asked_at = s.now();
+    let before = a.view().retransmissions;
+    let ping = a.ping();
+    ping.done();
+    let took = s.now() - asked_at;
+    assert!(took >= 700 && a.view().retransmissions > before, "it was sent more than once, and the first answer is to the first");
+    assert!(a.lease_left() + took <= s.tau(), "{} ms are left {took} ms after the first transmission", a.lease_left());
+    s.heal();
+    s.pass(800);
+    s.finish();
+}
+
+/// A is cut off, its cache lapses, B's write steals from it, and the NACK that would tell A is lost. A server that thinks A told as soon
+/// as the NACK left would answer A's retransmission, and the answer would revive A's stale cache (M13, with M11; found by exhaustive
+/// search of a model of the paper's protocol: there NACK is the only news of a steal).
+#[test]
+fn lost_nack_revives_no_cache() {
+    let setting = Setting::default().files(["/etc/rules"]).agent(|agent| agent.idle = Idle::Lazy);
+    let (s, [a, b]) = setting.agents(["a", "b"]);
+    a.put("/etc/rules", "one").done();
+    assert_eq!(a.text_of("/etc/rules"), "one");
+    s.pass(1_000);
+    s.cut(&a);
+    let write = b.put("/etc/rules", "two");
+    s.until_timing_out(&a);
+    s.pass(1_100);
+    assert!(a.has_lapsed());
+    s.heal();
+    s.drop_next(Kind::Nack, to(&a));
+    let read = a.read("/etc/rules");
+    read.still_waits();
+    s.until_so("A has heard", || a.view().nacks == 1);
+    assert!(s.sent(Kind::Nack, to(&a)) >= 2, "told again when asked again");
+    write.done();
+    read.done();
+    assert_eq!(a.text_of("/etc/rules"), "two");
+    s.finish();
+}
+
+/// The same, and the steal is long over when A comes back: what the server remembers of the session says NACK still, as often as asked.
+#[test]
+fn lost_nacks_after_the_steal_revive_no_cache() {
+    let setting = Setting::default().files(["/etc/rules"]).agent(|agent| agent.idle = Idle::Lazy);
+    let (s, [a, b]) = setting.agents(["a", "b"]);
+    a.put("/etc/rules", "one").done();
+    assert_eq!(a.text_of("/etc/rules"), "one");
+    s.cut(&a);
+    b.put("/etc/rules", "two").done();
+    s.heal();
+    s.drop_next(Kind::Nack, to(&a));
+    s.drop_next(Kind::Nack, to(&a));
+    let read = a.read("/etc/rules");
+    read.still_waits();
+    assert_eq!(read.text(), "two");
+    s.finish();
+}
+
+/// An idle agent lets its lease lapse and keeps its cache. Nobody wanted anything of it, so the next answer makes all of it good again,
+/// with no message per object: Lustre and AFS throw the cache away at every lapse and fetch it anew.
+#[test]
+fn cache_kept_over_a_lapse_is_good_again_at_the_next_answer() {
+    let setting = Setting::default().files(["/etc/rules"]).agent(|agent| agent.idle = Idle::Lazy);
+    let (s, [a]) = setting.agents(["a"]);
+    a.put("/etc/rules", "one").done();
+    assert_eq!(a.text_of("/etc/rules"), "one");
+    s.pass(2 * s.tau());
+    assert!(a.has_lapsed());
+    a.ping().done();
+    let asked = a.view().requests;
+    a.read("/etc/rules").done_at_once();
+    assert_eq!((a.view().requests, a.view().nacks), (asked, 0));
+    s.finish();
+}
+
+/// The machine sleeps with its lid closed. CLOCK_MONOTONIC stands still meanwhile, so a lease measured by it alone would be as long as
+/// before at the wake-up, and long stolen (M10). Here nothing is used in the very instant of the wake-up, before any datagram.
+#[test]
+fn agent_that_slept_uses_nothing_when_it_wakes_up() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/etc/rules"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    a.put("/etc/rules", "one").done();
+    assert_eq!(a.text_of("/etc/rules"), "one");
+    a.suspend();
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    b.put("/etc/rules", "two").done();
+    a.wakes_up();
+    assert!(!of_a.is_certain());
+    let read = a.read("/etc/rules");
+    read.still_waits();
+    assert_eq!(read.text(), "two");
+    assert!(of_a.is_lost() && of_b.is_certain());
+    s.finish();
+}
+
+/// It slept, and nobody wanted anything meanwhile: the lock is uncertain at first, and certain again with the next answer, under the same
+/// token (R46). Told "lost" at the lapse already (F65), its user would have given up for nothing.
+#[test]
+fn lock_of_an_agent_that_slept_is_certain_again_if_nobody_wanted_it() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    a.suspend();
+    s.pass(3 * s.tau());
+    a.wakes_up();
+    assert!(!of_a.is_certain());
+    s.pass(100);
+    assert!(of_a.is_certain());
+    assert_eq!(of_a.told(), ["uncertain", "certain"]);
+    a.put_under(&of_a, "/jobs/nightly", "still the same grant").done();
+    s.finish();
+}
+
+/// The garbage collector of a lock's holder runs for a minute (the well-known case against Redlock). The lock is stolen, B writes, the
+/// holder wakes up and writes, too. What keeps it out is the token: a server that checked only the session, or the agent's own word,
+/// would let the write pass (F18, I12).
+#[test]
+fn write_of_a_holder_that_stood_still_beyond_the_steal_is_refused() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/report"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    a.pause();
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    b.put_under(&of_b, "/jobs/report", "by B").done();
+    a.resume();
+    a.put_under(&of_a, "/jobs/report", "by A, late").refused(Status::STALE_GUARD);
+    assert!(of_a.is_lost());
+    assert_eq!(b.text_of("/jobs/report"), "by B");
+    s.finish();
+}
+
+/// The server sends demands and grants of its own accord. Whoever takes them for signs of life of the lease (M7) renews without having
+/// been heard: here nothing of A reaches the server, everything of the server reaches A.
+#[test]
+fn what_the_server_sends_of_itself_renews_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let granted_at = s.now();
+    s.cut_one_way(from(&a));
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Demand, to(&a));
+    s.pass(s.tau() - (s.now() - granted_at));
+    assert!(!of_a.is_certain(), "the lease is over, whatever was heard meanwhile");
+    of_b.granted();
+    s.heal();
+    s.pass(s.wait());
+    assert!(of_a.is_lost());
+    s.finish();
+}

@@ -1,0 +1,115 @@
+//! Scenarios of the lock table: who waits for whom, and that everybody's turn comes.
+
+use cistern_sim::script::Setting;
+use cistern_sim::script::to;
+use cistern_wire::Status;
+
+/// Two agents have the lock shared and both want it exclusive: each waits for the other to let go, for ever (F58). The second is told
+/// EDEADLK, its agent gives the shared lock up and waits from the end of the queue; both get their turn.
+#[test]
+fn two_who_upgrade_do_not_wait_for_each_other() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    a.lock("/jobs/nightly").shared().granted().unlock();
+    b.lock("/jobs/nightly").shared().granted().unlock();
+    s.pass(50);
+    let (for_a, for_b) = (a.lock("/jobs/nightly").exclusive(), b.lock("/jobs/nightly").exclusive());
+    let of_a = for_a.granted();
+    for_b.still_waits();
+    assert!(s.refusals(to(&b)).contains(&Status::EDEADLK), "{:?}", s.refusals(to(&b)));
+    of_a.unlock();
+    assert!(for_b.granted().token() > of_a.token());
+    s.finish();
+}
+
+/// A writer waits among readers. Readers that are let in past it, since shared goes with shared, keep it out for ever (M23; note 1 of
+/// Gray and Cheriton): C queues behind B, and so does a second user at A, although A's agent could let it in by itself (F61, R69).
+#[test]
+fn readers_queue_behind_a_writer_that_waits() {
+    let (s, [a, b, c]) = Setting::default().files(["/etc/rules"]).agents(["a", "b", "c"]);
+    let reading = a.lock("/etc/rules").shared().granted();
+    let writer = b.lock("/etc/rules").exclusive();
+    s.pass(50);
+    let (reader, local_reader) = (c.lock("/etc/rules").shared(), a.lock("/etc/rules").shared());
+    s.pass(500);
+    reader.still_waits();
+    local_reader.still_waits();
+    reading.unlock();
+    let writing = writer.granted();
+    reader.still_waits();
+    local_reader.still_waits();
+    writing.unlock();
+    let (reader, local_reader) = (reader.granted(), local_reader.granted());
+    assert!(reader.is_certain() && local_reader.is_certain(), "readers go together");
+    assert!(reader.token() > writing.token() && local_reader.token() > writing.token());
+    s.finish();
+}
+
+/// One agent renames x to y, another one y to x, and both have cached everything: fenced one object after the other, each would hold
+/// what the other needs (F59). Both requests take one place in the queues of all objects at once.
+#[test]
+fn renames_that_cross_do_not_deadlock() {
+    let (s, [a, b]) = Setting::default().files(["/d/x", "/d/y"]).agents(["a", "b"]);
+    for agent in [&a, &b] {
+        agent.stat("/d/x").done();
+        agent.stat("/d/y").done();
+    }
+    let (there, back) = (a.rename("/d/x", "/d/y"), b.rename("/d/y", "/d/x"));
+    let ends = [there.ends(), back.ends()];
+    assert!(s.now() < s.delivery_timeout(), "nobody waited for anybody's failure");
+    assert!(ends.iter().all(Result::is_ok), "{ends:?}");
+    let left = [a.stat("/d/x"), a.stat("/d/y")].map(|stat| stat.ends().is_ok());
+    assert_eq!(left.into_iter().filter(|there| *there).count(), 1);
+    s.finish();
+}
+
+/// Somebody unlinks the file whose lock stands for "the nightly job" and makes it anew: two holders of one name (F64). It is refused as
+/// long as the lock is held (R74), and replacing it by rename is, too.
+#[test]
+fn locked_file_is_not_unlinked_or_replaced_under_its_holder() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    b.unlink("/jobs/nightly").refused(Status::EBUSY);
+    b.rename("/jobs/other", "/jobs/nightly").refused(Status::EBUSY);
+    assert!(of_a.is_certain());
+    of_a.unlock();
+    s.finish();
+}
+
+/// B takes its request back in the moment in which it is granted (F66). Taken for withdrawn by B and for granted by the server, the lock
+/// would be held by nobody for ever.
+#[test]
+fn wait_that_is_cancelled_as_it_is_granted_leaves_the_lock_free() {
+    for ms_after_the_unlock in [0, 1, 2, 3] {
+        let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
+        let of_a = a.lock("/jobs/nightly").exclusive().granted();
+        let for_b = b.lock("/jobs/nightly").exclusive();
+        s.pass(50);
+        let for_c = c.lock("/jobs/nightly").exclusive();
+        s.pass(50);
+        of_a.unlock();
+        s.pass(ms_after_the_unlock);
+        for_b.cancel();
+        if for_b.ends().is_ok() {
+            for_b.granted().unlock();
+        }
+        let before = s.now();
+        for_c.granted();
+        assert!(s.now() < before + 100);
+        s.finish();
+    }
+}
+
+/// P1 at A dies with a write on its way, and A passes the lock on to P2 at the same machine. Under one token for the agent P1's write would
+/// pass the fence (F63): every local grant has a token of its own, larger than all before, and across agents, too.
+#[test]
+fn every_holder_has_a_larger_token_than_the_one_before() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).server(|server| server.token_run = 2).agents(["a", "b"]);
+    let mut last = 0;
+    for holder in [&a, &a, &a, &a, &b, &a, &b, &b] {
+        let held = holder.lock("/jobs/nightly").exclusive().granted();
+        assert!(held.token() > last, "{} after {last}", held.token());
+        last = held.token();
+        held.unlock();
+    }
+    s.finish();
+}
