@@ -129,27 +129,6 @@ fn agent_that_died_after_it_receipted_a_demand_is_found_out() {
     s.finish();
 }
 
-/// A receipts the demand for what it has cached, and its release never comes. "The agent is alive" is not "the agent complies" (M20,
-/// F21): after the compliance time it is given up like one that is dead.
-#[test]
-fn agent_that_receipts_and_does_not_comply_is_given_up() {
-    let setting = Setting::default().files(["/etc/rules"]).server(|server| server.compliance_time_us = 2_000_000);
-    let (s, [a, b]) = setting.agents(["a", "b"]);
-    a.put("/etc/rules", "one").done();
-    assert_eq!(a.text_of("/etc/rules"), "one");
-    s.drop_all(Kind::Release, from(&a));
-    let write = b.put("/etc/rules", "two");
-    s.until_received(Kind::Receipt, from(&a));
-    s.pass(1_900);
-    assert_eq!(s.server.standing_of(&a), Some("good"));
-    write.still_waits();
-    s.until_timing_out(&a);
-    write.done();
-    s.heal();
-    assert_eq!(a.text_of("/etc/rules"), "two");
-    s.finish();
-}
-
 /// All receipts of A are lost, its releases are not. A release says more than a receipt; a server that goes on to wait for the receipt
 /// (F23) would fail an agent that has long complied.
 #[test]
