@@ -313,5 +313,6 @@ impl Script {
 
 /// Whether a drop is one that a restart of the server leads to by itself.
 fn by_a_restart(reason: &str) -> bool {
-    matches!(reason, "server: starting" | "server: unknown_session") || reason.ends_with(": stray_hint")
+    let of_server = ["starting", "unknown_session", "amplification", "rate_limited"];
+    reason.ends_with(": stray_hint") || reason.strip_prefix("server: ").is_some_and(|reason| of_server.contains(&reason))
 }

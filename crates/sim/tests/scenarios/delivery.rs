@@ -1,7 +1,7 @@
 //! Scenarios of datagrams that are lost, late, doubled, or overtake each other.
 
 use cistern_sim::script::{Setting, from, to};
-use cistern_wire::Kind;
+use cistern_wire::{Kind, Status};
 
 /// The demand overtakes the grant that it names. An agent that answers "not held" and installs the grant afterwards has a lock that the
 /// server gave to B (M16, F53; eight steps in a model of a first draft). Here it says "grant awaited", and gives it back when it came.
@@ -158,7 +158,7 @@ fn cache_does_not_answer_what_a_mutation_under_way_may_have_changed() {
 #[test]
 fn doubled_and_replayed_mutations_are_executed_once() {
     let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
-    s.duplicate_next(Kind::Write, from(&a), 0);
+    s.duplicate_next(Kind::Write, from(&a), 1);
     a.put("/etc/rules", "by A").done();
     b.put("/etc/rules", "by B").done();
     s.replay_recorded(Kind::Write, from(&a));
@@ -177,7 +177,139 @@ fn every_retransmission_of_a_mutation_gets_its_one_outcome() {
     (0..3).for_each(|_| s.drop_next(Kind::Ack, to(&a)));
     a.create("/jobs/output").done();
     assert!(s.sent(Kind::Create, from(&a)) >= 4);
+    s.finish();
+}
+
+/// A is refused, and the refusal is lost. Meanwhile the reason for it is gone. If refusals were not kept (M32), A's retransmission would now
+/// make the file of which its user, and everybody who saw the server's log, may know that it was refused.
+#[test]
+fn retransmission_of_a_refused_mutation_is_refused_again() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/output"]).agents(["a", "b"]);
+    s.hold_next(Kind::Create, from(&a));
+    a.create("/jobs/output").refused(Status::EEXIST);
+    b.unlink("/jobs/output").done();
     s.drop_next(Kind::Ack, to(&a));
-    a.create("/jobs/output").refused(cistern_wire::Status::EEXIST);
+    let made = b.create("/jobs/output");
+    made.done();
+    let refused = a.create("/jobs/output");
+    s.until_sent(Kind::Ack, to(&a));
+    b.unlink("/jobs/output").done();
+    refused.refused(Status::EEXIST);
+    s.release_held();
+    s.pass(50);
+    b.stat("/jobs/output").refused(Status::ENOENT);
+    s.finish_with_drops(["server: below_floor"]);
+}
+
+/// A transmission of a write that was answered long ago by way of another one arrives after B's write (M30, F56). It is no copy of a packet
+/// that was received, so no replay window minds it; its nonce is below the floor that A has announced since.
+#[test]
+fn transmission_that_comes_after_its_answer_was_taken_executes_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    s.hold_next(Kind::Write, from(&a));
+    a.put("/etc/rules", "by A").done();
+    a.ping().done();
+    b.put("/etc/rules", "by B").done();
+    s.release_held();
+    s.pass(50);
+    assert_eq!(a.text_of("/etc/rules"), "by B");
+    s.finish_with_drops(["server: below_floor"]);
+}
+
+/// A window full of mutations, the answers to the first of them lost. A reply cache that is bounded by count or by time (M27, as every NFS
+/// server's) drops what A will still ask for; here the floor that A announces says what it will not.
+#[test]
+fn no_reply_is_dropped_that_can_still_be_asked_for() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    a.stat("/jobs").done();
+    s.drop_next(Kind::Ack, to(&a));
+    let made: Vec<_> = (0..60).map(|n| a.create(&format!("/jobs/file{n}"))).collect();
+    made.iter().for_each(|op| drop(op.done()));
+    s.finish();
+}
+
+/// The network brings a keep-alive twice. If the newest packet passed the window a second time (M51), everything that has no nonce could be
+/// replayed by whoever hears it once.
+#[test]
+fn copy_of_the_newest_packet_is_dropped() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let _held = a.lock("/jobs/nightly").exclusive().granted();
+    s.duplicate_next(Kind::KeepAlive, from(&a), 0);
+    s.until_received(Kind::Alive, to(&a));
+    s.pass(50);
+    assert_eq!(s.sent(Kind::Alive, to(&a)), 1);
+    s.finish_with_drops(["server: duplicate_packet"]);
+}
+
+/// B's write demands what A is about to cache: the demand overtakes the answer that grants it (M16, F53 for cache locks). Installed after
+/// "not held", the answer's contents would be served from A's cache for ever.
+#[test]
+fn demand_that_overtakes_a_cache_grant_leaves_nothing_stale() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    b.put("/etc/rules", "old").done();
+    a.stat("/etc").done();
+    s.hold(Kind::Ack, to(&a));
+    let read = a.read("/etc/rules");
+    s.until_sent(Kind::Ack, to(&a));
+    let write = b.put("/etc/rules", "new");
+    s.until_received(Kind::Demand, to(&a));
+    s.pass(100);
+    s.release_held();
+    write.done();
+    read.done();
+    assert_eq!(a.text_of("/etc/rules"), "new");
+    s.finish();
+}
+
+/// Two writes of A are executed in order, the answers come the other way round. Installed as they come (F69), A's cache would end with the
+/// first one's.
+#[test]
+fn answers_that_overtake_each_other_leave_the_newest_in_the_cache() {
+    let (s, [a]) = Setting::default().files(["/etc/rules"]).agents(["a"]);
+    a.put("/etc/rules", "zero").done();
+    a.read("/etc/rules").done();
+    s.hold_next(Kind::Ack, to(&a));
+    let (first, second) = (a.put("/etc/rules", "one"), a.put("/etc/rules", "two"));
+    s.until_sent(Kind::Ack, to(&a));
+    s.pass(15);
+    s.release_held();
+    first.done();
+    second.done();
+    assert_eq!(a.text_of("/etc/rules"), "two");
+    s.finish();
+}
+
+/// A large file is read in several datagrams, and B replaces it between two of them. Pieces of two versions put together (F71) are a file
+/// that never was.
+#[test]
+fn pages_of_one_read_are_of_one_version() {
+    let (s, [a, b]) = Setting::default().files(["/etc/large"]).agents(["a", "b"]);
+    b.put("/etc/large", &"1".repeat(5_000)).done();
+    a.stat("/etc").done();
+    s.pass(50);
+    let read = a.read("/etc/large");
+    s.until_received(Kind::Read, from(&a));
+    s.hold_next(Kind::Ack, to(&a));
+    s.pass(3);
+    let write = b.put("/etc/large", &"2".repeat(5_000));
+    s.pass(300);
+    s.release_held();
+    write.done();
+    let text = read.text();
+    assert!(text == "1".repeat(5_000) || text == "2".repeat(5_000), "pieces of both");
+    s.finish();
+}
+
+/// A asks for a name that is not there, and remembers that. B makes it. If what is known to be absent were not covered by the directory's
+/// lock (M26, F68), A would go on not to see it.
+#[test]
+fn name_known_to_be_absent_is_seen_when_somebody_makes_it() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    a.stat("/jobs/output").refused(Status::ENOENT);
+    let asked = a.view().requests;
+    a.stat("/jobs/output").refused(Status::ENOENT);
+    assert_eq!(a.view().requests, asked, "from cache");
+    b.create("/jobs/output").done();
+    a.stat("/jobs/output").done();
     s.finish();
 }

@@ -11,13 +11,13 @@ fn stalled_disk_holds_up_mutations_and_no_lease() {
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     b.ping().done();
     s.disk.stall();
-    let made = b.create("/jobs/output");
+    let made: Vec<_> = (0..8).map(|n| b.create(&format!("/jobs/output{n}"))).collect();
     s.pass(3 * s.tau());
-    made.still_waits();
+    made.iter().for_each(cistern_sim::script::Op::still_waits);
     assert_eq!(s.sent(Kind::Result, to(&b)), 0);
     assert!(of_a.is_certain() && of_a.told().is_empty(), "A was answered all the time: {:?}", of_a.told());
     s.disk.go();
-    made.done();
+    made.iter().for_each(|op| drop(op.done()));
     s.finish();
 }
 

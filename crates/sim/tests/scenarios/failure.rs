@@ -1,7 +1,7 @@
 //! Scenarios of delivery failure: when the server gives an agent up, and the ways back and forward from there.
 
 use cistern_sim::script::{Setting, from, to};
-use cistern_wire::Kind;
+use cistern_wire::{Kind, Status};
 
 /// The receipt of a demand comes after the server gave up waiting for it, and before anything else was said: nothing was lost, the
 /// session goes on (R34). A new failure later starts a full new wait (F24).
@@ -190,4 +190,161 @@ fn dead_waiters_in_a_row_fail_together() {
     of_d.granted();
     assert!(s.now() < before + 50, "none of the dead was waited for: {} ms", s.now() - before);
     s.finish();
+}
+
+/// A was rescued a moment ago, and now it is gone. A server that left the first timer running would steal when that ends, early in the
+/// lease that A was given since (F24): a new failure waits its full time.
+#[test]
+fn failure_after_a_rescue_waits_for_the_whole_of_t() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.hold(Kind::Receipt, from(&a));
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_timing_out(&a);
+    s.release_held();
+    s.pass(20);
+    a.ping().done();
+    let renewed_at = s.now();
+    s.cut(&a);
+    s.until_timing_out(&a);
+    let failed_at = s.now();
+    of_b.granted();
+    assert!(s.now() >= failed_at + s.tau() && failed_at > renewed_at);
+    s.heal();
+    s.pass(s.tau());
+    assert!(of_a.is_lost());
+    s.finish();
+}
+
+/// A is timing out because a demand did not reach it; what it has said before, to another demand, comes late. The release frees the lock
+/// that it names (R29), and takes back nothing: taken for a sign of life (M14), it would end the wait of a session that is still cut off.
+#[test]
+fn late_release_frees_its_lock_and_rescues_nothing_while_something_is_missing() {
+    let (s, [a, b, c]) = Setting::default().files(["/x", "/y"]).agents(["a", "b", "c"]);
+    let x = a.lock("/x").exclusive().granted();
+    a.lock("/y").exclusive().granted().unlock();
+    s.hold(Kind::Receipt, from(&a));
+    let y_for_c = c.lock("/y").exclusive();
+    s.until_sent(Kind::Release, from(&a));
+    s.cut_one_way(to(&a));
+    let x_for_b = b.lock("/x").exclusive();
+    s.until_timing_out(&a);
+    let failed_at = s.now();
+    s.release_held();
+    y_for_c.granted();
+    assert!(s.now() < failed_at + 50, "Y is free");
+    assert_eq!((s.server.standing_of(&a), s.server.stats().rescues), (Some("timing out"), 0));
+    x_for_b.granted();
+    assert!(s.now() >= failed_at + s.tau() && !x.is_certain());
+    s.heal();
+    s.pass(s.tau());
+    s.finish();
+}
+
+/// A demand was lost twice, then the server stands still for longer than Td, then its third transmission is lost, too. If the time in which
+/// it did not listen counted (M43), that would be the end of A; it counts for nothing, and the fourth is heard.
+#[test]
+fn time_in_which_the_server_stood_still_counts_against_nobody() {
+    let setting = Setting::default().files(["/jobs/nightly"]).server(|server| server.delivery_timeout_us = 1_000_000);
+    let (s, [a, b]) = setting.agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    (0..3).for_each(|_| s.drop_next(Kind::Demand, to(&a)));
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    (0..2).for_each(|_| s.until_sent(Kind::Demand, to(&a)));
+    s.server.pause();
+    s.pass(s.delivery_timeout() + 100);
+    s.server.resume();
+    s.pass(s.wait());
+    assert_eq!(s.server.stats().failures, 0);
+    assert!(of_a.is_certain());
+    of_a.unlock();
+    of_b.granted();
+    s.finish();
+}
+
+/// A's file was made, the answer is lost, and A is given up for another reason. "NACK" read as "not executed" makes it twice in the next
+/// session (F3, R23): it tells the fate of each request, and what was executed is not asked for again.
+#[test]
+fn nack_tells_that_the_request_was_executed() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.cut_one_way(to(&a));
+    let made = a.create("/jobs/output");
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_timing_out(&a);
+    s.heal();
+    made.done();
+    assert_eq!(a.view().nacks, 1);
+    of_a.unlock();
+    of_b.granted();
+    b.create("/jobs/output").refused(Status::EEXIST);
+    s.finish();
+}
+
+/// A's write is executed, its answer waits for the disk, and meanwhile A is given up. Released after D with the echo that it had, the
+/// answer would renew a lease that the server no longer counts (F2); it goes as RESULT, which renews nothing, and A's user hears the truth.
+#[test]
+fn answer_that_waited_for_the_disk_beyond_the_failure_renews_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    b.ping().done();
+    s.disk.stall();
+    let made = a.create("/jobs/output");
+    s.until_received(Kind::Create, from(&a));
+    s.cut_one_way(from(&a));
+    let _waits = b.lock("/jobs/nightly").exclusive();
+    s.until_timing_out(&a);
+    let left = a.lease_left();
+    s.disk.go();
+    s.pass(50);
+    assert!(a.lease_left() < left, "nothing renewed it");
+    s.heal();
+    made.done();
+    a.ping().done();
+    assert!(of_a.is_lost());
+    b.create("/jobs/output").refused(Status::EEXIST);
+    s.finish();
+}
+
+/// A's guarded write waits until C gives up what it has cached; A is given up meanwhile, its lock goes to B, and now C is out of the way.
+/// Executed at last, the write of a former holder would land after B's (F5): standing is checked at the instant of execution.
+#[test]
+fn write_that_was_waiting_when_its_session_failed_is_not_executed_after_the_steal() {
+    let setting = Setting::default().files(["/jobs/nightly", "/jobs/report"]);
+    let (s, [a, b, c]) = setting.agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    c.put("/jobs/report", "before").done();
+    assert_eq!(c.text_of("/jobs/report"), "before");
+    s.pass(100);
+    s.cut(&c);
+    let write = a.put_under(&of_a, "/jobs/report", "by A, late");
+    s.until_received(Kind::Write, from(&a));
+    s.cut(&a);
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    b.put_under(&of_b, "/jobs/report", "by B").done();
+    s.heal();
+    write.refused(Status::STALE_GUARD);
+    assert_eq!(b.text_of("/jobs/report"), "by B");
+    assert_eq!(c.text_of("/jobs/report"), "by B");
+    s.finish();
+}
+
+/// With "last heard" on, the wait counts from the newest packet that was ever echoed: an agent long silent is stolen from at once (R35).
+/// Counted from anything earlier, or with an echo forgotten (F25), it would be a steal under a valid lease.
+#[test]
+fn agent_that_was_silent_for_long_is_stolen_from_at_once_with_last_heard_on() {
+    for last_heard in [false, true] {
+        let setting = Setting::default().files(["/jobs/nightly"]).server(|server| server.last_heard = last_heard);
+        let (s, [a, b]) = setting.agents(["a", "b"]);
+        let of_a = a.lock("/jobs/nightly").exclusive().granted();
+        s.cut(&a);
+        s.pass(s.wait());
+        let of_b = b.lock("/jobs/nightly").exclusive();
+        s.until_timing_out(&a);
+        let failed_at = s.now();
+        of_b.granted();
+        assert_eq!(s.now() - failed_at < 100, last_heard, "{} ms after D", s.now() - failed_at);
+        assert!(!of_a.is_certain());
+        s.finish();
+    }
 }

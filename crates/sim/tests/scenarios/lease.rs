@@ -1,5 +1,7 @@
 //! Scenarios of the lease: from when it counts, what ends it, what revives it and what does not.
 
+use cistern_agent::api::OpError;
+use cistern_sim::clock::{Rates, UNIT};
 use cistern_sim::plan::Idle;
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
@@ -54,18 +56,22 @@ fn lost_nack_revives_no_cache() {
 /// The same, and the steal is long over when A comes back: what the server remembers of the session says NACK still, as often as asked.
 #[test]
 fn lost_nacks_after_the_steal_revive_no_cache() {
-    let setting = Setting::default().files(["/etc/rules"]).agent(|agent| agent.idle = Idle::Lazy);
+    let setting = Setting::default().files(["/etc/rules", "/etc/more"]).agent(|agent| agent.idle = Idle::Lazy);
     let (s, [a, b]) = setting.agents(["a", "b"]);
-    a.put("/etc/rules", "one").done();
-    assert_eq!(a.text_of("/etc/rules"), "one");
+    for file in ["/etc/rules", "/etc/more"] {
+        a.put(file, "one").done();
+        assert_eq!(a.text_of(file), "one");
+    }
     s.cut(&a);
     b.put("/etc/rules", "two").done();
+    b.put("/etc/more", "two").done();
     s.heal();
     s.drop_next(Kind::Nack, to(&a));
     s.drop_next(Kind::Nack, to(&a));
     let read = a.read("/etc/rules");
     read.still_waits();
     assert_eq!(read.text(), "two");
+    assert_eq!(a.text_of("/etc/more"), "two", "the new session revives nothing of the old one (M11)");
     s.finish();
 }
 
@@ -157,4 +163,93 @@ fn what_the_server_sends_of_itself_renews_nothing() {
     s.pass(s.wait());
     assert!(of_a.is_lost());
     s.finish();
+}
+
+/// The clocks of two machines are as far apart as δ allows, the holder's slow and the server's fast. A server that waits τ (M3), or takes the
+/// margin on the wrong side (M3b), or rounds it down (M3c), steals while the holder's clock says that there is time left (F14, F17).
+#[test]
+fn slowest_holder_is_done_before_the_fastest_server_has_waited() {
+    for (holder, server) in [(UNIT, UNIT / 100 * 101), (UNIT / 101 * 100, UNIT)] {
+        let setting = Setting::default().files(["/jobs/nightly"]).clocks("a", Rates::both(holder)).clocks("server", Rates::both(server));
+        let (s, [a, b]) = setting.agents(["a", "b"]);
+        let of_a = a.lock("/jobs/nightly").exclusive().granted();
+        s.cut_one_way(to(&a));
+        let waits = b.lock("/jobs/nightly").exclusive();
+        s.until_timing_out(&a);
+        let of_b = waits.granted();
+        assert!(of_b.is_certain() && !of_a.is_certain());
+        s.heal();
+        s.pass(s.tau());
+        s.finish();
+    }
+}
+
+/// A read is answered, and the answer is on the way for longer than the lease lasts; meanwhile B's write has stolen the cache lock that
+/// came with it. Checked at its start only (M9, R19), the read would bring what B has replaced, long after B's write was done.
+#[test]
+fn answer_that_outlasts_its_own_lease_is_not_shown() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    b.put("/etc/rules", "old").done();
+    b.close();
+    b.crash();
+    b.start();
+    a.stat("/etc").done();
+    s.slow(to(&a), 3_500);
+    let read = a.read("/etc/rules");
+    s.pass(20);
+    b.put("/etc/rules", "new").done();
+    read.still_waits();
+    s.until_received(Kind::Ack, to(&a));
+    s.heal();
+    let ended = read.ends();
+    assert!(ended == Err(OpError::LeaseLost) || read.text() == "new", "{ended:?}");
+    s.pass(4_000);
+    assert_eq!(a.text_of("/etc/rules"), "new");
+    s.finish_with_drops(["a: stray_handshake", "a: unknown_session"]);
+}
+
+/// The lease is over, the holder gives its lock back, and somebody else at the same machine waits for it. Passed on now, it would be shown
+/// to a second user under a lease that may have been stolen (R46, F65). It is passed on when it is certain again.
+#[test]
+fn lock_is_not_passed_on_locally_while_it_is_uncertain() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let first = a.lock("/jobs/nightly").exclusive().granted();
+    let second = a.lock("/jobs/nightly").exclusive();
+    s.cut(&a);
+    s.pass(s.tau() + 10);
+    assert_eq!(first.told(), ["suspect", "uncertain"]);
+    first.unlock();
+    s.pass(500);
+    second.still_waits();
+    s.heal();
+    let second = second.granted();
+    assert!(second.is_certain() && second.token() > first.token());
+    s.finish();
+}
+
+/// NACK is final (R8): a grant and a renewal that the network brings after it, because it took the slower path, must not be installed. With
+/// surrender the server may have given the lock to B already (F8).
+#[test]
+fn grant_that_comes_after_a_nack_is_not_installed() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
+    a.stat("/jobs/nightly").done();
+    let other = a.lock("/jobs/other").exclusive().granted();
+    s.hold_next(Kind::Ack, to(&a));
+    s.cut_one_way(from(&a));
+    s.heal();
+    let late = a.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Ack, to(&a));
+    s.cut(&a);
+    let waits = b.lock("/jobs/other").exclusive();
+    s.until_timing_out(&a);
+    s.heal();
+    s.until_received(Kind::Nack, to(&a));
+    assert!(other.is_lost());
+    other.unlock();
+    s.release_held();
+    s.pass(5);
+    late.still_waits();
+    waits.granted();
+    late.granted();
+    s.finish_with_drops(["a: unknown_session"]);
 }

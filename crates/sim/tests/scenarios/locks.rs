@@ -1,8 +1,8 @@
 //! Scenarios of the lock table: who waits for whom, and that everybody's turn comes.
 
-use cistern_sim::script::Setting;
-use cistern_sim::script::to;
-use cistern_wire::Status;
+use cistern_agent::api::OpError;
+use cistern_sim::script::{Setting, to};
+use cistern_wire::{Kind, Status};
 
 /// Two agents have the lock shared and both want it exclusive: each waits for the other to let go, for ever (F58). The second is told
 /// EDEADLK, its agent gives the shared lock up and waits from the end of the queue; both get their turn.
@@ -112,5 +112,22 @@ fn every_holder_has_a_larger_token_than_the_one_before() {
         last = held.token();
         held.unlock();
     }
+    s.finish();
+}
+
+/// B gave up waiting, and its request was withdrawn. Left in the queue (M47), it would be granted a lock that nobody there wants, before C.
+#[test]
+fn request_that_was_withdrawn_is_not_in_the_queue() {
+    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let for_b = b.lock("/jobs/nightly").within(200).exclusive();
+    s.pass(50);
+    let for_c = c.lock("/jobs/nightly").exclusive();
+    assert_eq!(for_b.fails(), OpError::TimedOut);
+    s.pass(50);
+    assert_eq!(s.server.status().waiting, 1);
+    of_a.unlock();
+    for_c.granted();
+    assert_eq!(s.sent(Kind::Grant, to(&b)), 0);
     s.finish();
 }

@@ -18,6 +18,8 @@ fn nfs_edge_1_a_lock_stolen_before_a_restart_is_not_reclaimed_after_it() {
     b.close();
 
     s.server.restart();
+    s.pass(10);
+    assert!(!s.server.is_in_grace(), "no session is recorded, so nobody is waited for");
     s.heal();
     s.pass(s.wait());
     assert!(of_a.is_lost(), "A reclaims nothing: {:?}", of_a.told());
@@ -266,4 +268,80 @@ fn answers_of_the_former_incarnation_renew_nothing() {
     assert!(a.lease_left() <= renewed);
     assert!(of_a.is_certain());
     s.finish_with_drops(["a: unknown_session"]);
+}
+
+/// A's own write is durable, its answer lost in the crash. A reclaims the cache lock of the file, whose contents it has from before. If the
+/// reclaim did not compare versions (F43, R55), A would go on to serve the old contents, under a lock.
+#[test]
+fn reclaimed_lock_keeps_no_contents_of_an_older_version() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    a.put("/etc/rules", "one").done();
+    assert_eq!(a.text_of("/etc/rules"), "one");
+    s.drop_all(Kind::Ack, to(&a));
+    let write = a.put("/etc/rules", "two");
+    s.until_received(Kind::Write, from(&a));
+    s.pass(20);
+    s.server.crash();
+    s.heal();
+    s.server.start();
+    write.done();
+    assert_eq!(a.text_of("/etc/rules"), "two");
+    assert_eq!(b.text_of("/etc/rules"), "two");
+    s.finish();
+}
+
+/// A has sent the release of a lock when the server dies; whether the server took it in is not known. Listed among A's reclaims (F44), the
+/// lock could be B's already.
+#[test]
+fn lock_whose_release_was_sent_is_not_reclaimed() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    a.lock("/jobs/nightly").exclusive().granted().unlock();
+    s.drop_all(Kind::Release, from(&a));
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Release, from(&a));
+    s.pass(5);
+    of_b.still_waits();
+    s.server.restart();
+    s.heal();
+    let of_b = of_b.granted();
+    s.pass(2 * s.tau());
+    assert!(of_b.is_certain());
+    assert_eq!(a.view().advisory_locks, 0);
+    s.finish();
+}
+
+/// An operator evicts A, and before T has passed the server dies. Its timer is gone with it; if the decision were, too (F46), A would
+/// reclaim what it was evicted from. It is durable at D, and the grace is long enough for the rest of T.
+#[test]
+fn evicted_agent_reclaims_nothing_after_a_crash() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.pass(50);
+    s.cut(&a);
+    s.server.evict(&a);
+    let evicted_at = s.now();
+    s.pass(50);
+    s.server.restart();
+    s.heal();
+    let of_b = of_b.granted();
+    assert!(of_b.is_certain() && of_a.is_lost());
+    assert!(s.now() >= evicted_at + s.tau());
+    s.finish();
+}
+
+/// A waits for a lock when the server dies. Waits are not in the store; the agent enters its user's again (F50), who does not notice.
+#[test]
+fn wait_goes_on_after_a_restart() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    let of_a = a.lock("/jobs/nightly").exclusive();
+    s.until_received(Kind::Queued, to(&a));
+    s.server.restart();
+    s.pass(2 * s.wait());
+    of_a.still_waits();
+    assert!(of_b.is_certain() && !s.server.is_in_grace());
+    of_b.unlock();
+    assert!(of_a.granted().token() > of_b.token());
+    s.finish();
 }
