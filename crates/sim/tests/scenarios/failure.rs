@@ -224,6 +224,7 @@ fn late_release_frees_its_lock_and_rescues_nothing_while_something_is_missing() 
     let x = a.lock("/x").exclusive().granted();
     a.lock("/y").exclusive().granted().unlock();
     s.hold(Kind::Receipt, from(&a));
+    s.hold(Kind::Release, from(&a));
     let y_for_c = c.lock("/y").exclusive();
     s.until_sent(Kind::Release, from(&a));
     s.cut_one_way(to(&a));
@@ -347,4 +348,21 @@ fn agent_that_was_silent_for_long_is_stolen_from_at_once_with_last_heard_on() {
         assert!(!of_a.is_certain());
         s.finish();
     }
+}
+
+/// Many writes wait for C, which is gone. A server under load that sheds keep-alives like any other request (M48) loses every lease that
+/// they keep, and drowns in handshakes next; A's are answered, and its lock stays certain.
+#[test]
+fn keep_alives_are_answered_while_many_writes_wait() {
+    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly", "/etc/rules"]).agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    c.put("/etc/rules", "zero").done();
+    assert_eq!(c.text_of("/etc/rules"), "zero");
+    s.cut(&c);
+    let writes: Vec<_> = (0..8).map(|n| b.put("/etc/rules", &n.to_string())).collect();
+    s.pass(s.wait());
+    writes.iter().for_each(cistern_sim::script::Op::still_waits);
+    writes.iter().for_each(|write| drop(write.done()));
+    assert!(of_a.is_certain() && of_a.told().is_empty(), "{:?}", of_a.told());
+    s.finish();
 }
