@@ -177,6 +177,11 @@ impl Agent {
         self.does(Command::Mkdir { path: bytes(path), owner: OWNER })
     }
 
+    /// Makes a symbolic link.
+    pub fn symlink(&self, path: &str, points_to: &str) -> Op {
+        self.does(Command::Symlink { path: bytes(path), points_to: bytes(points_to), owner: OWNER })
+    }
+
     /// Takes a name away.
     pub fn unlink(&self, path: &str) -> Op {
         self.does(Command::Unlink { path: bytes(path), force: false })
