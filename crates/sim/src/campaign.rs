@@ -144,13 +144,13 @@ mod tests {
     use super::*;
 
     fn calm(jobs: usize) -> Campaign {
-        Campaign { profile: Profile::Calm, from: 0, seeds: 12, jobs, twice_every: 4, budget: None }
+        Campaign { profile: Profile::Calm, from: 0, seeds: 6, jobs, twice_every: 3, budget: None }
     }
 
     #[test]
     fn number_of_threads_changes_nothing_that_is_told() {
         let (one, two) = (campaign(&calm(1), &|_| ()), campaign(&calm(2), &|_| ()));
-        assert_eq!((one.seeds, one.twice), (12, 3));
+        assert_eq!((one.seeds, one.twice), (6, 2));
         assert_eq!((one.sim_ns, one.steps, one.commands, one.net), (two.sim_ns, two.steps, two.commands, two.net));
         assert!(one.failure.is_none());
     }

@@ -122,6 +122,12 @@ pub struct RunArgs {
     /// Print everything that happens, one line each.
     #[arg(long)]
     pub trace: bool,
+    /// With --trace, print all fields of messages.
+    #[arg(long, requires = "trace")]
+    pub wide: bool,
+    /// With --trace, print also what the cores log, from this level on.
+    #[arg(long, value_name = "LEVEL", requires = "trace", value_parser = level)]
+    pub log: Option<log::LevelFilter>,
     /// Write every datagram into a capture file.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
@@ -155,6 +161,10 @@ fn faults(text: &str) -> Result<FaultList, String> {
     }
     let numbers: Result<Vec<u32>, _> = text.split(',').map(|number| number.trim().parse()).collect();
     numbers.map(FaultList).map_err(|_| "numbers of faults, as \"3,7\", or \"none\"".to_owned())
+}
+
+fn level(text: &str) -> Result<log::LevelFilter, String> {
+    text.parse().map_err(|_| "error, warn, info, debug or trace".to_owned())
 }
 
 /// A span in nanoseconds from text as "12.5s", "800ms", "20us".

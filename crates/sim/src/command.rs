@@ -163,7 +163,13 @@ fn told(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::Result<u8
 
 fn one(args: &RunArgs, out: &mut dyn Write) -> io::Result<u8> {
     let plan = chosen(args)?;
+    if let Some(level) = args.log {
+        crate::trace::log_from(level);
+    }
     let mut trace = Trace::new(if args.trace { usize::MAX } else { 0 }, args.pcap.is_some());
+    if args.wide {
+        trace = trace.wide();
+    }
     let mut outcome = run(&plan, Some(&mut trace));
     if args.twice && outcome.violation.is_none() {
         outcome.violation = campaign::differs(&plan, &outcome);
@@ -241,13 +247,15 @@ fn explain(args: &RunArgs, plan: &Plan, violation: &Violation, out: &mut dyn Wri
     writeln!(out, "{}", Trace::heading(small.plan.agents))?;
     trace.lines().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out, "{}", small.violation)?;
-    writeln!(out, "replay: {} --trace", report::replay(&small.plan))?;
     let name = format!("cistern-sim-{}-{}", small.plan.profile, small.plan.seed);
     let captured = args.pcap.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("{name}.pcap")));
     capture(&captured, &trace)?;
-    writeln!(out, "capture: {}", captured.display())?;
     let saved = args.save_plan.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("{name}.json")));
     save(&saved, &small.plan)?;
+    let replay = report::replay(&small.plan).unwrap_or_else(|| format!("cistern-sim run --plan {}", saved.display()));
+    let bug = args.bug.map_or_else(String::new, |bug| format!(" --bug {}", bug.name()));
+    writeln!(out, "replay: {replay}{bug} --trace")?;
+    writeln!(out, "capture: {}", captured.display())?;
     writeln!(out, "plan: {}", saved.display())
 }
 

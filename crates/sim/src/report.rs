@@ -137,29 +137,34 @@ pub fn outcome(outcome: &Outcome) -> String {
     )
 }
 
-/// The options that make `shrunk` from the seed's own plan.
+/// The command that makes this plan from its seed again; `None`: no options do, so it must come from a file.
 #[must_use]
-pub fn replay(shrunk: &Plan) -> String {
-    let whole = Plan::draw(shrunk.profile, shrunk.seed);
+pub fn replay(shrunk: &Plan) -> Option<String> {
+    let mut plan = Plan::draw(shrunk.profile, shrunk.seed);
     let mut command = format!("cistern-sim run --profile {} --seed {}", shrunk.profile, shrunk.seed);
-    if shrunk.faults.len() < whole.faults.len() {
-        let ids: Vec<String> = shrunk.faults.iter().map(|fault| fault.id.to_string()).collect();
-        let _ = write!(command, " --keep-faults {}", if ids.is_empty() { "none".to_owned() } else { ids.join(",") });
-    }
-    if shrunk.heal_ns < whole.heal_ns {
-        let _ = write!(command, " --until {}ms", shrunk.heal_ns / MS);
-    }
-    if shrunk.agents < whole.agents {
+    if shrunk.agents < plan.agents {
         let _ = write!(command, " --agents {}", shrunk.agents);
+        plan = plan.with_agents(shrunk.agents);
     }
-    command
+    if shrunk.heal_ns < plan.heal_ns {
+        let _ = write!(command, " --until {}ms", shrunk.heal_ns / MS);
+        plan = plan.until(shrunk.heal_ns / MS * MS);
+    }
+    if shrunk.faults.len() < plan.faults.len() {
+        let ids: Vec<u32> = shrunk.faults.iter().map(|fault| fault.id).collect();
+        let list: Vec<String> = ids.iter().map(u32::to_string).collect();
+        let _ = write!(command, " --keep-faults {}", if list.is_empty() { "none".to_owned() } else { list.join(",") });
+        plan = plan.keeping(&ids);
+    }
+    (plan == *shrunk).then_some(command)
 }
 
 /// A failure, as its campaign found it.
 #[must_use]
 pub fn failure(failure: &Failure) -> String {
     let Failure { plan, violation } = failure;
-    format!("seed {} of profile {} fails\n  {violation}\n  replay: {}\n", plan.seed, plan.profile, replay(plan))
+    let replay = replay(plan).unwrap_or_else(|| "from its plan".to_owned());
+    format!("seed {} of profile {} fails\n  {violation}\n  replay: {replay}\n", plan.seed, plan.profile)
 }
 
 /// A failure as JSON.
@@ -197,7 +202,7 @@ mod tests {
         let whole = Plan::draw(Profile::Swarm, 11);
         let ids: Vec<u32> = whole.faults.iter().map(|fault| fault.id).step_by(2).collect();
         let shrunk = whole.clone().until(whole.heal_ns / 2 / MS * MS).with_agents(2).keeping(&ids);
-        let command = replay(&shrunk);
+        let command = replay(&shrunk).unwrap();
         let Command::Run(args) = Cli::try_parse_from(command.split(' ')).unwrap().command else { panic!("{command}") };
         let mut again = Plan::draw(args.profile, args.seed.unwrap());
         if let Some(agents) = args.agents {
@@ -210,5 +215,6 @@ mod tests {
             again = again.keeping(&list.0);
         }
         assert_eq!(again, shrunk, "{command}");
+        assert_eq!(replay(&Plan { fence_only: true, ..shrunk }), None, "no option does that");
     }
 }

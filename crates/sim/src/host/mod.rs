@@ -28,6 +28,8 @@ pub struct Process {
     pub inbox_max: usize,
     /// When its next turn is planned.
     pub wake: u64,
+    /// Whether it was held up in the middle of a turn, and has still to send.
+    pub mid_turn: bool,
     /// How many faults make it stand still.
     pub paused: u32,
     /// How many faults keep it from running.
@@ -40,7 +42,7 @@ impl Process {
     /// A process that was never started.
     #[must_use]
     pub const fn new(inbox_max: usize) -> Self {
-        Self { starts: 0, inbox: VecDeque::new(), inbox_max, wake: NEVER, paused: 0, down: 0, died_at: 0 }
+        Self { starts: 0, inbox: VecDeque::new(), inbox_max, wake: NEVER, mid_turn: false, paused: 0, down: 0, died_at: 0 }
     }
 
     /// A datagram arrives; false if there is no room for it.
@@ -52,10 +54,17 @@ impl Process {
         room
     }
 
+    /// Whether it stands still: by a fault, or held up in the middle of a turn.
+    #[must_use]
+    pub const fn stands(&self) -> bool {
+        self.paused > 0 || self.mid_turn
+    }
+
     /// It died, and with it what its socket held.
     pub fn died(&mut self, now: u64) {
         self.inbox.clear();
         self.wake = NEVER;
+        self.mid_turn = false;
         self.died_at = now;
     }
 }

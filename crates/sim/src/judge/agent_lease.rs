@@ -274,8 +274,6 @@ mod tests {
         /// The NACK comes, and the agent has no session afterwards.
         fn agent_gets_nack(&mut self, f: &mut dyn Family, nack: Message<'_>) -> Verdict {
             let bytes = super::super::bench::datagram(true, S, 9, &[nack]);
-            let before = self.facts.sessions.agents[0].view;
-            self.facts.sessions.agents[0].view = before;
             let mut facts = self.facts.clone();
             let seen = Seen::Received { by: Node::Agent(0), from: super::super::bench::address(200), bytes: &bytes };
             let verdict = self.sight(|sight| {

@@ -39,7 +39,7 @@ impl Family for Bounds {
                 let Some(server) = case.sight.server else { return Ok(()) };
                 self.steps = self.steps.wrapping_add(1);
                 let timers = server.lease_timers();
-                if timers != self.timers || self.steps % EVERY == 0 {
+                if timers != self.timers || self.steps.is_multiple_of(EVERY) {
                     self.timers = timers;
                     return self.whole(case, server);
                 }

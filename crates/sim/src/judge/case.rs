@@ -21,7 +21,6 @@ pub(super) fn violated(invariant: &'static str, check: &'static str, what: Strin
 pub(super) struct Packet<'a> {
     pub(super) header: Header,
     pub(super) messages: Vec<Message<'a>>,
-    pub(super) len: usize,
 }
 
 /// A grant of a lock on its way to an agent.
@@ -48,13 +47,13 @@ pub(super) struct Case<'a> {
 
 impl<'a> Case<'a> {
     pub(super) fn new(sight: &'a Sight<'a>, seen: &'a Seen<'a>) -> Self {
-        let (bytes, decoded) = match seen {
-            Seen::Sent { bytes, .. } => (*bytes, Datagram::seen(bytes).ok()),
-            Seen::Received { by: Node::Server, bytes, .. } => (*bytes, Datagram::at_server(bytes).ok()),
-            Seen::Received { by: Node::Agent(_), bytes, .. } => (*bytes, Datagram::at_agent(bytes).ok()),
-            _ => (&[][..], None),
+        let decoded = match seen {
+            Seen::Sent { bytes, .. } => Datagram::seen(bytes).ok(),
+            Seen::Received { by: Node::Server, bytes, .. } => Datagram::at_server(bytes).ok(),
+            Seen::Received { by: Node::Agent(_), bytes, .. } => Datagram::at_agent(bytes).ok(),
+            _ => None,
         };
-        let packet = decoded.map(|datagram| Packet { header: datagram.header, messages: datagram.messages().collect(), len: bytes.len() });
+        let packet = decoded.map(|datagram| Packet { header: datagram.header, messages: datagram.messages().collect() });
         Self { sight, seen, packet }
     }
 
@@ -72,14 +71,6 @@ impl<'a> Case<'a> {
     pub(super) fn sent_by_agent(&self) -> Option<(usize, &Packet<'a>)> {
         match self.seen {
             Seen::Sent { from: Node::Agent(agent), .. } => self.packet.as_ref().map(|packet| (*agent, packet)),
-            _ => None,
-        }
-    }
-
-    /// What an agent received and can act on.
-    pub(super) fn received_by_agent(&self) -> Option<(usize, &Packet<'a>)> {
-        match self.seen {
-            Seen::Received { by: Node::Agent(agent), .. } => self.packet.as_ref().map(|packet| (*agent, packet)),
             _ => None,
         }
     }

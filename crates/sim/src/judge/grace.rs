@@ -91,7 +91,7 @@ fn mutations(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdic
     let Reply::Changed(changed) = ack.reply else { return Ok(()) };
     for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version && effect.before != 0) {
         let hold = facts.locks.hold(session, cache_lock(effect.attr.object));
-        if !hold.is_some_and(|hold| hold.mode == Mode::Exclusive) {
+        if hold.is_none_or(|hold| hold.mode != Mode::Exclusive) {
             let what = format!("{} got version {} by session {session} in grace", effect.attr.object, effect.attr.version);
             return violated("I9", "changed-in-grace", what);
         }

@@ -14,7 +14,8 @@ use cistern_agent::api::{Command, Output, Target};
 use cistern_wire::{Message, Mode, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For so long a running server may leave a keep-alive unanswered: it does so in the turn that takes it in. Nanoseconds of true time.
+/// For so long a running server may leave a keep-alive unanswered, besides what holds it up in a turn: it answers in the turn that
+/// takes it in. Nanoseconds of true time.
 const AT_ONCE: u64 = 50_000_000;
 /// Datagrams that one agent and its server may exchange in a lease period once nothing is wanted any more.
 const QUIET: u64 = 40;
@@ -34,6 +35,8 @@ pub(super) struct Liveness {
     hot: usize,
     healed: Vec<Healed>,
     only_the_server_stalls: bool,
+    /// For how long a machine may be held up in the middle of a turn.
+    held_up_ns: u64,
     /// Keep-alives that the server has and has not answered, with the time since which it could have.
     waiting: BTreeMap<(SessionId, u64), True>,
     /// When a user last wanted something, and datagrams in each lease period since.
@@ -42,8 +45,8 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    pub(super) fn new(agents: usize, hot: usize, only_the_server_stalls: bool) -> Self {
-        Self { hot, healed: vec![Healed::default(); agents], only_the_server_stalls, ..Self::default() }
+    pub(super) fn new(agents: usize, hot: usize, only_the_server_stalls: bool, held_up_ns: u64) -> Self {
+        Self { hot, healed: vec![Healed::default(); agents], only_the_server_stalls, held_up_ns, ..Self::default() }
     }
 }
 
@@ -122,7 +125,8 @@ impl Liveness {
             Seen::Settled if !self.waiting.is_empty() => {
                 let facts = &facts.sessions;
                 self.waiting.retain(|of, _| facts.get(of.0).is_some_and(is_served));
-                if let Some(((session, serial), since)) = self.waiting.iter().find(|(_, since)| now.0 - since.0 > AT_ONCE) {
+                if let Some(((session, serial), since)) = self.waiting.iter().find(|(_, since)| now.0 - since.0 > AT_ONCE + self.held_up_ns)
+                {
                     let what =
                         format!("keep-alive {serial} of session {session}, received at {}, is not answered at {}", at(*since), at(now));
                     return violated("I19", "keep-alive-unanswered", what);
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn keep_alive_must_be_answered_at_once() {
         for answered in [true, false] {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false, 0));
             bench.open(&mut judge, 0, S).unwrap();
             bench.server_gets(&mut judge, S, 5, &[keep_alive()]).unwrap();
             if answered {
@@ -230,7 +234,7 @@ mod tests {
     #[test]
     fn failure_where_only_the_server_stood_still_is_caught() {
         for only in [true, false] {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, only));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, only, 0));
             bench.open(&mut judge, 0, S).unwrap();
             bench.show(&mut judge, &Seen::Settled).unwrap();
             bench.facts.sessions.all.get_mut(&SessionId(S)).unwrap().failed = Some(bench.instant(5));
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn agent_that_gets_everything_after_healing_is_clean_and_any_gap_is_caught() {
         for steps in 0..=4 {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false, 0));
             heal(&mut bench, &mut judge, steps);
             let verdict = bench.finish(&mut judge);
             if steps == 4 {
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn traffic_that_does_not_cease_is_caught() {
         for rate in [4, 400] {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false, 0));
             heal(&mut bench, &mut judge, 4);
             for _ in 0..rate * 4 {
                 bench.now.0 += 1_000_000_000 / rate;

@@ -6,7 +6,7 @@
 //! conflicting grant that leaves meanwhile is wrong, whatever the reason.
 //! Leaves to others: whether a grant may leave (`server_rule`, `grace`, `tokens`).
 
-use super::case::{Case, Granting, cache_lock, grants_of};
+use super::case::{Case, Granting, grants_of};
 use super::sessions::Sessions;
 use crate::observe::True;
 use cistern_link::Instant;
@@ -54,11 +54,6 @@ impl Locks {
     /// A session's hold of a lock.
     pub(super) fn hold(&self, session: SessionId, lock: LockId) -> Option<&Hold> {
         self.holders(lock).find(|hold| hold.session == session)
-    }
-
-    /// Locks that a session holds.
-    pub(super) fn of(&self, session: SessionId) -> usize {
-        self.holds.values().flatten().filter(|hold| hold.session == session).count()
     }
 
     /// Whether a grant gives its session something that it did not have: not a repetition, nor one that it has disowned already.

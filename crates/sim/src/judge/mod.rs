@@ -34,7 +34,6 @@ use std::collections::BTreeMap;
 /// A command that is under way.
 #[derive(Clone, Debug)]
 struct Asked {
-    agent: usize,
     at: True,
     command: Command,
 }
@@ -62,8 +61,8 @@ impl Facts {
     fn learn(&mut self, case: &Case<'_>) {
         self.sessions.note(case);
         self.truth.note(case);
-        if let Seen::Submitted { agent, op, command } = case.seen {
-            self.asked.insert(*op, Asked { agent: *agent, at: case.sight.now, command: (*command).clone() });
+        if let Seen::Submitted { op, command, .. } = case.seen {
+            self.asked.insert(*op, Asked { at: case.sight.now, command: (*command).clone() });
         }
     }
 
@@ -135,7 +134,9 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
     // A false steal can only be told where nothing but the server itself stood still.
     let only_the_server_stalls = !plan.faults.is_empty()
         && plan.net.loss_ppm == 0
+        && plan.net.stall_ppm == 0
         && plan.faults.iter().all(|fault| matches!(fault.what, What::Pause { node: crate::observe::Node::Server }));
+    let held_up_ns = if plan.net.stall_ppm > 0 { plan.net.stall_ns } else { 0 };
     let families: Vec<Box<dyn Family>> = vec![
         Box::new(agent_lease::AgentLease::new(plan.agents)),
         Box::new(server_rule::ServerRule::default()),
@@ -146,7 +147,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(grace::Grace::default()),
         Box::new(tokens::TokensGrow::default()),
         Box::new(bounds::Bounds::default()),
-        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls)),
+        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls, held_up_ns)),
         Box::new(strangers::Strangers::default()),
     ];
     vec![Box::new(Court { facts: Facts::new(plan.agents), families })]

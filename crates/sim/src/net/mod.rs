@@ -175,38 +175,30 @@ fn apply(fault: &Fault, now: u64, draw: &Draw, bytes: &mut Bytes, way: &mut Way)
     let own = FAULT + u64::from(fault.id) * FAULT_STEP;
     match &fault.what {
         What::Loss { ppm, .. } => way.lost |= draw.chance(own, *ppm),
-        What::Duplicate { ppm, spread, .. } => {
-            if draw.chance(own, *ppm) {
-                way.again.push(draw.below(own + 1, spread + 1));
-            }
-        }
+        What::Duplicate { ppm, spread, .. } if draw.chance(own, *ppm) => way.again.push(draw.below(own + 1, spread + 1)),
         What::Delay { extra, jitter, .. } => way.delay += extra + draw.below(own, jitter + 1),
-        What::Reorder { ppm, by, .. } => {
-            if draw.chance(own, *ppm) {
-                way.delay += draw.below(own + 1, by + 1);
-            }
-        }
+        What::Reorder { ppm, by, .. } if draw.chance(own, *ppm) => way.delay += draw.below(own + 1, by + 1),
         What::Cut { .. } => way.lost = true,
         What::Flap { period, .. } => way.lost |= (now - fault.at) % period < period / 2,
         What::DropKind { kind, ppm, .. } => way.lost |= draw.chance(own, *ppm) && has_kind(bytes, *kind),
-        What::DelayKind { kind, ppm, extra, .. } => {
-            if draw.chance(own, *ppm) && has_kind(bytes, *kind) {
-                way.delay += draw.below(own + 1, extra + 1);
-            }
+        What::DelayKind { kind, ppm, extra, .. } if draw.chance(own, *ppm) && has_kind(bytes, *kind) => {
+            way.delay += draw.below(own + 1, extra + 1);
         }
-        What::Corrupt { ppm, .. } => {
-            if draw.chance(own, *ppm) {
-                let mut damaged = bytes.to_vec();
-                let bit = draw.below(own + 1, damaged.len() as u64 * 8);
-                if let Some(byte) = damaged.get_mut(usize::try_from(bit / 8).unwrap_or(0)) {
-                    *byte ^= 1 << (bit % 8);
-                    way.corrupted = true;
-                }
-                *bytes = damaged.into();
-            }
+        What::Corrupt { ppm, .. } if draw.chance(own, *ppm) => {
+            *bytes = flipped(bytes, draw.below(own + 1, bytes.len() as u64 * 8));
+            way.corrupted = true;
         }
         _ => {}
     }
+}
+
+/// The bytes with one bit flipped.
+fn flipped(bytes: &[u8], bit: u64) -> Bytes {
+    let mut damaged = bytes.to_vec();
+    if let Some(byte) = damaged.get_mut(usize::try_from(bit / 8).unwrap_or(usize::MAX)) {
+        *byte ^= 1 << (bit % 8);
+    }
+    damaged.into()
 }
 
 /// Whether a datagram has a message of this kind.

@@ -4,7 +4,17 @@ use super::*;
 use crate::plan::{MS, US};
 
 fn plan() -> NetPlan {
-    NetPlan { delay_ns: MS, jitter_ns: MS, loss_ppm: 0, duplicate_ppm: 0, socket_max: 64, latency_ns: US }
+    NetPlan {
+        delay_ns: MS,
+        jitter_ns: MS,
+        loss_ppm: 0,
+        duplicate_ppm: 0,
+        socket_max: 64,
+        batch: 64,
+        stall_ppm: 0,
+        stall_ns: 0,
+        latency_ns: US,
+    }
 }
 
 fn fault(id: u32, what: What) -> Fault {

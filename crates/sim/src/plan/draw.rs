@@ -22,7 +22,7 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let heal_ns = length(&mut draw, &server);
     let (clocks, window) = clocks(&mut rng.fork("clocks"), profile, agents, &server);
     let mut workload = Workload::draw(&mut rng.fork("workload"), profile);
-    unhurried(&mut workload, agents, heal_ns, if draw.chance(100_000) { 3_000 } else { 500 });
+    unhurried(&mut workload, agents, heal_ns, if draw.chance(100_000) { 3_000 } else { 400 });
     let mut plan = Plan {
         seed,
         profile,
@@ -178,6 +178,9 @@ fn net(rng: &mut SimRng, profile: Profile, server: &ServerSettings) -> NetPlan {
         loss_ppm: if calm || rng.chance(400_000) { 0 } else { rng.spread(100, 30_000) },
         duplicate_ppm: if calm || rng.chance(400_000) { 0 } else { rng.spread(100, 30_000) },
         socket_max: *rng.pick(&[4_096, 4_096, 256, 64]),
+        batch: *rng.pick(&[4_096, 4_096, 8, 1]),
+        stall_ppm: if calm || rng.chance(600_000) { 0 } else { rng.spread(50, 5_000) },
+        stall_ns: rng.spread(MS, server.lease_ns() * 2),
         latency_ns: rng.spread(US, 500 * US),
     }
 }

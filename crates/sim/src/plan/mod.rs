@@ -50,6 +50,12 @@ pub struct NetPlan {
     pub duplicate_ppm: u64,
     /// Most datagrams that wait in a machine's socket; what comes beyond is lost.
     pub socket_max: usize,
+    /// Most datagrams that a machine takes from its socket in one turn.
+    pub batch: usize,
+    /// Turns in which a machine is held up between receiving and sending, in parts per million.
+    pub stall_ppm: u64,
+    /// For how long at most, in nanoseconds.
+    pub stall_ns: u64,
     /// Most time that passes before a machine notices a datagram or a timer, in nanoseconds.
     pub latency_ns: u64,
 }

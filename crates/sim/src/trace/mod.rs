@@ -4,7 +4,10 @@
 //! read. Invariant: making a trace changes nothing of the run; without one nothing is formatted.
 //! Leaves to others: the words for a message (`words`), capture files (`pcap`).
 
+mod logged;
 mod words;
+
+pub use logged::log_from;
 
 use crate::observe::{Node, Seen, Sight};
 use crate::pcap::Packet;
@@ -19,6 +22,8 @@ use words::{command, datagram, event, result};
 pub struct Trace {
     lines: VecDeque<String>,
     max: usize,
+    /// Most characters of a message's fields.
+    fields_max: usize,
     /// Every datagram sent, if a capture is wanted.
     packets: Option<Vec<Packet>>,
 }
@@ -27,7 +32,14 @@ impl Trace {
     /// A trace that keeps the newest `max` lines, and every datagram if `captures`.
     #[must_use]
     pub fn new(max: usize, captures: bool) -> Self {
-        Self { lines: VecDeque::new(), max, packets: captures.then(Vec::new) }
+        Self { lines: VecDeque::new(), max, fields_max: 110, packets: captures.then(Vec::new) }
+    }
+
+    /// Shows every field of every message.
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
+        self.fields_max = usize::MAX;
+        self
     }
 
     /// The lines, oldest first.
@@ -51,8 +63,10 @@ impl Trace {
         }
         let (node, mark, text) = match seen {
             Seen::Settled => return,
-            Seen::Sent { from, to, bytes } => (Some(*from), '>', format!("to {}: {}", who(sight, *to), datagram(bytes))),
-            Seen::Received { by, from, bytes } => (Some(*by), '<', format!("from {}: {}", who(sight, *from), datagram(bytes))),
+            Seen::Sent { from, to, bytes } => (Some(*from), '>', format!("to {}: {}", who(sight, *to), datagram(bytes, self.fields_max))),
+            Seen::Received { by, from, bytes } => {
+                (Some(*by), '<', format!("from {}: {}", who(sight, *from), datagram(bytes, self.fields_max)))
+            }
             Seen::Submitted { agent, op, command: what } => (Some(Node::Agent(*agent)), '?', format!("user {}: {}", op.0, command(what))),
             Seen::Ended { agent, op, result: how } => (Some(Node::Agent(*agent)), '=', format!("user {}: {}", op.0, result(*how))),
             Seen::Told { agent, event: what } => (Some(Node::Agent(*agent)), '*', event(what)),
@@ -88,6 +102,13 @@ impl Trace {
             let Instant { raw_ns, boot_ns } = clock(sight, node);
             let _ = write!(line, "  [{}.{:06} {}.{:06}]", raw_ns / SEC, raw_ns % SEC / 1_000, boot_ns / SEC, boot_ns % SEC / 1_000);
         }
+        for logged in logged::take() {
+            self.keep(logged);
+        }
+        self.keep(line);
+    }
+
+    fn keep(&mut self, line: String) {
         if self.lines.len() >= self.max {
             self.lines.pop_front();
         }

@@ -7,29 +7,29 @@ use cistern_agent::api::{Command, Event, LockEvent, OpError, Output, Target};
 use cistern_server::store::Batch;
 use cistern_wire::{Datagram, Message};
 
-/// Most characters of a message's fields.
-const FIELDS_MAX: usize = 110;
+/// Most characters of what is not a message's fields.
+const WORDS_MAX: usize = 110;
 
 /// A datagram: its session, packet number, and messages.
-pub(super) fn datagram(bytes: &[u8]) -> String {
+pub(super) fn datagram(bytes: &[u8], fields_max: usize) -> String {
     let datagram = match Datagram::seen(bytes) {
         Ok(datagram) => datagram,
         Err(reason) => return format!("{} bytes that are no datagram: {}", bytes.len(), reason.name()),
     };
     let header = datagram.header;
-    let messages: Vec<String> = datagram.messages().map(|message| self::message(&message)).collect();
+    let messages: Vec<String> = datagram.messages().map(|message| self::message(&message, fields_max)).collect();
     format!("s{:04x} p{} {}", header.session.0 & 0xFFFF, header.packet, messages.join(" + "))
 }
 
-fn message(message: &Message<'_>) -> String {
+fn message(message: &Message<'_>, fields_max: usize) -> String {
     let fields = format!("{message:?}");
     // The registry's name says what the outer two names of the structure say.
     let fields = fields.split_once(" { ").map_or("", |(_, fields)| fields);
-    format!("{} {}", message.kind().name(), cut(fields.trim_end_matches([' ', '}', ')'])))
+    format!("{} {}", message.kind().name(), cut(fields.trim_end_matches([' ', '}', ')']), fields_max))
 }
 
-fn cut(text: &str) -> String {
-    let short: String = text.chars().take(FIELDS_MAX).collect();
+fn cut(text: &str, max: usize) -> String {
+    let short: String = text.chars().take(max).collect();
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn command(command: &Command) -> String {
         Command::Put { path, data, guard, .. } => {
             format!("put {} bytes as {}, guard {guard:?}", data.len(), String::from_utf8_lossy(path))
         }
-        other => cut(&format!("{other:?}")),
+        other => cut(&format!("{other:?}"), WORDS_MAX),
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn result(result: Option<&Result<Output, OpError>>) -> String {
             "holder {} of object {} {:?}, generation {}, token {}",
             locked.holder.0, locked.object.0, locked.mode, locked.generation.0, locked.token
         ),
-        Some(Ok(output)) => cut(&format!("{output:?}")),
+        Some(Ok(output)) => cut(&format!("{output:?}"), WORDS_MAX),
         Some(Err(error)) => format!("fails: {error:?}"),
     }
 }
@@ -86,5 +86,5 @@ pub(super) fn event(event: &Event) -> String {
 /// A batch that the server hands to its store.
 pub(super) fn batch(batch: &Batch) -> String {
     let keys: Vec<String> = batch.writes.iter().map(|(key, value)| format!("{}{key:?}", if value.is_some() { "" } else { "-" })).collect();
-    format!("batch {}: {}", batch.id, cut(&keys.join(", ")))
+    format!("batch {}: {}", batch.id, cut(&keys.join(", "), WORDS_MAX))
 }

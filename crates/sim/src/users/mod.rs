@@ -134,6 +134,19 @@ impl Users {
         done && (0..self.agents.len()).all(|agent| self.is_at_rest(agent))
     }
 
+    /// Who still wants what after healing, for people.
+    #[must_use]
+    pub fn wanting(&self) -> String {
+        let of = |agent: usize| {
+            let asked: Vec<u64> = self.asked.iter().filter(|(_, (of, _))| *of == agent).map(|(op, _)| op.0).collect();
+            let healing = self.healing.as_ref().filter(|all| !all[agent].is_done()).map(|all| format!("{:?}", all[agent]));
+            let rest = if self.is_at_rest(agent) { String::new() } else { format!(", its users hold locks or wait for {asked:?}") };
+            (healing.is_some() || !rest.is_empty()).then(|| format!("agent {agent}: {}{rest}", healing.unwrap_or_default()))
+        };
+        let all: Vec<String> = (0..self.agents.len()).filter_map(of).collect();
+        all.join("; ")
+    }
+
     fn is_at_rest(&self, agent: usize) -> bool {
         self.agents[agent].iter().all(User::is_at_rest)
     }

@@ -62,6 +62,7 @@ pub struct World<'t> {
     timing: SimRng,
     commands: u64,
     deadline: u64,
+    stall_ppm: u64,
     // Kept between turns so that they need not be allocated anew.
     buf: Vec<u8>,
     arrivals: Vec<Arrival>,
@@ -97,6 +98,7 @@ impl<'t> World<'t> {
             timing: rng.fork("timing"),
             commands: 0,
             deadline: NEVER,
+            stall_ppm: plan.net.stall_ppm,
             buf: Vec::new(),
             arrivals: Vec::new(),
             plan: plan.clone(),
@@ -156,6 +158,7 @@ impl<'t> World<'t> {
 
     fn heal(&mut self) -> Result<(), Violation> {
         self.net.heal();
+        self.stall_ppm = 0;
         self.stage.healed_at = Some(True(self.stage.now));
         self.deadline = self.stage.now + bound::liveness(&self.plan);
         self.queue.push(self.deadline, Next::Deadline);
@@ -169,7 +172,7 @@ impl<'t> World<'t> {
 
     fn too_late(&self) -> Violation {
         let span = crate::plan::fault::seconds(self.deadline - self.plan.heal_ns);
-        violation("I15", "not-satisfied", format!("users did not get what they want within {span} after healing: {:?}", self.users))
+        violation("I15", "not-satisfied", format!("not everybody got what they want within {span} after healing: {}", self.users.wanting()))
     }
 
     /// Tells everybody who watches.

@@ -31,7 +31,7 @@ impl Stage {
             server: self.server.core.as_ref(),
             server_clock: &self.server.clock,
             server_address: ADDRESS,
-            server_paused: self.server.process.paused > 0,
+            server_paused: self.server.process.stands(),
             disk: &self.server.disk,
             server_config: self.server.config(),
             healed_at: self.healed_at,
@@ -41,5 +41,5 @@ impl Stage {
 }
 
 fn agent(host: &AgentHost) -> AgentSight<'_> {
-    AgentSight { core: host.core.as_ref(), clock: &host.clock, address: host.address, paused: host.process.paused > 0 }
+    AgentSight { core: host.core.as_ref(), clock: &host.clock, address: host.address, paused: host.process.stands() }
 }

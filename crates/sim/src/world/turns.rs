@@ -35,12 +35,43 @@ impl World<'_> {
         if process.paused > 0 {
             return Ok(());
         }
+        let stalled = std::mem::take(&mut process.mid_turn);
+        let runs = match node {
+            Node::Server => self.stage.server.core.is_some(),
+            Node::Agent(agent) => self.stage.agents[agent].core.is_some(),
+        };
+        if !runs {
+            return Ok(());
+        }
+        if !stalled {
+            self.take_in(node)?;
+            if self.timing.chance(self.stall_ppm) {
+                // The machine is held up between what it received and what it sends.
+                let at = at + self.timing.between(US, self.plan.net.stall_ns);
+                self.process(node).mid_turn = true;
+                self.wake_by(node, at);
+                return self.tell(&Seen::Settled);
+            }
+        }
         match node {
-            Node::Server if self.stage.server.core.is_some() => self.server_turn()?,
-            Node::Agent(agent) if self.stage.agents[agent].core.is_some() => self.agent_turn(agent)?,
-            _ => return Ok(()),
+            Node::Server => self.server_sends()?,
+            Node::Agent(agent) => self.agent_sends(agent)?,
         }
         self.tell(&Seen::Settled)
+    }
+
+    /// The first half of a turn: what has arrived, time, the store, users.
+    fn take_in(&mut self, node: Node) -> Result<(), Violation> {
+        match node {
+            Node::Server => self.server_receives(),
+            Node::Agent(agent) => self.agent_receives(agent),
+        }
+    }
+
+    /// The next datagram of the socket, unless the turn has had as many as it may.
+    fn next_received(&mut self, node: Node, had: usize) -> Option<(SocketAddr, Bytes)> {
+        let most = self.plan.net.batch;
+        self.process(node).inbox.pop_front_if(|_| had < most)
     }
 
     /// A datagram reaches a machine.
@@ -83,7 +114,10 @@ impl World<'_> {
                 }
                 let Self { stage, queue, .. } = self;
                 stage.server.sync_over();
-                stage.server.begin_sync(now, |span, work| queue.push(now + span, Next::Disk(start, work)));
+                // The store is a part of the process: while that stands still, no further write begins.
+                if stage.server.process.paused == 0 {
+                    stage.server.begin_sync(now, |span, work| queue.push(now + span, Next::Disk(start, work)));
+                }
             }
         }
         let at = now + self.latency();
@@ -91,19 +125,29 @@ impl World<'_> {
         Ok(())
     }
 
-    fn server_turn(&mut self) -> Result<(), Violation> {
+    fn server_receives(&mut self) -> Result<(), Violation> {
         let now = self.stage.now;
         let reading = self.stage.server.clock.at(True(now));
-        while let Some((from, bytes)) = self.stage.server.process.inbox.pop_front() {
+        let mut had = 0;
+        while let Some((from, bytes)) = self.next_received(Node::Server, had) {
+            had += 1;
             if let Some(core) = &mut self.stage.server.core {
                 core.handle_datagram(reading, Path { remote: from, local: Some(ADDRESS.ip()) }, &bytes);
             }
             self.tell(&Seen::Received { by: Node::Server, from, bytes: &bytes })?;
         }
-        if let Some(core) = &mut self.stage.server.core {
+        // Timers run only when the socket was found empty (R32).
+        if let (true, Some(core)) = (self.stage.server.process.inbox.is_empty(), &mut self.stage.server.core) {
             core.handle_drained(reading);
         }
-        self.serve_store()?;
+        let start = self.stage.server.process.starts;
+        let Self { stage, queue, .. } = self;
+        stage.server.begin_sync(now, |span, work| queue.push(now + span, Next::Disk(start, work)));
+        self.serve_store()
+    }
+
+    fn server_sends(&mut self) -> Result<(), Violation> {
+        let reading = self.stage.server.clock.at(True(self.stage.now));
         for _ in 0..SENDS_MAX {
             let Self { stage, buf, .. } = self;
             let Some(path) = stage.server.core.as_mut().and_then(|core| core.poll_transmit(reading, buf)) else { break };
@@ -138,23 +182,29 @@ impl World<'_> {
         }
     }
 
-    fn agent_turn(&mut self, agent: usize) -> Result<(), Violation> {
-        let now = self.stage.now;
-        let reading = self.stage.agents[agent].clock.at(True(now));
+    fn agent_receives(&mut self, agent: usize) -> Result<(), Violation> {
+        let reading = self.stage.agents[agent].clock.at(True(self.stage.now));
         let node = Node::Agent(agent);
-        while let Some((from, bytes)) = self.stage.agents[agent].process.inbox.pop_front() {
+        let mut had = 0;
+        while let Some((from, bytes)) = self.next_received(node, had) {
+            had += 1;
             if let Some(core) = &mut self.stage.agents[agent].core {
                 core.handle_datagram(reading, Path::to(from), &bytes);
             }
             self.tell(&Seen::Received { by: node, from, bytes: &bytes })?;
             self.take_events(agent)?;
         }
-        if let Some(core) = &mut self.stage.agents[agent].core {
+        let host = &mut self.stage.agents[agent];
+        if let (true, Some(core)) = (host.process.inbox.is_empty(), &mut host.core) {
             core.handle_drained(reading);
         }
         self.take_events(agent)?;
-        self.let_users_act(agent)?;
-        let own = self.stage.agents[agent].address;
+        self.let_users_act(agent)
+    }
+
+    fn agent_sends(&mut self, agent: usize) -> Result<(), Violation> {
+        let reading = self.stage.agents[agent].clock.at(True(self.stage.now));
+        let (node, own) = (Node::Agent(agent), self.stage.agents[agent].address);
         for _ in 0..SENDS_MAX {
             let Self { stage, buf, .. } = self;
             let Some(path) = stage.agents[agent].core.as_mut().and_then(|core| core.poll_transmit(reading, buf)) else { break };
@@ -254,7 +304,8 @@ impl World<'_> {
         };
         // The earlier of its two clocks: a core that is woken too early must look at the time and sleep again.
         let core = span.map_or(NEVER, |span| clock.lease_over_at(clock.at(now).plus(span.min(Duration::from_nanos(100 * SEC)))).0);
-        let wanted = core.min(users.map_or(NEVER, |at| at.0));
+        let more = if self.process(node).inbox.is_empty() { NEVER } else { now.0 };
+        let wanted = core.min(users.map_or(NEVER, |at| at.0)).min(more);
         if wanted < NEVER {
             let at = wanted.max(self.stage.now + US) + self.latency();
             self.wake_by(node, at);

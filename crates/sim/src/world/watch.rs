@@ -65,7 +65,7 @@ impl<'t> Watch<'t> {
     fn note(&mut self, now: u64, seen: &Seen<'_>) {
         let mut hash = Words(&mut self.hash);
         match seen {
-            Seen::Settled => return,
+            Seen::Settled => {}
             Seen::Sent { from, bytes, .. } => hash.datagram(1, now, *from, bytes),
             Seen::Received { by, bytes, .. } => hash.datagram(2, now, *by, bytes),
             Seen::Persisted { batch } => {
@@ -79,7 +79,7 @@ impl<'t> Watch<'t> {
             Seen::Submitted { agent, op, command } => {
                 hash.happening(3, now, *agent as u64, op.0);
                 // What it carries is in the datagrams that it leads to; which command it is need not be.
-                hash.happening(4, now, 0, tag(*command));
+                hash.happening(4, now, 0, tag(command));
             }
             Seen::Ended { agent, op, result } => {
                 hash.happening(5, now, *agent as u64, op.0);
