@@ -4,18 +4,22 @@
 //! the machines and the disk do to them, and how much virtual time passes. Place: beside `world`, which draws what a script tells.
 //! Invariants: all judges watch every script; nothing is dropped that it did not announce, and everything that it announced has
 //! happened ([`Script::finish`]). A script that fails prints its trace.
-//! Leaves to others: turns and time (`course`), datagrams on their way (`wires`), what a script is set in (`setting`).
+//! Leaves to others: time (`course`), turns (`turns`), datagrams on their way (`wires`), what a script is set in (`setting`).
 
+mod agent;
 mod course;
 mod machines;
+mod processes;
 mod setting;
+mod turns;
 mod user;
 mod wires;
 
+pub use agent::Agent;
 pub use course::Ending;
 pub use machines::{Disk, Server};
 pub use setting::Setting;
-pub use user::{Agent, Held, LockAsk, Op};
+pub use user::{Held, LockAsk, Op};
 pub use wires::Way;
 
 use crate::observe::{Node, Seen};

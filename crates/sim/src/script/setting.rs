@@ -33,7 +33,9 @@ impl Default for Setting {
         let mut plan = Plan::draw(Profile::Calm, 1).keeping(&[]);
         plan.server = server();
         plan.agent = vec![agent(); plan.agents];
-        plan.net = NetPlan { delay_ns: MS, jitter_ns: 0, loss_ppm: 0, duplicate_ppm: 0, socket_max: 4_096, latency_ns: 10 * US };
+        let still =
+            NetPlan { delay_ns: MS, jitter_ns: 0, loss_ppm: 0, duplicate_ppm: 0, socket_max: 4_096, latency_ns: 10 * US, ..plan.net };
+        plan.net = still;
         plan.disk = DiskPlan { sync_ns: MS, load_ns: MS, reached_ppm: 0 };
         Self { plan, files: Vec::new(), rates: Vec::new(), copies: Vec::new() }
     }
@@ -202,7 +204,7 @@ fn making(files: &[&'static str]) -> Vec<Command> {
     for file in files {
         for (at, _) in file.match_indices('/').filter(|(at, _)| *at > 0) {
             if made.insert(&file[..at]) {
-                commands.push(Command::Mkdir { path: bytes::Bytes::from_static(file[..at].as_bytes()), owner });
+                commands.push(Command::Mkdir { path: bytes::Bytes::from_static(&file.as_bytes()[..at]), owner });
             }
         }
         commands.push(Command::Create { path: bytes::Bytes::from_static(file.as_bytes()), exclusive: true, owner });

@@ -58,14 +58,13 @@ pub(super) struct Wires {
     rules: Vec<Rule>,
     pub(super) held: Vec<Passed>,
     pub(super) recorded: Vec<Passed>,
-    lost: u64,
     /// Rules that were lifted and that nothing had met.
     unmet: Vec<String>,
 }
 
 impl Wires {
     pub(super) const fn new(delay: u64) -> Self {
-        Self { delay, rules: Vec::new(), held: Vec::new(), recorded: Vec::new(), lost: 0, unmet: Vec::new() }
+        Self { delay, rules: Vec::new(), held: Vec::new(), recorded: Vec::new(), unmet: Vec::new() }
     }
 
     /// Makes a rule.
@@ -80,11 +79,6 @@ impl Wires {
                 self.unmet.push(rule.says());
             }
         }
-    }
-
-    /// Datagrams lost so far.
-    pub(super) const fn lost(&self) -> u64 {
-        self.lost
     }
 
     /// What the script planned and what never came to pass.
@@ -104,10 +98,7 @@ impl Wires {
             *left -= 1;
         }
         match rule.act {
-            Act::Lose => {
-                self.lost += 1;
-                Vec::new()
-            }
+            Act::Lose => Vec::new(),
             Act::Hold => {
                 self.held.push(passed);
                 Vec::new()

@@ -183,7 +183,7 @@ fn dead_waiters_in_a_row_fail_together() {
     }
     let of_d = d.lock("/jobs/nightly").exclusive();
     s.pass(20);
-    [&a, &b, &c].map(cistern_sim::script::Agent::crash);
+    [&a, &b, &c].into_iter().for_each(cistern_sim::script::Agent::crash);
     s.pass(1_000 + s.delivery_timeout() + s.tau() / 4);
     let before = s.now();
     held.unlock();

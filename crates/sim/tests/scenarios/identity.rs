@@ -116,3 +116,38 @@ fn eviction_frees_nothing_before_t() {
     assert!(of_a.is_lost());
     s.finish();
 }
+
+/// A closes, and the answer is lost; it asks again. Neither a second end nor a session that lingers may come of it, and its locks are free
+/// at once: it has said that nothing of them can be used again.
+#[test]
+fn session_that_is_closed_frees_its_locks_at_once() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    a.lock("/jobs/nightly").exclusive().granted().unlock();
+    s.drop_next(Kind::Ended, to(&a));
+    a.close();
+    let before = s.now();
+    b.lock("/jobs/nightly").exclusive().granted();
+    assert!(s.now() < before + 50);
+    assert_eq!(s.server.standing_of(&a), None);
+    s.finish();
+}
+
+/// A's machine crashes and comes back, and its first word arrives while its former session's locks wait out T. B waits for one of them, the
+/// new A for another; each gets what it waits for when T is over, once (F34: the agent is not blocked by itself for longer than others).
+#[test]
+fn agent_that_comes_back_waits_for_its_own_old_locks_like_others() {
+    let (s, [a, b]) = Setting::default().files(["/x", "/y"]).agents(["a", "b"]);
+    let (old_x, old_y) = (a.lock("/x").exclusive().granted(), a.lock("/y").exclusive().granted());
+    a.crash();
+    let x_for_b = b.lock("/x").exclusive();
+    s.until_timing_out(&a);
+    let failed_at = s.now();
+    a.start();
+    let y_for_a = a.lock("/y").exclusive();
+    s.pass(500);
+    y_for_a.still_waits();
+    let (x, y) = (x_for_b.granted(), y_for_a.granted());
+    assert!(s.now() >= failed_at + s.tau() && s.now() <= failed_at + s.wait() + 100, "after {} ms", s.now() - failed_at);
+    assert!(x.token() > old_x.token() && y.token() > old_y.token());
+    s.finish();
+}

@@ -252,3 +252,38 @@ fn grant_that_comes_after_a_nack_is_not_installed() {
     late.granted();
     s.finish_with_drops(["a: unknown_session"]);
 }
+
+/// A's requests get through, no answer does. A lease that its holder renews in its own mind by sending (or by the server's mere receipt)
+/// would never end; the server, which answers all of it, keeps no lease state and fails nobody, since nobody waits.
+#[test]
+fn agent_that_hears_nothing_stops_in_time_and_goes_on_when_it_hears_again() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.cut_one_way(to(&a));
+    s.pass(s.tau() + 5);
+    assert!(!of_a.is_certain());
+    assert_eq!((s.server.stats().failures, s.server.status().timing_out), (0, 0));
+    s.heal();
+    s.pass(s.tau() / 8 + 300);
+    assert!(of_a.is_certain(), "{:?}", of_a.told());
+    assert_eq!(of_a.told(), ["suspect", "uncertain", "certain"]);
+    s.finish();
+}
+
+/// In the last part of its lease the agent starts nothing new (R19): a lock that is there for the asking is not shown to another local user
+/// when there is no telling whether the user will ever have time to act.
+#[test]
+fn nothing_starts_when_the_lease_is_about_to_end() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    a.lock("/jobs/nightly").exclusive().granted().unlock();
+    a.lock("/jobs/nightly").exclusive().granted().unlock();
+    s.cut(&a);
+    s.pass(s.tau() * 9 / 10);
+    assert!(!a.has_lapsed());
+    let next = a.lock("/jobs/nightly").exclusive();
+    s.pass(500);
+    next.still_waits();
+    s.heal();
+    assert!(next.granted().is_certain());
+    s.finish();
+}

@@ -345,3 +345,22 @@ fn wait_goes_on_after_a_restart() {
     assert!(of_a.granted().token() > of_b.token());
     s.finish();
 }
+
+/// The server is down for so long that A's lease has all but run out, and comes back in the last moment. An agent whose handshakes back off
+/// without a bound (F75) sleeps through it, and its lock is uncertain for nothing: while locks are held nothing that would save them waits
+/// for longer than τ/8 (R27).
+#[test]
+fn server_that_is_back_before_the_lease_is_over_finds_the_holder_waiting() {
+    for down_for in [1_500, 1_600, 1_650, 1_700] {
+        let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+        let of_a = a.lock("/jobs/nightly").exclusive().granted();
+        s.server.crash();
+        s.pass(down_for);
+        assert!(a.lease_left() > s.tau() / 8 + 40, "two round trips and the longest timeout are left");
+        s.server.start();
+        s.pass(s.tau());
+        assert!(of_a.is_certain());
+        assert!(!of_a.told().contains(&"uncertain"), "down for {down_for} ms: {:?}", of_a.told());
+        s.finish();
+    }
+}
