@@ -5,7 +5,7 @@
 //! Leaves to others: what follows from it (`course`).
 
 use super::{Agent, Shared};
-use crate::clock::Rates;
+use crate::clock::{Rates, UNIT};
 use crate::observe::{Node, True};
 use cistern_server::{SessionRow, Stats, Status};
 
@@ -49,6 +49,18 @@ impl Server {
     /// It goes on.
     pub fn resume(&self) {
         self.shared.course().resume(Node::Server);
+    }
+
+    /// The machine sleeps: nothing runs, the raw clock stands, the boot clock goes on.
+    pub fn suspend(&self) {
+        self.pause();
+        self.clocks(Rates { raw_ppb: 0, boot_ppb: UNIT });
+    }
+
+    /// The machine wakes up.
+    pub fn wakes_up(&self) {
+        self.clocks(Rates::TRUE);
+        self.resume();
     }
 
     /// Its clocks run at other rates from now on.

@@ -55,7 +55,7 @@ const MINDED_BY: &[(Bug, &str)] = &[
     (Bug::M46, "lease::cache_kept_over_a_lapse_is_good_again_at_the_next_answer"),
     (Bug::M47, "locks::request_that_was_withdrawn_is_not_in_the_queue"),
     (Bug::M48, "failure::keep_alives_are_answered_while_many_writes_wait"),
-    (Bug::M49, "restart::restart_is_a_pause_in_which_a_holder_keeps_its_lock"),
+    (Bug::M49, "delivery::silent_server_is_not_hammered"),
     (Bug::M51, "delivery::copy_of_the_newest_packet_is_dropped"),
     (Bug::M53, "restart::nfs_edge_2_who_missed_a_whole_grace_reclaims_nothing_in_the_next"),
 ];

@@ -315,3 +315,20 @@ fn name_known_to_be_absent_is_seen_when_somebody_makes_it() {
     a.stat("/jobs/output").done();
     s.finish();
 }
+
+/// The server is silent, and A asks again and again. Transmissions that are neither spaced out nor spread (M49) are what keeps a network down
+/// that has just gone down: ten in the first second are plenty.
+#[test]
+fn silent_server_is_not_hammered() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let _held = a.lock("/jobs/nightly").exclusive().granted();
+    s.cut(&a);
+    let ping = a.ping();
+    s.pass(1_000);
+    ping.still_waits();
+    let sent = s.sent(Kind::GetAttr, from(&a));
+    assert!((5..=10).contains(&sent), "sent {sent} times");
+    s.heal();
+    ping.done();
+    s.finish();
+}

@@ -366,3 +366,23 @@ fn keep_alives_are_answered_while_many_writes_wait() {
     assert!(of_a.is_certain() && of_a.told().is_empty(), "{:?}", of_a.told());
     s.finish();
 }
+
+/// The server's machine sleeps while T runs. Its raw clock stood still, its boot clock did not: a server that believed the one that is ahead
+/// would be right only if all agents slept as well. It waits until both say so (R13), which may be late and is never early.
+#[test]
+fn server_that_sleeps_while_t_runs_steals_late_and_not_early() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.cut(&a);
+    let waits = b.lock("/jobs/nightly").exclusive();
+    s.until_timing_out(&a);
+    s.pass(500);
+    s.server.suspend();
+    s.pass(s.wait());
+    s.server.wakes_up();
+    s.pass(100);
+    waits.still_waits();
+    let of_b = waits.granted();
+    assert!(of_b.is_certain() && !of_a.is_certain());
+    s.finish();
+}

@@ -1,7 +1,7 @@
 //! Scenarios of the lock table: who waits for whom, and that everybody's turn comes.
 
 use cistern_agent::api::OpError;
-use cistern_sim::script::{Setting, to};
+use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
 /// Two agents have the lock shared and both want it exclusive: each waits for the other to let go, for ever (F58). The second is told
@@ -129,5 +129,79 @@ fn request_that_was_withdrawn_is_not_in_the_queue() {
     of_a.unlock();
     for_c.granted();
     assert_eq!(s.sent(Kind::Grant, to(&b)), 0);
+    s.finish();
+}
+
+/// Whoever only tries is told at once that the lock is taken, also where its holder is long gone and T runs: a try that waited would hold up
+/// everything that it was meant to hold up not at all.
+#[test]
+fn try_is_answered_at_once_whatever_became_of_the_holder() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    b.lock("/jobs/nightly").at_once().exclusive().refused(Status::EAGAIN);
+    a.crash();
+    let before = s.now();
+    b.lock("/jobs/nightly").at_once().exclusive().refused(Status::EAGAIN);
+    assert!(s.now() < before + 50);
+    assert!(b.lock("/jobs/nightly").exclusive().granted().token() > of_a.token());
+    s.finish();
+}
+
+/// A's run of tokens is used up, and its request for more is lost, then answered twice. A token shown twice, or one beyond the run, could be
+/// another holder's (R73).
+#[test]
+fn tokens_go_on_when_the_request_for_more_is_lost() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).server(|server| server.token_run = 2).agents(["a", "b"]);
+    let mut last = 0;
+    let mut next = |held: cistern_sim::script::Held| {
+        assert!(held.token() > last);
+        last = held.token();
+        held.unlock();
+    };
+    next(a.lock("/jobs/nightly").exclusive().granted());
+    s.drop_next(Kind::ExtendRun, from(&a));
+    s.duplicate_next(Kind::ExtendRun, from(&a), 5);
+    (0..5).for_each(|_| next(a.lock("/jobs/nightly").exclusive().granted()));
+    next(b.lock("/jobs/nightly").exclusive().granted());
+    s.finish_with_drops(["server: duplicate_packet"]);
+}
+
+/// B's machine stands still for longer than T while B waits, and wakes up. Its place in the queue is gone with its session, its user's wait is
+/// not: the agent enters it anew, and the user hears of nothing but its lock.
+#[test]
+fn wait_of_an_agent_that_stood_still_goes_on() {
+    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let for_b = b.lock("/jobs/nightly").exclusive();
+    s.until_received(Kind::Queued, to(&b));
+    b.pause();
+    s.pass(2 * s.wait());
+    let for_c = c.lock("/jobs/nightly").exclusive();
+    s.pass(50);
+    b.resume();
+    s.pass(500);
+    for_b.still_waits();
+    of_a.unlock();
+    let of_c = for_c.granted();
+    for_b.still_waits();
+    of_c.unlock();
+    assert!(for_b.granted().token() > of_c.token());
+    s.finish();
+}
+
+/// What B changes is cached by A, which is dead. The change waits for as long as a lock would, and is then done once; nobody tells B's user
+/// to try again.
+#[test]
+fn change_of_what_a_dead_agent_has_cached_is_done_after_t() {
+    let (s, [a, b]) = Setting::default().files(["/d/x", "/d/y"]).agents(["a", "b"]);
+    a.stat("/d/x").done();
+    a.stat("/d/y").done();
+    a.crash();
+    let asked_at = s.now();
+    let renamed = b.rename("/d/x", "/d/y");
+    renamed.done();
+    let waited = s.now() - asked_at;
+    assert!(waited >= s.tau() && waited <= s.delivery_timeout() + s.tau() / 4 + s.wait() + 100, "{waited} ms");
+    b.stat("/d/x").refused(Status::ENOENT);
     s.finish();
 }

@@ -365,3 +365,62 @@ fn server_that_is_back_before_the_lease_is_over_finds_the_holder_waiting() {
         s.finish();
     }
 }
+
+/// A's machine sleeps through a crash of the server, the whole grace, and B's use of its lock. It must not come back into anything: not into
+/// its lease, not into the grace, not into its cache.
+#[test]
+fn agent_that_slept_through_a_restart_comes_back_to_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/etc/rules"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    a.put("/etc/rules", "one").done();
+    assert_eq!(a.text_of("/etc/rules"), "one");
+    a.suspend();
+    s.pass(100);
+    s.server.restart();
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    b.put("/etc/rules", "two").done();
+    a.wakes_up();
+    assert!(!of_a.is_certain());
+    assert_eq!(a.text_of("/etc/rules"), "two");
+    assert!(of_a.is_lost() && of_b.is_certain());
+    s.finish();
+}
+
+/// The server dies between an agent's HELLO and its WELCOME, and again; the agent's session is in the store and nobody knows of it. It must
+/// not stand in the agent's own way, nor hold the next grace open for longer than T (F33).
+#[test]
+fn handshake_that_a_crash_interrupts_leaves_nothing_in_the_way() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).crashes_keep_writes().agents(["a", "b"]);
+    for _ in 0..2 {
+        s.drop_next(Kind::Welcome, to(&a));
+        let lock = a.lock("/jobs/nightly").exclusive();
+        s.until_sent(Kind::Welcome, to(&a));
+        lock.still_waits();
+        lock.cancel();
+        s.server.restart();
+    }
+    let before = s.now();
+    let held = a.lock("/jobs/nightly").exclusive().granted();
+    assert!(s.now() <= before + s.wait() + 600, "{} ms", s.now() - before);
+    b.lock("/jobs/nightly").at_once().exclusive().refused(Status::EAGAIN);
+    assert!(held.is_certain());
+    s.finish();
+}
+
+/// After a restore the store says less than A has cached: versions go back, and the next write gives an old number to new contents. A cache
+/// that compared versions only would keep what no longer exists, or take one for the other (F42); it is dropped with its session.
+#[test]
+fn nothing_cached_outlives_a_restore() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    a.put("/etc/rules", "before").done();
+    s.disk.copy();
+    a.put("/etc/rules", "after").done();
+    assert_eq!(a.text_of("/etc/rules"), "after");
+    s.server.crash();
+    s.disk.restore();
+    s.server.start();
+    s.pass(s.wait() + 500);
+    b.put("/etc/rules", "other").done();
+    assert_eq!(a.text_of("/etc/rules"), "other");
+    s.finish();
+}
