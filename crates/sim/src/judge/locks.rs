@@ -129,9 +129,7 @@ impl Locks {
             if told.status != Status::OK {
                 continue;
             }
-            if let Some(holds) = self.holds.get_mut(&told.lock) {
-                holds.retain(|hold| hold.session != asked.from);
-            }
+            // The former session keeps its hold here: if this answer is lost in another restart, it is asked for from there again.
             let ReclaimItem { lock, mode, generation, run, .. } = asked.item;
             let hold = Hold { session, mode, generation, run, version: told.version, since: case.sight.now, reclaimed: true };
             if self.hold(session, lock).is_none_or(|old| old.generation < generation) {

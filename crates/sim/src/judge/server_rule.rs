@@ -70,16 +70,17 @@ fn renewal(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message
     Ok(())
 }
 
-/// Whether a hold can still be used.
-fn counts(case: &Case<'_>, facts: &Facts, hold: &Hold) -> bool {
-    facts.sessions.get(hold.session).is_none_or(|session| !session.is_over(case.server_now()))
+/// Whether a hold can still be used, by somebody other than the process that has a session.
+fn counts(case: &Case<'_>, facts: &Facts, session: SessionId, hold: &Hold) -> bool {
+    let is_over = facts.sessions.get(hold.session).is_some_and(|session| session.is_over(case.server_now()));
+    !is_over && !facts.sessions.is_former(hold.session, session)
 }
 
 /// A grant must not meet a conflicting hold of another session.
 fn grants(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
     for grant in grants_of(message) {
         if facts.locks.is_news(session, &grant)
-            && let Some(hold) = facts.locks.conflicts(session, grant.lock, grant.mode).find(|hold| counts(case, facts, hold))
+            && let Some(hold) = facts.locks.conflicts(session, grant.lock, grant.mode).find(|hold| counts(case, facts, session, hold))
         {
             return conflict(facts, session, grant.lock, grant.mode, hold);
         }
@@ -90,7 +91,7 @@ fn grants(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<
     {
         for (asked, told) in asked.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status.is_ok()) {
             let mut others = facts.locks.conflicts(session, told.lock, asked.item.mode);
-            let others = others.find(|hold| hold.session != asked.from && counts(case, facts, hold));
+            let others = others.find(|hold| hold.session != asked.from && counts(case, facts, session, hold));
             if let Some(hold) = others {
                 return conflict(facts, session, told.lock, asked.item.mode, hold);
             }
@@ -118,7 +119,7 @@ fn mutation(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Messag
     let Some((_, Reply::Changed(changed))) = reply_of(message) else { return Ok(()) };
     for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version) {
         let mut holders = facts.locks.holders(cache_lock(effect.attr.object));
-        let unaware = |hold: &&Hold| hold.session != session && hold.version < effect.attr.version && counts(case, facts, hold);
+        let unaware = |hold: &&Hold| hold.session != session && hold.version < effect.attr.version && counts(case, facts, session, hold);
         if let Some(hold) = holders.find(unaware) {
             let what = format!(
                 "{} got version {} by session {session}, while session {} holds its cache lock ({}, generation {}) and knows version {}",

@@ -67,6 +67,8 @@ pub(super) enum GivenUp {
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) agent: Option<usize>,
+    /// Which start of the agent has it.
+    pub(super) agent_start: u64,
     /// τ, and T as the server promised it: τ(1+δ)+ε.
     pub(super) tau: Duration,
     pub(super) wait: Duration,
@@ -96,6 +98,7 @@ pub(super) struct Session {
 #[derive(Clone, Debug, Default)]
 struct Handshake {
     agent: Option<usize>,
+    agent_start: u64,
     sends: PacketLog,
     receipts: PacketLog,
 }
@@ -159,6 +162,13 @@ impl Sessions {
 
     pub(super) fn get(&self, session: SessionId) -> Option<&Session> {
         self.all.get(&session)
+    }
+
+    /// Whether one session is a former one of the same process as another, from before the server's last start: what it held can only
+    /// be reclaimed, by that very process.
+    pub(super) fn is_former(&self, former: SessionId, of: SessionId) -> bool {
+        let (Some(former), Some(of)) = (self.get(former), self.get(of)) else { return false };
+        former.opened < self.started_at && former.agent.is_some() && (former.agent, former.agent_start) == (of.agent, of.agent_start)
     }
 
     /// Whether a session recorded at the server's start is not accounted for: the server is in grace.
@@ -242,6 +252,7 @@ impl Sessions {
                 self.agents[agent].id = Some(hello.agent);
                 let handshake = self.handshakes.entry(hello.handshake).or_default();
                 handshake.agent = Some(agent);
+                handshake.agent_start = self.agents[agent].start;
                 handshake.sends.note(packet.header.packet, now);
             }
         }
@@ -319,6 +330,7 @@ impl Sessions {
         let nanos = |ns: u128| Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
         let session = self.all.entry(welcome.session).or_insert_with(|| Session {
             agent,
+            agent_start: handshake.map_or(0, |handshake| handshake.agent_start),
             tau: nanos(tau_ns),
             wait: nanos(tau_ns + margin),
             opened: now,
