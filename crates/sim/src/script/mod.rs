@@ -284,6 +284,18 @@ impl Script {
         }
     }
 
+    /// Every datagram that ever went there arrives again, in order.
+    pub fn replay_everything(&self, way: Way) {
+        let mut course = self.shared.course();
+        let delay = course.wires.delay();
+        let here = course.stage.agents[way.agent].address;
+        let again: Vec<_> = course.wires.recorded.iter().filter(|passed| passed.way == way).cloned().collect();
+        for passed in again {
+            let (from, to) = if way.up { (here, passed.to) } else { (passed.from, here) };
+            course.travel(way, from, to, passed.bytes, delay);
+        }
+    }
+
     /// The end: every rule was met, nothing is held, no process dropped anything, and no judge objects.
     ///
     /// # Panics

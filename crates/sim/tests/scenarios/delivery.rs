@@ -332,3 +332,37 @@ fn silent_server_is_not_hammered() {
     ping.done();
     s.finish();
 }
+
+/// Somebody has kept a copy of every datagram, and sends all of them again, in both directions, while the lock is held and after it went to B.
+/// Nothing of it is granted, freed, written, renewed or ended a second time.
+#[test]
+fn replay_of_everything_changes_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/etc/rules"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    a.put("/etc/rules", "by A").done();
+    let waits = b.lock("/jobs/nightly").exclusive();
+    s.pass(100);
+    of_a.unlock();
+    let of_b = waits.granted();
+    b.put("/etc/rules", "by B").done();
+    let (session_a, session_b, granted) = (a.session(), b.session(), s.sent(Kind::Grant, to(&b)));
+    for _ in 0..2 {
+        for agent in [&a, &b] {
+            s.replay_everything(from(agent));
+            s.replay_everything(to(agent));
+        }
+        s.pass(s.tau());
+    }
+    assert!(of_b.is_certain() && of_b.told().is_empty());
+    assert_eq!((a.text_of("/etc/rules"), b.text_of("/etc/rules")), ("by B".into(), "by B".into()));
+    assert_eq!((a.session(), b.session(), s.sent(Kind::Grant, to(&b))), (session_a, session_b, granted));
+    b.create("/jobs/nightly").refused(Status::EEXIST);
+    a.lock("/jobs/nightly").at_once().exclusive().refused(Status::EAGAIN);
+    s.finish_with_drops([
+        "a: duplicate_packet",
+        "a: stray_handshake",
+        "b: duplicate_packet",
+        "b: stray_handshake",
+        "server: duplicate_packet",
+    ]);
+}

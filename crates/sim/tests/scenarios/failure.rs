@@ -386,3 +386,24 @@ fn server_that_sleeps_while_t_runs_steals_late_and_not_early() {
     assert!(of_b.is_certain() && !of_a.is_certain());
     s.finish();
 }
+
+/// A has nothing left to lose and says so, again and again, and nobody hears it. Surrender is a courtesy: without it T is over when it is over,
+/// and A asks for a new session meanwhile as if nothing had been.
+#[test]
+fn surrender_that_is_never_heard_costs_no_more_than_t() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.drop_all(Kind::EndSession, from(&a));
+    s.hold(Kind::Receipt, from(&a));
+    let waits = b.lock("/jobs/nightly").exclusive();
+    s.until_timing_out(&a);
+    let failed_at = s.now();
+    a.ping().done();
+    assert!(of_a.is_lost());
+    of_a.unlock();
+    waits.granted();
+    assert!(s.now() <= failed_at + s.wait() + 50, "{} ms", s.now() - failed_at);
+    s.release_held();
+    s.heal();
+    s.finish();
+}
