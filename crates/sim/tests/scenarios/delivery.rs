@@ -1,6 +1,5 @@
 //! Scenarios of datagrams that are lost, late, doubled, or overtake each other.
 
-use cistern_agent::api::Output;
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
@@ -134,26 +133,6 @@ fn long_wait_pins_no_window() {
     s.finish();
 }
 
-/// A writes; the server has executed it, its answer is still on the way. B has read the new contents and phones A's other user, who reads
-/// from A's cache: the old contents, after B's new ones (F51). Each alone looks right; together nothing is (R70).
-#[test]
-fn cache_does_not_answer_what_a_mutation_under_way_may_have_changed() {
-    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
-    a.put("/etc/rules", "old").done();
-    assert_eq!(a.text_of("/etc/rules"), "old");
-    a.read("/etc/rules").done_at_once();
-    s.hold(Kind::Ack, to(&a));
-    let write = a.put("/etc/rules", "new");
-    s.until_sent(Kind::Ack, to(&a));
-    assert_eq!(b.text_of("/etc/rules"), "new");
-    let read = a.read("/etc/rules");
-    read.still_waits();
-    s.release_held();
-    write.done();
-    assert_eq!(read.text(), "new");
-    s.finish();
-}
-
 /// The network delivers a mutation twice, and once more much later (M29, M30; Lustre bugs 137 and 148). Executed again it would undo what
 /// others did since; the same packet is a copy, and the same nonce below the floor was answered.
 #[test]
@@ -240,80 +219,6 @@ fn copy_of_the_newest_packet_is_dropped() {
     s.pass(50);
     assert_eq!(s.sent(Kind::Alive, to(&a)), 1);
     s.finish_with_drops(["server: duplicate_packet"]);
-}
-
-/// B's write demands what A is about to cache: the demand overtakes the answer that grants it (M16, F53 for cache locks). Installed after
-/// "not held", what the answer says would be told from A's cache for ever.
-#[test]
-fn demand_that_overtakes_a_cache_grant_leaves_nothing_stale() {
-    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
-    b.put("/etc/rules", "old").done();
-    a.stat("/etc").done();
-    s.hold(Kind::Ack, to(&a));
-    let stat = a.stat("/etc/rules");
-    s.until_sent(Kind::Ack, to(&a));
-    let write = b.put("/etc/rules", "longer");
-    s.until_received(Kind::Demand, to(&a));
-    s.pass(100);
-    s.release_held();
-    write.done();
-    stat.done();
-    let Output::Attr(attr) = a.stat("/etc/rules").done() else { panic!("no attributes") };
-    assert_eq!(attr.size, 6);
-    s.finish();
-}
-
-/// Two writes of A are executed in order, the answers come the other way round. Installed as they come (F69), A's cache would end with the
-/// first one's.
-#[test]
-fn answers_that_overtake_each_other_leave_the_newest_in_the_cache() {
-    let (s, [a]) = Setting::default().files(["/etc/rules"]).agents(["a"]);
-    a.put("/etc/rules", "zero").done();
-    a.read("/etc/rules").done();
-    s.hold_next(Kind::Ack, to(&a));
-    let (first, second) = (a.put("/etc/rules", "one"), a.put("/etc/rules", "two"));
-    s.until_sent(Kind::Ack, to(&a));
-    s.pass(15);
-    s.release_held();
-    first.done();
-    second.done();
-    assert_eq!(a.text_of("/etc/rules"), "two");
-    s.finish();
-}
-
-/// A large file is read in several datagrams, and B replaces it between two of them. Pieces of two versions put together (F71) are a file
-/// that never was.
-#[test]
-fn pages_of_one_read_are_of_one_version() {
-    let (s, [a, b]) = Setting::default().files(["/etc/large"]).agents(["a", "b"]);
-    b.put("/etc/large", &"1".repeat(5_000)).done();
-    a.stat("/etc").done();
-    s.pass(50);
-    let read = a.read("/etc/large");
-    s.until_received(Kind::Read, from(&a));
-    s.hold_next(Kind::Ack, to(&a));
-    s.pass(3);
-    let write = b.put("/etc/large", &"2".repeat(5_000));
-    s.pass(300);
-    s.release_held();
-    write.done();
-    let text = read.text();
-    assert!(text == "1".repeat(5_000) || text == "2".repeat(5_000), "pieces of both");
-    s.finish();
-}
-
-/// A asks for a name that is not there, and remembers that. B makes it. If what is known to be absent were not covered by the directory's
-/// lock (M26, F68), A would go on not to see it.
-#[test]
-fn name_known_to_be_absent_is_seen_when_somebody_makes_it() {
-    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
-    a.stat("/jobs/output").refused(Status::ENOENT);
-    let asked = a.view().requests;
-    a.stat("/jobs/output").refused(Status::ENOENT);
-    assert_eq!(a.view().requests, asked, "from cache");
-    b.create("/jobs/output").done();
-    a.stat("/jobs/output").done();
-    s.finish();
 }
 
 /// The server is silent, and A asks again and again. Transmissions that are neither spaced out nor spread (M49) are what keeps a network down

@@ -151,3 +151,40 @@ fn agent_that_comes_back_waits_for_its_own_old_locks_like_others() {
     assert!(x.token() > old_x.token() && y.token() > old_y.token());
     s.finish();
 }
+
+/// A moves while the server tries to reach it, in the middle of a demand; later its machine moves again while it is being given up. Answers
+/// go to the address that was proven last, and what comes from a new one counts (R85), so neither costs it the session.
+#[test]
+fn demand_reaches_an_agent_that_moves_at_that_moment() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let for_b = b.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Demand, to(&a));
+    a.moves();
+    a.ping().done();
+    s.pass(s.wait());
+    assert_eq!(s.server.stats().failures, 0);
+    assert!(of_a.is_certain() && of_a.told().is_empty());
+    of_a.unlock();
+    for_b.granted();
+    s.finish();
+}
+
+/// A lock is asked for with the very first message, many times over: the users of an agent that has no session yet get one session, and
+/// theirs in order.
+#[test]
+fn users_of_an_agent_without_a_session_share_one() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    s.drop_next(Kind::Hello, from(&a));
+    s.drop_next(Kind::Challenge, to(&a));
+    let asked: Vec<_> = (0..5).map(|_| a.lock("/jobs/nightly").exclusive()).collect();
+    let mut last = 0;
+    for op in asked {
+        let held = op.granted();
+        assert!(held.token() > last);
+        last = held.token();
+        held.unlock();
+    }
+    assert_eq!((s.server.sessions().len(), s.server.stats().welcomes), (1, 2), "the other one made the files");
+    s.finish();
+}

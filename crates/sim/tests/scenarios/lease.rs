@@ -1,8 +1,6 @@
 //! Scenarios of the lease: from when it counts, what ends it, what revives it and what does not.
 
-use cistern_agent::api::OpError;
 use cistern_sim::clock::{Rates, UNIT};
-use cistern_sim::plan::Idle;
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
@@ -23,72 +21,6 @@ fn lease_counts_from_the_transmission_that_was_answered() {
     assert!(a.lease_left() + took <= s.tau(), "{} ms are left {took} ms after the first transmission", a.lease_left());
     s.heal();
     s.pass(800);
-    s.finish();
-}
-
-/// A is cut off, its cache lapses, B's write steals from it, and the NACK that would tell A is lost. A server that thinks A told as soon
-/// as the NACK left would answer A's retransmission, and the answer would revive A's stale cache (M13, with M11; found by exhaustive
-/// search of a model of the paper's protocol: there NACK is the only news of a steal).
-#[test]
-fn lost_nack_revives_no_cache() {
-    let setting = Setting::default().files(["/etc/rules"]).agent(|agent| agent.idle = Idle::Lazy);
-    let (s, [a, b]) = setting.agents(["a", "b"]);
-    a.put("/etc/rules", "one").done();
-    assert_eq!(a.text_of("/etc/rules"), "one");
-    s.pass(1_000);
-    s.cut(&a);
-    let write = b.put("/etc/rules", "two");
-    s.until_timing_out(&a);
-    s.pass(1_100);
-    assert!(a.has_lapsed());
-    s.heal();
-    s.drop_next(Kind::Nack, to(&a));
-    let read = a.read("/etc/rules");
-    read.still_waits();
-    s.until_so("A has heard", || a.view().nacks == 1);
-    assert!(s.sent(Kind::Nack, to(&a)) >= 2, "told again when asked again");
-    write.done();
-    read.done();
-    assert_eq!(a.text_of("/etc/rules"), "two");
-    s.finish();
-}
-
-/// The same, and the steal is long over when A comes back: what the server remembers of the session says NACK still, as often as asked.
-#[test]
-fn lost_nacks_after_the_steal_revive_no_cache() {
-    let setting = Setting::default().files(["/etc/rules", "/etc/more"]).agent(|agent| agent.idle = Idle::Lazy);
-    let (s, [a, b]) = setting.agents(["a", "b"]);
-    for file in ["/etc/rules", "/etc/more"] {
-        a.put(file, "one").done();
-        assert_eq!(a.text_of(file), "one");
-    }
-    s.cut(&a);
-    b.put("/etc/rules", "two").done();
-    b.put("/etc/more", "two").done();
-    s.heal();
-    s.drop_next(Kind::Nack, to(&a));
-    s.drop_next(Kind::Nack, to(&a));
-    let read = a.read("/etc/rules");
-    read.still_waits();
-    assert_eq!(read.text(), "two");
-    assert_eq!(a.text_of("/etc/more"), "two", "the new session revives nothing of the old one (M11)");
-    s.finish();
-}
-
-/// An idle agent lets its lease lapse and keeps its cache. Nobody wanted anything of it, so the next answer makes all of it good again,
-/// with no message per object: Lustre and AFS throw the cache away at every lapse and fetch it anew.
-#[test]
-fn cache_kept_over_a_lapse_is_good_again_at_the_next_answer() {
-    let setting = Setting::default().files(["/etc/rules"]).agent(|agent| agent.idle = Idle::Lazy);
-    let (s, [a]) = setting.agents(["a"]);
-    a.put("/etc/rules", "one").done();
-    assert_eq!(a.text_of("/etc/rules"), "one");
-    s.pass(2 * s.tau());
-    assert!(a.has_lapsed());
-    a.ping().done();
-    let asked = a.view().requests;
-    a.read("/etc/rules").done_at_once();
-    assert_eq!((a.view().requests, a.view().nacks), (asked, 0));
     s.finish();
 }
 
@@ -182,29 +114,6 @@ fn slowest_holder_is_done_before_the_fastest_server_has_waited() {
         s.pass(s.tau());
         s.finish();
     }
-}
-
-/// A reads through a link; the answer that says where it points is on the way for longer than the lease lasts, and meanwhile B's write has
-/// stolen what A had cached there. Checked at the start only (M9, R19), the lease would seem good enough to go on with from cache, and the
-/// read would bring what B has replaced, long after B's write was done.
-#[test]
-fn operation_that_outlasts_the_lease_is_not_finished_from_cache() {
-    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
-    b.symlink("/etc/link", "/etc/rules").done();
-    a.put("/etc/rules", "old").done();
-    assert_eq!(a.text_of("/etc/rules"), "old");
-    s.slow(to(&a), 3_500);
-    let read = a.read("/etc/link");
-    s.pass(20);
-    b.put("/etc/rules", "new").done();
-    read.still_waits();
-    s.until_received(Kind::Ack, to(&a));
-    s.heal();
-    let ended = read.ends();
-    assert!(ended == Err(OpError::LeaseLost) || read.text() == "new", "{ended:?}");
-    s.pass(4_000);
-    assert_eq!(a.text_of("/etc/link"), "new");
-    s.finish_with_drops(["a: stray_handshake", "a: unknown_session"]);
 }
 
 /// The lease is over, the holder gives its lock back, and somebody else at the same machine waits for it. Passed on now, it would be shown

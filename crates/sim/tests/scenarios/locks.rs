@@ -205,3 +205,64 @@ fn change_of_what_a_dead_agent_has_cached_is_done_after_t() {
     b.stat("/d/x").refused(Status::ENOENT);
     s.finish();
 }
+
+/// The holder is evicted while others wait in line, some shared and some exclusive. What is free is given in order, shared ones together, and
+/// nobody is passed by.
+#[test]
+fn queue_is_served_in_order_and_shared_ones_together() {
+    let (s, [a, b, c, d, e]) = Setting::default().files(["/etc/rules"]).agents(["a", "b", "c", "d", "e"]);
+    let writer = a.lock("/etc/rules").exclusive().granted();
+    let waits = [b.lock("/etc/rules").shared(), c.lock("/etc/rules").shared()];
+    s.pass(50);
+    let writer_too = d.lock("/etc/rules").exclusive();
+    s.pass(50);
+    let last = e.lock("/etc/rules").shared();
+    s.pass(50);
+    writer.unlock();
+    let readers = waits.map(|op| op.granted());
+    assert!(readers.iter().all(cistern_sim::script::Held::is_certain));
+    s.pass(200);
+    writer_too.still_waits();
+    last.still_waits();
+    readers.iter().for_each(cistern_sim::script::Held::unlock);
+    let written = writer_too.granted();
+    last.still_waits();
+    written.unlock();
+    assert!(last.granted().token() > written.token());
+    s.finish();
+}
+
+/// One user at A reads, another at A wants to write, and B wants to write, too. A's writer may not go before B because it is at home
+/// (F61), nor may B's demand end in A's writer waiting for A's reader for ever.
+#[test]
+fn writers_of_two_agents_take_turns_behind_a_reader() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    let reading = a.lock("/etc/rules").shared().granted();
+    let for_b = b.lock("/etc/rules").exclusive();
+    s.pass(50);
+    let for_a = a.lock("/etc/rules").exclusive();
+    s.pass(50);
+    reading.unlock();
+    let of_b = for_b.granted();
+    s.pass(100);
+    for_a.still_waits();
+    of_b.unlock();
+    assert!(for_a.granted().token() > of_b.token());
+    s.finish();
+}
+
+/// A reader at A upgrades by asking again while a reader at B sits on: the writer waits for B's user, B's user is not told to stop, and the
+/// upgrade is not lost when B goes at last.
+#[test]
+fn upgrade_waits_for_the_other_reader() {
+    let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
+    a.lock("/etc/rules").shared().granted().unlock();
+    let reading = b.lock("/etc/rules").shared().granted();
+    let writer = a.lock("/etc/rules").exclusive();
+    s.pass(2 * s.wait());
+    writer.still_waits();
+    assert!(reading.is_certain() && reading.told().is_empty());
+    reading.unlock();
+    assert!(writer.granted().token() > reading.token());
+    s.finish();
+}

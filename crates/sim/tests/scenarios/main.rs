@@ -5,10 +5,12 @@
 
 #[cfg(feature = "bugs")]
 mod bugs;
+mod cache;
 mod delivery;
 mod disk;
 mod failure;
 mod identity;
 mod lease;
 mod locks;
+mod reclaim;
 mod restart;
