@@ -75,6 +75,14 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// What an agent received and can act on.
+    pub(super) fn received_by_agent(&self) -> Option<(usize, &Packet<'a>)> {
+        match self.seen {
+            Seen::Received { by: Node::Agent(agent), .. } => self.packet.as_ref().map(|packet| (*agent, packet)),
+            _ => None,
+        }
+    }
+
     /// What the server's clock reads now.
     pub(super) fn server_now(&self) -> Instant {
         self.sight.server_clock.at(self.sight.now)

@@ -1,7 +1,7 @@
 //! I15, I16 and I19's second half: what must happen, not only what must not.
 //!
-//! Decides: a keep-alive that a running server receives is answered at once, whatever its store does (I19); where nothing but the
-//! server itself stood still, no session fails (I16); and after the faults every agent has done one of everything by the end of the
+//! Decides: a keep-alive that a running server receives is answered at once, whatever its store does (I19); no session of an agent
+//! that runs and is reachable fails, also where the server stood still (I16); and after the faults every agent has done one of everything by the end of the
 //! run, and then goes quiet again (I15).
 //! Invariant: the run's length is the bound (the world derives it from the settings), so what is missing at its end is too late.
 //! Leaves to others: the bound (`world`), what users try (`users::healing`).
@@ -34,9 +34,12 @@ struct Healed {
 pub(super) struct Liveness {
     hot: usize,
     healed: Vec<Healed>,
-    only_the_server_stalls: bool,
+    /// When agents and their links had faults, by agent: from, until; `None`: the network is never sound.
+    troubled: Option<Vec<Vec<(u64, u64)>>>,
     /// For how long a machine may be held up in the middle of a turn.
     held_up_ns: u64,
+    /// Sessions whose failure was judged.
+    failed: BTreeSet<SessionId>,
     /// Keep-alives that the server has and has not answered, with the time since which it could have.
     waiting: BTreeMap<(SessionId, u64), True>,
     /// When a user last wanted something, and datagrams in each lease period since.
@@ -45,8 +48,8 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    pub(super) fn new(agents: usize, hot: usize, only_the_server_stalls: bool, held_up_ns: u64) -> Self {
-        Self { hot, healed: vec![Healed::default(); agents], only_the_server_stalls, held_up_ns, ..Self::default() }
+    pub(super) fn new(agents: usize, hot: usize, troubled: Option<Vec<Vec<(u64, u64)>>>, held_up_ns: u64) -> Self {
+        Self { hot, healed: vec![Healed::default(); agents], troubled, held_up_ns, ..Self::default() }
     }
 }
 
@@ -137,19 +140,24 @@ impl Liveness {
         Ok(())
     }
 
-    /// Where only the server stood still, nobody failed.
-    fn false_failures(&self, case: &Case<'_>, facts: &Facts) -> Verdict {
-        if !self.only_the_server_stalls || !matches!(case.seen, Seen::Settled) {
-            return Ok(());
-        }
-        let failed = facts.sessions.all.iter().find(|(_, session)| session.failed.is_some() && session.given_up.is_none());
-        match failed {
-            Some((id, session)) => {
-                let what = format!("session {id} of agent {:?} failed, although only the server stood still", session.agent);
-                violated("I16", "false-failure", what)
+    /// An agent that was running and reachable for long enough has not failed, whatever the server did meanwhile.
+    fn false_failures(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        let (Some(troubled), Seen::Settled) = (&self.troubled, case.seen) else { return Ok(()) };
+        let config = case.sight.server_config;
+        // What was on its way when the trouble ended, what was sent again, and what was given up before it began to count.
+        let span = super::case::nanos(config.delivery_timeout * 3 + config.probe_period + config.lease);
+        let now = case.sight.now.0;
+        for (id, session) in facts.sessions.all.iter().filter(|(_, session)| session.failed.is_some() && session.given_up.is_none()) {
+            let Some(agent) = session.agent.filter(|_| self.failed.insert(*id)) else { continue };
+            let current =
+                facts.sessions.agents[agent].view.session == Some(*id) && facts.sessions.agents[agent].start == session.agent_start;
+            let sound = troubled[agent].iter().all(|(from, until)| until.saturating_add(span) < now || *from > now);
+            if current && sound {
+                let what = format!("session {id} failed at {}; its agent {agent} runs and was reachable all the time", at(case.sight.now));
+                return violated("I16", "false-failure", what);
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 
     fn after_healing(&mut self, case: &Case<'_>, facts: &Facts) {
@@ -215,7 +223,7 @@ mod tests {
     #[test]
     fn keep_alive_must_be_answered_at_once() {
         for answered in [true, false] {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false, 0));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, None, 0));
             bench.open(&mut judge, 0, S).unwrap();
             bench.server_gets(&mut judge, S, 5, &[keep_alive()]).unwrap();
             if answered {
@@ -232,17 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn failure_where_only_the_server_stood_still_is_caught() {
-        for only in [true, false] {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, only, 0));
+    fn failure_of_a_sound_agent_is_caught() {
+        let second = 1_000_000_000;
+        for (trouble, right) in [(Some(vec![]), false), (Some(vec![(0, second)]), true), (None, true)] {
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, trouble.map(|trouble| vec![trouble]), 0));
             bench.open(&mut judge, 0, S).unwrap();
+            bench.pass(2_000);
             bench.show(&mut judge, &Seen::Settled).unwrap();
             bench.facts.sessions.all.get_mut(&SessionId(S)).unwrap().failed = Some(bench.instant(5));
             let verdict = bench.show(&mut judge, &Seen::Settled);
-            if only {
-                fired(verdict, "I16", "false-failure");
-            } else {
+            if right {
                 verdict.unwrap();
+            } else {
+                fired(verdict, "I16", "false-failure");
             }
         }
     }
@@ -276,7 +286,7 @@ mod tests {
     #[test]
     fn agent_that_gets_everything_after_healing_is_clean_and_any_gap_is_caught() {
         for steps in 0..=4 {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false, 0));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, None, 0));
             heal(&mut bench, &mut judge, steps);
             let verdict = bench.finish(&mut judge);
             if steps == 4 {
@@ -290,7 +300,7 @@ mod tests {
     #[test]
     fn traffic_that_does_not_cease_is_caught() {
         for rate in [4, 400] {
-            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, false, 0));
+            let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, None, 0));
             heal(&mut bench, &mut judge, 4);
             for _ in 0..rate * 4 {
                 bench.now.0 += 1_000_000_000 / rate;

@@ -18,6 +18,7 @@ mod grace;
 mod liveness;
 mod locks;
 mod once;
+mod queue;
 mod reads;
 mod server_rule;
 mod sessions;
@@ -25,8 +26,8 @@ mod strangers;
 mod tokens;
 mod truth;
 
-use crate::observe::{Judge, Seen, Sight, True, UserOp, Violation};
-use crate::plan::{Plan, What};
+use crate::observe::{Judge, Node, Seen, Sight, True, UserOp, Violation};
+use crate::plan::{Fault, Plan, What};
 use case::{Case, Verdict};
 use cistern_agent::api::Command;
 use std::collections::BTreeMap;
@@ -131,11 +132,6 @@ impl Judge for Court {
 /// The judges of a run.
 #[must_use]
 pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
-    // A false steal can only be told where nothing but the server itself stood still.
-    let only_the_server_stalls = !plan.faults.is_empty()
-        && plan.net.loss_ppm == 0
-        && plan.net.stall_ppm == 0
-        && plan.faults.iter().all(|fault| matches!(fault.what, What::Pause { node: crate::observe::Node::Server }));
     let held_up_ns = if plan.net.stall_ppm > 0 { plan.net.stall_ns } else { 0 };
     let families: Vec<Box<dyn Family>> = vec![
         Box::new(agent_lease::AgentLease::new(plan.agents)),
@@ -145,10 +141,24 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(once::Once::default()),
         Box::new(durable::Durable::default()),
         Box::new(grace::Grace::default()),
+        Box::new(queue::Queue::default()),
         Box::new(tokens::TokensGrow::default()),
         Box::new(bounds::Bounds::default()),
-        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, only_the_server_stalls, held_up_ns)),
+        Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),
         Box::new(strangers::Strangers::default()),
     ];
     vec![Box::new(Court { facts: Facts::new(plan.agents), families })]
+}
+
+/// When each agent, or its link, had a fault; `None` where chance alone may lose datagrams or hold an agent up.
+fn troubled(plan: &Plan) -> Option<Vec<Vec<(u64, u64)>>> {
+    if plan.net.loss_ppm > 0 || plan.net.stall_ppm > 0 || plan.fence_only {
+        return None;
+    }
+    let concerns = |fault: &Fault, agent: usize| match &fault.what {
+        What::Pause { node: Node::Server } | What::DiskSlow { .. } | What::DiskStall => false,
+        _ => fault.agent().is_none_or(|of| of == agent),
+    };
+    let of = |agent| plan.faults.iter().filter(|fault| concerns(fault, agent)).map(|fault| (fault.at, fault.until)).collect();
+    Some((0..plan.agents).map(of).collect())
 }

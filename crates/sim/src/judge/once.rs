@@ -27,6 +27,9 @@ struct Hot {
     object: Option<ObjectId>,
 }
 
+/// Answers remembered.
+const ANSWERS_MAX: usize = 65_536;
+
 /// One object's effect as a reply tells it: object, version before, version after.
 type Told = Vec<(ObjectId, u64, u64)>;
 
@@ -40,6 +43,11 @@ pub(super) struct Once {
     outcomes: BTreeMap<(SessionId, u64), Told>,
     outcome_asked: BTreeMap<(SessionId, u64), (SessionId, u64)>,
     fates: BTreeMap<(SessionId, u64), Fate>,
+    /// Mutations that the server has received, and those that it has told to have failed, with why.
+    mutations: BTreeSet<(SessionId, u64)>,
+    failures: BTreeMap<(SessionId, u64), Status>,
+    /// Answers sent: session, kind, what is answered, and the packet echoed.
+    answers: BTreeSet<(SessionId, u8, u64, u64)>,
     hot: BTreeMap<Box<[u8]>, Hot>,
     /// Version at which each write's bytes were last seen in a file.
     writes: BTreeMap<(ObjectId, UserOp), u64>,
@@ -82,6 +90,9 @@ impl Family for Once {
         }
         if let Some(packet) = case.received_by_server() {
             for message in &packet.messages {
+                if let (Some(ask), true) = (message.ask(), is_mutation(message)) {
+                    self.mutations.insert((packet.session(), ask.nonce));
+                }
                 if let Message::Outcome(outcome) = message {
                     self.outcome_asked.insert((packet.session(), outcome.ask.nonce), (outcome.session, outcome.nonce));
                 }
@@ -89,6 +100,7 @@ impl Family for Once {
         }
         if let Some(packet) = case.sent_by_server() {
             for message in &packet.messages {
+                self.answered(packet.session(), message)?;
                 self.replied(packet.session(), message)?;
             }
         }
@@ -211,6 +223,9 @@ impl Once {
             self.fate(session, nack.nonce, nack.fate)?;
         }
         match reply_of(message) {
+            Some((nonce, Reply::Failed(failed))) if self.mutations.contains(&(session, nonce)) => {
+                self.failed(session, nonce, failed.status)
+            }
             Some((nonce, Reply::Changed(changed))) => self.changed(session, nonce, &Reply::Changed(changed)),
             Some((nonce, Reply::OutcomeTold(told))) => {
                 let Some((of, of_nonce)) = self.outcome_asked.get(&(session, nonce)).copied() else { return Ok(()) };
@@ -222,6 +237,35 @@ impl Once {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A packet is taken in once, so it is answered once.
+    fn answered(&mut self, session: SessionId, message: &Message<'_>) -> Verdict {
+        let (id, echo) = match message {
+            Message::Ack(m) => (m.nonce, m.echo),
+            Message::Queued(m) => (m.nonce, m.echo),
+            Message::Alive(m) => (m.serial, m.echo),
+            Message::Cancelled(m) => (m.serial, m.echo),
+            _ => return Ok(()),
+        };
+        if self.answers.len() > ANSWERS_MAX {
+            self.answers.clear();
+        }
+        if !self.answers.insert((session, message.kind().code(), id, echo)) {
+            let what = format!("{} {id} in session {session} answers packet {echo} a second time", message.kind().name());
+            return violated("I7", "packet-answered-twice", what);
+        }
+        Ok(())
+    }
+
+    /// A mutation that failed has failed for good, and for one reason.
+    fn failed(&mut self, session: SessionId, nonce: u64, status: Status) -> Verdict {
+        let first = *self.failures.entry((session, nonce)).or_insert(status);
+        if first != status || self.outcomes.contains_key(&(session, nonce)) {
+            let what = format!("request {nonce} of session {session} is told to have failed: {status}; before it was told otherwise");
+            return violated("I7", "two-outcomes", what);
+        }
+        Ok(())
     }
 
     fn changed(&mut self, session: SessionId, nonce: u64, reply: &Reply<'_>) -> Verdict {
@@ -239,7 +283,7 @@ impl Once {
             }
         }
         let first = self.outcomes.entry((session, nonce)).or_insert_with(|| told.clone());
-        if *first != told {
+        if *first != told || self.failures.contains_key(&(session, nonce)) {
             let what = format!("request {nonce} of session {session} is told to have done {told:?}, and before {first:?}");
             return violated("I7", "two-outcomes", what);
         }
@@ -268,6 +312,21 @@ fn hot_write(command: &Command) -> Option<&[u8]> {
         }
         _ => None,
     }
+}
+
+fn is_mutation(message: &Message<'_>) -> bool {
+    matches!(
+        message,
+        Message::SetAttr(_)
+            | Message::Create(_)
+            | Message::Mkdir(_)
+            | Message::Symlink(_)
+            | Message::Link(_)
+            | Message::Unlink(_)
+            | Message::Rmdir(_)
+            | Message::Rename(_)
+            | Message::Write(_)
+    )
 }
 
 fn show(path: &[u8]) -> String {
@@ -330,10 +389,16 @@ mod tests {
         (session, Effect { before: version - 1, attr: attr(FILE, version), grant: CacheGrant::NONE }, nonce)
     }
 
-    fn tell(bench: &mut Bench, judge: &mut Once, (session, effect, nonce): (u64, Effect, u64)) -> Verdict {
+    fn tell(bench: &mut Bench, judge: &mut Once, what: (u64, Effect, u64)) -> Verdict {
+        bench.now.0 += 1;
+        let echo = bench.now.0;
+        tell_as(bench, judge, what, echo)
+    }
+
+    fn tell_as(bench: &mut Bench, judge: &mut Once, (session, effect, nonce): (u64, Effect, u64), echo: u64) -> Verdict {
         let effects = [effect];
         let reply = Reply::Changed(Changed { effects: List::of(&effects) });
-        bench.server_sends(judge, session, 1, &[Ack { nonce, echo: 1, reply }.into()])
+        bench.server_sends(judge, session, 1, &[Ack { nonce, echo, reply }.into()])
     }
 
     #[test]
@@ -343,6 +408,28 @@ mod tests {
         tell(&mut bench, &mut judge, changed(5, 1, 3)).expect("the same answer again");
         tell(&mut bench, &mut judge, changed(6, 1, 4)).unwrap();
         fired(tell(&mut bench, &mut judge, changed(6, 2, 4)), "I7", "one-version-two-requests");
+    }
+
+    #[test]
+    fn mutation_that_failed_does_not_succeed_later() {
+        use cistern_wire::{Ask, Bytes8, Failed, Terms, Unlink};
+        let (mut bench, mut judge) = (Bench::new(1), Once::default());
+        let ask = Ask { nonce: 1, back: 0, limit: 0 };
+        let unlink = Unlink { ask, dir: ObjectId(1), name: Bytes8(b"n"), force: false, terms: Terms::NONE };
+        bench.server_gets(&mut judge, 5, 1, &[unlink.into()]).unwrap();
+        let failed = |echo| Ack { nonce: 1, echo, reply: Reply::Failed(Failed { status: Status::ENOENT, retry_ms: 0 }) };
+        bench.server_sends(&mut judge, 5, 1, &[failed(1).into()]).unwrap();
+        bench.server_sends(&mut judge, 5, 2, &[failed(2).into()]).unwrap();
+        fired(tell_as(&mut bench, &mut judge, changed(5, 1, 3), 3), "I7", "two-outcomes");
+    }
+
+    #[test]
+    fn packet_that_is_answered_twice_was_taken_in_twice() {
+        use cistern_wire::Alive;
+        let (mut bench, mut judge) = (Bench::new(1), Once::default());
+        let alive: Message<'_> = Alive { serial: 1, echo: 4 }.into();
+        bench.server_sends(&mut judge, 5, 1, &[alive]).unwrap();
+        fired(bench.server_sends(&mut judge, 5, 2, &[alive]), "I7", "packet-answered-twice");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! Invariant: a write that was never durable is in no read (R61), so a crash leaves every verdict as it was.
 //! Leaves to others: how often a write was done (`once`), whether it survives (`durable`).
 
-use super::case::{Case, Verdict, at, nanos, violated};
+use super::case::{Case, Verdict, at, nanos, reply_of, shown_by, violated};
 use super::truth::Naming;
 use super::{Asked, Facts, Family};
 use crate::observe::{Seen, True};
@@ -23,6 +23,8 @@ pub(super) struct Reads {
     /// Contents that reads have shown, by version, for those of which the store's history tells nothing.
     contents: BTreeMap<(ObjectId, u64), Bytes>,
     restored: Option<True>,
+    /// When each agent last heard the server say that an object has a version.
+    heard: BTreeMap<(usize, ObjectId, u64), True>,
 }
 
 impl Family for Reads {
@@ -31,6 +33,13 @@ impl Family for Reads {
     }
 
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        if let Some((agent, packet)) = case.received_by_agent() {
+            for (_, reply) in packet.messages.iter().filter_map(reply_of) {
+                shown_by(&reply, |attr| {
+                    self.heard.insert((agent, attr.object, attr.version), case.sight.now);
+                });
+            }
+        }
         let Seen::Ended { agent, op, result: Some(result) } = case.seen else {
             if matches!(case.seen, Seen::Restored) {
                 *self = Self { restored: Some(case.sight.now), ..Self::default() };
@@ -45,18 +54,23 @@ impl Family for Reads {
         }
         match result {
             Ok(Output::Attr(attr)) => {
+                if matches!(asked.command, Command::Stat { .. }) {
+                    self.under_lease(case, facts, *agent, asked, attr)?;
+                }
                 self.version(case, facts, *agent, asked, attr)?;
                 if let Command::Stat { target: Target::Path(path), .. } = &asked.command {
                     names(case, facts, *agent, asked, path, Some(attr.object))?;
                 }
             }
             Ok(Output::Data { attr, offset: 0, data }) => {
+                self.under_lease(case, facts, *agent, asked, attr)?;
                 self.version(case, facts, *agent, asked, attr)?;
                 if matches!(asked.command, Command::Read { length: None, .. }) && attr.kind == ObjectKind::File {
                     self.content(facts, *agent, attr, data)?;
                 }
             }
             Ok(Output::Listing { dir, entries }) => {
+                self.under_lease(case, facts, *agent, asked, dir)?;
                 self.version(case, facts, *agent, asked, dir)?;
                 listing(facts, *agent, dir, entries)?;
                 for attr in entries.iter().filter_map(|entry| entry.attr.as_ref()) {
@@ -76,6 +90,23 @@ impl Family for Reads {
 }
 
 impl Reads {
+    /// What the server has not said since it was asked for comes from the cache, so only under a lease (R19).
+    fn under_lease(&self, case: &Case<'_>, facts: &Facts, agent: usize, asked: &Asked, attr: &Attr) -> Verdict {
+        let heard = self.heard.get(&(agent, attr.object, attr.version)).is_some_and(|heard| *heard >= asked.at);
+        let until = facts.sessions.agents[agent].view.valid_until;
+        if heard || until.is_some_and(|until| !case.agent_now(agent).lease_over(until)) {
+            return Ok(());
+        }
+        let what = format!(
+            "agent {agent} answers {:?} at {} with version {} of {} from its cache; its lease ended at {until:?}",
+            asked.command,
+            at(case.sight.now),
+            attr.version,
+            attr.object
+        );
+        violated("I2", "cached-without-lease", what)
+    }
+
     /// Not older than what was there when it was asked for, not newer than anything.
     fn version(&mut self, case: &Case<'_>, facts: &Facts, agent: usize, asked: &Asked, attr: &Attr) -> Verdict {
         let Some(object) = facts.truth.object(attr.object) else {
@@ -211,6 +242,9 @@ mod tests {
         let (mut bench, mut judge) = (Bench::new(2), Reads::default());
         bench.persist(&mut judge, version(4, b"four")).unwrap();
         bench.pass(10);
+        for agent in 0..2 {
+            bench.facts.sessions.agents[agent].view.valid_until = Some(bench.instant(5_000));
+        }
         (bench, judge)
     }
 
@@ -218,6 +252,32 @@ mod tests {
     fn read_of_what_is_durable_is_clean() {
         let (mut bench, mut judge) = written();
         let op = bench.submit(&mut judge, 0, &read()).unwrap();
+        bench.end(&mut judge, 0, op, data(4, b"four")).unwrap();
+    }
+
+    #[test]
+    fn answer_from_cache_needs_a_lease() {
+        for certain in [true, false] {
+            let (mut bench, mut judge) = written();
+            bench.facts.sessions.agents[0].view.valid_until = Some(bench.instant(if certain { 20 } else { 10 }));
+            let op = bench.submit(&mut judge, 0, &read()).unwrap();
+            let verdict = bench.end(&mut judge, 0, op, data(4, b"four"));
+            if certain {
+                verdict.unwrap();
+            } else {
+                fired(verdict, "I2", "cached-without-lease");
+            }
+        }
+    }
+
+    #[test]
+    fn answer_of_the_server_needs_none() {
+        use cistern_wire::{Ack, CacheGrant, Reply, Stated};
+        let (mut bench, mut judge) = written();
+        bench.facts.sessions.agents[0].view.valid_until = None;
+        let op = bench.submit(&mut judge, 0, &read()).unwrap();
+        let reply = Reply::Stated(Stated { attr: attr(FILE, 4), grant: CacheGrant::NONE });
+        bench.agent_gets(&mut judge, 0, 5, 1, &[Ack { nonce: 1, echo: 1, reply }.into()]).unwrap();
         bench.end(&mut judge, 0, op, data(4, b"four")).unwrap();
     }
 

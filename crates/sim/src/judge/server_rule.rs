@@ -14,11 +14,13 @@ use super::{Facts, Family};
 use crate::observe::Seen;
 use cistern_link::Instant;
 use cistern_wire::{LockId, Message, Mode, Reply, SessionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The judge.
 #[derive(Debug, Default)]
 pub(super) struct ServerRule {
+    /// Newest notice sent in each session.
+    notices: BTreeMap<SessionId, u64>,
     /// Sessions whose end was judged.
     judged: BTreeSet<SessionId>,
 }
@@ -34,6 +36,7 @@ impl Family for ServerRule {
                 renewal(case, facts, packet.session(), message)?;
                 grants(case, facts, packet.session(), message)?;
                 mutation(case, facts, packet.session(), message)?;
+                self.notice(case, facts, packet.session(), message)?;
             }
         }
         match case.seen {
@@ -57,6 +60,13 @@ fn renewal(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message
     };
     if known.receipts.get(echo).is_none() && !known.receipts.may_be_forgotten(echo) {
         return violated("I4", "echo-of-nothing", format!("{name} in session {session} echoes packet {echo}, which never arrived"));
+    }
+    if known.back_for_nothing {
+        return violated(
+            "I5",
+            "rescued-without-receipt",
+            format!("session {session} is in good standing again, and has receipted nothing"),
+        );
     }
     if known.nacked {
         return violated("I5", "renews-after-nack", format!("{name} in session {session}, to which a NACK was sent"));
@@ -132,6 +142,21 @@ fn mutation(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Messag
 }
 
 impl ServerRule {
+    /// A grant from the queue is not sent, for the first time, in a session that is not in good standing (R5).
+    fn notice(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+        let Message::Grant(grant) = message else { return Ok(()) };
+        let newest = self.notices.entry(session).or_default();
+        let is_new = grant.seq > *newest;
+        *newest = (*newest).max(grant.seq);
+        let standing = facts.sessions.standing_now(case, session);
+        match standing {
+            Some(standing) if is_new && standing != "good" => {
+                violated("I5", "granted-while-failed", format!("{} is granted to session {session}, which is {standing}", grant.lock))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends of sessions that have become durable.
     fn ends(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let ended = facts.sessions.all.iter().filter(|(id, session)| session.record == Record::Ended && !self.judged.contains(*id));
@@ -289,6 +314,37 @@ mod tests {
         let (mut bench, mut judge) = held();
         fail(&mut bench, A);
         fired(bench.server_sends(&mut judge, A, 3, &[alive(5)]), "I5", "renews-while-failed");
+    }
+
+    #[test]
+    fn rescue_needs_a_receipt() {
+        use cistern_wire::{Receipt, ReceiptAnswer};
+        for receipted in [true, false] {
+            let (mut bench, mut judge) = held();
+            fail(&mut bench, A);
+            let receipt = Receipt { seq: 1, answer: ReceiptAnswer::Received };
+            let message = if receipted { receipt.into() } else { keep_alive() };
+            bench.server_gets(&mut judge, A, 6, &[message]).unwrap();
+            bench.facts.sessions.standing.insert(SessionId(A), "good");
+            let now = bench.server_clock.at(bench.now);
+            bench.facts.sessions.note_failures(now);
+            let verdict = bench.server_sends(&mut judge, A, 3, &[alive(6)]);
+            if receipted {
+                verdict.unwrap();
+            } else {
+                fired(verdict, "I5", "rescued-without-receipt");
+            }
+        }
+    }
+
+    #[test]
+    fn grant_from_the_queue_in_a_failed_session_is_caught() {
+        use cistern_wire::Grant;
+        let (mut bench, mut judge) = held();
+        fail(&mut bench, B);
+        let lock = LockId { object: ObjectId(8), class: LockClass::Advisory };
+        let grant = Grant { seq: 1, nonce: 1, lock, mode: Mode::Shared, generation: Generation(500), run: 1 };
+        fired(bench.server_sends(&mut judge, B, 2, &[grant.into()]), "I5", "granted-while-failed");
     }
 
     #[test]

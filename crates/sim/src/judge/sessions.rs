@@ -92,6 +92,10 @@ pub(super) struct Session {
     pub(super) source: Option<SessionId>,
     /// D as seen from outside: when its standing was first seen not to be good, on the server's clock.
     pub(super) failed: Option<Instant>,
+    /// Whether a receipt or a release came in it since then.
+    pub(super) receipted: bool,
+    /// It came back although nothing was receipted.
+    pub(super) back_for_nothing: bool,
 }
 
 /// A handshake under way.
@@ -171,6 +175,14 @@ impl Sessions {
         former.opened < self.started_at && former.agent.is_some() && (former.agent, former.agent_start) == (of.agent, of.agent_start)
     }
 
+    /// How a session stands at this very moment; `None`: nobody can look.
+    pub(super) fn standing_now(&self, case: &Case<'_>, session: SessionId) -> Option<&'static str> {
+        match case.sight.server {
+            Some(server) => server.sessions(case.server_now()).into_iter().find(|row| row.session == session).map(|row| row.standing),
+            None => self.standing.get(&session).copied(),
+        }
+    }
+
     /// Whether a session recorded at the server's start is not accounted for: the server is in grace.
     pub(super) fn in_grace(&self) -> bool {
         self.recorded.iter().any(|session| self.all.get(session).is_some_and(|known| known.record != Record::Ended))
@@ -237,7 +249,10 @@ impl Sessions {
         for (session, standing) in &self.standing {
             let Some(known) = self.all.get_mut(session) else { continue };
             match *standing {
-                "good" | "opening" => known.failed = None,
+                "good" | "opening" => {
+                    known.back_for_nothing |= known.failed.take().is_some() && !known.receipted;
+                    known.receipted = false;
+                }
                 _ => {
                     known.failed.get_or_insert(now);
                 }
@@ -269,6 +284,8 @@ impl Sessions {
         let surrenders = case.sight.server_config.surrender;
         if let Some(session) = self.all.get_mut(&packet.session()) {
             session.receipts.note(packet.header.packet, now);
+            let counts = |m: &Message<'_>| matches!(m, Message::Receipt(_) | Message::Release(_) | Message::ReleaseAll(_));
+            session.receipted |= session.failed.is_some() && packet.messages.iter().any(counts);
         }
         for message in &packet.messages {
             match message {
@@ -345,6 +362,8 @@ impl Sessions {
             given_up: None,
             source: welcome.former.iter().find(|former| former.fate == SessionFate::Reclaimable).map(|former| former.session),
             failed: None,
+            receipted: false,
+            back_for_nothing: false,
         });
         if let Some(receipt) = receipt {
             session.echoed = Some(session.echoed.map_or(receipt, |newest| newest.max(receipt)));

@@ -1,0 +1,290 @@
+//! I15's fairness, and the bounds on asking: nobody is granted past a waiting exclusive request, nobody twice, nobody who gave up; and
+//! nobody asks without a pause.
+//!
+//! Decides from the wire: an exclusive request for an advisory lock that was answered QUEUED comes before every shared one that
+//! arrives later (R67); a request is granted once, under one generation (R65), and not at all after CANCELLED said that it never will
+//! be (R75); one request or notice is not sent more often in a lease period than doubled and capped timeouts allow (R27).
+//! Invariant: a waiter counts only while its session is in good standing (R39) and its server lives.
+//! Leaves to others: whether the lock may be granted at all (`server_rule`).
+
+use super::case::{Case, Verdict, violated};
+use super::{Facts, Family};
+use crate::observe::{Node, Seen, True};
+use cistern_wire::{CancelOutcome, Generation, LockClass, LockId, Message, Mode, Reply, SessionId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Transmissions of one request in a lease period: about four while the timeout doubles, then one in τ/8 less a quarter; twice that.
+const ASKED_MAX: usize = 32;
+/// Requests whose transmissions are remembered.
+const REMEMBERED: usize = 2_048;
+
+/// A request for a lock, as the server received it.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    mode: Mode,
+    /// How many requests had come before.
+    order: u64,
+    is_lock: bool,
+}
+
+/// The judge.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    arrived: u64,
+    asked: BTreeMap<(SessionId, u64), Asked>,
+    /// Exclusive requests that wait, by lock.
+    waiting: BTreeMap<LockId, Vec<(SessionId, u64)>>,
+    granted: BTreeMap<(SessionId, u64), Generation>,
+    /// Requests that their agents took back, and those of which the server said that they never will be granted.
+    taken_back: BTreeSet<(SessionId, u64)>,
+    cancelled: BTreeSet<(SessionId, u64)>,
+    /// When each request was sent, newest last; by session and nonce, or by notice (`true`).
+    sent: BTreeMap<(SessionId, u64, bool), VecDeque<True>>,
+}
+
+impl Family for Queue {
+    fn name(&self) -> &'static str {
+        "queue"
+    }
+
+    fn needs_no_lease(&self) -> bool {
+        true
+    }
+
+    fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        if matches!(case.seen, Seen::Started { node: Node::Server, .. }) {
+            *self = Self::default();
+        }
+        if let Some(packet) = case.received_by_server() {
+            for message in &packet.messages {
+                self.heard(packet.session(), message);
+            }
+        }
+        if let Some((_, packet)) = case.sent_by_agent() {
+            for message in &packet.messages {
+                if let Some(ask) = message.ask() {
+                    self.sends(case, (packet.session(), ask.nonce, false), message)?;
+                }
+            }
+        }
+        let Some(packet) = case.sent_by_server() else { return Ok(()) };
+        for message in &packet.messages {
+            let seq = match message {
+                Message::Demand(demand) => Some(demand.seq),
+                Message::Grant(grant) => Some(grant.seq),
+                Message::Probe(probe) => Some(probe.seq),
+                _ => None,
+            };
+            if let Some(seq) = seq {
+                self.sends(case, (packet.session(), seq, true), message)?;
+            }
+            self.told(case, facts, packet.session(), message)?;
+        }
+        Ok(())
+    }
+}
+
+impl Queue {
+    fn heard(&mut self, session: SessionId, message: &Message<'_>) {
+        match message {
+            Message::Lock(lock) => {
+                self.arrived += 1;
+                let asked = Asked { mode: lock.mode, order: self.arrived, is_lock: true };
+                self.asked.entry((session, lock.ask.nonce)).or_insert(asked);
+            }
+            Message::ExtendRun(extend) => {
+                let asked = Asked { mode: Mode::Shared, order: 0, is_lock: false };
+                self.asked.entry((session, extend.ask.nonce)).or_insert(asked);
+            }
+            // Whether it was in time or not: who takes back a request does not wait.
+            Message::Cancel(cancel) => {
+                self.taken_back.insert((session, cancel.nonce));
+                self.leaves(session, Some(cancel.nonce));
+            }
+            Message::EndSession(_) => self.leaves(session, None),
+            _ => {}
+        }
+    }
+
+    fn leaves(&mut self, session: SessionId, nonce: Option<u64>) {
+        for waiting in self.waiting.values_mut() {
+            waiting.retain(|(of, asked)| *of != session || nonce.is_some_and(|nonce| nonce != *asked));
+        }
+    }
+
+    fn told(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+        match message {
+            Message::Queued(queued) => {
+                let asked = self.asked.get(&(session, queued.nonce)).filter(|asked| asked.mode == Mode::Exclusive);
+                let gone = self.taken_back.contains(&(session, queued.nonce)) || self.granted.contains_key(&(session, queued.nonce));
+                let waiting = self.waiting.entry(queued.lock).or_default();
+                if asked.is_some() && !gone && !waiting.contains(&(session, queued.nonce)) {
+                    waiting.push((session, queued.nonce));
+                }
+                Ok(())
+            }
+            Message::WaitOver(over) => {
+                self.leaves(session, Some(over.nonce));
+                Ok(())
+            }
+            Message::Cancelled(cancelled) => {
+                if cancelled.outcome == CancelOutcome::Cancelled {
+                    self.cancelled.insert((session, cancelled.nonce));
+                }
+                Ok(())
+            }
+            Message::Grant(grant) => {
+                if self.cancelled.contains(&(session, grant.nonce)) {
+                    let what = format!("request {} of session {session} is granted {} after it was cancelled", grant.nonce, grant.lock);
+                    return violated("I14", "granted-after-cancel", what);
+                }
+                self.granted(case, facts, session, grant.nonce, (grant.lock, grant.mode, grant.generation))
+            }
+            Message::Ack(ack) => match ack.reply {
+                Reply::Granted(granted) => self.granted(case, facts, session, ack.nonce, (granted.lock, granted.mode, granted.generation)),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn granted(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, nonce: u64, grant: (LockId, Mode, Generation)) -> Verdict {
+        let (lock, mode, generation) = grant;
+        let first = *self.granted.entry((session, nonce)).or_insert(generation);
+        if first != generation {
+            let what =
+                format!("request {nonce} of session {session} is granted {lock} under generation {generation}, and before under {first}");
+            return violated("I7", "granted-twice", what);
+        }
+        self.leaves(session, Some(nonce));
+        let asked = self.asked.get(&(session, nonce)).copied().filter(|asked| asked.is_lock);
+        let (Some(asked), true) = (asked, mode == Mode::Shared && lock.class == LockClass::Advisory) else { return Ok(()) };
+        if facts.locks.hold(session, lock).is_some() {
+            return Ok(());
+        }
+        let past = self.waiting.get(&lock).into_iter().flatten().find(|(of, nonce)| {
+            let order = self.asked.get(&(*of, *nonce)).map(|asked| asked.order);
+            let lives = facts.sessions.get(*of).is_some_and(|of| of.failed.is_none() && of.given_up.is_none() && !of.nacked);
+            let before = *of != session && order.is_some_and(|order| order < asked.order);
+            before && lives && facts.sessions.standing_now(case, *of).is_none_or(|standing| standing == "good")
+        });
+        match past {
+            Some((of, waits)) => {
+                let what =
+                    format!("{lock} goes to session {session} (shared), past request {waits} of session {of}, which waits for the whole");
+                violated("I15", "past-the-queue", what)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sends(&mut self, case: &Case<'_>, of: (SessionId, u64, bool), message: &Message<'_>) -> Verdict {
+        let now = case.sight.now;
+        let times = self.sent.entry(of).or_default();
+        times.push_back(now);
+        let lease = super::case::nanos(case.sight.server_config.lease);
+        if times.len() > ASKED_MAX {
+            let first = times.pop_front().unwrap_or(now);
+            // Half of it, so that no clock of the run makes a difference.
+            if now.0 - first.0 < lease / 2 {
+                let what =
+                    format!("{} {} of session {} was sent {ASKED_MAX} times in {} ns", message.kind().name(), of.1, of.0, now.0 - first.0);
+                return violated("I15", "no-pause", what);
+            }
+        }
+        if self.sent.len() > REMEMBERED {
+            self.sent.retain(|_, times| times.back().is_some_and(|last| now.0 - last.0 < lease));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, fired};
+    use super::*;
+    use cistern_wire::{Ack, AgentId, Ask, Bytes8, Cancel, Cancelled, Grant, Granted, Holder, Lock, LockWait, ObjectId, Queued, Standing};
+
+    const LOCK: LockId = LockId { object: ObjectId(7), class: LockClass::Advisory };
+
+    fn ask(nonce: u64) -> Ask {
+        Ask { nonce, back: 0, limit: 0 }
+    }
+
+    fn lock(nonce: u64, mode: Mode) -> Message<'static> {
+        Lock { ask: ask(nonce), object: ObjectId(7), mode, wait: LockWait::Queue }.into()
+    }
+
+    fn queued(nonce: u64) -> Message<'static> {
+        let holder =
+            Holder { label: Bytes8(b""), agent: AgentId([0; 16]), mode: Mode::Shared, since_ms: 0, standing: Standing::Good, bound_ms: 0 };
+        Queued { nonce, echo: 1, lock: LOCK, ahead: 0, holder }.into()
+    }
+
+    fn granted(nonce: u64, generation: u64) -> Message<'static> {
+        let granted = Granted { lock: LOCK, mode: Mode::Shared, generation: Generation(generation), run: 1 };
+        Ack { nonce, echo: 1, reply: Reply::Granted(granted) }.into()
+    }
+
+    fn grant(nonce: u64, generation: u64) -> Message<'static> {
+        Grant { seq: 1, nonce, lock: LOCK, mode: Mode::Exclusive, generation: Generation(generation), run: 1 }.into()
+    }
+
+    /// Two sessions; the first waits for the whole lock.
+    fn waiting() -> (Bench, Queue) {
+        let (mut bench, mut judge) = (Bench::new(2), Queue::default());
+        bench.open(&mut judge, 0, 71).unwrap();
+        bench.open(&mut judge, 1, 72).unwrap();
+        bench.server_gets(&mut judge, 72, 2, &[lock(1, Mode::Shared)]).unwrap();
+        bench.server_gets(&mut judge, 71, 2, &[lock(1, Mode::Exclusive)]).unwrap();
+        bench.server_sends(&mut judge, 71, 2, &[queued(1)]).unwrap();
+        (bench, judge)
+    }
+
+    #[test]
+    fn shared_grant_asked_for_before_the_exclusive_one_waited_is_clean() {
+        let (mut bench, mut judge) = waiting();
+        bench.server_sends(&mut judge, 72, 2, &[granted(1, 100)]).unwrap();
+    }
+
+    #[test]
+    fn shared_grant_past_a_waiting_exclusive_request_is_caught() {
+        let (mut bench, mut judge) = waiting();
+        bench.server_gets(&mut judge, 72, 3, &[lock(2, Mode::Shared)]).unwrap();
+        fired(bench.server_sends(&mut judge, 72, 2, &[granted(2, 100)]), "I15", "past-the-queue");
+    }
+
+    #[test]
+    fn who_has_given_up_waiting_is_past_and_gets_nothing() {
+        let (mut bench, mut judge) = waiting();
+        bench.server_gets(&mut judge, 71, 3, &[Cancel { serial: 1, nonce: 1 }.into()]).unwrap();
+        let cancelled = Cancelled { serial: 1, echo: 3, nonce: 1, outcome: CancelOutcome::Cancelled, generation: Generation(0) };
+        bench.server_sends(&mut judge, 71, 3, &[cancelled.into()]).unwrap();
+        bench.server_gets(&mut judge, 72, 3, &[lock(2, Mode::Shared)]).unwrap();
+        bench.server_sends(&mut judge, 72, 2, &[granted(2, 100)]).unwrap();
+        fired(bench.server_sends(&mut judge, 71, 4, &[grant(1, 200)]), "I14", "granted-after-cancel");
+    }
+
+    #[test]
+    fn request_granted_under_two_generations_is_caught() {
+        let (mut bench, mut judge) = waiting();
+        bench.server_sends(&mut judge, 71, 3, &[grant(1, 200)]).unwrap();
+        bench.server_sends(&mut judge, 71, 4, &[grant(1, 200)]).expect("sent again");
+        fired(bench.server_sends(&mut judge, 71, 5, &[grant(1, 300)]), "I7", "granted-twice");
+    }
+
+    #[test]
+    fn asking_without_a_pause_is_caught() {
+        for (gap, right) in [(60, true), (5, false)] {
+            let (mut bench, mut judge) = waiting();
+            let mut all = (0..40).map(|n| {
+                bench.pass(gap);
+                bench.agent_sends(&mut judge, 0, 71, 10 + n, &[lock(5, Mode::Shared)])
+            });
+            match all.find(Result::is_err) {
+                Some(verdict) if !right => fired(verdict, "I15", "no-pause"),
+                verdict => assert!(right && verdict.is_none()),
+            }
+        }
+    }
+}
