@@ -8,7 +8,7 @@
 use crate::clock::{NodeClock, Rates};
 use crate::host::{ADDRESS, AgentHost, ServerHost};
 use crate::observe::Node;
-use crate::plan::{AgentSettings, ClockPlan, DiskPlan, Fault, Idle, MS, NetPlan, Plan, Profile, ServerSettings, US, What};
+use crate::plan::{AgentSettings, ClockPlan, DiskPlan, Idle, MS, NetPlan, Plan, Profile, ServerSettings, US};
 use crate::rng::SimRng;
 use crate::script::course::Course;
 use crate::script::{Agent, Script};
@@ -33,8 +33,9 @@ impl Default for Setting {
         let mut plan = Plan::draw(Profile::Calm, 1).keeping(&[]);
         plan.server = server();
         plan.agent = vec![agent(); plan.agents];
+        // A chance of loss tells judges that a script may take away any datagram; the wires of a script draw nothing.
         let still =
-            NetPlan { delay_ns: MS, jitter_ns: 0, loss_ppm: 0, duplicate_ppm: 0, socket_max: 4_096, latency_ns: 10 * US, ..plan.net };
+            NetPlan { delay_ns: MS, jitter_ns: 0, loss_ppm: 1, duplicate_ppm: 0, socket_max: 4_096, latency_ns: 10 * US, ..plan.net };
         plan.net = still;
         plan.disk = DiskPlan { sync_ns: MS, load_ns: MS, reached_ppm: 0 };
         Self { plan, files: Vec::new(), rates: Vec::new(), copies: Vec::new() }
@@ -142,7 +143,7 @@ impl Setting {
     /// Nothing but the server ever stands still: judges then allow no session to fail (I16).
     #[must_use]
     pub fn only_the_server_stalls(mut self) -> Self {
-        self.plan.faults.push(Fault { id: 0, at: 0, until: 0, what: What::Pause { node: Node::Server } });
+        self.plan.net.loss_ppm = 0;
         self
     }
 
