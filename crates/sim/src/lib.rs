@@ -13,6 +13,7 @@
 //! | [`users`] | what is asked of agents |
 //! | [`observe`], [`judge`], [`counters`] | what is seen, whether it is right, whether it was reached |
 //! | [`run`], [`campaign`], [`shrink`], [`report`] | many runs, the smallest failing one, telling people |
+//! | [`script`] | told by hand, not drawn: scenarios as tests |
 //! | [`trace`], [`pcap`] | one run in words and as a capture file |
 //! | [`bugs`] | how fast a deliberate bug is found |
 //! | [`cli`], [`command`] | the program |
@@ -35,6 +36,7 @@ pub mod plan;
 pub mod report;
 pub mod rng;
 pub mod run;
+pub mod script;
 pub mod shrink;
 pub mod trace;
 pub mod users;

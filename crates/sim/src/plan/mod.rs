@@ -13,7 +13,7 @@ mod swarm;
 
 pub use fault::{Fault, Link, What};
 pub use profile::Profile;
-pub use settings::{AgentSettings, ServerSettings};
+pub use settings::{AgentSettings, Idle, ServerSettings};
 
 use crate::clock::Rates;
 use crate::users::Workload;

@@ -1,0 +1,90 @@
+//! Each deliberate bug against the scenario that is about it: a scenario which its mistake does not fail would prove nothing.
+//!
+//! Runs this test binary again, one scenario at a time, with the bug chosen by the variable `CISTERN_BUG` (a bug is on in a whole process).
+//! Only with the feature `bugs`: `cargo test -p cistern-sim --features bugs --test scenarios`.
+//! Leaves to others: bugs that no honest agent and no wire shows (M54: the codec's tests; M55: the event hash of campaigns).
+
+use cistern_link::bugs::Bug;
+use std::process::{Command, Stdio};
+
+/// Each bug and a scenario that minds it.
+const MINDED_BY: &[(&str, &str)] = &[
+    ("M1", "lease::lease_counts_from_the_transmission_that_was_answered"),
+    ("M2", "lease::lease_counts_from_the_transmission_that_was_answered"),
+    ("M3", "lease::slowest_holder_is_done_before_the_fastest_server_has_waited"),
+    ("M3b", "lease::slowest_holder_is_done_before_the_fastest_server_has_waited"),
+    ("M3c", "lease::slowest_holder_is_done_before_the_fastest_server_has_waited"),
+    ("M4", "cache::lost_nack_revives_no_cache"),
+    ("M5", "identity::eviction_frees_nothing_before_t"),
+    ("M6", "lease::what_the_server_sends_of_itself_renews_nothing"),
+    ("M7", "lease::what_the_server_sends_of_itself_renews_nothing"),
+    ("M8", "reclaim::answers_of_the_former_incarnation_renew_nothing"),
+    ("M9", "cache::operation_that_outlasts_the_lease_is_not_finished_from_cache"),
+    ("M10", "lease::agent_that_slept_uses_nothing_when_it_wakes_up"),
+    ("M11", "cache::lost_nacks_after_the_steal_revive_no_cache"),
+    ("M12", "failure::nothing_rescues_a_session_after_a_nack"),
+    ("M13", "cache::lost_nack_revives_no_cache"),
+    ("M14", "failure::late_release_frees_its_lock_and_rescues_nothing_while_something_is_missing"),
+    ("M16", "cache::demand_that_overtakes_a_cache_grant_leaves_nothing_stale"),
+    ("M17", "failure::dead_waiters_in_a_row_fail_together"),
+    ("M18", "locks::every_holder_has_a_larger_token_than_the_one_before"),
+    ("M19", "delivery::late_release_frees_no_later_grant"),
+    ("M20", "delivery::demand_that_overtakes_its_grant_leaves_one_holder"),
+    ("M22", "failure::agent_that_died_after_it_receipted_a_demand_is_found_out"),
+    ("M23", "locks::readers_queue_behind_a_writer_that_waits"),
+    ("M24", "failure::session_that_times_out_delays_nobody_who_wants_other_locks"),
+    ("M25", "delivery::request_whose_queued_was_lost_has_one_place_in_the_queue"),
+    ("M26", "cache::name_known_to_be_absent_is_seen_when_somebody_makes_it"),
+    ("M27", "delivery::no_reply_is_dropped_that_can_still_be_asked_for"),
+    ("M28", "failure::nothing_rescues_a_session_after_a_nack"),
+    ("M29", "disk::stalled_disk_holds_up_mutations_and_no_lease"),
+    ("M30", "delivery::transmission_that_comes_after_its_answer_was_taken_executes_nothing"),
+    ("M31", "reclaim::mutation_whose_answer_was_lost_in_a_crash_is_not_done_twice_and_ends_with_its_true_outcome"),
+    ("M32", "delivery::retransmission_of_a_refused_mutation_is_refused_again"),
+    ("M34", "restart::two_restarts_within_tau_lose_no_lock"),
+    ("M35", "restart::nothing_is_granted_in_grace_and_nobody_is_told_an_error"),
+    ("M36", "restart::nothing_is_granted_in_grace_and_nobody_is_told_an_error"),
+    ("M37", "restart::nfs_edge_1_a_lock_stolen_before_a_restart_is_not_reclaimed_after_it"),
+    ("M38", "restart::nfs_edge_2_who_missed_a_whole_grace_reclaims_nothing_in_the_next"),
+    ("M38b", "restart::evicted_agent_reclaims_nothing_after_a_crash"),
+    ("M39", "restart::two_restarts_within_tau_lose_no_lock"),
+    ("M40", "disk::nobody_is_shown_what_is_not_durable"),
+    ("M41", "disk::failed_write_stops_the_server_and_acknowledges_nothing"),
+    ("M42", "restart::restart_is_a_pause_in_which_a_holder_keeps_its_lock"),
+    ("M43", "failure::time_in_which_the_server_stood_still_counts_against_nobody"),
+    ("M46", "cache::cache_kept_over_a_lapse_is_good_again_at_the_next_answer"),
+    ("M47", "locks::request_that_was_withdrawn_is_not_in_the_queue"),
+    ("M48", "failure::keep_alives_are_answered_while_many_writes_wait"),
+    ("M49", "delivery::silent_server_is_not_hammered"),
+    ("M51", "delivery::copy_of_the_newest_packet_is_dropped"),
+    ("M53", "restart::nfs_edge_2_who_missed_a_whole_grace_reclaims_nothing_in_the_next"),
+];
+
+/// Whether a scenario passes with this bug.
+fn passes(bug: &str, scenario: &str) -> bool {
+    let binary = std::env::current_exe().expect("a test knows its own binary");
+    let mut command = Command::new(binary);
+    command.args(["--exact", scenario]).env("CISTERN_BUG", bug).env("RUST_BACKTRACE", "0");
+    let output = command.stdin(Stdio::null()).output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 passed") || text.contains("1 failed"), "{scenario} is no scenario: {text}");
+    output.status.success()
+}
+
+#[test]
+fn every_bug_fails_the_scenario_that_is_about_it() {
+    let missed: Vec<_> = MINDED_BY.iter().filter(|(bug, scenario)| passes(bug, scenario)).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+    let failing: Vec<_> = MINDED_BY.iter().filter(|(_, scenario)| !passes("none", scenario)).collect();
+    assert!(failing.is_empty(), "without a bug, too: {failing:?}");
+}
+
+#[test]
+fn every_bug_has_its_scenario() {
+    let elsewhere = ["M54", "M55"];
+    let built: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+    let without = built.iter().filter(|bug| !elsewhere.contains(bug) && MINDED_BY.iter().all(|(of, _)| of != *bug));
+    assert_eq!(without.collect::<Vec<_>>(), Vec::<&&str>::new());
+    let unknown = MINDED_BY.iter().filter(|(bug, _)| !built.contains(bug));
+    assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new());
+}

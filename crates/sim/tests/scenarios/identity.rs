@@ -1,0 +1,190 @@
+//! Scenarios of who an agent is: restarts of agents, copies of their state, handshakes that come late, addresses that change.
+
+use cistern_agent::api::OpError;
+use cistern_sim::script::{Setting, from, to};
+use cistern_wire::{Kind, RefuseReason, Status};
+
+/// A's daemon is killed and started again; the job that it showed a lock to runs on, and was told "certain until". A service that frees a
+/// client's locks when a new instance of it appears (F31) starts the job a second time. The new incarnation waits like everybody.
+#[test]
+fn new_incarnation_of_an_agent_frees_its_old_locks_only_after_t() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    a.crash();
+    a.start();
+    let again = a.lock("/jobs/nightly").exclusive();
+    let shown_for = of_a.shown_for();
+    s.pass(shown_for);
+    again.still_waits();
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    let again = again.granted();
+    assert!(again.token() > of_a.token());
+    again.unlock();
+    of_b.granted();
+    s.finish();
+}
+
+/// Two copies of one state directory: a virtual machine was cloned. The copy's handshake ends the session of the original, which goes on
+/// sending. If each handshake freed the other's locks (F31b), both would hold the lock; if nobody said anything, nobody would ever know.
+#[test]
+fn superseded_incarnation_that_goes_on_is_refused_and_reported() {
+    let setting = Setting::default().files(["/jobs/nightly"]).copy_of("copy", "a");
+    let (s, [a, b, copy]) = setting.agents(["a", "b", "copy"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    copy.start();
+    let superseded_at = s.now();
+    let of_copy = copy.lock("/jobs/nightly").exclusive();
+    s.pass(s.delivery_timeout() + 100);
+    assert_eq!(s.server.stats().clones, 0, "nothing was sent by the old one since");
+    let ping = a.ping();
+    s.until_received(Kind::Nack, to(&a));
+    assert!(s.server.stats().clones >= 1 && of_a.is_lost());
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_so("somebody has it", || of_copy.ending().is_some() || of_b.ending().is_some());
+    assert!(s.now() >= superseded_at + s.tau(), "after {} ms", s.now() - superseded_at);
+    assert_eq!(ping.fails(), OpError::Refused(RefuseReason::Superseded), "the old incarnation gets no session any more");
+    s.finish();
+}
+
+/// The HELLO of an agent's former life was on the way for long, and arrives after the new one has a session and a lock. Acting on its
+/// arrival (F32, F82) would end the new session by the word of one that is dead.
+#[test]
+fn hello_of_a_former_life_ends_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    s.hold_next(Kind::Hello, from(&a));
+    let never = a.ping();
+    s.pass(5);
+    a.crash();
+    assert!(never.ending().is_some());
+    a.start();
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let session = a.session();
+    s.release_held();
+    s.pass(100);
+    assert!(of_a.is_certain() && a.session() == session && s.server.standing_of(&a) == Some("good"));
+    b.lock("/jobs/nightly").at_once().exclusive().refused(Status::EAGAIN);
+    s.finish_with_drops(["a: stray_handshake"]);
+}
+
+/// The answer to a handshake is lost, and the HELLO comes again. A second session of one agent would be an orphan that counts in every
+/// table and holds every grace open (F33).
+#[test]
+fn handshake_whose_answer_was_lost_makes_one_session() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    s.drop_next(Kind::Welcome, to(&a));
+    a.lock("/jobs/nightly").exclusive().granted();
+    assert_eq!(s.server.sessions().len(), 1);
+    s.finish();
+}
+
+/// A gets another address, as behind a NAT that forgot it. Answers follow its newest packet only after it has answered from there (R85);
+/// demands that went on to the old address would cost it its lease and its locks.
+#[test]
+fn agent_that_moves_keeps_its_session_and_hears_demands() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let session = a.session();
+    for _ in 0..3 {
+        a.moves();
+        s.pass(s.tau());
+        assert!(of_a.is_certain() && of_a.told().is_empty(), "{:?}", of_a.told());
+    }
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.pass(100);
+    of_a.unlock();
+    of_b.granted();
+    assert_eq!((a.session(), s.server.stats().failures), (session, 0));
+    s.finish();
+}
+
+/// An operator evicts A. That must not free anything at once, for A may be alive and well and hear of it last: it is D without a way back.
+#[test]
+fn eviction_frees_nothing_before_t() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.cut(&a);
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.pass(100);
+    s.server.evict(&a);
+    let evicted_at = s.now();
+    s.pass(s.wait() - 10);
+    of_b.still_waits();
+    of_b.granted();
+    assert!(s.now() - evicted_at >= s.tau());
+    s.heal();
+    s.pass(s.wait());
+    assert!(of_a.is_lost());
+    s.finish();
+}
+
+/// A closes, and the answer is lost; it asks again. Neither a second end nor a session that lingers may come of it, and its locks are free
+/// at once: it has said that nothing of them can be used again.
+#[test]
+fn session_that_is_closed_frees_its_locks_at_once() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    a.lock("/jobs/nightly").exclusive().granted().unlock();
+    s.drop_next(Kind::Ended, to(&a));
+    a.close();
+    let before = s.now();
+    b.lock("/jobs/nightly").exclusive().granted();
+    assert!(s.now() < before + 50);
+    assert_eq!(s.server.standing_of(&a), None);
+    s.finish();
+}
+
+/// A's machine crashes and comes back, and its first word arrives while its former session's locks wait out T. B waits for one of them, the
+/// new A for another; each gets what it waits for when T is over, once (F34: the agent is not blocked by itself for longer than others).
+#[test]
+fn agent_that_comes_back_waits_for_its_own_old_locks_like_others() {
+    let (s, [a, b]) = Setting::default().files(["/x", "/y"]).agents(["a", "b"]);
+    let (old_x, old_y) = (a.lock("/x").exclusive().granted(), a.lock("/y").exclusive().granted());
+    a.crash();
+    let x_for_b = b.lock("/x").exclusive();
+    s.until_timing_out(&a);
+    let failed_at = s.now();
+    a.start();
+    let y_for_a = a.lock("/y").exclusive();
+    s.pass(500);
+    y_for_a.still_waits();
+    let (x, y) = (x_for_b.granted(), y_for_a.granted());
+    assert!(s.now() >= failed_at + s.tau() && s.now() <= failed_at + s.wait() + 100, "after {} ms", s.now() - failed_at);
+    assert!(x.token() > old_x.token() && y.token() > old_y.token());
+    s.finish();
+}
+
+/// A moves while the server tries to reach it, in the middle of a demand; later its machine moves again while it is being given up. Answers
+/// go to the address that was proven last, and what comes from a new one counts (R85), so neither costs it the session.
+#[test]
+fn demand_reaches_an_agent_that_moves_at_that_moment() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let for_b = b.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Demand, to(&a));
+    a.moves();
+    a.ping().done();
+    s.pass(s.wait());
+    assert_eq!(s.server.stats().failures, 0);
+    assert!(of_a.is_certain() && of_a.told().is_empty());
+    of_a.unlock();
+    for_b.granted();
+    s.finish();
+}
+
+/// A lock is asked for with the very first message, many times over: the users of an agent that has no session yet get one session, and
+/// theirs in order.
+#[test]
+fn users_of_an_agent_without_a_session_share_one() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    s.drop_next(Kind::Hello, from(&a));
+    s.drop_next(Kind::Challenge, to(&a));
+    let asked: Vec<_> = (0..5).map(|_| a.lock("/jobs/nightly").exclusive()).collect();
+    let mut last = 0;
+    for op in asked {
+        let held = op.granted();
+        assert!(held.token() > last);
+        last = held.token();
+        held.unlock();
+    }
+    assert_eq!((s.server.sessions().len(), s.server.stats().welcomes), (1, 2), "the other one made the files");
+    s.finish();
+}
