@@ -8,6 +8,7 @@
 //! Leaves to others: whether the lock may be granted at all (`server_rule`).
 
 use super::case::{Case, Verdict, violated};
+use super::sessions::Record;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
 use cistern_wire::{CancelOutcome, Generation, LockClass, LockId, Message, Mode, Reply, SessionId};
@@ -164,7 +165,9 @@ impl Queue {
         }
         let past = self.waiting.get(&lock).into_iter().flatten().find(|(of, nonce)| {
             let order = self.asked.get(&(*of, *nonce)).map(|asked| asked.order);
-            let lives = facts.sessions.get(*of).is_some_and(|of| of.failed.is_none() && of.given_up.is_none() && !of.nacked);
+            let over =
+                |of: &super::sessions::Session| of.failed.is_some() || of.given_up.is_some() || of.nacked || of.record == Record::Ended;
+            let lives = facts.sessions.get(*of).is_some_and(|of| !over(of));
             let before = *of != session && order.is_some_and(|order| order < asked.order);
             before && lives && facts.sessions.standing_now(case, *of).is_none_or(|standing| standing == "good")
         });

@@ -7,7 +7,6 @@ use cistern_wire::{Kind, Status};
 /// Two agents have the lock shared and both want it exclusive: each waits for the other to let go, for ever (F58). The second is told
 /// EDEADLK, its agent gives the shared lock up and waits from the end of the queue; both get their turn.
 #[test]
-#[ignore = "the agent gives its shared lock up for the demand first, and then takes EDEADLK in the same datagram for its user's"]
 fn two_who_upgrade_do_not_wait_for_each_other() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
     a.lock("/jobs/nightly").shared().granted().unlock();

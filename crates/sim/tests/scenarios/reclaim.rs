@@ -164,7 +164,6 @@ fn reclaim_over_a_bad_network_keeps_the_lock() {
 /// A's reclaims get lost for a while after a restart, nothing else does. Its session is known and alive; an agent that opens another one each
 /// time that two reclaims went unanswered writes records to the server's disk all the time, and each new session is superseded by the next.
 #[test]
-#[ignore = "the keep-alive that is to settle the doubt is taken back, because the new session's lease is valid: a new session every 130 ms"]
 fn lost_reclaims_lead_to_no_further_sessions() {
     let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
@@ -185,7 +184,6 @@ fn lost_reclaims_lead_to_no_further_sessions() {
 /// without a bound (F75) sleeps through it, and its lock is uncertain for nothing: while locks are held nothing that would save them waits
 /// for longer than τ/8 (R27).
 #[test]
-#[ignore = "HELLO backs off beyond τ/8 although locks are held, and a hint in a handshake that has no cookie yet does not hasten it"]
 fn server_that_is_back_before_the_lease_is_over_finds_the_holder_waiting() {
     for down_for in [1_500, 1_600, 1_650, 1_700] {
         let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
