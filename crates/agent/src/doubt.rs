@@ -34,7 +34,7 @@ impl Agent {
         //# A HINT MUST NOT make an agent discard, release or surrender anything.
         if let Some(opening) = self.opening.as_mut().filter(|_| probing) {
             opening.cause = Cause::Hint;
-            opening.due |= !opening.cookie.is_empty();
+            opening.due = true;
         } else if self.opening.is_none() {
             let rto = session.rtt.rto();
             let spread = self.spread();
@@ -56,7 +56,8 @@ impl Agent {
         let Some(session) = &self.session else { return };
         let asking = session.requests.len() > 0 || session.controls.is_keeping();
         let silent = asking && !session.dormant && session.silence >= SILENCE_IN_DOUBT;
-        let runs_out = [&self.lease, self.session_lease()].iter().any(|lease| lease.phase(self.now) != Phase::Valid);
+        // In a reclaim the lease of before runs out in any case; what is asked for then is asked in the session that was just opened.
+        let runs_out = self.session_lease().phase(self.now) != Phase::Valid;
         if !silent || !runs_out || self.opening.is_some() || self.is_too_soon() {
             return;
         }

@@ -201,6 +201,9 @@ impl Agent {
     pub(crate) fn next_hello(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
         let now = self.now;
         let former = self.claims();
+        // While the lease of a session in doubt runs, no pause may be a large part of it (R27).
+        let runs = self.session.as_ref().filter(|_| self.lease.certain(now)).map(|session| session.tau / 8);
+        let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
         let Self { opening, identity, known, config, servers, rng, timers, .. } = self;
         let opening = opening.as_mut().filter(|opening| opening.due)?;
         opening.due = false;
@@ -229,6 +232,7 @@ impl Agent {
         let fits = packer.push(&hello.into());
         debug_assert!(fits, "the longest HELLO fits the smallest datagram");
         packer.finish();
+        opening.rtt.set_cap(pause_max);
         timers.set(Timer::Handshake, now.plus(opening.rtt.backoff(opening.attempts, rng)), Question::Waited);
         opening.tries += 1;
         opening.attempts = opening.attempts.saturating_add(1);

@@ -207,8 +207,9 @@ impl Entry {
     fn refused(&mut self, status: Status, retry_ms: u32, change: &mut Change<'_>) {
         if is_busy(status) && retry_ms > 0 {
             self.rest(retry_ms, change);
-        } else if status == Status::EDEADLK && self.held.is_some() && self.holders.is_empty() {
-            // Another agent's upgrade waits for this agent's shared lock: it gets it, and who waits here asks for the whole (R66).
+        } else if status == Status::EDEADLK && self.holders.is_empty() {
+            // Another agent's upgrade waits for this agent's shared lock: it gets it, unless a demand has taken it already, and who waits
+            // here asks for the whole (R66).
             self.release(change.effects);
         } else if status != Status::ECANCELED {
             self.fail(false, OpError::Status(status), change);
