@@ -79,9 +79,10 @@ impl Agent {
         self.time(Timer::Handshake, Some(by), Question::Waited);
     }
 
-    /// The server knows the session.
+    /// The server knows the session. Also when HELLO has gone out with a cookie: had that arrived, the server would not say so; it was lost,
+    /// and another one would only cost a session that lives.
     pub(crate) fn is_known(&mut self) {
-        if self.opening.as_ref().is_some_and(|opening| opening.cause == Cause::Silence && !opening.committed) {
+        if self.opening.as_ref().is_some_and(|opening| opening.cause == Cause::Silence) {
             self.stop_opening();
         }
     }

@@ -17,7 +17,7 @@ use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use alloc::boxed::Box;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer};
+use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer, Status};
 use core::num::NonZeroU64;
 use log::{debug, info};
 
@@ -64,6 +64,14 @@ impl Server {
         if good || bugs::is(Bug::M17) {
             self.listening.set(key, Reason::Probe, None);
             self.line_up(key);
+        }
+    }
+
+    /// The wait of a queued request is over, and nobody will be told by a grant: says so, once at a time.
+    pub(crate) fn tell_over(&mut self, key: Key, nonce: u64, lock: LockId) {
+        let told = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).is_some_and(|outbox| outbox.tells_of(nonce));
+        if !told {
+            self.notify(key.id(), Body::WaitOver { nonce, lock, status: Status::ECANCELED });
         }
     }
 

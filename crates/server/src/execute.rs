@@ -248,6 +248,10 @@ impl Server {
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key.id()).count();
         let lock = LockId { object: lock.object, class: LockClass::Advisory };
+        if !self.locks.is_pending(key.id(), nonce) {
+            // It waits no more, and what it was granted is given back already, perhaps unseen: whoever asks still must hear of an end.
+            self.tell_over(key, nonce, lock);
+        }
         let holder = self.locks.holder_info(lock, key.id());
         self.queued(key, nonce, echo, lock, u32::try_from(ahead).unwrap_or(u32::MAX), holder);
     }

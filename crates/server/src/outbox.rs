@@ -184,6 +184,15 @@ impl Outbox {
         self.notices.iter().all(|notice| notice.transmissions == 0 && !notice.takes_over)
     }
 
+    /// Whether a notice on its way tells how the wait of `nonce` ended.
+    pub(crate) fn tells_of(&self, nonce: u64) -> bool {
+        let of = |body: Body| match body {
+            Body::Grant { nonce, .. } | Body::WaitOver { nonce, .. } => Some(nonce),
+            Body::Demand { .. } | Body::Probe => None,
+        };
+        self.notices.iter().any(|notice| of(notice.body) == Some(nonce))
+    }
+
     /// Whether no notice waits for its receipt.
     pub(crate) fn is_empty(&self) -> bool {
         self.notices.is_empty()

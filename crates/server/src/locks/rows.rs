@@ -30,6 +30,12 @@ impl LockTable {
         self.table.session(session).map_or(0, |slot| self.table.sessions[slot].waits as usize)
     }
 
+    /// Whether a request for a lock still waits, or has what it was granted.
+    #[must_use]
+    pub fn is_pending(&self, session: SessionId, nonce: u64) -> bool {
+        self.table.session(session).is_some_and(|slot| self.waits.contains_key(&(slot, nonce)))
+    }
+
     /// How many locks of both classes a session holds.
     #[must_use]
     pub fn holds(&self, session: SessionId) -> usize {
