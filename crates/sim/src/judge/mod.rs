@@ -12,6 +12,7 @@ mod agent_lease;
 mod bench;
 mod bounds;
 mod case;
+mod delivery;
 mod durable;
 mod exclusion;
 mod grace;
@@ -137,6 +138,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
     let families: Vec<Box<dyn Family>> = vec![
         Box::new(agent_lease::AgentLease::new(plan.agents)),
         Box::new(server_rule::ServerRule::default()),
+        Box::new(delivery::Delivery::default()),
         Box::new(exclusion::Exclusion::default()),
         Box::new(reads::Reads::default()),
         Box::new(once::Once::default()),

@@ -90,7 +90,8 @@ impl Family for Reads {
 }
 
 impl Reads {
-    /// What the server has not said since it was asked for comes from the cache, so only under a lease (R19).
+    /// What the server has not said since it was asked for comes from the cache, so only under a lease (R19). The way to it may come
+    /// from there in any case: an answer of the server proves that the locks on it were still this session's.
     fn under_lease(&self, case: &Case<'_>, facts: &Facts, agent: usize, asked: &Asked, attr: &Attr) -> Verdict {
         let heard = self.heard.get(&(agent, attr.object, attr.version)).is_some_and(|heard| *heard >= asked.at);
         let until = facts.sessions.agents[agent].view.valid_until;

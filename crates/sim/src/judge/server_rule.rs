@@ -61,13 +61,6 @@ fn renewal(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message
     if known.receipts.get(echo).is_none() && !known.receipts.may_be_forgotten(echo) {
         return violated("I4", "echo-of-nothing", format!("{name} in session {session} echoes packet {echo}, which never arrived"));
     }
-    if known.back_for_nothing {
-        return violated(
-            "I5",
-            "rescued-without-receipt",
-            format!("session {session} is in good standing again, and has receipted nothing"),
-        );
-    }
     if known.nacked {
         return violated("I5", "renews-after-nack", format!("{name} in session {session}, to which a NACK was sent"));
     }
@@ -314,27 +307,6 @@ mod tests {
         let (mut bench, mut judge) = held();
         fail(&mut bench, A);
         fired(bench.server_sends(&mut judge, A, 3, &[alive(5)]), "I5", "renews-while-failed");
-    }
-
-    #[test]
-    fn rescue_needs_a_receipt() {
-        use cistern_wire::{Receipt, ReceiptAnswer};
-        for receipted in [true, false] {
-            let (mut bench, mut judge) = held();
-            fail(&mut bench, A);
-            let receipt = Receipt { seq: 1, answer: ReceiptAnswer::Received };
-            let message = if receipted { receipt.into() } else { keep_alive() };
-            bench.server_gets(&mut judge, A, 6, &[message]).unwrap();
-            bench.facts.sessions.standing.insert(SessionId(A), "good");
-            let now = bench.server_clock.at(bench.now);
-            bench.facts.sessions.note_failures(now);
-            let verdict = bench.server_sends(&mut judge, A, 3, &[alive(6)]);
-            if receipted {
-                verdict.unwrap();
-            } else {
-                fired(verdict, "I5", "rescued-without-receipt");
-            }
-        }
     }
 
     #[test]

@@ -92,10 +92,6 @@ pub(super) struct Session {
     pub(super) source: Option<SessionId>,
     /// D as seen from outside: when its standing was first seen not to be good, on the server's clock.
     pub(super) failed: Option<Instant>,
-    /// Whether a receipt or a release came in it since then.
-    pub(super) receipted: bool,
-    /// It came back although nothing was receipted.
-    pub(super) back_for_nothing: bool,
 }
 
 /// A handshake under way.
@@ -249,10 +245,7 @@ impl Sessions {
         for (session, standing) in &self.standing {
             let Some(known) = self.all.get_mut(session) else { continue };
             match *standing {
-                "good" | "opening" => {
-                    known.back_for_nothing |= known.failed.take().is_some() && !known.receipted;
-                    known.receipted = false;
-                }
+                "good" | "opening" => known.failed = None,
                 _ => {
                     known.failed.get_or_insert(now);
                 }
@@ -284,8 +277,6 @@ impl Sessions {
         let surrenders = case.sight.server_config.surrender;
         if let Some(session) = self.all.get_mut(&packet.session()) {
             session.receipts.note(packet.header.packet, now);
-            let counts = |m: &Message<'_>| matches!(m, Message::Receipt(_) | Message::Release(_) | Message::ReleaseAll(_));
-            session.receipted |= session.failed.is_some() && packet.messages.iter().any(counts);
         }
         for message in &packet.messages {
             match message {
@@ -362,8 +353,6 @@ impl Sessions {
             given_up: None,
             source: welcome.former.iter().find(|former| former.fate == SessionFate::Reclaimable).map(|former| former.session),
             failed: None,
-            receipted: false,
-            back_for_nothing: false,
         });
         if let Some(receipt) = receipt {
             session.echoed = Some(session.echoed.map_or(receipt, |newest| newest.max(receipt)));
