@@ -18,6 +18,9 @@ use cistern_server::store::{Counter, Key};
 use cistern_wire::{Generation, Mode, ObjectId, SessionId};
 use std::collections::BTreeMap;
 
+/// A start of an agent.
+type Process = (usize, u64);
+
 /// What users of one object were shown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
@@ -36,8 +39,8 @@ pub(super) struct TokensGrow {
     /// The last token granted before the server started.
     before: u64,
     shown: BTreeMap<ObjectId, Shown>,
-    /// Guarded writes that succeeded: generation by version.
-    guarded: BTreeMap<ObjectId, BTreeMap<u64, Generation>>,
+    /// Guarded writes that succeeded, by version: the guard, and which start of which agent wrote.
+    guarded: BTreeMap<ObjectId, BTreeMap<u64, (Generation, Process)>>,
 }
 
 impl Family for TokensGrow {
@@ -54,9 +57,10 @@ impl Family for TokensGrow {
             Seen::Started { node: Node::Server, .. } => self.before = self.last(),
             Seen::Restored => self.guarded.clear(),
             Seen::Ended { agent, result: Some(Ok(Output::Locked(locked))), .. } if !case.sight.fence_only => self.shows(*agent, locked)?,
-            Seen::Ended { op, result: Some(Ok(Output::Attr(attr))), .. } => {
+            Seen::Ended { agent, op, result: Some(Ok(Output::Attr(attr))) } => {
                 if let Some(Command::Write { guard: Some(guard), .. }) = facts.asked.get(op).map(|asked| &asked.command) {
-                    self.wrote(guard.object, attr.version, guard.generation)?;
+                    let process = (*agent, facts.sessions.agents[*agent].start);
+                    self.wrote(guard.object, attr.version, (guard.generation, process))?;
                 }
             }
             Seen::Submitted { agent, command: Command::Write { data, guard: Some(guard), .. }, .. } => {
@@ -141,16 +145,17 @@ impl TokensGrow {
         Ok(())
     }
 
-    /// Guarded writes are in the order of their guards.
-    fn wrote(&mut self, object: ObjectId, version: u64, generation: Generation) -> Verdict {
+    /// Guarded writes are in the order of their guards. Among the holders at one agent a guard does not tell them apart, for they share
+    /// a grant; tokens do.
+    fn wrote(&mut self, object: ObjectId, version: u64, (generation, process): (Generation, Process)) -> Verdict {
         let writes = self.guarded.entry(object).or_default();
-        let older = writes.range(..version).next_back().filter(|(_, guard)| **guard > generation);
-        let newer = writes.range(version + 1..).next().filter(|(_, guard)| **guard < generation);
-        if let Some((other, guard)) = older.or(newer) {
+        let older = writes.range(..version).next_back().filter(|(_, (guard, by))| *guard > generation && *by != process);
+        let newer = writes.range(version + 1..).next().filter(|(_, (guard, by))| *guard < generation && *by != process);
+        if let Some((other, (guard, _))) = older.or(newer) {
             let what = format!("version {version} of {object} was written under guard {generation}, version {other} under guard {guard}");
             return violated("I12", "stale-guard-accepted", what);
         }
-        writes.insert(version, generation);
+        writes.insert(version, (generation, process));
         Ok(())
     }
 }
@@ -239,13 +244,13 @@ mod tests {
     #[test]
     fn write_under_an_older_guard_after_one_under_a_newer_is_caught() {
         let (mut bench, mut judge) = reserved(1_000);
-        let mut write = |token: u64, version: u64| {
-            let op = bench.submit(&mut judge, 1, &guarded(version, token)).unwrap();
-            bench.end(&mut judge, 1, op, Ok(Output::Attr(attr(7, version))))
+        let mut write = |agent: usize, token: u64, version: u64| {
+            let op = bench.submit(&mut judge, agent, &guarded(version, token)).unwrap();
+            bench.end(&mut judge, agent, op, Ok(Output::Attr(attr(7, version))))
         };
-        write(20, 3).unwrap();
-        write(30, 5).unwrap();
-        fired(write(20, 6), "I12", "stale-guard-accepted");
-        write(20, 4).expect("it was done before, and told late");
+        write(1, 20, 3).unwrap();
+        write(0, 30, 5).unwrap();
+        fired(write(1, 20, 6), "I12", "stale-guard-accepted");
+        write(1, 20, 4).expect("it was done before, and told late");
     }
 }
