@@ -172,7 +172,7 @@ impl Config {
         // LEASE_MAX twice is below 2^43 ns, so this conversion never saturates for a checked configuration.
         let wait = Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon;
         if bugs::is(Bug::M3c) {
-            return Duration::from_secs_f64((wait.as_secs_f64() * 100.0) as u64 as f64 / 100.0);
+            return wait - Duration::from_nanos(u64::from(wait.subsec_nanos()) % 10_000_000);
         }
         wait
     }
