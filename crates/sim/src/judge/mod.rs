@@ -20,9 +20,11 @@ mod liveness;
 mod locks;
 mod notices;
 mod once;
+mod outcomes;
 mod queue;
 mod reads;
 mod server_rule;
+mod session;
 mod sessions;
 mod strangers;
 mod tokens;
@@ -142,6 +144,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(exclusion::Exclusion::default()),
         Box::new(reads::Reads::default()),
         Box::new(once::Once::default()),
+        Box::new(outcomes::Outcomes::default()),
         Box::new(durable::Durable::default()),
         Box::new(grace::Grace::default()),
         Box::new(queue::Queue::default()),
