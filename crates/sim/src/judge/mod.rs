@@ -18,7 +18,6 @@ mod exclusion;
 mod grace;
 mod liveness;
 mod locks;
-mod notices;
 mod once;
 mod outcomes;
 mod queue;
@@ -150,7 +149,6 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(queue::Queue::default()),
         Box::new(tokens::TokensGrow::default()),
         Box::new(bounds::Bounds::default()),
-        Box::new(notices::Notices::default()),
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),
         Box::new(strangers::Strangers::default()),
     ];

@@ -121,7 +121,10 @@ impl Outcomes {
 
     fn changed(&mut self, session: SessionId, nonce: u64, reply: &Reply<'_>) -> Verdict {
         let Reply::Changed(changed) = reply else { return Ok(()) };
-        self.fate(session, nonce, Fate::Executed)?;
+        // What had no effect may be said not to have been executed: nobody can tell the difference.
+        if changed.effects.iter().any(|effect| effect.before != effect.attr.version) {
+            self.fate(session, nonce, Fate::Executed)?;
+        }
         let told: Told = changed.effects.iter().map(|effect| (effect.attr.object, effect.before, effect.attr.version)).collect();
         for (object, before, after) in told.iter().filter(|(_, before, after)| before != after) {
             let maker = *self.makers.entry((*object, *after)).or_insert((session, nonce));

@@ -125,6 +125,8 @@ impl Queue {
                 Ok(())
             }
             Message::WaitOver(over) => {
+                // A copy of the request is still answered QUEUED, and means nothing any more.
+                self.taken_back.insert((session, over.nonce));
                 self.leaves(session, Some(over.nonce));
                 Ok(())
             }
