@@ -150,7 +150,8 @@ impl Outcomes {
             return Ok(());
         }
         let first = *self.fates.entry((session, nonce)).or_insert(fate);
-        if first != fate {
+        // What failed had no effect either.
+        if first != fate && !self.failures.contains_key(&(session, nonce)) {
             let what = format!("request {nonce} of session {session} is said to be {fate}, and before {first}");
             return violated("I7", "two-fates", what);
         }
