@@ -36,7 +36,6 @@ pub(super) struct Bench {
     pub(super) disk: Disk,
     pub(super) config: cistern_server::Config,
     pub(super) healed_at: Option<True>,
-    pub(super) server_paused: bool,
     next_op: u64,
     next_batch: u64,
 }
@@ -77,7 +76,6 @@ impl Bench {
             disk: Disk::default(),
             config: cistern_server::Config { lease: std::time::Duration::from_millis(TAU), ..cistern_server::Config::default() },
             healed_at: None,
-            server_paused: false,
             next_op: 1,
             next_batch: 1,
         };
@@ -107,7 +105,7 @@ impl Bench {
             server: None,
             server_clock: &self.server_clock,
             server_address: address(SERVER),
-            server_paused: self.server_paused,
+            server_paused: false,
             disk: &self.disk,
             server_config: &self.config,
             healed_at: self.healed_at,
