@@ -13,4 +13,5 @@ mod identity;
 mod lease;
 mod locks;
 mod reclaim;
+mod regressions;
 mod restart;

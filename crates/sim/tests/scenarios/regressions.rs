@@ -1,0 +1,31 @@
+//! Seeds that have shown a defect of the cores, each with what it was: the runs must stay clean.
+//!
+//! A seed means another run once the drawing of plans changes; then it is one more ordinary seed, and does no harm.
+
+use cistern_sim::plan::{Plan, Profile};
+use cistern_sim::run::run;
+
+const SEEDS: [(Profile, u64, &str); 14] = [
+    (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
+    (Profile::Calm, 20_731, "the same, by RELEASE"),
+    (Profile::Clocks, 2_219, "the same, by EXTEND_RUN"),
+    (Profile::Kinds, 212, "EXTEND_RUN crossed a downgrade, and a lock in use was told lost"),
+    (Profile::Partition, 20_989, "the same, with two holders"),
+    (Profile::Crash, 21_476, "the same"),
+    (Profile::Clocks, 122, "CANCEL came before its LOCK in a full window, and was forgotten"),
+    (Profile::Clocks, 5_814, "a duplicate of a lock request whose wait was over was answered QUEUED"),
+    (Profile::Partition, 444, "a demand that took the place of an unreceipted one let a session be rescued"),
+    (Profile::Restart, 524, "a demand of the server's former life made an agent release without a session"),
+    (Profile::Tiny, 184, "demands of advisory locks in use stopped all others"),
+    (Profile::Tiny, 2_799, "a lock table full of idle cache locks refused for ever"),
+    (Profile::Tiny, 5_302, "an agent went on with a handshake although the server had answered in its session"),
+    (Profile::Restart, 20_128, "locks reclaimed once more after another restart"),
+];
+
+#[test]
+fn seeds_that_showed_a_defect_stay_clean() {
+    for (profile, seed, what) in SEEDS {
+        let outcome = run(&Plan::draw(profile, seed), None);
+        assert_eq!(outcome.violation, None, "seed {seed} of profile {profile}: {what}");
+    }
+}
