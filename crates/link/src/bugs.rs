@@ -2,7 +2,7 @@
 //!
 //! Decides which there are and which one is on. Compiled in only with the feature `bugs`, which nothing but the simulator's command
 //! `bugs` asks for; without it [`is`] is the constant `false`, the compiler removes every place that asks, and a daemon in which it
-//! is not refuses to compile ([`COMPILED_IN`]). At most one bug is on in a process, chosen at run time by [`choose`].
+//! is not refuses to compile ([`COMPILED_IN`]). At most one bug is on in a process, chosen at run time by `choose`.
 //! Invariant: with no bug chosen a build with the feature does exactly what one without it does.
 //! Leaves to others: where each bug bites (the cores ask [`is`] there), who must notice (`cistern-sim`, and its ledger).
 

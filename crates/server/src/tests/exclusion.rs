@@ -84,6 +84,10 @@ impl Exclusion {
         if lock.class != LockClass::Advisory || gone || self.over.contains(&session) {
             return;
         }
+        // A copy of a grant says nothing new, and may be read later than what ended it elsewhere.
+        if self.held.get(&(lock, session)) == Some(&generation) {
+            return;
+        }
         let others: alloc::vec::Vec<_> =
             self.held.range((lock, SessionId(0))..=(lock, SessionId(u64::MAX))).filter(|held| held.0.1 != session).collect();
         for ((_, other), theirs) in &others {

@@ -2,7 +2,7 @@
 //!
 //! Decides which judges a run has, and in which order they and what they share learn of a happening: sessions and the store's truth
 //! first, then the families, each of which judges one or a few invariants, then the lock table (so that a grant is judged before it
-//! is in it). Place in the walk: the world shows each happening to the [`Court`]. In a run that breaks an assumption of the lease
+//! is in it). Place in the walk: the world shows each happening to the court (`Court`). In a run that breaks an assumption of the lease
 //! only the families that need no lease judge.
 //! Invariant: judging changes nothing; each happening is decoded once.
 //! Leaves to others: making things happen (`world`), what is seen (`observe`), what is reached at all (`counters`).
