@@ -32,6 +32,8 @@ pub(super) struct Once {
     /// Own names that certainly exist.
     names: BTreeSet<Box<[u8]>>,
     hot: BTreeMap<Box<[u8]>, Hot>,
+    /// The writes of such files that are counted and have not ended.
+    counting: BTreeSet<UserOp>,
     /// Version at which each write's bytes were last seen in a file.
     writes: BTreeMap<(ObjectId, UserOp), u64>,
     restored: bool,
@@ -48,14 +50,18 @@ impl Family for Once {
 
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         match case.seen {
-            Seen::Submitted { command, .. } => {
+            Seen::Submitted { op, command, .. } => {
                 if let Some(path) = hot_write(command) {
                     self.hot.entry(path.into()).or_default().begun += 1;
+                    self.counting.insert(*op);
                 }
             }
             Seen::Ended { agent, op, result } => {
                 let Some(asked) = facts.asked.get(op) else { return Ok(()) };
-                self.counted(&asked.command, *result);
+                // The success of a write of before a restore says nothing of the copy.
+                if self.counting.remove(op) {
+                    self.counted(&asked.command, *result);
+                }
                 if let Some(result) = result {
                     self.named(*agent, &asked.command, result)?;
                 }
@@ -290,6 +296,18 @@ mod tests {
         persist(&mut bench, &mut judge, 2, 1).unwrap();
         persist(&mut bench, &mut judge, 3, 2).unwrap();
         fired(persist(&mut bench, &mut judge, 4, 1), "I7", "written-twice");
+    }
+
+    #[test]
+    fn success_told_after_a_restore_of_a_write_of_before_is_not_counted() {
+        let (mut bench, mut judge) = file();
+        let before = bench.submit(&mut judge, 0, &write()).unwrap();
+        bench.show(&mut judge, &Seen::Restored).unwrap();
+        let after = bench.submit(&mut judge, 0, &write()).unwrap();
+        bench.persist(&mut judge, vec![]).unwrap();
+        bench.end(&mut judge, 0, after, Err(OpError::OutcomeUnknown)).unwrap();
+        bench.end(&mut judge, 0, before, Ok(Output::Done)).unwrap();
+        bench.finish(&mut judge).unwrap();
     }
 
     #[test]

@@ -179,7 +179,10 @@ impl Truth {
                 Key::Object(id) => {
                     let left = case.sight.disk.durable(&key).and_then(|bytes| Record::read(bytes)).map(|record| record.version);
                     let Some(object) = self.objects.get_mut(id) else { continue };
-                    object.versions.retain(|version| version.durable.is_some() || left.is_some_and(|left| version.version <= left));
+                    // Where its removal was on the way too, both may have reached the disk: what made it was then done, and may be told.
+                    let removed = left.is_none() && object.gone.is_some();
+                    let reached = |version: &Version| removed || left.is_some_and(|left| version.version <= left);
+                    object.versions.retain(|version| version.durable.is_some() || reached(version));
                     object.versions.iter_mut().for_each(|version| version.durable = version.durable.or(Some(now)));
                     object.gone = if left.is_none() { object.gone.or(Some(now)) } else { None };
                 }
