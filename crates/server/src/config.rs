@@ -16,6 +16,7 @@ use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
 use core::time::Duration;
 
+pub use crate::ephemerals::PresenceLimits;
 pub use cistern_link::ConfigError;
 
 /// Shortest lease period: below it the 20 ms of a loop's scheduling would be a fifth of the lease.
@@ -87,6 +88,8 @@ pub struct Config {
 
     /// Bounds of the lock table.
     pub locks: LockLimits,
+    /// Bounds of watches and of ephemeral files.
+    pub presence: PresenceLimits,
     /// Bounds of the namespace.
     pub namespace: NamespaceLimits,
     /// Bounds of contents that are staged.
@@ -122,6 +125,7 @@ impl Default for Config {
             answer_bytes_max: 1 << 20,
             freed_per_turn: 4_096,
             locks: LockLimits::default(),
+            presence: PresenceLimits::default(),
             namespace: NamespaceLimits::default(),
             stages: STAGES,
             cache: CacheLimits::default(),
@@ -197,6 +201,16 @@ impl Config {
         each.saturating_mul(queue.saturating_add(1))
     }
 
+    /// How long after the death of its owner an ephemeral file that somebody watches is removed, at most, on this server's clock: the
+    /// probe period, until the failure of the probe is found, and T. The commits of the end and of the removal come on top, and whatever
+    /// cache lock is in the removal's way.
+    #[must_use]
+    pub fn detection_bound(&self) -> Duration {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The time in which a dead owner is noticed MUST be documented as the sum of probe period, Td, T, ε and a commit.
+        self.probe_period + self.failure_found_within() + self.wait()
+    }
+
     /// The longest retransmission timeout, τ/8.
     #[must_use]
     pub fn rto_cap(&self) -> Duration {
@@ -265,6 +279,11 @@ impl Config {
         table("mutations-per-object", self.locks.mutations_per_object, 1, COUNT_MAX, "at least 1")?;
         table("demands-outstanding", self.locks.demands_outstanding, 1, COUNT_MAX, "at least 1")?;
         counts("token-run", self.locks.run, 1, 1 << 20, "1 to 1,048,576 tokens")?;
+        let PresenceLimits { watches_max, watches_per_session, ephemerals_max, ephemerals_per_session } = self.presence;
+        table("watches-max", watches_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
+        table("watches-per-session", watches_per_session, 1, watches_max, "1 to watches-max")?;
+        table("ephemerals-max", ephemerals_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
+        table("ephemerals-per-session", ephemerals_per_session, 1, ephemerals_max, "1 to ephemerals-max")?;
         counts("objects-max", self.namespace.objects_max, 1, u64::MAX, "at least 1")?;
         table("stages-per-session", self.stages.stages_per_session, 1, 4_096, "1 to 4,096")?;
         let (each, all) = (self.stages.bytes_per_session, self.stages.bytes_total);

@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// Adds a notice. A session that is timing out is told when it is rescued: how a queued request ended is said only once.
-    fn notify(&mut self, session: cistern_wire::SessionId, body: Body) {
+    pub(crate) fn notify(&mut self, session: cistern_wire::SessionId, body: Body) {
         let Some(key) = self.sessions.find(session) else {
             return;
         };
@@ -100,6 +100,7 @@ impl Server {
             }
             // Nobody holds a cache lock "in use" for longer than an operation, so that too is a promise to comply.
             (Body::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
+            (Body::WatchEvent { object, .. }, _) => self.watcher_heard(key, object),
             (Body::Demand { .. } | Body::Grant { .. } | Body::WaitOver { .. } | Body::Probe, _) => {}
         }
         self.try_rescue(key);
@@ -162,7 +163,9 @@ impl Server {
     fn is_worth_probing(&self, key: Key) -> bool {
         //= wire-spec.md#11-4-locks
         //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
-        self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# An owner MUST be probed on account of its ephemeral files only while a session watches one of them.
+        self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0 || self.is_watched_owner(key.id())
     }
 
     /// Somebody began to wait for a session, or it began to wait itself: it is probed in time even if nothing is on the way to it.

@@ -175,6 +175,8 @@ impl Server {
             | Message::ExtendRun(_)
             | Message::ListLocks(_)
             | Message::ServerStatus(_)
+            | Message::Watch(_)
+            | Message::Unwatch(_)
             | Message::Reclaim(_)
             | Message::ReclaimComplete(_)
             | Message::Outcome(_)) => self.request(origin, raw, &request),
@@ -187,6 +189,7 @@ impl Server {
             | Message::Grant(_)
             | Message::WaitOver(_)
             | Message::Probe(_)
+            | Message::WatchEvent(_)
             | Message::Ack(_)
             | Message::Pending(_)
             | Message::Queued(_)

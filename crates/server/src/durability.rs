@@ -11,6 +11,7 @@ use crate::parked::{Job, OpId};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
 use crate::store::{BatchId, Counter, Loaded, StoreEvent, StoreWork};
+use crate::watches::Change;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -46,6 +47,8 @@ pub(crate) enum Held {
     Accounted(SessionId),
     /// The end of grace (R51).
     GraceOver,
+    /// Changes of objects that are watched.
+    Changed(Vec<Change>),
 }
 
 /// What waits, by batch.
@@ -128,11 +131,13 @@ impl Server {
                     Held::Started => self.started(),
                     Held::Accounted(id) => self.accounted(id),
                     Held::GraceOver => self.grace_over(),
+                    Held::Changed(changes) => self.tell_watchers(changes),
                 }
             }
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
+        self.remove_orphans();
         self.run_grace();
     }
 

@@ -60,6 +60,8 @@ impl Server {
             Message::Lock(m) => self.lock(job, m),
             Message::ExtendRun(m) => self.extend_run(job, m),
             Message::ListLocks(m) => self.list_locks(job, m),
+            Message::Watch(m) => self.watch_object(job, m),
+            Message::Unwatch(m) => self.unwatch_object(job, m),
             Message::ServerStatus(_) => self.server_status(job),
             Message::Reclaim(m) => self.reclaim(job, m),
             Message::ReclaimComplete(m) => self.reclaim_complete(job, m),
@@ -101,6 +103,7 @@ impl Server {
             (None, Message::Write(write)) => write.data.0,
             _ => &[],
         };
+        self.namespace.act_for(session);
         let view = self.overlay.view();
         let step = self.namespace.plan(&view, mutation, contents);
         let rests_on = view.rests_on();
@@ -120,6 +123,9 @@ impl Server {
         let terms = mutation.terms();
         if let Some(status) = self.forbidden(job.key, &terms, plan.removes.filter(|_| !mutation.force())) {
             return self.leave_failed(job, status, rests_on);
+        }
+        if mutation.is_ephemeral() && self.has_no_room_for_ephemeral(session) {
+            return self.leave_failed(job, Status::BUSY, None);
         }
         match self.locks.mutation_enter(self.now, job.id.ticket(), session, plan.affected(), terms.held) {
             Turn::Ready => {}
@@ -157,9 +163,7 @@ impl Server {
     fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, plan: &Plan, rests_on: Option<BatchId>) -> Outcome {
         let (now, session) = (self.now, job.key.id());
         self.locks.mutation_leave(job.id.ticket());
-        for object in self.namespace.gone() {
-            self.locks.object_gone(object);
-        }
+        self.note_changes();
         if let Some(stage) = mutation.stage() {
             self.stages.remove(session, stage);
         }

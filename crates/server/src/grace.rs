@@ -265,6 +265,7 @@ impl Server {
     /// The end of the grace is durable.
     pub(crate) fn grace_over(&mut self) {
         self.grace = None;
+        self.sessions_left_files();
         info!("{}: grace is over after {:?}; locks are granted", self.who, self.now.since(self.started));
     }
 
@@ -293,6 +294,7 @@ impl Server {
         if let Some(grace) = &mut self.grace {
             grace.set_state(id, State::Accounted);
         }
+        self.session_left_files(id);
     }
 
     /// The end of a session of before was decided: nothing can be reclaimed from it any more, though its lease has to be waited for.

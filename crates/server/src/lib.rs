@@ -30,6 +30,7 @@ mod cookie;
 mod delivery;
 mod dispatch;
 mod durability;
+mod ephemerals;
 mod execute;
 mod grace;
 mod handshake;
@@ -51,6 +52,7 @@ mod strangers;
 mod timing_out;
 mod tombstones;
 mod transmit;
+mod watches;
 
 pub mod config;
 pub mod locks;

@@ -14,7 +14,7 @@ use crate::config::{Config, TRANSMISSIONS_MIN};
 use alloc::collections::{BTreeMap, VecDeque};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Rng, RoundTrip};
-use cistern_wire::{Demand, Generation, Grant, Keep, LockClass, LockId, Message, Mode, Probe, Status, WaitOver};
+use cistern_wire::{Demand, Generation, Grant, Keep, LockClass, LockId, Message, Mode, ObjectId, Probe, Status, WaitOver, WatchEvent};
 use core::time::Duration;
 
 /// How many ended waits are remembered for CANCEL messages that come late.
@@ -56,6 +56,15 @@ pub(crate) enum Body {
     },
     /// Is the application there?
     Probe,
+    /// A watched object has changed.
+    WatchEvent {
+        /// The object.
+        object: ObjectId,
+        /// Its version.
+        version: u64,
+        /// Whether it is gone.
+        gone: bool,
+    },
 }
 
 impl Body {
@@ -66,6 +75,7 @@ impl Body {
             Self::Grant { nonce, lock, mode, generation, run } => Message::Grant(Grant { seq, nonce, lock, mode, generation, run }),
             Self::WaitOver { nonce, lock, status } => Message::WaitOver(WaitOver { seq, nonce, lock, status }),
             Self::Probe => Message::Probe(Probe { seq }),
+            Self::WatchEvent { object, version, gone } => Message::WatchEvent(WatchEvent { seq, object, version, gone }),
         }
     }
 
@@ -73,7 +83,7 @@ impl Body {
     const fn settled_by_release(self) -> Option<(LockId, Generation)> {
         match self {
             Self::Demand { lock, generation, .. } | Self::Grant { lock, generation, .. } => Some((lock, generation)),
-            Self::WaitOver { .. } | Self::Probe => None,
+            Self::WaitOver { .. } | Self::Probe | Self::WatchEvent { .. } => None,
         }
     }
 }
@@ -114,6 +124,8 @@ pub(crate) struct Outbox {
     demands: BTreeMap<LockId, u64>,
     /// Cache locks whose demand was receipted: the generation demanded, and by when it must be back (R31).
     owed: BTreeMap<LockId, (Generation, Duration)>,
+    /// How many of the notices are about watched objects.
+    events: usize,
     /// Queued requests that ended, newest last: the grant, or none.
     ended_waits: VecDeque<(u64, Option<Generation>)>,
     rtt: RoundTrip,
@@ -127,6 +139,7 @@ impl Outbox {
             notices: VecDeque::new(),
             demands: BTreeMap::new(),
             owed: BTreeMap::new(),
+            events: 0,
             ended_waits: VecDeque::new(),
             rtt: RoundTrip::new(config.rto_cap()),
         }
@@ -149,6 +162,7 @@ impl Outbox {
             }
             Body::Grant { nonce, generation, .. } => self.wait_ended(nonce, Some(generation)),
             Body::WaitOver { nonce, .. } => self.wait_ended(nonce, None),
+            Body::WatchEvent { .. } => self.events += 1,
             Body::Probe => {}
         }
         self.last_seq += 1;
@@ -188,7 +202,7 @@ impl Outbox {
     pub(crate) fn tells_of(&self, nonce: u64) -> bool {
         let of = |body: Body| match body {
             Body::Grant { nonce, .. } | Body::WaitOver { nonce, .. } => Some(nonce),
-            Body::Demand { .. } | Body::Probe => None,
+            Body::Demand { .. } | Body::Probe | Body::WatchEvent { .. } => None,
         };
         self.notices.iter().any(|notice| of(notice.body) == Some(nonce))
     }
@@ -205,7 +219,7 @@ impl Outbox {
 
     /// How many outcomes of queued requests wait for their receipts, with a probe that may be among them.
     pub(crate) fn outcomes(&self) -> usize {
-        self.notices.len().saturating_sub(self.demands.len())
+        self.notices.len().saturating_sub(self.demands.len() + self.events)
     }
 
     /// Whether a notice is to be sent now.
@@ -261,6 +275,7 @@ impl Outbox {
     pub(crate) fn give_up(&mut self) {
         self.notices.clear();
         self.demands.clear();
+        self.events = 0;
     }
 
     /// Takes the receipt of notice `seq`; gives what that said, or nothing when it was settled before.
@@ -363,7 +378,9 @@ impl Outbox {
 
     fn take(&mut self, seq: u64) -> Option<Notice> {
         let at = self.find(seq)?;
-        self.notices.remove(at)
+        let notice = self.notices.remove(at)?;
+        self.events -= usize::from(matches!(notice.body, Body::WatchEvent { .. }));
+        Some(notice)
     }
 }
 

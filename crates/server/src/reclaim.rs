@@ -176,6 +176,7 @@ impl Server {
         let from = message.from;
         let rests_on = if self.may_reclaim(job.key, from) {
             info!("{}: session {} has reclaimed what it wants of session {from}", self.who, job.key.id());
+            self.rebind_ephemerals(from, job.key.id());
             Some(self.account_for(from))
         } else {
             self.grace.as_ref().and_then(|grace| grace.accounting(from))

@@ -174,6 +174,11 @@ impl Server {
         let Some(op) = self.parking.get_mut(id) else {
             return;
         };
+        if op.job.key == Key::SERVER {
+            let job = op.job;
+            self.parking.take(id);
+            return self.remove_ephemeral(job);
+        }
         let Some(session) = self.sessions.get_mut(op.job.key) else {
             self.parking.take(id);
             return;

@@ -9,6 +9,7 @@
 use crate::config::{Config, ConfigError};
 use crate::cookie::Cookies;
 use crate::durability::Holds;
+use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
 use crate::handshake::Awaiting;
 use crate::listening::Listening;
@@ -22,6 +23,7 @@ use crate::stats::{Dropped, Stats};
 use crate::store::{Overlay, Query};
 use crate::tombstones::Tombstones;
 use crate::transmit::Sending;
+use crate::watches::Watches;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
@@ -109,6 +111,8 @@ pub struct Server {
     pub(crate) locks: LockTable,
     pub(crate) namespace: Namespace,
     pub(crate) stages: Stages,
+    pub(crate) ephemerals: Ephemerals,
+    pub(crate) watches: Watches,
     pub(crate) reply_buffer: Vec<u8>,
     /// Whether a control message of the datagram at hand was refused.
     pub(crate) control_refused: bool,
@@ -160,6 +164,8 @@ impl Server {
             locks: LockTable::new(config.locks, Tokens::new(0, 0)),
             namespace: Namespace::new(config.namespace),
             stages: Stages::new(config.stages),
+            ephemerals: Ephemerals::default(),
+            watches: Watches::default(),
             reply_buffer: Vec::new(),
             control_refused: false,
             freeing: false,
@@ -240,6 +246,7 @@ impl Machine for Server {
         self.run_deadlines();
         self.run_grace();
         self.free_some();
+        self.remove_orphans();
         self.stages.expire(self.now);
         self.overlay.trim();
         self.settle();
@@ -258,7 +265,7 @@ impl Machine for Server {
         self.advance(now);
         let span = if self.phase == Phase::Failed {
             None
-        } else if self.freeing || !self.sending.is_empty() {
+        } else if self.freeing || !self.sending.is_empty() || self.ephemerals.has_orphans() && !self.in_grace() {
             Some(Duration::ZERO)
         } else {
             let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);

@@ -23,6 +23,9 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Of no session: the server's own operations.
+    pub(crate) const SERVER: Self = Self { place: u32::MAX, id: SessionId(0) };
+
     /// The session's id.
     pub(crate) const fn id(self) -> SessionId {
         self.id

@@ -13,6 +13,7 @@ use crate::locks::{LockTable, Tokens};
 use crate::namespace::Step;
 use crate::parked::OpId;
 use crate::server::{Phase, Server};
+use crate::sessions::Key;
 use crate::store::{Counter, Lack, Query, SessionRecord};
 use alloc::format;
 use alloc::string::String;
@@ -66,6 +67,11 @@ impl Server {
             }
         }
         match self.overlay.know_sessions() {
+            Ok(()) => {}
+            Err(Lack::Missing(queries)) => missing.extend(queries),
+            Err(Lack::Failed(status)) => failed = Some(status),
+        }
+        match self.overlay.know_ephemerals() {
             Ok(()) => {}
             Err(Lack::Missing(queries)) => missing.extend(queries),
             Err(Lack::Failed(status)) => failed = Some(status),
@@ -125,6 +131,10 @@ impl Server {
         view.set_counter(Counter::Epoch, u64::from(epoch));
         view.set_counter(Counter::Restored, if owed { OWED } else { 0 });
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
+        // The server's own mutations take their turns as those of a session that never ends.
+        self.locks.open_session(Key::SERVER.id());
+        let ephemerals = self.overlay.take_ephemerals();
+        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         if owed || !sessions.is_empty() {
             self.grace = Some(Grace::new(self.started, &self.config, sessions, owed));
         }

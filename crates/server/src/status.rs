@@ -38,6 +38,10 @@ pub struct Status {
     pub locks: usize,
     /// Lock requests and mutations that wait for locks.
     pub waiting: usize,
+    /// Watches, those included of which only a receipt is awaited.
+    pub watches: usize,
+    /// Ephemeral files.
+    pub ephemerals: usize,
     /// Operations that wait, for locks or for the store.
     pub parked: usize,
     /// Replies, welcomes and ends that wait for the store.
@@ -107,6 +111,8 @@ impl Server {
             timing_out: counts.timing_out,
             locks: locks.held,
             waiting: locks.waiters + locks.mutations,
+            watches: self.watches.len(),
+            ephemerals: self.ephemerals.len(),
             parked: self.parking.len(),
             held: self.holds.values().map(Vec::len).sum(),
             stalled: self.delivery.not_counted(),

@@ -11,6 +11,7 @@
 mod directory;
 #[cfg(test)]
 pub(crate) mod disk;
+mod ephemerals;
 mod key;
 mod loading;
 mod overlay;
@@ -24,7 +25,7 @@ mod view;
 
 pub use key::{Counter, Key, KeyError};
 pub use overlay::{CacheLimits, Overlay};
-pub use record::{EntryRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
+pub use record::{EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
 
 use alloc::boxed::Box;
@@ -59,6 +60,13 @@ pub enum Query {
         /// Most records wanted, at least 1.
         limit: u32,
     },
+    /// The first `limit` records of ephemeral files after one, in order of their keys → [`Answer::Ephemerals`].
+    Ephemerals {
+        /// The session and the object after which it begins; zeros: from the first.
+        after: (SessionId, ObjectId),
+        /// Most records wanted, at least 1.
+        limit: u32,
+    },
 }
 
 /// What the store says to a [`Query`].
@@ -78,6 +86,13 @@ pub enum Answer {
         /// Id and record, in order of the ids.
         records: Vec<(SessionId, Bytes)>,
         /// Whether there is no session above these.
+        end: bool,
+    },
+    /// Records of ephemeral files.
+    Ephemerals {
+        /// Session, object and record, in order.
+        records: Vec<((SessionId, ObjectId), Bytes)>,
+        /// Whether there is none after these.
         end: bool,
     },
     /// The store could not read it; operations that need it fail with EIO.

@@ -222,6 +222,10 @@ impl Server {
         self.locks.free_session(key.id());
         self.freeing = true;
         self.stages.end_session(key.id());
+        self.watches.end_session(key.id());
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST NOT remove an ephemeral file on account of its owner before the end of that session is durable.
+        self.session_left_files(key.id());
         session.out.clear(&mut self.sending.pool);
         let mut last_packet = session.packets.last();
         if let Some((serial, echo)) = self.farewells.remove(&key) {

@@ -117,6 +117,7 @@ impl Disk {
             Query::Get(key) => Answer::Value(self.durable.get(key).cloned()),
             Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
             Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
+            Query::Ephemerals { after, limit } => self.ephemerals(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
         }
     }
 
@@ -128,6 +129,18 @@ impl Disk {
         let records: Vec<_> = all.by_ref().take(limit).collect();
         let end = all.next().is_none();
         Answer::Sessions { records, end }
+    }
+
+    fn ephemerals(&self, after: (SessionId, ObjectId), limit: usize) -> Answer {
+        let from = Key::Ephemeral(after.0, after.1);
+        // Records of ephemeral files stand together.
+        let mut range = self.durable.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {
+            Key::Ephemeral(session, object) => Some(((*session, *object), value.clone())),
+            _ => None,
+        });
+        let records: Vec<_> = range.by_ref().take(limit).collect();
+        let end = range.next().is_none();
+        Answer::Ephemerals { records, end }
     }
 
     fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {

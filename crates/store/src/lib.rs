@@ -72,6 +72,7 @@ impl MemoryStore {
             Query::Get(key) => Answer::Value(self.values.get(key).cloned()),
             Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
             Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
+            Query::Ephemerals { after, limit } => self.ephemerals(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
         }
     }
 
@@ -84,6 +85,18 @@ impl MemoryStore {
         let records: Vec<_> = range.by_ref().take(limit).collect();
         let end = range.next().is_none();
         Answer::Sessions { records, end }
+    }
+
+    fn ephemerals(&self, after: (SessionId, ObjectId), limit: usize) -> Answer {
+        let from = Key::Ephemeral(after.0, after.1);
+        // Records of ephemeral files stand together.
+        let mut range = self.values.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {
+            Key::Ephemeral(session, object) => Some(((*session, *object), value.clone())),
+            _ => None,
+        });
+        let records: Vec<_> = range.by_ref().take(limit).collect();
+        let end = range.next().is_none();
+        Answer::Ephemerals { records, end }
     }
 
     fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {

@@ -31,6 +31,7 @@ mod registry;
 mod reply;
 mod samples;
 mod status;
+mod watch;
 
 pub mod limits;
 
@@ -46,7 +47,7 @@ pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Padding, R
 pub use ids::{AgentId, Ask, Generation, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
 pub use locks::{ExtendRun, Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Detail, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink};
-pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver};
+pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Direction, FieldInfo, Kind, Lane, Message};
 pub use reply::{
@@ -54,3 +55,4 @@ pub use reply::{
 };
 pub use samples::{reply_samples, samples};
 pub use status::Status;
+pub use watch::{Unwatch, Watch, Watched};

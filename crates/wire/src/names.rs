@@ -93,6 +93,8 @@ body! {
         pub uid: u32,
         /// Group.
         pub gid: u32,
+        /// Whether it goes when its session ends, or the one that has reclaimed from that.
+        pub ephemeral: bool,
         /// Locks.
         pub terms: Terms<'a>,
     }

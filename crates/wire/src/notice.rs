@@ -1,10 +1,10 @@
-//! The notice family: DEMAND, GRANT, WAIT_OVER, PROBE from the server, and RECEIPT, the agent application's ACK of each.
+//! The notice family: DEMAND, GRANT, WAIT_OVER, PROBE, WATCH_EVENT from the server, and RECEIPT, the agent application's ACK of each.
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.4.
 //! Invariant: a notice carries no `echo` and renews nothing (R1); it is retransmitted until its `seq` is receipted or delivery fails.
 //! Leaves to others: retransmission and delivery failure (`server::outbox`), compliance (`agent::locks`).
 
-use crate::ids::{Generation, LockId, Mode};
+use crate::ids::{Generation, LockId, Mode, ObjectId};
 use crate::status::Status;
 
 codes! {
@@ -82,6 +82,20 @@ body! {
     pub struct Probe {
         /// Number of the notice in its session, from 1.
         pub seq: u64,
+    }
+}
+
+body! {
+    /// Server to agent: a watched object has changed since the agent was told last, or is gone.
+    pub struct WatchEvent {
+        /// Number of the notice in its session, from 1.
+        pub seq: u64,
+        /// The object.
+        pub object: ObjectId,
+        /// Its version now; of one that is gone, the last that it had.
+        pub version: u64,
+        /// Whether it is gone; then the watch is over.
+        pub gone: bool,
     }
 }
 

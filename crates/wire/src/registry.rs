@@ -6,7 +6,7 @@
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
-use crate::{answer, attr, content, control, handshake, locks, names, notice, recovery};
+use crate::{answer, attr, content, control, handshake, locks, names, notice, recovery, watch};
 use alloc::vec::Vec;
 
 /// Name and type of a field, in wire order.
@@ -168,6 +168,7 @@ registry! {
     0x21 Grant         "GRANT"          Server Notice    notice::Grant;
     0x22 WaitOver      "WAIT_OVER"      Server Notice    notice::WaitOver;
     0x23 Probe         "PROBE"          Server Notice    notice::Probe;
+    0x24 WatchEvent    "WATCH_EVENT"    Server Notice    notice::WatchEvent;
     0x28 Receipt       "RECEIPT"        Agent  Control   notice::Receipt;
     // Requests: section 6.2.
     0x30 Reclaim       "RECLAIM"        Agent  Request   recovery::Reclaim<'a>;
@@ -191,6 +192,8 @@ registry! {
     0x61 ExtendRun     "EXTEND_RUN"     Agent  Request   locks::ExtendRun;
     0x62 ListLocks     "LIST_LOCKS"     Agent  Request   locks::ListLocks;
     0x63 ServerStatus  "SERVER_STATUS"  Agent  Request   locks::ServerStatus;
+    0x64 Watch         "WATCH"          Agent  Request   watch::Watch;
+    0x65 Unwatch       "UNWATCH"        Agent  Request   watch::Unwatch;
     // Answers: sections 6.5 and 7.
     0x80 Ack           "ACK"            Server Renewal   answer::Ack<'a>;
     0x81 Pending       "PENDING"        Server Renewal   answer::Pending;
@@ -248,6 +251,8 @@ impl Message<'_> {
             Self::ExtendRun(m) => m.ask,
             Self::ListLocks(m) => m.ask,
             Self::ServerStatus(m) => m.ask,
+            Self::Watch(m) => m.ask,
+            Self::Unwatch(m) => m.ask,
             _ => return None,
         })
     }

@@ -12,6 +12,7 @@ use crate::names::Entry;
 use crate::recovery::{OutcomeTold, Reclaimed};
 use crate::registry::FieldInfo;
 use crate::status::Status;
+use crate::watch::Watched;
 
 macro_rules! replies {
     ($($(#[$doc:meta])* $code:literal $name:ident $text:literal $ty:ty),* $(,)?) => {
@@ -93,6 +94,8 @@ replies! {
     0x0B Reclaimed "RECLAIMED" Reclaimed<'a>,
     /// What became of a mutation of a former session.
     0x0C OutcomeTold "OUTCOME_TOLD" OutcomeTold<'a>,
+    /// A watched object as it is now.
+    0x10 Watched "WATCHED" Watched,
 }
 
 body! {

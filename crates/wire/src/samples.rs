@@ -12,7 +12,8 @@ use crate::{
     Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete,
     ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseAll, ReleaseItem, Released, ReleasedItem, Rename,
     RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, Stage,
-    Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, WaitOver, Walked, Want, Welcome, Write,
+    Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome,
+    Write,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ const ATTR: Attr = Attr {
     atime_ns: 1_700_000_000_000_000_001,
     mtime_ns: 1_700_000_000_000_000_002,
     ctime_ns: -1,
+    owner: SessionId(0),
 };
 const DIR: Attr = Attr { object: ObjectId(1), kind: ObjectKind::Directory, mode: 0o755, nlink: 2, ..ATTR };
 const TERMS: Terms<'static> = Terms {
@@ -120,6 +122,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
         // The reply kept is DONE.
         Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply: Bytes16(&[0x00]) }),
         Reply::OutcomeTold(OutcomeTold { fate: Fate::NotExecuted, reply: Bytes16(b"") }),
+        Reply::Watched(Watched { attr: Attr { owner: SessionId(0x0102_0304_0506_0708), ..ATTR } }),
     ]
 }
 
@@ -194,6 +197,7 @@ fn control_samples() -> Vec<Message<'static>> {
         Message::Grant(Grant { seq: 2, nonce: 7, lock: LOCK, mode: Mode::Exclusive, generation: Generation(2_048), run: 1_024 }),
         Message::WaitOver(WaitOver { seq: 3, nonce: 7, lock: LOCK, status: Status::EDEADLK }),
         Message::Probe(Probe { seq: 4 }),
+        Message::WatchEvent(WatchEvent { seq: 5, object: ObjectId(42), version: 4, gone: false }),
         Message::Receipt(Receipt { seq: 1, answer: ReceiptAnswer::InUse }),
     ]
 }
@@ -224,7 +228,7 @@ fn request_samples() -> Vec<Message<'static>> {
             terms,
         }),
         Message::ReadDir(ReadDir { ask, dir, after: name, version: 3, detail: true, want: Want::Shared }),
-        Message::Create(Create { ask, dir, name, exclusive: true, mode: 0o644, uid: 1, gid: 2, terms }),
+        Message::Create(Create { ask, dir, name, exclusive: true, mode: 0o644, uid: 1, gid: 2, ephemeral: true, terms }),
         Message::Mkdir(Mkdir { ask, dir, name, mode: 0o755, uid: 1, gid: 2, terms: Terms::NONE }),
         Message::Symlink(Symlink { ask, dir, name, target: Bytes16(b"/jobs"), uid: 1, gid: 2, terms }),
         Message::Link(Link { ask, object, dir, name, terms }),
@@ -247,6 +251,8 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::ExtendRun(ExtendRun { ask, lock: LOCK, generation: Generation(9) }),
         Message::ListLocks(ListLocks { ask, object: ObjectId(0), after_object: ObjectId(41), after_row: 1 }),
         Message::ServerStatus(ServerStatus { ask }),
+        Message::Watch(Watch { ask, object: ObjectId(42) }),
+        Message::Unwatch(Unwatch { ask, object: ObjectId(42) }),
     ]
 }
 

@@ -10,7 +10,7 @@ use super::content::Content;
 use crate::store::{Counter, EntryRecord, Lack, ObjectRecord, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Attr, ObjectId, ObjectKind};
+use cistern_wire::{Attr, ObjectId, ObjectKind, SessionId};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub(super) struct Birth {
     pub(super) gid: u32,
     pub(super) nlink: u32,
     pub(super) size: u64,
+    /// Of an ephemeral file, the session that makes it; otherwise 0.
+    pub(super) owner: SessionId,
 }
 
 impl Draft {
@@ -96,8 +98,9 @@ impl Draft {
 
     /// A new object under a name.
     pub(super) fn make(&mut self, object: ObjectId, parent: ObjectId, name: &[u8], birth: &Birth, wall_ns: i64) {
-        let Birth { kind, mode, uid, gid, nlink, size } = *birth;
-        let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns: wall_ns, mtime_ns: wall_ns, ctime_ns: wall_ns };
+        let Birth { kind, mode, uid, gid, nlink, size, owner } = *birth;
+        let (atime_ns, mtime_ns, ctime_ns) = (wall_ns, wall_ns, wall_ns);
+        let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns, mtime_ns, ctime_ns, owner };
         let name = Bytes::copy_from_slice(name);
         self.entries.push((parent, name.clone(), Some(EntryRecord { object, kind })));
         self.touched.push(Touched { before: 0, record: ObjectRecord { attr, parent, name }, fate: Fate::Made });
@@ -157,12 +160,22 @@ impl Draft {
             let attr = &touched.record.attr;
             match touched.fate {
                 Fate::Shown => {}
-                Fate::Gone => view.delete_object(attr.object),
+                Fate::Gone => {
+                    view.delete_object(attr.object);
+                    if attr.is_ephemeral() {
+                        view.bind_ephemeral(attr.owner, attr.object, None);
+                    }
+                }
                 Fate::Changed => view.put_object(touched.record.clone()),
                 Fate::Made => {
                     view.put_object(touched.record.clone());
                     if attr.kind == ObjectKind::Directory {
                         view.new_directory(attr.object);
+                    }
+                    //= wire-spec.md#11-7-restart-and-recovery
+                    //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+                    if attr.is_ephemeral() {
+                        view.bind_ephemeral(attr.owner, attr.object, Some(attr.owner));
                     }
                 }
             }

@@ -28,14 +28,14 @@ mod rename;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Mutation, Plan};
+pub use plan::{Became, Mutation, Plan};
 pub use read::Reading;
 
 use crate::store::{Counter, Lack, ObjectRecord, Query, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, ObjectId, ObjectKind, Status, Step as WalkStep};
+use cistern_wire::{Attr, ObjectId, ObjectKind, SessionId, Status, Step as WalkStep};
 use draft::Draft;
 
 /// What a run of an operation came to.
@@ -81,6 +81,8 @@ impl Default for NamespaceLimits {
 #[derive(Debug)]
 pub struct Namespace {
     limits: NamespaceLimits,
+    /// For whom the runs that follow are: the maker of ephemeral files.
+    requester: SessionId,
     draft: Draft,
     steps: Vec<WalkStep>,
     bytes: Vec<u8>,
@@ -90,7 +92,7 @@ impl Namespace {
     /// A namespace within bounds.
     #[must_use]
     pub fn new(limits: NamespaceLimits) -> Self {
-        Self { limits, draft: Draft::default(), steps: Vec::new(), bytes: Vec::new() }
+        Self { limits, requester: SessionId(0), draft: Draft::default(), steps: Vec::new(), bytes: Vec::new() }
     }
 
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and
@@ -99,6 +101,22 @@ impl Namespace {
     /// Fails with EIO if the store has counters but no root directory, or the other way round: it is damaged.
     pub fn boot(&mut self, view: &mut View<'_>, wall_ns: i64) -> Step<()> {
         boot(view, wall_ns).into()
+    }
+
+    /// Says for which session the mutations that follow are planned and applied; 0: the server itself.
+    pub const fn act_for(&mut self, requester: SessionId) {
+        self.requester = requester;
+    }
+
+    /// The attributes of an object: ESTALE if there is none.
+    pub fn attr(&self, view: &View<'_>, object: ObjectId) -> Step<Attr> {
+        known(view, object).map(|record| record.attr).into()
+    }
+
+    /// A directory in which an object has a name, and the name; `None`: there is no such object.
+    pub fn name_of(&self, view: &View<'_>, object: ObjectId) -> Step<Option<(ObjectId, Bytes)>> {
+        let found = view.object(object).map(|record| record.map(|record| (record.parent, record.name.clone())));
+        found.into()
     }
 
     /// Whether there is such an object: otherwise ESTALE.
@@ -141,6 +159,7 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
         atime_ns: wall_ns,
         mtime_ns: wall_ns,
         ctime_ns: wall_ns,
+        owner: SessionId(0),
     };
     view.put_object(ObjectRecord { attr, parent: root, name: Bytes::new() });
     view.new_directory(root);

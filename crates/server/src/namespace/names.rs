@@ -13,12 +13,15 @@ use super::{check_mode, check_name, directory, entered, join, known};
 use crate::store::{Counter, EntryRecord, Lack, View};
 use bytes::Bytes;
 use cistern_wire::limits::SYMLINK_MAX;
-use cistern_wire::{Create, Link, Mkdir, ObjectId, ObjectKind, Rmdir, Status, Symlink, Unlink};
+use cistern_wire::{Create, Link, Mkdir, ObjectId, ObjectKind, Rmdir, SessionId, Status, Symlink, Unlink};
 
 impl Draft {
     pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<(), Lack> {
         check_name(m.name.0)?;
         check_mode(m.mode)?;
+        if m.ephemeral && !m.exclusive {
+            return Err(Status::EINVAL.into());
+        }
         let (dir, entry) = join(directory(view, m.dir), view.entry(m.dir, m.name.0))?;
         match entry {
             Some(_) if m.exclusive => Err(Status::EEXIST.into()),
@@ -32,7 +35,8 @@ impl Draft {
             None => {
                 let dir = self.show(dir);
                 self.change_entries(dir, frame.wall_ns, 1, 0);
-                let birth = Birth { kind: ObjectKind::File, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 1, size: 0 };
+                let owner = if m.ephemeral { frame.requester } else { SessionId(0) };
+                let birth = Birth { kind: ObjectKind::File, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 1, size: 0, owner };
                 self.born(view, frame, m.dir, m.name.0, &birth)
             }
         }
@@ -43,7 +47,7 @@ impl Draft {
         let dir = self.free_name(view, m.dir, m.name.0)?;
         self.check_links(frame, dir)?;
         self.change_entries(dir, frame.wall_ns, 1, 1);
-        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0 };
+        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0, owner: SessionId(0) };
         self.born(view, frame, m.dir, m.name.0, &birth)
     }
 
@@ -58,7 +62,7 @@ impl Draft {
         let dir = self.free_name(view, m.dir, m.name.0)?;
         self.change_entries(dir, frame.wall_ns, 1, 0);
         let size = target.len() as u64;
-        let birth = Birth { kind: ObjectKind::Symlink, mode: 0o777, uid: m.uid, gid: m.gid, nlink: 1, size };
+        let birth = Birth { kind: ObjectKind::Symlink, mode: 0o777, uid: m.uid, gid: m.gid, nlink: 1, size, owner: SessionId(0) };
         self.born(view, frame, m.dir, m.name.0, &birth)?;
         let object = view.counter(Counter::NextObject).map(ObjectId)?;
         self.contents.push((object, Content::Write { before: 0, offset: 0, len: target.len(), truncate: false }));
@@ -67,7 +71,8 @@ impl Draft {
 
     pub(super) fn link(&mut self, view: &View<'_>, frame: &Frame, m: &Link<'_>) -> Result<(), Lack> {
         let record = known(view, m.object)?;
-        if record.attr.kind == ObjectKind::Directory {
+        // The server takes an ephemeral file's one name away when its session ends; a second one would keep it.
+        if record.attr.kind == ObjectKind::Directory || record.attr.is_ephemeral() {
             return Err(Status::EPERM.into());
         }
         let dir = self.free_name(view, m.dir, m.name.0)?;

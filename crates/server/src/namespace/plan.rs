@@ -23,8 +23,8 @@ use super::draft::{Draft, Fate};
 use super::{Namespace, NamespaceLimits, Step};
 use crate::store::{Counter, Lack, View};
 use cistern_wire::{
-    CacheGrant, Changed, Create, Effect, Field as _, Link, List, Message, Mkdir, ObjectId, Rename, Reply, Rmdir, SetAttr, Status, Symlink,
-    Terms, Unlink, Want, Write, Writer,
+    Attr, CacheGrant, Changed, Create, Effect, Field as _, Link, List, Message, Mkdir, ObjectId, Rename, Reply, Rmdir, SessionId, SetAttr,
+    Status, Symlink, Terms, Unlink, Want, Write, Writer,
 };
 
 /// Most objects that one mutation affects.
@@ -87,6 +87,12 @@ impl<'a> Mutation<'a> {
         }
     }
 
+    /// Whether it makes an ephemeral file.
+    #[must_use]
+    pub const fn is_ephemeral(&self) -> bool {
+        matches!(self, Self::Create(m) if m.ephemeral)
+    }
+
     /// Whether it goes on although another session holds an advisory lock on what it unlinks or replaces (R74).
     #[must_use]
     pub const fn force(&self) -> bool {
@@ -145,10 +151,22 @@ impl Plan {
     }
 }
 
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Became {
+    /// It did not exist before.
+    Made,
+    /// It has another version.
+    Changed,
+    /// It is gone.
+    Gone,
+}
+
 /// What a draft is made under.
 pub(super) struct Frame {
     pub(super) limits: NamespaceLimits,
     pub(super) wall_ns: i64,
+    pub(super) requester: SessionId,
 }
 
 impl Namespace {
@@ -166,7 +184,7 @@ impl Namespace {
 
     /// Makes the draft of a mutation.
     fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, contents: &[u8], wall_ns: i64) -> Result<Plan, Lack> {
-        let frame = Frame { limits: self.limits, wall_ns };
+        let frame = Frame { limits: self.limits, wall_ns, requester: self.requester };
         self.draft.clear();
         let draft = &mut self.draft;
         match mutation {
@@ -199,6 +217,19 @@ impl Namespace {
             return Err(Status::ENOSPC.into());
         }
         Ok(())
+    }
+
+    /// The objects that the last mutation applied made, changed or took away: attributes after it, and what became of each.
+    pub fn touched(&self) -> impl Iterator<Item = (&Attr, Became)> {
+        self.draft.touched.iter().filter_map(|touched| {
+            let became = match touched.fate {
+                Fate::Shown => return None,
+                Fate::Changed => Became::Changed,
+                Fate::Made => Became::Made,
+                Fate::Gone => Became::Gone,
+            };
+            Some((&touched.record.attr, became))
+        })
     }
 
     /// The objects that the last mutation applied took away for good.

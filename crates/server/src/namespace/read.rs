@@ -16,7 +16,7 @@ use cistern_wire::{
 };
 
 /// Bytes of encoded attributes, and of a cache lock.
-pub(super) const ATTR_LEN: usize = 63;
+pub(super) const ATTR_LEN: usize = 71;
 pub(super) const GRANT_LEN: usize = 9;
 /// A WALKED reply without steps and target: kind, status, count of steps, length of the target.
 const WALKED_AROUND: usize = 1 + 2 + 2 + 2;

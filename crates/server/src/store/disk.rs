@@ -10,6 +10,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{ObjectId, SessionId};
+use core::ops::Bound::{Excluded, Unbounded};
 
 /// The durable values, the questions not answered, the batches not durable.
 #[derive(Debug, Default)]
@@ -77,6 +78,7 @@ impl Disk {
             Query::Get(key) => Answer::Value(self.values.get(key).cloned()),
             Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap()),
             Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap()),
+            Query::Ephemerals { after, limit } => self.ephemerals(*after, usize::try_from(*limit).unwrap()),
         }
     }
 
@@ -89,6 +91,18 @@ impl Disk {
         let end = records.len() <= limit;
         records.truncate(limit);
         Answer::Sessions { records, end }
+    }
+
+    fn ephemerals(&self, after: (SessionId, ObjectId), limit: usize) -> Answer {
+        let from = Key::Ephemeral(after.0, after.1);
+        // Records of ephemeral files stand together.
+        let mut range = self.values.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {
+            Key::Ephemeral(session, object) => Some(((*session, *object), value.clone())),
+            _ => None,
+        });
+        let records: Vec<_> = range.by_ref().take(limit).collect();
+        let end = range.next().is_none();
+        Answer::Ephemerals { records, end }
     }
 
     fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {

@@ -58,6 +58,8 @@ pub enum Key {
     Entry(ObjectId, Box<[u8]>),
     /// Bytes `n * BLOCK_LEN` and following of a file; block 0 of a symbolic link is its target.
     Block(ObjectId, u32),
+    /// An ephemeral file, by the session that made it; its value says to which session it is bound now (R63).
+    Ephemeral(SessionId, ObjectId),
 }
 
 /// Bytes that are no key: the store is damaged, or of a newer format.
@@ -79,6 +81,7 @@ const OUTCOME: u8 = 0x03;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
+const EPHEMERAL: u8 = 0x14;
 
 impl Key {
     /// The encoded key: a tag, then its numbers in network byte order, then its name to the end.
@@ -101,6 +104,10 @@ impl Key {
                 tagged(&mut bytes, BLOCK, object.0);
                 bytes.extend_from_slice(&block.to_be_bytes());
             }
+            Self::Ephemeral(session, object) => {
+                tagged(&mut bytes, EPHEMERAL, session.0);
+                bytes.extend_from_slice(&object.0.to_be_bytes());
+            }
         }
         bytes
     }
@@ -122,6 +129,9 @@ impl Key {
             (OUTCOME, &[a, b]) => Ok(Self::Outcome(SessionId(number), u16::from_be_bytes([a, b]))),
             (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
             (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
+            (EPHEMERAL, rest) if let Ok(object) = rest.try_into() => {
+                Ok(Self::Ephemeral(SessionId(number), ObjectId(u64::from_be_bytes(object))))
+            }
             (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
             _ => Err(KeyError),
         }
@@ -154,7 +164,8 @@ mod tests {
             (id.clone(), any::<u16>()).prop_map(|(n, slot)| Key::Outcome(SessionId(n), slot)),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
-            (id, any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
+            (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
+            (id.clone(), id).prop_map(|(n, object)| Key::Ephemeral(SessionId(n), ObjectId(object))),
         ]
     }
 

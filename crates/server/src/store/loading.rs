@@ -32,6 +32,7 @@ impl Overlay {
             }
             Query::Scan { dir, after, .. } => self.loaded_page(dir, &after, answer),
             Query::Sessions { after, .. } => self.sessions.loaded(after, answer),
+            Query::Ephemerals { after, .. } => self.ephemerals.loaded(after, answer),
         }
     }
 
@@ -75,8 +76,8 @@ impl Overlay {
                 self.outcomes.insert((session, slot), known);
                 sane
             }
-            // Sessions are read all together, when the server starts.
-            Key::Session(_) => true,
+            // These are read all together, when the server starts.
+            Key::Session(_) | Key::Ephemeral(..) => true,
         }
     }
 
@@ -84,7 +85,7 @@ impl Overlay {
         let sane = self.change_directory(dir, |directory| {
             let sane = match answer {
                 Answer::Entries { entries, end } => directory.scanned(after, entries, end),
-                Answer::Value(_) | Answer::Sessions { .. } | Answer::Failed => false,
+                Answer::Value(_) | Answer::Sessions { .. } | Answer::Ephemerals { .. } | Answer::Failed => false,
             };
             directory.broken |= !sane;
             sane

@@ -8,6 +8,7 @@
 //! Leaves to others: forgetting (`trim`), meaning (`namespace`), holding replies back until a batch is durable (the machine).
 
 use super::directory::Directory;
+use super::ephemerals::FoundEphemerals;
 use super::record::counter_to_bytes;
 use super::sessions::Found;
 use super::slot::{Known, Slot};
@@ -72,6 +73,8 @@ pub struct Overlay {
     pub(super) broken: Vec<Unit>,
     /// The sessions recorded at the start, as far as they were read.
     pub(super) sessions: Found,
+    /// The ephemeral files recorded at the start, as far as they were read.
+    pub(super) ephemerals: FoundEphemerals,
     /// Outcomes of sessions of earlier starts, kept until the end of the turn in which the store told them.
     pub(super) outcomes: BTreeMap<(SessionId, u16), Known<OutcomeRecord>>,
     pub(super) bytes: usize,
@@ -96,6 +99,7 @@ impl Overlay {
             deleted: VecDeque::new(),
             broken: Vec::new(),
             sessions: Found::default(),
+            ephemerals: FoundEphemerals::default(),
             outcomes: BTreeMap::new(),
             bytes: 0,
             limits,
@@ -181,7 +185,7 @@ impl Overlay {
                 Known::Present(value) => Some(counter_to_bytes(value).into()),
                 _ => None,
             },
-            Key::Session(_) | Key::Outcome(..) => None,
+            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) => None,
         }
     }
 
@@ -317,7 +321,7 @@ impl Overlay {
 pub(super) const fn directory_of(query: &Query) -> Option<ObjectId> {
     match query {
         Query::Get(Key::Entry(dir, _)) | Query::Scan { dir, .. } => Some(*dir),
-        Query::Get(_) | Query::Sessions { .. } => None,
+        Query::Get(_) | Query::Sessions { .. } | Query::Ephemerals { .. } => None,
     }
 }
 

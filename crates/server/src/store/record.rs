@@ -9,13 +9,15 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader};
+use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader, SessionId};
 use core::fmt;
 
-/// Version of the records that this version writes, but those of sessions.
+/// Version of the records that this version writes, but those below.
 const VERSION: u8 = 1;
 /// Version of the records of sessions: since 2 with the window, and whether the session is doomed.
 const SESSION_VERSION: u8 = 2;
+/// Version of the records of objects: since 2 with the session that made an ephemeral file.
+const OBJECT_VERSION: u8 = 2;
 
 /// Bytes that are no record: the store is damaged, or of a newer format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,13 @@ pub struct SessionRecord {
     pub label: Box<[u8]>,
 }
 
+/// What the store keeps of an ephemeral file, as long as there is the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EphemeralRecord {
+    /// The session whose end is the file's: the one that made it, or the last that has reclaimed from that.
+    pub bound: SessionId,
+}
+
 /// What the store keeps of an executed mutation: written with what it changed (R24).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeRecord {
@@ -96,7 +105,7 @@ pub struct OutcomeRecord {
 impl ObjectRecord {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let a = &self.attr;
-        let mut w = start();
+        let mut w = start_with(OBJECT_VERSION);
         a.version.put(&mut w);
         a.kind.put(&mut w);
         a.mode.put(&mut w);
@@ -107,13 +116,14 @@ impl ObjectRecord {
         a.atime_ns.put(&mut w);
         a.mtime_ns.put(&mut w);
         a.ctime_ns.put(&mut w);
+        a.owner.put(&mut w);
         self.parent.put(&mut w);
         Bytes8(&self.name).put(&mut w);
         w
     }
 
     pub(super) fn from_bytes(object: ObjectId, bytes: &[u8]) -> Result<Self, RecordError> {
-        read(bytes, |r| {
+        read_as(OBJECT_VERSION, bytes, |r| {
             let attr = Attr {
                 object,
                 version: r.get().map_err(in_object("version"))?,
@@ -126,6 +136,7 @@ impl ObjectRecord {
                 atime_ns: r.get().map_err(in_object("atime_ns"))?,
                 mtime_ns: r.get().map_err(in_object("mtime_ns"))?,
                 ctime_ns: r.get().map_err(in_object("ctime_ns"))?,
+                owner: r.get().map_err(in_object("owner"))?,
             };
             let parent = r.get().map_err(in_object("parent"))?;
             let name: Bytes8<'_> = r.get().map_err(in_object("name"))?;
@@ -179,6 +190,24 @@ impl SessionRecord {
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
             Ok(Self { agent, incarnation, boot, lease_us, window, doomed, label: label.0.into() })
         })
+    }
+}
+
+impl EphemeralRecord {
+    /// The record's bytes, for `Overlay::put`.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut w = start();
+        self.bound.put(&mut w);
+        w
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] when the bytes are no record of an ephemeral file; the store is at fault.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        read(bytes, |r| Ok(Self { bound: r.get().map_err(|e| e.within("EphemeralRecord", "bound"))? }))
     }
 }
 
@@ -262,6 +291,7 @@ mod tests {
                 atime_ns: -1,
                 mtime_ns: 2,
                 ctime_ns: 3,
+                owner: SessionId(7),
             },
             parent: ObjectId(1),
             name: Bytes::from_static(b"jobs"),
@@ -286,18 +316,20 @@ mod tests {
         let entry = EntryRecord { object: ObjectId(42), kind: ObjectKind::Symlink };
         assert_eq!(EntryRecord::from_bytes(&entry.to_bytes()), Ok(entry));
         assert_eq!(SessionRecord::from_bytes(&session().to_bytes()), Ok(session()));
+        let ephemeral = EphemeralRecord { bound: SessionId(0x0102) };
+        assert_eq!(EphemeralRecord::from_bytes(&ephemeral.to_bytes()), Ok(ephemeral));
         let outcome = OutcomeRecord { nonce: 7, reply: (*b"reply").into() };
         assert_eq!(OutcomeRecord::from_bytes(&outcome.to_bytes()), Ok(outcome));
         assert_eq!(counter_from_bytes(&counter_to_bytes(u64::MAX)), Ok(u64::MAX));
     }
 
     #[test]
-    fn bytes_of_version_one_stay_what_they_are() {
+    fn bytes_of_version_two_stay_what_they_are() {
         let golden = [
-            &[1][..],
+            &[2][..],
             &[0, 0, 0, 0, 0, 0, 0, 3, 2, 0x01, 0xED, 0, 0, 0, 4, 0, 0, 0x03, 0xE8, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 2],
             &[0xFF; 8],
-            &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 4],
+            &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 4],
             b"jobs",
         ]
         .concat();
@@ -314,8 +346,8 @@ mod tests {
         longer.push(0);
         assert!(matches!(ObjectRecord::from_bytes(ObjectId(42), &longer), Err(RecordError::Malformed(m)) if m.fault == Fault::Trailing));
         let mut newer = bytes;
-        newer[0] = 2;
-        assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &newer), Err(RecordError::Version(2)));
+        newer[0] = 3;
+        assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &newer), Err(RecordError::Version(3)));
     }
 
     #[test]

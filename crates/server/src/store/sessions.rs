@@ -37,7 +37,7 @@ impl Found {
         }
         let read = match answer {
             Answer::Sessions { records, end } => self.take(records, end),
-            Answer::Value(_) | Answer::Entries { .. } | Answer::Failed => None,
+            Answer::Value(_) | Answer::Entries { .. } | Answer::Ephemerals { .. } | Answer::Failed => None,
         };
         self.broken |= read.is_none();
         read.is_some()

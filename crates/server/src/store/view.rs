@@ -9,7 +9,7 @@
 use super::directory::{Directory, Page};
 use super::overlay::Overlay;
 use super::slot::Known;
-use super::{BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query};
+use super::{BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -163,6 +163,13 @@ impl View<'_> {
     pub(crate) fn delete_entry(&mut self, dir: ObjectId, name: &[u8]) {
         self.wrote();
         self.overlay.write_entry(dir, name, None);
+    }
+
+    /// An ephemeral file that `made_by` has made is bound to a session; `None`: the file is gone.
+    pub(crate) fn bind_ephemeral(&mut self, made_by: SessionId, object: ObjectId, bound: Option<SessionId>) {
+        self.wrote();
+        let record = bound.map(|bound| EphemeralRecord { bound }.to_bytes().into());
+        self.overlay.put(Key::Ephemeral(made_by, object), record);
     }
 
     /// `None`: it is all zeros from now on.

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod delivery;
+mod ephemerals;
 mod exclusion;
 mod grace;
 mod handshake;
@@ -20,4 +21,5 @@ mod starting;
 mod surrender;
 mod timing_out;
 mod waiting;
+mod watches;
 mod world;

@@ -456,7 +456,7 @@ pub(super) fn welcome(got: &Got) -> Welcome<'_> {
 
 pub(super) fn create(ask: Ask, name: &str, want: Want) -> Create<'_> {
     let terms = Terms { want, ..Terms::NONE };
-    Create { ask, dir: ROOT, name: Bytes8(name.as_bytes()), exclusive: true, mode: 0o644, uid: 1, gid: 1, terms }
+    Create { ask, dir: ROOT, name: Bytes8(name.as_bytes()), exclusive: true, mode: 0o644, uid: 1, gid: 1, ephemeral: false, terms }
 }
 
 pub(super) const fn lock(ask: Ask, object: ObjectId, wait: LockWait) -> Lock {

@@ -216,7 +216,7 @@ impl World {
 }
 
 fn create(dir: ObjectId, name: &[u8]) -> Create<'_> {
-    Create { ask: ASK, dir, name: Bytes8(name), exclusive: true, mode: 0o644, uid: 1, gid: 2, terms: Terms::NONE }
+    Create { ask: ASK, dir, name: Bytes8(name), exclusive: true, mode: 0o644, uid: 1, gid: 2, ephemeral: false, terms: Terms::NONE }
 }
 
 fn open_or_create(dir: ObjectId, name: &[u8]) -> Create<'_> {

@@ -197,7 +197,7 @@ fn sizes_that_pages_are_cut_by_are_those_of_the_wire() {
     CacheGrant::NONE.put(&mut bytes);
     assert_eq!(bytes.len(), super::super::read::GRANT_LEN);
     // A page that is full to the byte: four names of 89 bytes and one that fills the rest.
-    let around = 1 + 63 + 9 + 1 + 2;
+    let around = 1 + 71 + 9 + 1 + 2;
     for n in 0..4u8 {
         w.done(create(ROOT_DIR, &[b'a' + n; 89]));
     }

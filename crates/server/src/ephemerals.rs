@@ -1,0 +1,261 @@
+//! Ephemeral files: to which session each is bound, and their removal when that has ended.
+//!
+//! Decides when an ephemeral file goes: by a mutation of the server's own, queued like any, after the end of its session is durable
+//! (R38, R83) and not in grace (R52). Place in the walk: told by `execute` of what was made and taken away, by `timing_out`, `grace` and
+//! `reclaim` of what became of sessions; its removals run from the loop, in slices. Implements `wire-spec.md` sections 11.5 and 11.7.
+//! Invariant: every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, parked
+//! or done; what a crash interrupts is found again at the start by the records of the store (R63).
+//! Leaves to others: what a removal means (`namespace`), whose turn it is (`locks`), who is told (`watches`).
+
+use crate::locks::Turn;
+use crate::namespace::{Mutation, Step};
+use crate::parked::{Answering, Job, Parked, Wait};
+use crate::server::{Phase, Server};
+use crate::sessions::Key;
+use crate::store::{EphemeralRecord, Query};
+use crate::transmit::SMALL;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use cistern_wire::{Ask, Bytes8, Kind, ObjectId, SessionId, Status, Terms, Unlink};
+use log::{info, warn};
+
+/// Bounds of watches and of ephemeral files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PresenceLimits {
+    /// Most watches of all sessions together.
+    pub watches_max: usize,
+    /// Most watches of one session.
+    pub watches_per_session: usize,
+    /// Most ephemeral files.
+    pub ephemerals_max: usize,
+    /// Most ephemeral files of one session.
+    pub ephemerals_per_session: usize,
+}
+
+impl Default for PresenceLimits {
+    /// 1,000,000 watches, 4,096 a session; 100,000 ephemeral files, 1,024 a session.
+    fn default() -> Self {
+        Self { watches_max: 1_000_000, watches_per_session: 4_096, ephemerals_max: 100_000, ephemerals_per_session: 1_024 }
+    }
+}
+
+/// One ephemeral file.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// The session that made it; its record in the store stands under that.
+    made_by: SessionId,
+    /// The session whose end is its own.
+    bound: SessionId,
+}
+
+/// All ephemeral files.
+#[derive(Debug, Default)]
+pub(crate) struct Ephemerals {
+    rows: BTreeMap<ObjectId, Row>,
+    by_session: BTreeMap<SessionId, BTreeSet<ObjectId>>,
+    /// Files whose sessions have ended and whose removal was not begun.
+    orphans: VecDeque<ObjectId>,
+}
+
+impl Ephemerals {
+    /// A file is there that goes with `bound`.
+    pub(crate) fn add(&mut self, object: ObjectId, made_by: SessionId, bound: SessionId) {
+        self.rows.insert(object, Row { made_by, bound });
+        self.by_session.entry(bound).or_default().insert(object);
+    }
+
+    /// A file is gone, whoever took it away; any file, ephemeral or not.
+    pub(crate) fn gone(&mut self, object: ObjectId) {
+        if let Some(row) = self.rows.remove(&object)
+            && let Some(own) = self.by_session.get_mut(&row.bound)
+        {
+            own.remove(&object);
+            if own.is_empty() {
+                self.by_session.remove(&row.bound);
+            }
+        }
+    }
+
+    /// The files that go with a session.
+    pub(crate) fn of(&self, session: SessionId) -> impl Iterator<Item = ObjectId> + '_ {
+        self.by_session.get(&session).into_iter().flatten().copied()
+    }
+
+    /// The session with which an object goes, if it is ephemeral.
+    pub(crate) fn bound(&self, object: ObjectId) -> Option<SessionId> {
+        self.rows.get(&object).map(|row| row.bound)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn is_full(&self, session: SessionId, limits: PresenceLimits) -> bool {
+        let own = self.by_session.get(&session).map_or(0, BTreeSet::len);
+        self.rows.len() >= limits.ephemerals_max || own >= limits.ephemerals_per_session
+    }
+
+    /// Whether removals are left to be begun.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// A session has ended, durably: its files are to be removed. How many they are.
+    fn orphan(&mut self, session: SessionId) -> usize {
+        let before = self.orphans.len();
+        self.orphans.extend(self.by_session.get(&session).into_iter().flatten());
+        self.orphans.len() - before
+    }
+
+    /// The files of a session go with another one from now on: object and maker of each.
+    fn rebind(&mut self, from: SessionId, to: SessionId) -> Vec<(ObjectId, SessionId)> {
+        let moved: Vec<ObjectId> = self.by_session.remove(&from).into_iter().flatten().collect();
+        self.by_session.entry(to).or_default().extend(&moved);
+        if moved.is_empty() {
+            self.by_session.remove(&to);
+        }
+        let rebound = moved.into_iter().filter_map(|object| {
+            let row = self.rows.get_mut(&object)?;
+            row.bound = to;
+            Some((object, row.made_by))
+        });
+        rebound.collect()
+    }
+}
+
+impl Server {
+    /// Whether one ephemeral file more of a session would be too many.
+    pub(crate) fn has_no_room_for_ephemeral(&self, session: SessionId) -> bool {
+        self.ephemerals.is_full(session, self.config.presence)
+    }
+
+    /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
+    pub(crate) fn load_ephemerals(&mut self, found: Vec<((SessionId, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
+        let mut dead = BTreeSet::new();
+        for ((made_by, object), EphemeralRecord { bound }) in found {
+            self.ephemerals.add(object, made_by, bound);
+            if !alive.contains(&bound) {
+                dead.insert(bound);
+            }
+        }
+        dead.into_iter().for_each(|session| self.session_left_files(session));
+    }
+
+    /// A session has ended, and its end is durable: its ephemeral files are to be removed.
+    pub(crate) fn session_left_files(&mut self, session: SessionId) {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST remove the ephemeral files of a session that has ended, also when it was restarted in between.
+        let count = self.ephemerals.orphan(session);
+        if count > 0 {
+            info!("{}: removes {count} ephemeral files of session {session}, which has ended", self.who);
+        }
+    }
+
+    /// Grace is over, durably: what is bound to sessions that are not here is nobody's any more.
+    pub(crate) fn sessions_left_files(&mut self) {
+        let gone: Vec<SessionId> =
+            self.ephemerals.by_session.keys().copied().filter(|session| self.sessions.find(*session).is_none()).collect();
+        // Those that were queued in grace are among them.
+        self.ephemerals.orphans.clear();
+        gone.into_iter().for_each(|session| self.session_left_files(session));
+    }
+
+    /// An agent has reclaimed what it wants of session `from` in session `to`: its ephemeral files go with that, by the open batch.
+    pub(crate) fn rebind_ephemerals(&mut self, from: SessionId, to: SessionId) {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+        for (object, made_by) in self.ephemerals.rebind(from, to) {
+            self.overlay.view().bind_ephemeral(made_by, object, Some(to));
+        }
+        if self.is_watched_owner(to) {
+            self.watch(to);
+        }
+    }
+
+    /// Begins a slice of the removals that are left, unless in grace.
+    pub(crate) fn remove_orphans(&mut self) {
+        if self.phase != Phase::Serving || self.in_grace() {
+            return;
+        }
+        for _ in 0..self.config.freed_per_turn {
+            let Some(object) = self.ephemerals.orphans.pop_front() else {
+                return;
+            };
+            let id = self.parking.next_id();
+            let (nonce, answering) = (object.0, Answering::First);
+            self.remove_ephemeral(Job { id, key: Key::SERVER, nonce, limit: SMALL, answering, entered: false, settled: false });
+        }
+    }
+
+    /// Runs a removal from its start: the object is the job's nonce.
+    pub(crate) fn remove_ephemeral(&mut self, job: Job) {
+        let object = ObjectId(job.nonce);
+        match self.try_remove(job, object) {
+            Ok(()) => {}
+            Err(Stop::Load(queries, entered)) => {
+                let queries = sorted(queries);
+                self.park_removal(Job { entered, ..job }, Wait::Store(queries.len()));
+                self.ask_store(job.id, queries);
+            }
+            Err(Stop::Turn) => self.park_removal(Job { entered: true, ..job }, Wait::Locks),
+            Err(Stop::Failed(status)) => {
+                self.locks.mutation_leave(job.id.ticket());
+                warn!("{}: the ephemeral file {object} cannot be removed: {status}; run `cisternd check`", self.who);
+            }
+        }
+    }
+
+    fn try_remove(&mut self, job: Job, object: ObjectId) -> Result<(), Stop> {
+        let view = self.overlay.view();
+        let Some((dir, name)) = stop(self.namespace.name_of(&view, object), job.entered)? else {
+            // Somebody was faster.
+            self.ephemerals.gone(object);
+            self.locks.mutation_leave(job.id.ticket());
+            return Ok(());
+        };
+        let ask = Ask { nonce: 0, back: 0, limit: SMALL };
+        let unlink = Mutation::Unlink(Unlink { ask, dir, name: Bytes8(&name), force: true, terms: Terms::NONE });
+        self.namespace.act_for(SessionId(0));
+        let plan = stop(self.namespace.plan(&view, &unlink, &[]), job.entered)?;
+        match self.locks.mutation_enter(self.now, job.id.ticket(), SessionId(0), plan.affected(), []) {
+            Turn::Ready => {}
+            Turn::Waiting => return Err(Stop::Turn),
+            Turn::Busy => return Err(Stop::Failed(Status::BUSY)),
+        }
+        let mut view = self.overlay.view();
+        stop(self.namespace.apply(&mut view, &unlink, &[], self.wall.at(self.now)), true)?;
+        self.locks.mutation_leave(job.id.ticket());
+        self.note_changes();
+        Ok(())
+    }
+
+    fn park_removal(&mut self, job: Job, wait: Wait) {
+        self.parking.park(Parked { job, kind: Kind::Unlink, body: Box::default(), wait });
+    }
+}
+
+/// Why a removal does not go on.
+enum Stop {
+    /// It needs these values; and whether it has a place in the queues of the lock table.
+    Load(Vec<Query>, bool),
+    /// Its turn comes later.
+    Turn,
+    /// It cannot be done.
+    Failed(Status),
+}
+
+fn stop<T>(step: Step<T>, entered: bool) -> Result<T, Stop> {
+    match step {
+        Step::Done(value) => Ok(value),
+        Step::Missing(queries) => Err(Stop::Load(queries, entered)),
+        Step::Failed(status) => Err(Stop::Failed(status)),
+    }
+}
+
+fn sorted(mut queries: Vec<Query>) -> Vec<Query> {
+    queries.sort_unstable();
+    queries.dedup();
+    queries
+}

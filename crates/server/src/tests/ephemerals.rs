@@ -1,0 +1,305 @@
+//! Ephemeral files: when they go, when they stay, and who is probed for them.
+
+use super::world::{Peer, ROOT, World, cache_lock, create, ms};
+use crate::Config;
+use crate::config::PresenceLimits;
+use crate::store::Key;
+use alloc::vec::Vec;
+use cistern_wire::{
+    Attr, Bytes8, Claim, Create, EndReason, EndSession, GetAttr, Keep, Kind, Link, List, Lookup, Message, ObjectId, Receipt, ReceiptAnswer,
+    Release, ReleaseItem, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
+};
+use core::time::Duration;
+
+pub(super) fn ephemeral(world: &mut World, peer: &mut Peer, name: &str) -> Attr {
+    let ask = peer.ask_only();
+    world.send(peer, &[Create { ephemeral: true, ..create(ask, name, Want::Nothing) }.into()]);
+    let got = world.got_one(peer);
+    let Reply::Changed(changed) = got.reply() else { panic!("{got:?}") };
+    changed.effects.iter().find(|effect| effect.before == 0).unwrap().attr
+}
+
+pub(super) fn watch(world: &mut World, peer: &mut Peer, object: ObjectId) -> Attr {
+    let ask = peer.ask_only();
+    world.send(peer, &[Watch { ask, object }.into()]);
+    let got = world.got_one(peer);
+    let Reply::Watched(watched) = got.reply() else { panic!("{got:?}") };
+    watched.attr
+}
+
+fn unwatch(world: &mut World, peer: &mut Peer, object: ObjectId) {
+    let ask = peer.ask_only();
+    world.send(peer, &[cistern_wire::Unwatch { ask, object }.into()]);
+    assert!(matches!(world.got_one(peer).reply(), Reply::Done(_)));
+}
+
+pub(super) fn exists(world: &mut World, peer: &mut Peer, name: &str) -> bool {
+    let names = [Bytes8(name.as_bytes())];
+    let lookup = Lookup { ask: peer.ask_only(), start: ROOT, names: List::of(&names), want: Want::Nothing };
+    world.send(peer, &[lookup.into()]);
+    let got = world.got_one(peer);
+    match got.reply() {
+        Reply::Walked(walked) => walked.steps.len() == 2,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn close(world: &mut World, peer: &mut Peer) {
+    let serial = peer.serial();
+    world.send(peer, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    world.got(peer);
+}
+
+fn records(world: &World) -> Vec<(SessionId, ObjectId)> {
+    let of = |key: &Key| if let Key::Ephemeral(session, object) = key { Some((*session, *object)) } else { None };
+    world.disk.values.keys().filter_map(of).collect()
+}
+
+fn evict(world: &mut World, peer: &Peer) {
+    assert!(world.server.evict(world.now, &alloc::format!("{}", peer.agent)).is_ok());
+}
+
+#[test]
+fn ephemeral_file_says_whose_it_is_and_ordinary_ones_are_nobodys() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let (mine, plain) = (ephemeral(&mut world, &mut peer, "m"), world.create(&mut peer, "plain"));
+    assert_eq!((mine.owner, plain.owner), (peer.session, SessionId(0)));
+    assert_eq!(records(&world), [(peer.session, mine.object)]);
+    assert_eq!(world.server.status(world.now).ephemerals, 1);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST remove the ephemeral files of a session that has ended, also when it was restarted in between.
+#[test]
+fn ephemeral_files_go_when_their_session_is_closed_and_others_stay() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "a");
+    ephemeral(&mut world, &mut owner, "b");
+    ephemeral(&mut world, &mut other, "c");
+    world.create(&mut owner, "plain");
+    close(&mut world, &mut owner);
+    let left = ["a", "b", "c", "plain"].map(|name| exists(&mut world, &mut other, name));
+    assert_eq!(left, [false, false, true, true]);
+    assert_eq!(records(&world).len(), 1);
+    let root = world.server.status(world.now);
+    assert_eq!((root.ephemerals, root.parked), (1, 0));
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST NOT remove an ephemeral file on account of its owner before the end of that session is durable.
+#[test]
+fn ephemeral_file_of_a_failed_session_stays_until_its_end_is_durable() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    evict(&mut world, &owner);
+    world.pass(Config::default().wait() - ms(1));
+    assert!(exists(&mut world, &mut other, "m"), "T is not over");
+    world.stalled = true;
+    world.pass(ms(2));
+    let names = [Bytes8(b"m")];
+    let lookup = Lookup { ask: other.ask_only(), start: ROOT, names: List::of(&names), want: Want::Nothing };
+    world.send(&mut other, &[lookup.into()]);
+    let got = world.got_one(&other);
+    assert!(matches!(got.reply(), Reply::Walked(walked) if walked.steps.len() == 2), "the end is not durable");
+    world.stalled = false;
+    world.turn();
+    assert!(!exists(&mut world, &mut other, "m"));
+}
+
+#[test]
+fn removal_waits_for_the_cache_locks_that_are_in_its_way() {
+    let mut world = World::new();
+    let (mut owner, mut reader) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    let generation = world.cache(&mut reader, ROOT);
+    close(&mut world, &mut owner);
+    let got = world.got_one(&reader);
+    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
+    assert_eq!((demand.lock, demand.generation, demand.keep), (cache_lock(ROOT), generation, Keep::Nothing));
+    assert_eq!(world.server.status(world.now).parked, 1);
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let serial = reader.serial();
+    world.send(&mut reader, &[Release { serial, items: List::of(&items) }.into()]);
+    assert!(matches!(world.got_one(&reader).message(), Message::Released(_)));
+    assert!(!exists(&mut world, &mut reader, "m"));
+    assert_eq!(world.server.status(world.now).parked, 0);
+}
+
+#[test]
+fn removed_by_anybody_it_is_gone_for_good_and_its_record_with_it() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    let unlink = Unlink { ask: other.ask_only(), dir: ROOT, name: Bytes8(b"m"), force: false, terms: Terms::NONE };
+    world.send(&mut other, &[unlink.into()]);
+    assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+    assert_eq!(records(&world), []);
+    world.create(&mut other, "m");
+    close(&mut world, &mut owner);
+    assert!(exists(&mut world, &mut other, "m"), "that is another file");
+}
+
+#[test]
+fn renamed_it_goes_under_its_new_name() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    let (from_name, to_name) = (Bytes8(b"m"), Bytes8(b"n"));
+    let rule = cistern_wire::RenameRule::Replace;
+    let terms = Terms::NONE;
+    let rename =
+        cistern_wire::Rename { ask: other.ask_only(), from_dir: ROOT, from_name, to_dir: ROOT, to_name, rule, force: false, terms };
+    world.send(&mut other, &[rename.into()]);
+    assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+    world.create(&mut other, "m");
+    close(&mut world, &mut owner);
+    assert_eq!(["m", "n"].map(|name| exists(&mut world, &mut other, name)), [true, false]);
+}
+
+#[test]
+fn it_has_one_name_is_made_exclusively_and_within_bounds() {
+    let presence = PresenceLimits { ephemerals_max: 3, ephemerals_per_session: 2, ..PresenceLimits::default() };
+    let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
+    let (mut a, mut b) = (world.open(1), world.open(2));
+    let made = ephemeral(&mut world, &mut a, "m");
+    let link = Link { ask: a.ask_only(), object: made.object, dir: ROOT, name: Bytes8(b"l"), terms: Terms::NONE };
+    assert_eq!(world.failed(&mut a, link.into()).0, Status::EPERM);
+    let open = |ask| Create { ephemeral: true, exclusive: false, ..create(ask, "o", Want::Nothing) };
+    let ask = a.ask_only();
+    assert_eq!(world.failed(&mut a, open(ask).into()).0, Status::EINVAL);
+    ephemeral(&mut world, &mut a, "m2");
+    let one = |ask| Create { ephemeral: true, ..create(ask, "more", Want::Nothing) };
+    let ask = a.ask_only();
+    assert_eq!(world.failed(&mut a, one(ask).into()).0, Status::BUSY, "two of one session");
+    ephemeral(&mut world, &mut b, "m3");
+    let ask = b.ask_only();
+    assert_eq!(world.failed(&mut b, one(ask).into()).0, Status::BUSY, "three in all");
+    close(&mut world, &mut a);
+    ephemeral(&mut world, &mut b, "m");
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+#[test]
+fn after_a_restart_it_goes_with_the_session_that_has_reclaimed() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    let made = ephemeral(&mut world, &mut owner, "m");
+    world.crash();
+    let from = world.come_back(&mut owner);
+    world.complete(&mut owner, from);
+    world.open_again(&mut other, &[]);
+    world.pass(Config::default().wait());
+    assert!(exists(&mut world, &mut other, "m"));
+    let get = GetAttr { ask: other.ask_only(), object: made.object, want: Want::Nothing };
+    world.send(&mut other, &[get.into()]);
+    let got = world.got_one(&other);
+    assert!(matches!(got.reply(), Reply::Stated(stated) if stated.attr == made), "its attributes and version are what they were");
+    // Nobody's but the new session's end takes it away, also across another restart.
+    world.crash();
+    let from = world.come_back(&mut owner);
+    world.complete(&mut owner, from);
+    world.open_again(&mut other, &[]);
+    world.pass(Config::default().wait());
+    assert!(exists(&mut world, &mut other, "m"));
+    close(&mut world, &mut owner);
+    assert!(!exists(&mut world, &mut other, "m"));
+    assert_eq!(records(&world), []);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST remove the ephemeral files of a session that has ended, also when it was restarted in between.
+#[test]
+fn after_a_restart_those_of_sessions_that_do_not_come_back_go_with_the_grace() {
+    let mut world = World::new();
+    let (mut gone, mut surrenders) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut gone, "gone");
+    ephemeral(&mut world, &mut surrenders, "surrendered");
+    world.crash();
+    let former = surrenders.session;
+    world.open_again(&mut surrenders, &[(former, Claim::Surrendered)]);
+    let in_grace = ["gone", "surrendered"].map(|name| exists(&mut world, &mut surrenders, name));
+    assert_eq!(in_grace, [true, true], "somebody may still reclaim a cache lock that their removal waits for");
+    world.pass(Config::default().wait());
+    assert!(!world.in_grace());
+    let after = ["gone", "surrendered"].map(|name| exists(&mut world, &mut surrenders, name));
+    assert_eq!(after, [false, false]);
+    assert_eq!(records(&world), []);
+}
+
+#[test]
+fn removal_that_a_crash_interrupts_is_done_by_the_next_start() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    world.cache(&mut other, ROOT);
+    // The end is durable, the removal waits for the reader's cache lock.
+    close(&mut world, &mut owner);
+    world.got(&other);
+    assert_eq!(records(&world).len(), 1);
+    world.crash();
+    world.open_again(&mut other, &[]);
+    world.pass(Config::default().wait());
+    assert!(!exists(&mut world, &mut other, "m"));
+    assert_eq!(records(&world), []);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# An owner MUST be probed on account of its ephemeral files only while a session watches one of them.
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# Every watcher of an object's owner MUST be served by the same probes of that owner.
+#[test]
+fn owner_is_probed_while_somebody_watches_and_once_for_all_watchers() {
+    let mut world = World::new();
+    let (mut owner, mut a, mut b) = (world.open(1), world.open(2), world.open(3));
+    let (m, n) = (ephemeral(&mut world, &mut owner, "m").object, ephemeral(&mut world, &mut owner, "n").object);
+    let sent = world.transmitted();
+    world.pass(Duration::from_secs(60));
+    assert_eq!((world.transmitted(), world.server.listening()), (sent, 0), "nobody watches, nobody is probed");
+    watch(&mut world, &mut a, m);
+    watch(&mut world, &mut b, m);
+    watch(&mut world, &mut b, n);
+    for _ in 0..3 {
+        world.pass(Config::default().probe_period);
+        let got = world.got_one(&owner);
+        let Message::Probe(probe) = got.message() else { panic!("{got:?}") };
+        world.send(&mut owner, &[Receipt { seq: probe.seq, answer: ReceiptAnswer::Received }.into()]);
+    }
+    unwatch(&mut world, &mut a, m);
+    unwatch(&mut world, &mut b, m);
+    unwatch(&mut world, &mut b, n);
+    let sent = world.transmitted();
+    world.pass(Duration::from_secs(60));
+    assert_eq!((world.transmitted(), world.server.listening()), (sent, 0), "nobody watches any more");
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The time in which a dead owner is noticed MUST be documented as the sum of probe period, Td, T, ε and a commit.
+#[test]
+fn dead_owner_of_a_watched_file_is_noticed_within_the_documented_bound() {
+    let config = Config::default();
+    // 1 s + (max(500 ms, 2 · 250 ms) + 250 ms) + 2,021 ms.
+    assert_eq!(config.detection_bound(), ms(3_771));
+    let mut world = World::new();
+    let (mut owner, mut watcher) = (world.open(1), world.open(2));
+    let object = ephemeral(&mut world, &mut owner, "m").object;
+    watch(&mut world, &mut watcher, object);
+    world.pass(config.detection_bound());
+    let probes = world.got(&owner);
+    assert!(probes.len() >= 3 && probes.iter().all(|got| got.message().kind() == Kind::Probe));
+    let told = world.got(&watcher);
+    assert!(!told.is_empty(), "told within the bound");
+    let is_gone = |message| matches!(message, Message::WatchEvent(event) if event.object == object && event.gone);
+    assert!(told.iter().all(|got| is_gone(got.message())), "{told:?}");
+    assert_eq!(world.server.stats().steals, 1);
+}
