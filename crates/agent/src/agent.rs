@@ -21,7 +21,8 @@ use crate::requests::Asker;
 use crate::session::Session;
 use crate::stats::Stats;
 use crate::surrender::Remains;
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::watches::Watches;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path, Question, Rng, TimerQueue};
@@ -52,6 +53,8 @@ pub(crate) enum Timer {
     Phase,
     /// Holders are to be told something.
     Holders,
+    /// Watchers are to be told that nothing is certain.
+    Watches,
     /// The oldest command has run for long enough.
     GiveUp,
     /// The end of the session has been waited for long enough.
@@ -125,6 +128,9 @@ pub struct Agent {
     /// Requests for locks that were never sent.
     pub(crate) asks: VecDeque<(Asker, Vec<u8>)>,
     pub(crate) waits: BTreeMap<OpId, Waiting>,
+    pub(crate) watches: Watches,
+    /// Files that go with the session.
+    pub(crate) own_ephemerals: BTreeSet<ObjectId>,
     pub(crate) events: VecDeque<Event>,
     // Time.
     pub(crate) timers: TimerQueue<Timer>,
@@ -165,6 +171,8 @@ impl Agent {
             recovery: VecDeque::new(),
             asks: VecDeque::new(),
             waits: BTreeMap::new(),
+            watches: Watches::default(),
+            own_ephemerals: BTreeSet::new(),
             events: VecDeque::new(),
             timers: TimerQueue::new(),
             used: start,
@@ -183,6 +191,16 @@ impl Agent {
         self.used = self.now;
         if let Command::Unlock { holder } = command {
             return Submitted::Now(self.unlock(holder));
+        }
+        if let Command::Watch { object } = command {
+            let result = self.begin_watch(object);
+            self.tend();
+            return Submitted::Now(result);
+        }
+        if let Command::Unwatch { watch } = command {
+            let ended = self.end_watch(watch);
+            self.tend();
+            return Submitted::Now(if ended { Ok(Output::Done) } else { Err(OpError::Status(Status::NOT_HELD)) });
         }
         if self.ops.count() + self.waits.len() >= self.config.commands_max {
             return Submitted::Now(Err(OpError::Overloaded));

@@ -21,6 +21,10 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(pub u64);
 
+/// One local user's watch of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId(pub u64);
+
 /// What a command is about: a path from the root, or an object known by its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -139,6 +143,8 @@ pub enum Command {
         path: Bytes,
         /// Whether an existing one is an error.
         exclusive: bool,
+        /// Whether it goes with the agent's session; then it must be `exclusive`.
+        ephemeral: bool,
         /// Who owns it.
         owner: Ownership,
     },
@@ -212,6 +218,16 @@ pub enum Command {
     Unlock {
         /// Whose.
         holder: HolderId,
+    },
+    /// Begins to watch an object → [`Output::Watching`], at once; what becomes of it comes as [`Event::Watch`].
+    Watch {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Ends a watch → [`Output::Done`], at once.
+    Unwatch {
+        /// Which.
+        watch: WatchId,
     },
     /// Who holds and waits for advisory locks → [`Output::Locks`].
     ListLocks {
@@ -308,6 +324,8 @@ pub enum Output {
     },
     /// A lock.
     Locked(Locked),
+    /// A watch that has begun; nothing is certain before its first event.
+    Watching(WatchId),
     /// Locks.
     Locks(Vec<LockInfo>),
     /// The server's report.
@@ -361,6 +379,26 @@ pub enum LockEvent {
     Lost,
 }
 
+/// What a watcher is told of its object (R82).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// The object has this version, and every change from now on is told as long as nothing else is said. Whoever knows another version
+    /// looks again: while nothing was certain it has changed.
+    Certain {
+        /// Its version.
+        version: u64,
+    },
+    /// It has changed.
+    Changed {
+        /// Its version now.
+        version: u64,
+    },
+    /// Nobody would tell of a change now: the lease is over, or the session; the agent goes on trying.
+    Uncertain,
+    /// It is gone; the watch is over.
+    Gone,
+}
+
 /// What the agent tells its users unasked, and how commands end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -379,6 +417,15 @@ pub enum Event {
         object: ObjectId,
         /// What.
         what: LockEvent,
+    },
+    /// Something is known of a watched object.
+    Watch {
+        /// Whose.
+        watch: WatchId,
+        /// The object.
+        object: ObjectId,
+        /// What.
+        what: WatchEvent,
     },
     /// A session is open.
     SessionOpened {
@@ -465,6 +512,10 @@ pub struct LeaseView {
     pub advisory_locks: u64,
     /// Of these, how many local users hold.
     pub holders: u64,
+    /// Objects watched.
+    pub watches: u64,
+    /// Ephemeral files that go with the session.
+    pub ephemerals: u64,
     /// Requests sent (first transmissions).
     pub requests: u64,
     /// Datagrams sent and received.

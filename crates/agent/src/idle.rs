@@ -57,6 +57,7 @@ impl Agent {
         self.tend_lease();
         self.doubt_silence();
         self.tend_holders();
+        self.tend_watches();
         self.tend_commands();
         self.want_session();
         self.settle();
@@ -72,10 +73,10 @@ impl Agent {
         }
     }
 
-    /// Whether a local user holds, waits or runs something.
+    /// Whether a local user holds, waits, watches or runs something, or has made a file that goes with the session.
     pub(crate) fn has_user(&self) -> bool {
         let counts = self.locks.counts();
-        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0
+        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0 || self.watches.has_users() || !self.own_ephemerals.is_empty()
     }
 
     /// The same, or a request is out that outlives its command: a mutation whose outcome is not known.

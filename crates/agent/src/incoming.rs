@@ -131,6 +131,7 @@ impl Agent {
             Message::Grant(grant) => self.granted(&grant),
             Message::WaitOver(over) => self.wait_over(&over),
             Message::Probe(probe) => self.probed(probe.seq),
+            Message::WatchEvent(event) => self.watch_event(&event),
             Message::PathChallenge(challenge) => {
                 if let Some(session) = &mut self.session {
                     session.challenged = Some(challenge.token);
@@ -184,6 +185,7 @@ impl Agent {
             return;
         }
         if let Some(flight) = self.retire(ack.nonce) {
+            self.note_ephemerals(&ack.reply);
             self.answered(flight.asker, &ack.reply);
         }
     }
@@ -203,6 +205,8 @@ impl Agent {
             Asker::Run(object) => self.locks.extended(self.now, &self.lease, object, reply),
             Asker::Reclaim(batch) => self.reclaimed(batch, reply),
             Asker::Complete(from) => self.completed(from, reply),
+            Asker::Watch(object) => self.watch_answered(object, reply),
+            Asker::Unwatch(object) => self.unwatch_answered(object),
             Asker::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
         }
     }

@@ -27,6 +27,7 @@
 //! | `reclaim` | how the locks of a session are taken over after a restart of the server |
 //! | `outcome` | what became of mutations whose session ended before their answer came |
 //! | `surrender` | when nothing of a former session can be used any more |
+//! | `watches` | of which objects the server tells changes, and what watchers hear |
 //! | `ops`, `walk`, `cache` | how commands are carried out, from cache or by the server |
 //!
 //! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
@@ -65,6 +66,7 @@ mod stats;
 mod surrender;
 mod timers;
 mod walk;
+mod watches;
 
 pub use agent::{Agent, Identity};
 pub use cache::CacheLimits;

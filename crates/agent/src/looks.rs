@@ -45,6 +45,8 @@ impl Agent {
             cache_locks: counts.cache as u64,
             advisory_locks: counts.advisory as u64,
             holders: counts.holders as u64,
+            watches: self.watches.len() as u64,
+            ephemerals: self.own_ephemerals.len() as u64,
             requests: self.stats.requests,
             datagrams_out: self.stats.datagrams_out,
             datagrams_in: self.stats.datagrams_in,

@@ -1,4 +1,4 @@
-//! Notices: what the agent's application says to DEMAND, GRANT, WAIT_OVER and PROBE.
+//! Notices: what the agent's application says to DEMAND, GRANT, WAIT_OVER, PROBE and WATCH_EVENT.
 //!
 //! Decides the receipt of each, anew each time it comes, by how things stand then (R33); what was given back is said to be given back
 //! however often it is demanded. Place in the walk: after `incoming`; receipts are the first thing in the next datagram.
@@ -12,7 +12,7 @@ use crate::session::RECEIPTS_MAX;
 use crate::stats::Dropped;
 use cistern_link::Freshness;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Demand, Grant, Receipt, ReceiptAnswer, WaitOver};
+use cistern_wire::{Demand, Grant, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 use log::debug;
 
 impl Agent {
@@ -51,6 +51,13 @@ impl Agent {
     pub(crate) fn probed(&mut self, seq: u64) {
         if self.can_receipt(seq) {
             self.receipt(seq, ReceiptAnswer::Received);
+        }
+    }
+
+    pub(crate) fn watch_event(&mut self, event: &WatchEvent) {
+        if self.can_receipt(event.seq) {
+            self.watched_changed(event.object, event.version, event.gone);
+            self.receipt(event.seq, ReceiptAnswer::Received);
         }
     }
 

@@ -124,7 +124,7 @@ impl Agent {
     /// Begins a handshake if something needs a session, and stops one that nothing needs any more.
     pub(crate) fn want_session(&mut self) {
         let counts = self.locks.counts();
-        let needed = self.closing == Closing::No && (self.ops.count() > 0 || counts.waiters > 0);
+        let needed = self.closing == Closing::No && (self.ops.count() > 0 || counts.waiters > 0 || self.watches.has_users());
         let tried = self.opening.as_ref().map(|opening| opening.counter.last());
         if self.session.is_some() {
             // A hint has put the session in doubt. Nobody waits for the truth, so it is not sought for ever.
@@ -375,6 +375,7 @@ impl Agent {
             dormant: false,
         });
         self.ask_outcomes();
+        self.arm_watches();
         info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);
         self.events.push_back(Event::SessionOpened { session: welcome.session });
     }

@@ -80,6 +80,9 @@ impl Agent {
         let answer = match reply {
             Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply }) => {
                 let told = Reply::get(&mut Reader::new(reply.0)).ok();
+                if let Some(told) = told.as_ref().filter(|_| self.reclaim.is_some()) {
+                    self.note_ephemerals(told);
+                }
                 Answer::Result(told.filter(|_| !reply.0.is_empty()))
             }
             Reply::OutcomeTold(told) => Answer::SessionEnded(told.fate),

@@ -149,6 +149,7 @@ impl Agent {
         self.reclaim = Some(reclaim);
         self.asks.clear();
         self.recovery.clear();
+        self.watches_are_over();
         self.remember_mutations(present, &requests, &BTreeMap::new(), &[]);
         //= wire-spec.md#11-7-restart-and-recovery
         //# What the agent has begun to release or convert MUST NOT be among its reclaims.
@@ -350,7 +351,8 @@ impl Agent {
                     source.completion = Completion::Open;
                 }
             }
-            Asker::Op(..) | Asker::Lock(_) | Asker::Run(_) => {}
+            Asker::Watch(object) => self.watch_again(object),
+            Asker::Op(..) | Asker::Lock(_) | Asker::Run(_) | Asker::Unwatch(_) => {}
         }
     }
 }

@@ -71,10 +71,12 @@ impl Agent {
         }
         let requests = self.bury(session);
         self.lease.close();
+        self.own_ephemerals.clear();
         self.timers.cancel(Timer::Phase);
         // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
         self.asks.clear();
         self.recovery.clear();
+        self.watches_are_over();
         self.wait_anew();
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
@@ -123,7 +125,7 @@ impl Agent {
         self.ops.discard_all(&self.out);
         self.lease.close();
         self.tend_holders();
-        for timer in [Timer::Phase, Timer::GiveUp, Timer::Reclaim] {
+        for timer in [Timer::Phase, Timer::GiveUp, Timer::Reclaim, Timer::Watches] {
             self.timers.cancel(timer);
         }
         let Some(session) = &mut self.session else { return self.closed() };

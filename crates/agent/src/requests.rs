@@ -38,6 +38,10 @@ pub(crate) enum Asker {
     Reclaim(u32),
     /// The end of the reclaim from a former session.
     Complete(SessionId),
+    /// A watch.
+    Watch(ObjectId),
+    /// The end of a watch.
+    Unwatch(ObjectId),
     /// The outcome of a mutation: its session, and its nonce there.
     Outcome(SessionId, u64),
 }

@@ -22,7 +22,7 @@ impl Agent {
             match timer {
                 Timer::Handshake => self.hello_is_due(),
                 // All are looked after once in each turn, which follows.
-                Timer::Phase | Timer::Holders | Timer::Reclaim => {}
+                Timer::Phase | Timer::Holders | Timer::Watches | Timer::Reclaim => {}
                 Timer::Remains(session) => self.remains_due(session),
                 Timer::Again(asker) => self.ask_again(asker),
                 Timer::GiveUp => self.give_up_commands(),

@@ -278,6 +278,10 @@ pub(crate) struct Lease {
     pub(crate) cache_locks: u64,
     pub(crate) advisory_locks: u64,
     pub(crate) holders: u64,
+    #[serde(default)]
+    pub(crate) watches: u64,
+    #[serde(default)]
+    pub(crate) ephemerals: u64,
     pub(crate) requests: u64,
     pub(crate) datagrams_out: u64,
     pub(crate) datagrams_in: u64,
@@ -309,6 +313,8 @@ impl From<LeaseView> for Lease {
             cache_locks: v.cache_locks,
             advisory_locks: v.advisory_locks,
             holders: v.holders,
+            watches: v.watches,
+            ephemerals: v.ephemerals,
             requests: v.requests,
             datagrams_out: v.datagrams_out,
             datagrams_in: v.datagrams_in,

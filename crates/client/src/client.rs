@@ -160,7 +160,7 @@ impl Client {
 
     /// Makes an empty file; with `exclusive`, an existing one is an error.
     pub fn create(&self, path: impl AsRef<OsStr>, exclusive: bool, owner: Ownership) -> Call<Attr> {
-        self.on_path(path, |path| Command::Create { path, exclusive, owner }, as_attr)
+        self.on_path(path, |path| Command::Create { path, exclusive, ephemeral: false, owner }, as_attr)
     }
 
     /// Makes a directory.

@@ -149,6 +149,7 @@ pub(crate) fn create(socket: &UdpSocket, agent: &mut Agent, name: &str) -> Resul
         mode: 0o600,
         uid: 0,
         gid: 0,
+        ephemeral: false,
         terms: Terms::NONE,
     };
     let message = Message::from(create).to_bytes();

@@ -36,7 +36,7 @@ impl Task {
     /// Creating what exists, or setting nothing, changes nothing: the attributes are all there is to tell.
     fn is_only_a_look(&self) -> bool {
         match &self.command {
-            Command::Create { exclusive: false, .. } => {
+            Command::Create { exclusive: false, ephemeral: false, .. } => {
                 matches!(self.found[0], Some(Found::Object { kind, .. }) if kind != Some(ObjectKind::Directory))
             }
             Command::SetAttr { change, .. } => *change == AttrChange::default(),
@@ -46,9 +46,10 @@ impl Task {
 
     fn to_change(&self) -> Result<(Change, Option<Guard>), Status> {
         let change = match &self.command {
-            Command::Create { path, exclusive, owner } => {
+            Command::Create { exclusive: false, ephemeral: true, .. } => return Err(Status::EINVAL),
+            Command::Create { path, exclusive, ephemeral, owner } => {
                 let (dir, name) = self.new_name(0, path, Status::EISDIR)?;
-                Change::Create { dir, name, exclusive: *exclusive, owner: checked(*owner)? }
+                Change::Create { dir, name, exclusive: *exclusive, ephemeral: *ephemeral, owner: checked(*owner)? }
             }
             Command::Mkdir { owner, .. } => {
                 let (dir, name) = self.name(0, |_| Status::EEXIST)?;

@@ -74,7 +74,7 @@ impl Task {
         let made = self.name(0, |_| Status::EISDIR).and_then(|name| Ok((name, checked(owner)?)));
         match made {
             Ok(((dir, name), owner)) => {
-                self.ask(desk, Request::Change { change: Change::Create { dir, name, exclusive: false, owner }, guard });
+                self.ask(desk, Request::Change { change: Change::Create { dir, name, exclusive: false, ephemeral: false, owner }, guard });
                 Flow::Wait
             }
             Err(status) => Flow::failed(status),

@@ -39,7 +39,7 @@ pub(crate) enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// CREATE.
-    Create { dir: ObjectId, name: Bytes, exclusive: bool, owner: Ownership },
+    Create { dir: ObjectId, name: Bytes, exclusive: bool, ephemeral: bool, owner: Ownership },
     /// MKDIR.
     Mkdir { dir: ObjectId, name: Bytes, owner: Ownership },
     /// SYMLINK.
@@ -187,7 +187,7 @@ impl Change {
     fn encode(&self, terms: &Terms<'_>) -> Vec<u8> {
         let (ask, terms) = (UNASKED, *terms);
         match self {
-            Self::Create { dir, name, exclusive, owner: Ownership { mode, uid, gid } } => Message::from(cistern_wire::Create {
+            Self::Create { dir, name, exclusive, ephemeral, owner: Ownership { mode, uid, gid } } => Message::from(cistern_wire::Create {
                 ask,
                 dir: *dir,
                 name: Bytes8(name),
@@ -195,6 +195,7 @@ impl Change {
                 mode: *mode,
                 uid: *uid,
                 gid: *gid,
+                ephemeral: *ephemeral,
                 terms,
             })
             .to_bytes(),

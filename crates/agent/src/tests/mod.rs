@@ -17,3 +17,4 @@ mod renewal;
 mod resending;
 mod sharing;
 mod surrender;
+mod watches;

@@ -213,7 +213,7 @@ mod tests {
     const FILE: u64 = 7;
 
     fn create() -> Command {
-        Command::Create { path: Bytes::from_static(b"/u/n1"), exclusive: true, owner: OWNER }
+        Command::Create { path: Bytes::from_static(b"/u/n1"), exclusive: true, ephemeral: false, owner: OWNER }
     }
 
     fn write() -> Command {

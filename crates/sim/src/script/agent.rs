@@ -166,7 +166,7 @@ impl Agent {
 
     /// Makes an empty file that must not exist.
     pub fn create(&self, path: &str) -> Op {
-        self.does(Command::Create { path: bytes(path), exclusive: true, owner: OWNER })
+        self.does(Command::Create { path: bytes(path), exclusive: true, ephemeral: false, owner: OWNER })
     }
 
     /// Makes a directory.

@@ -208,7 +208,7 @@ fn making(files: &[&'static str]) -> Vec<Command> {
                 commands.push(Command::Mkdir { path: bytes::Bytes::from_static(&file.as_bytes()[..at]), owner });
             }
         }
-        commands.push(Command::Create { path: bytes::Bytes::from_static(file.as_bytes()), exclusive: true, owner });
+        commands.push(Command::Create { path: bytes::Bytes::from_static(file.as_bytes()), exclusive: true, ephemeral: false, owner });
     }
     commands
 }

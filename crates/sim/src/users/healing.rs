@@ -62,7 +62,12 @@ impl Healing {
         Some(match step {
             Step::Ping => Command::Ping,
             Step::Dir => Command::Mkdir { path: Bytes::from_static(b"/hot"), owner: Ownership { mode: 0o755, uid: 1, gid: 1 } },
-            Step::File(hot) => Command::Create { path: hot_path(hot), exclusive: false, owner: Ownership { mode: 0o644, uid: 1, gid: 1 } },
+            Step::File(hot) => Command::Create {
+                path: hot_path(hot),
+                exclusive: false,
+                ephemeral: false,
+                owner: Ownership { mode: 0o644, uid: 1, gid: 1 },
+            },
             Step::Write => Command::Write { target: target(0), offset: 0, data: content(op, 0, false), truncate: true, guard: None },
             Step::Read => Command::Read { target: target(0), offset: 0, length: None },
             Step::Lock(hot) => Command::Lock { target: target(hot), mode: Mode::Exclusive, wait: Wait::Forever },

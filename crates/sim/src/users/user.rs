@@ -92,7 +92,7 @@ pub(super) struct User {
 impl User {
     pub(super) fn new(mut rng: SimRng, work: &Workload) -> Self {
         let mkdir = |path: &'static [u8]| Command::Mkdir { path: Bytes::from_static(path), owner: Ownership { mode: 0o755, ..OWNER } };
-        let files = (0..work.hot).map(|n| Command::Create { path: hot_path(n), exclusive: false, owner: OWNER });
+        let files = (0..work.hot).map(|n| Command::Create { path: hot_path(n), exclusive: false, ephemeral: false, owner: OWNER });
         let mut setup: Vec<Command> = [mkdir(b"/hot"), mkdir(b"/u")].into_iter().chain(files).collect();
         setup.reverse();
         let due = Some(True(rng.between(0, work.think_ns.1)));
@@ -198,7 +198,7 @@ impl User {
         if falls(work.weights.flag) {
             let path = Bytes::from_static(FLAG);
             return match self.rng.below(4) {
-                0 => (Doing::Other, Command::Create { path, exclusive: true, owner: OWNER }),
+                0 => (Doing::Other, Command::Create { path, exclusive: true, ephemeral: false, owner: OWNER }),
                 1 => (Doing::Other, Command::Unlink { path, force: false }),
                 _ => (Doing::Other, Command::Stat { target: Target::Path(path), follow: true }),
             };
@@ -234,7 +234,7 @@ impl User {
         let choice = self.rng.below(10);
         if choice < 4 || self.files.is_empty() && choice < 8 {
             let path = fresh('n');
-            return (Doing::Create(path.clone()), Command::Create { path, exclusive: true, owner: OWNER });
+            return (Doing::Create(path.clone()), Command::Create { path, exclusive: true, ephemeral: false, owner: OWNER });
         }
         if choice >= 8 {
             return match self.dirs.pop() {

@@ -206,7 +206,7 @@ pub(super) fn put(path: &str, data: &[u8]) -> Command {
 }
 
 pub(super) fn create(path: &str) -> Command {
-    Command::Create { path: bytes(path), exclusive: true, owner: OWNER }
+    Command::Create { path: bytes(path), exclusive: true, ephemeral: false, owner: OWNER }
 }
 
 pub(super) fn mkdir(path: &str) -> Command {

@@ -363,10 +363,10 @@ fn a_mutation_withdrawn_before_it_was_sent_leaves_its_objects_as_they_were() {
 #[test]
 fn what_exists_is_created_without_a_message() {
     let (mut bench, [_, f, _]) = bench();
-    let again = Command::Create { path: bytes("/d/f"), exclusive: false, owner: OWNER };
+    let again = Command::Create { path: bytes("/d/f"), exclusive: false, ephemeral: false, owner: OWNER };
     assert_eq!(attr(&bench.cached(again)).object, ObjectId(f));
     assert_eq!(bench.run(create("/d/f")), Err(OpError::Status(Status::EEXIST)));
-    let into_directory = Command::Create { path: bytes("/d"), exclusive: false, owner: OWNER };
+    let into_directory = Command::Create { path: bytes("/d"), exclusive: false, ephemeral: false, owner: OWNER };
     assert_eq!(bench.cached(into_directory), Err(OpError::Status(Status::EISDIR)));
 }
 

@@ -116,7 +116,7 @@ impl World {
             9..=10 => Command::List { target: at(&path), detail: self.below(2) == 0 },
             11 => Command::ReadLink { target: at(&path) },
             12 => Command::Put { path: bytes(&path), data: bytes(&text), owner: OWNER, guard: None },
-            13 => Command::Create { path: bytes(&path), exclusive: self.below(2) == 0, owner: OWNER },
+            13 => Command::Create { path: bytes(&path), exclusive: self.below(2) == 0, ephemeral: false, owner: OWNER },
             14 => Command::Mkdir { path: bytes(&path), owner: OWNER },
             15 => Command::Unlink { path: bytes(&path), force: false },
             16 => Command::Rmdir { path: bytes(&path) },

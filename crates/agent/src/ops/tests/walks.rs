@@ -154,7 +154,7 @@ fn what_a_dangling_link_points_to_can_be_made_through_it() {
 #[test]
 fn a_link_that_comes_between_walk_and_creation_is_followed() {
     let mut bench = bench();
-    for command in [put("/new", b"x"), Command::Create { path: bytes("/new2"), exclusive: false, owner: OWNER }] {
+    for command in [put("/new", b"x"), Command::Create { path: bytes("/new2"), exclusive: false, ephemeral: false, owner: OWNER }] {
         let op = bench.start(command.clone());
         let answer = bench.execute();
         bench.deliver(&answer);

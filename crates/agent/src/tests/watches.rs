@@ -1,0 +1,217 @@
+//! Watches: what the server is asked, what watchers hear, and that silence is never taken for news.
+
+use super::script::*;
+use crate::api::{Command, Event, OpError, Output, Ownership, Submitted, WatchEvent, WatchId};
+use crate::config::{Config, IdlePolicy};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::{
+    Ack, Alive, Attr, Bytes8, CacheGrant, Changed, Create, Done, Effect, Failed, Fate, List, Message, Nack, NackReason, ObjectId, Receipt,
+    ReceiptAnswer, Reply, SessionFate, SessionId, Status, Terms, Unwatch, Want, Watch, Watched,
+};
+
+const SECOND: SessionId = SessionId(0xCD);
+const FILE: ObjectId = ObjectId(7);
+
+fn watch_request(nonce: u64, back: u16) -> Message<'static> {
+    Watch { ask: ask(nonce, back), object: FILE }.into()
+}
+
+fn watched(nonce: u64, echo: u64, version: u64) -> Message<'static> {
+    Ack { nonce, echo, reply: Reply::Watched(Watched { attr: attr(FILE.0, version) }) }.into()
+}
+
+fn done(nonce: u64, echo: u64) -> Message<'static> {
+    Ack { nonce, echo, reply: Reply::Done(Done {}) }.into()
+}
+
+fn event(seq: u64, version: u64, gone: bool) -> Message<'static> {
+    cistern_wire::WatchEvent { seq, object: FILE, version, gone }.into()
+}
+
+fn receipt(seq: u64) -> Message<'static> {
+    Receipt { seq, answer: ReceiptAnswer::Received }.into()
+}
+
+fn told(watch: WatchId, what: WatchEvent) -> Event {
+    Event::Watch { watch, object: FILE, what }
+}
+
+fn begin(script: &mut Script) -> WatchId {
+    match script.submit(Command::Watch { object: FILE }) {
+        Submitted::Now(Ok(Output::Watching(watch))) => watch,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An agent with one watch, whose object has version 3.
+fn watching() -> (Script, WatchId) {
+    let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
+    let watch = begin(&mut script);
+    let echo = script.sends(&[watch_request(2, 0)]);
+    script.say(&[watched(2, echo, 3)]);
+    script.quiet();
+    script.hears(&[told(watch, WatchEvent::Certain { version: 3 })]);
+    (script, watch)
+}
+
+#[test]
+fn changes_are_told_once_and_receipted_each_time_they_arrive() {
+    let (mut script, watch) = watching();
+    for _ in 0..2 {
+        script.say(&[event(1, 4, false)]);
+        script.sends(&[receipt(1)]);
+    }
+    script.hears(&[told(watch, WatchEvent::Changed { version: 4 })]);
+    script.say(&[event(2, 6, true)]);
+    script.sends(&[receipt(2)]);
+    script.hears(&[told(watch, WatchEvent::Gone)]);
+    assert_eq!(script.agent.view(script.now()).watches, 0);
+    assert_eq!(script.submit(Command::Unwatch { watch }), Submitted::Now(Err(OpError::Status(Status::NOT_HELD))));
+    script.asleep();
+}
+
+#[test]
+fn all_watchers_of_an_object_share_one_watch_and_the_last_one_ends_it() {
+    let (mut script, first) = watching();
+    let second = begin(&mut script);
+    script.hears(&[told(second, WatchEvent::Certain { version: 3 })]);
+    script.quiet();
+    script.say(&[event(1, 4, false)]);
+    script.sends(&[receipt(1)]);
+    let changed = WatchEvent::Changed { version: 4 };
+    script.hears(&[told(first, changed), told(second, changed)]);
+    script.submit(Command::Unwatch { watch: first });
+    script.quiet();
+    script.submit(Command::Unwatch { watch: second });
+    let echo = script.sends(&[Unwatch { ask: ask(3, 0), object: FILE }.into()]);
+    // Begun anew before that is answered: asked for after it, for requests have no order.
+    let third = begin(&mut script);
+    script.quiet();
+    script.say(&[done(3, echo)]);
+    let echo = script.sends(&[watch_request(4, 0)]);
+    script.say(&[watched(4, echo, 5)]);
+    script.quiet();
+    script.hears(&[told(third, WatchEvent::Certain { version: 5 })]);
+}
+
+#[test]
+fn notice_that_is_faster_than_the_answer_is_not_lost() {
+    let mut script = Script::open(Config::default());
+    let watch = begin(&mut script);
+    let echo = script.sends(&[watch_request(2, 0)]);
+    script.say(&[event(1, 4, false)]);
+    script.sends(&[receipt(1)]);
+    script.hears(&[]);
+    script.say(&[watched(2, echo, 3)]);
+    script.quiet();
+    script.hears(&[told(watch, WatchEvent::Certain { version: 4 })]);
+}
+
+#[test]
+fn watching_agent_renews_and_says_when_nothing_is_certain() {
+    let (mut script, watch) = watching();
+    script.silence(1_199);
+    script.sleep(1);
+    let expected = script.keep_alive(1);
+    let echo = script.sends(&[expected]);
+    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.quiet();
+    script.hears(&[]);
+    // The server is silent: at the end of the lease nothing is certain; with the next answer it is again.
+    let sent = script.run(TAU_MS);
+    script.hears(&[told(watch, WatchEvent::Uncertain)]);
+    let keeping = sent.iter().rev().find(|(_, sent)| sent.messages().iter().any(|message| matches!(message, Message::KeepAlive(_))));
+    let echo = keeping.expect("it asks on").1.packet();
+    script.say(&[event(1, 8, false), Alive { serial: 2, echo }.into()]);
+    let now = script.turn();
+    assert!(now[0].messages().contains(&receipt(1)));
+    script.hears(&[told(watch, WatchEvent::Certain { version: 8 })]);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# In each new session the agent MUST ask for its watches anew, and tell their users the version found.
+#[test]
+fn after_the_end_of_a_session_watches_are_made_anew_in_the_next() {
+    let (mut script, watch) = watching();
+    script.start(Command::Ping);
+    let echo = script.sends(&[ping(3, 0)]);
+    script.say(&[Nack { nonce: 3, echo, reason: NackReason::Ended, fate: Fate::Unknown }.into()]);
+    let heard = script.events();
+    assert_eq!(heard[0], told(watch, WatchEvent::Uncertain));
+    script.shake_amid(SECOND, &[(SESSION, SessionFate::Ended)]);
+    let sent = script.turn();
+    let messages: Vec<_> = sent.iter().flat_map(Sent::messages).collect();
+    let asked = messages.iter().find_map(|message| if let Message::Watch(watch) = message { Some(watch.ask.nonce) } else { None });
+    let (nonce, echo) = (asked.expect("WATCH"), sent[0].packet());
+    script.say(&[watched(nonce, echo, 9)]);
+    script.turn();
+    assert!(script.events().contains(&told(watch, WatchEvent::Certain { version: 9 })));
+}
+
+#[test]
+fn server_that_cannot_take_a_watch_is_asked_again_and_one_that_says_gone_is_believed() {
+    let mut script = Script::open(Config::default());
+    let watch = begin(&mut script);
+    let echo = script.sends(&[watch_request(2, 0)]);
+    let failed = |status, retry_ms| Reply::Failed(Failed { status, retry_ms });
+    script.say(&[Ack { nonce: 2, echo, reply: failed(Status::BUSY, 100) }.into()]);
+    script.silence(999);
+    script.sleep(1);
+    let echo = script.sends(&[watch_request(3, 0)]);
+    script.hears(&[]);
+    script.say(&[Ack { nonce: 3, echo, reply: failed(Status::ESTALE, 0) }.into()]);
+    script.hears(&[told(watch, WatchEvent::Gone)]);
+    script.asleep();
+}
+
+/// An agent that has made an ephemeral file.
+fn with_ephemeral() -> Script {
+    let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
+    let owner = Ownership { mode: 0o600, uid: 1, gid: 1 };
+    let op = script.start(Command::Create { path: Bytes::from_static(b"/m"), exclusive: true, ephemeral: true, owner });
+    let create = Create {
+        ask: ask(2, 0),
+        dir: ObjectId(1),
+        name: Bytes8(b"m"),
+        exclusive: true,
+        mode: 0o600,
+        uid: 1,
+        gid: 1,
+        ephemeral: true,
+        terms: Terms { want: Want::Exclusive, ..Terms::NONE },
+    };
+    let echo = script.sends(&[create.into()]);
+    let made = Attr { owner: SESSION, ..attr(9, 1) };
+    let effects =
+        [Effect { before: 1, attr: attr(1, 2), grant: CacheGrant::NONE }, Effect { before: 0, attr: made, grant: CacheGrant::NONE }];
+    script.say(&[Ack { nonce: 2, echo, reply: Reply::Changed(Changed { effects: List::of(&effects) }) }.into()]);
+    script.hears(&[Event::Done { op, result: Ok(Output::Attr(made)) }]);
+    script.quiet();
+    script
+}
+
+#[test]
+fn agent_with_an_ephemeral_file_renews_as_for_a_lock_in_use() {
+    let mut script = with_ephemeral();
+    assert_eq!(script.agent.view(script.now()).ephemerals, 1);
+    script.silence(1_199);
+    script.sleep(1);
+    let expected = script.keep_alive(1);
+    script.sends(&[expected]);
+}
+
+#[test]
+fn agent_with_an_ephemeral_file_reclaims_after_a_restart_though_it_holds_no_lock() {
+    let mut script = with_ephemeral();
+    script.hint();
+    script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]);
+    let sent = script.turn();
+    let messages: Vec<_> = sent.iter().flat_map(Sent::messages).collect();
+    assert!(
+        messages.iter().any(|message| matches!(message, Message::ReclaimComplete(complete) if complete.from == SESSION)),
+        "{messages:?}"
+    );
+    assert_eq!(script.agent.view(script.now()).ephemerals, 1);
+}
