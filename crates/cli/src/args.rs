@@ -18,6 +18,8 @@ Examples:
   cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
   cistern import ./site /site && cistern ls -l /site
   cistern locks --json
+  cistern member /group/$(hostname) &            be a member of a group, for others to see with
+  cistern watch /group
   cistern watch-lease
 
 Exit status:
@@ -50,6 +52,32 @@ Examples:
   cistern lock /jobs/nightly -- ./backup.sh
   cistern lock --try /jobs/nightly -- ./backup.sh || echo 'somebody else is at it'
   cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/";
+
+const WATCH_HELP: &str = "\
+Of a directory, what is in it is printed first, then each name that comes or goes, and each change of an ephemeral file in it: while \
+somebody watches, the server finds out when the owner of an ephemeral file is gone (within 3.8 s plus commits by default, docs/membership.md).
+Of a file, each change is printed. Nothing is sent while nothing changes but this agent's renewals and the probes of owners.
+
+Lines begin with one of: watching, present, added, removed, changed, uncertain (the lease is over: changes may be missed), certain \
+(what was missed has just been printed), gone.
+
+Ends when everything that it watches is gone, or by SIGINT or SIGTERM: exit status 0.
+
+Examples:
+  cistern watch /group
+  cistern watch --json /etc/service.toml /group | while read -r change; do ...; done";
+
+const MEMBER_HELP: &str = "\
+PATH is made as an ephemeral file; its parent directories must exist. While another one's ephemeral file is there, its end is waited for. \
+The file goes at once when this command ends, and within 3.8 s plus commits by default when it or its host dies while somebody watches. \
+If the session is lost, the command joins again.
+
+Prints joined, uncertain, certain and lost, each with the path. Ends by SIGINT or SIGTERM: exit status 0.
+
+Examples:
+  cistern mkdir -p /group && cistern member /group/$(hostname) &
+  cistern member --data \"$(hostname -I)\" /group/$(hostname)
+  cistern watch /group";
 
 /// Locks, leases and metadata for groups of computers.
 #[derive(Debug, Parser)]
@@ -102,6 +130,12 @@ pub(crate) enum Command {
     Status(Status),
     /// Measure round trips to the server's application
     Ping(Ping),
+    /// Print each change of files and directories as it happens
+    #[command(after_help = WATCH_HELP)]
+    Watch(Watch),
+    /// Be a member: keep an ephemeral file as long as this command runs
+    #[command(after_help = MEMBER_HELP)]
+    Member(Member),
     /// Live view of an agent's lease
     WatchLease(WatchLease),
     /// Run the host's agent: one cache and one lease for all programs of this computer
@@ -322,6 +356,29 @@ pub(crate) struct Ping {
     /// Time between them
     #[arg(short = 'i', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     pub(crate) interval: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// What to watch; symbolic links are followed
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Member {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Contents of the file: what others should know of this member
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) data: Option<OsString>,
+    /// Permission bits, octal
+    #[arg(long, value_parser = octal, default_value = "644")]
+    pub(crate) mode: u16,
+    /// The file
+    pub(crate) path: OsString,
 }
 
 #[derive(Args, Debug)]

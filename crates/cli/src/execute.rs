@@ -3,11 +3,16 @@
 //! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
 //! Leaves to others: where the request came from.
 
-use crate::local::{Failure, Hold, Request, Response, Rule, Until, micros};
+use crate::local::{Failure, Hold, News, Request, Response, Rule, Until, micros};
 use crate::text::{Blob, Text};
-use cistern_client::{AttrChange, Client, Error, Guard, GuardState, LockRequest, Ownership, RenameRule};
+use cistern_client::{AttrChange, Client, Error, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Watcher};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Longest wait for news in one request: a program that has gone away is noticed between two of them.
+const NEWS_WAIT_MAX_MS: u64 = 1_000;
+/// Most news in one answer.
+const NEWS_MAX: usize = 256;
 
 /// Exit status: the operation failed.
 pub(crate) const EXIT_FAILED: u8 = 1;
@@ -57,11 +62,13 @@ pub(crate) fn ownership(mode: u16) -> Ownership {
     Ownership { mode, uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
 }
 
-/// The locks that one local program holds; given back when it goes.
+/// The locks and watches of one local program; given back when it goes.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     next: u64,
     guards: BTreeMap<u64, Guard>,
+    /// Its watches, once there was one.
+    watcher: Option<Watcher>,
 }
 
 impl Holds {
@@ -74,6 +81,21 @@ impl Holds {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.guards.is_empty()
+    }
+
+    /// What has become of the watched objects since this was asked last.
+    fn news(&mut self, wait: Duration) -> Vec<News> {
+        let Some(watcher) = &mut self.watcher else {
+            std::thread::sleep(wait);
+            return Vec::new();
+        };
+        let mut news: Vec<News> = watcher.wait_event(wait).map(News::from).into_iter().collect();
+        while news.len() < NEWS_MAX
+            && let Some(seen) = watcher.wait_event(Duration::ZERO)
+        {
+            news.push(seen.into());
+        }
+        news
     }
 
     fn get(&self, hold: u64) -> Result<&Guard, Failure> {
@@ -103,6 +125,17 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             let locks = client.locks(path.as_ref().map(Text::as_os)).wait()?;
             Response::Locks(locks.into_iter().map(Into::into).collect())
         }
+        Request::Watch { object } => {
+            holds.watcher.get_or_insert_with(|| client.watcher()).watch(ObjectId(object))?;
+            Response::Done
+        }
+        Request::Unwatch { object } => {
+            if let Some(watcher) = &mut holds.watcher {
+                watcher.unwatch(ObjectId(object));
+            }
+            Response::Done
+        }
+        Request::News { wait_ms } => Response::News(holds.news(Duration::from_millis(wait_ms.min(NEWS_WAIT_MAX_MS)))),
         Request::Server => Response::Server(client.server_status().wait()?.into()),
         Request::Ping => Response::Pong { round_trip_us: micros(client.ping().wait()?) },
         Request::Lease => Response::Lease(client.lease()?.into()),

@@ -104,7 +104,11 @@ pub(crate) fn stat(args: &Paths) -> Result<(), Failure> {
         show::line(format!("Object: #{:<11} Version: {}", a.object, a.version))?;
         show::line(format!("Access: ({:04o}/{})  Uid: {}  Gid: {}", a.mode, show::mode(&a), a.uid, a.gid))?;
         show::line(format!("Modify: {} UTC", show::time(a.mtime_ns)))?;
-        show::line(format!("Change: {} UTC", show::time(a.ctime_ns)))
+        show::line(format!("Change: {} UTC", show::time(a.ctime_ns)))?;
+        match &a.made_by {
+            Some(session) => show::line(format!("Ephemeral: goes with session {session}, or with the one that took it over")),
+            None => Ok(()),
+        }
     });
     backend.close();
     result

@@ -8,6 +8,7 @@ const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has delibera
 
 mod args;
 mod backend;
+mod changes;
 mod demo;
 mod execute;
 mod files;
@@ -16,6 +17,7 @@ mod local;
 mod lock;
 mod locks;
 mod logging;
+mod member;
 mod places;
 mod serve;
 mod server_control;
@@ -70,6 +72,8 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Evict(args) => server_control::evict(args).map(|()| 0),
         Command::Status(args) => files::status(args).map(|()| 0),
         Command::Ping(args) => files::ping(args).map(|()| 0),
+        Command::Watch(args) => changes::watch(args),
+        Command::Member(args) => member::member(args),
         Command::WatchLease(args) => watch::watch_lease(args).map(|()| 0),
         Command::Agent(args) => host_agent::agent(args).map(|()| 0),
         Command::Serve(args) => serve::serve(args).map(|()| 0),

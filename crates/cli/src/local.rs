@@ -5,7 +5,7 @@
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, LeaseView, Listed, LockInfo, ObjectKind, ServerReport};
+use cistern_client::{Attr, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, SessionId, WatchEvent};
 use serde::{Deserialize, Serialize};
 
 /// What a local program asks of an agent.
@@ -69,6 +69,17 @@ pub(crate) enum Request {
     Locks {
         path: Option<Text>,
     },
+    /// Watches an object; the watch belongs to this connection.
+    Watch {
+        object: u64,
+    },
+    Unwatch {
+        object: u64,
+    },
+    /// What has become of the watched objects; waits at most so long for something, and never longer than a second.
+    News {
+        wait_ms: u64,
+    },
     Server,
     Ping,
     Lease,
@@ -109,6 +120,41 @@ pub(crate) enum Response {
     Lease(Lease),
     Locked { hold: u64, token: u64, object: u64 },
     Hold(Hold),
+    News(Vec<News>),
+}
+
+/// Something known of a watched object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct News {
+    pub(crate) object: u64,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub(crate) enum What {
+    /// It has this version, and changes from now on are told.
+    Certain { version: u64 },
+    /// It has changed.
+    Changed { version: u64 },
+    /// Changes may be missed from now on.
+    Uncertain,
+    /// It is gone.
+    Gone,
+}
+
+impl From<Seen> for News {
+    fn from(seen: Seen) -> Self {
+        let what = match seen.what {
+            WatchEvent::Certain { version } => What::Certain { version },
+            WatchEvent::Changed { version } => What::Changed { version },
+            WatchEvent::Uncertain => What::Uncertain,
+            WatchEvent::Gone => What::Gone,
+        };
+        Self { object: seen.object.0, what }
+    }
 }
 
 /// Why it did not work.
@@ -144,6 +190,9 @@ pub(crate) struct Attributes {
     pub(crate) atime_ns: i64,
     pub(crate) mtime_ns: i64,
     pub(crate) ctime_ns: i64,
+    /// Of an ephemeral file, the session that made it; absent: it is not ephemeral.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) made_by: Option<String>,
 }
 
 impl From<Attr> for Attributes {
@@ -160,6 +209,7 @@ impl From<Attr> for Attributes {
             atime_ns: a.atime_ns,
             mtime_ns: a.mtime_ns,
             ctime_ns: a.ctime_ns,
+            made_by: Some(a.owner).filter(|owner| *owner != SessionId(0)).map(|owner| owner.to_string()),
         }
     }
 }

@@ -127,6 +127,8 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "locks": status.locks,
         "waiting": status.waiting,
         "parked": status.parked,
+        "watches": status.watches,
+        "ephemerals": status.ephemerals,
         "held": status.held,
         "uncounted_ms": millis(status.stalled),
         "welcomes": stats.welcomes,

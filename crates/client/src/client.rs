@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::guard::{Guard, LockRequest};
 use crate::hub::{Done, Inner};
+use crate::watcher::Watcher;
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, LeaseView, Listed, LockInfo, Output, Ownership, Target};
 use cistern_link::Instant;
@@ -163,6 +164,12 @@ impl Client {
         self.on_path(path, |path| Command::Create { path, exclusive, ephemeral: false, owner }, as_attr)
     }
 
+    /// Makes an empty ephemeral file, which must not exist: it goes when this agent's session ends, however that ends. A session that the
+    /// agent takes over after a restart of the server keeps it. Watch it to hear when it is gone all the same.
+    pub fn create_ephemeral(&self, path: impl AsRef<OsStr>, owner: Ownership) -> Call<Attr> {
+        self.on_path(path, |path| Command::Create { path, exclusive: true, ephemeral: true, owner }, as_attr)
+    }
+
     /// Makes a directory.
     pub fn mkdir(&self, path: impl AsRef<OsStr>, owner: Ownership) -> Call<Attr> {
         self.on_path(path, |path| Command::Mkdir { path, owner }, as_attr)
@@ -199,6 +206,12 @@ impl Client {
     /// Sets attributes; symbolic links are followed.
     pub fn set_attr(&self, path: impl AsRef<OsStr>, change: AttrChange) -> Call<Attr> {
         self.on_path(path, |path| Command::SetAttr { target: Target::Path(path), follow: true, change, guard: None }, as_attr)
+    }
+
+    /// Watches nothing yet; give it the objects that `stat`, `list` or `open` have shown.
+    #[must_use]
+    pub fn watcher(&self) -> Watcher {
+        Watcher::new(Arc::clone(&self.inner))
     }
 
     /// An advisory lock on the object that a path names.

@@ -11,11 +11,12 @@ use crate::call::{Call, Finish, Slot};
 use crate::error::Error;
 use crate::forked::Home;
 use crate::guard::GuardShared;
+use crate::watcher::{Seen, WatcherShared};
 use cistern_agent::Agent;
-use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted};
+use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted, WatchEvent, WatchId};
 use cistern_driver::{Clock, Handle, Owner, Poisoned, Services};
 use cistern_link::{Instant, Machine, Path};
-use cistern_wire::AgentId;
+use cistern_wire::{AgentId, ObjectId};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +36,7 @@ pub(crate) struct Hub {
     pub(crate) agent: Agent,
     slots: BTreeMap<OpId, Arc<Slot>>,
     guards: BTreeMap<HolderId, Arc<GuardShared>>,
+    watches: BTreeMap<WatchId, (ObjectId, Arc<WatcherShared>)>,
     /// To be woken when the lock is free.
     wakers: Vec<Waker>,
     /// The driver's thread has ended.
@@ -44,7 +46,7 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(agent: Agent, name: String) -> Self {
-        Self { agent, slots: BTreeMap::new(), guards: BTreeMap::new(), wakers: Vec::new(), over: false, name }
+        Self { agent, slots: BTreeMap::new(), guards: BTreeMap::new(), watches: BTreeMap::new(), wakers: Vec::new(), over: false, name }
     }
 
     /// Hands everything that the agent has to tell to those who wait for it.
@@ -58,6 +60,7 @@ impl Hub {
                     }
                 }
                 Event::Lock { holder, object, what } => self.tell(holder, object, what),
+                Event::Watch { watch, object, what } => self.tell_watcher(watch, Seen { object, what }),
                 Event::SessionOpened { session } => log::debug!("{}: session {session} is open", self.name),
                 Event::SessionReclaimed { from, to, kept, lost } => {
                     log::info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.name);
@@ -68,12 +71,21 @@ impl Hub {
         }
     }
 
-    fn tell(&mut self, holder: HolderId, object: cistern_wire::ObjectId, what: LockEvent) {
+    fn tell(&mut self, holder: HolderId, object: ObjectId, what: LockEvent) {
         log::debug!("{}: lock on {object}: {what:?}", self.name);
         let Some(guard) = self.guards.get(&holder) else { return };
         self.wakers.extend(guard.push(what));
         if what == LockEvent::Lost {
             self.guards.remove(&holder);
+        }
+    }
+
+    fn tell_watcher(&mut self, watch: WatchId, seen: Seen) {
+        log::debug!("{}: watched {}: {:?}", self.name, seen.object, seen.what);
+        let Some((_, shared)) = self.watches.get(&watch) else { return };
+        self.wakers.extend(shared.push(seen));
+        if seen.what == WatchEvent::Gone {
+            self.watches.remove(&watch);
         }
     }
 
@@ -98,6 +110,9 @@ impl Hub {
         }
         for (_, guard) in std::mem::take(&mut self.guards) {
             self.wakers.extend(guard.push(LockEvent::Lost));
+        }
+        for (_, (object, shared)) in std::mem::take(&mut self.watches) {
+            self.wakers.extend(shared.push(Seen { object, what: WatchEvent::Uncertain }));
         }
     }
 
@@ -252,6 +267,31 @@ impl Inner {
             hub.guards.remove(&holder);
             // Its end needs no waiting for: the release is retransmitted until it is answered.
             let _ = hub.agent.submit(self.clock.now(), Command::Unlock { holder });
+        });
+    }
+
+    /// Watches an object; its news are put where they belong before any of them can come.
+    pub(crate) fn watch(&self, object: ObjectId, shared: &Arc<WatcherShared>) -> Result<WatchId, Error> {
+        let taken = self.with(|hub| {
+            hub.check_driven()?;
+            match hub.agent.submit(self.clock.now(), Command::Watch { object }) {
+                Submitted::Now(Ok(Output::Watching(watch))) => {
+                    hub.watches.insert(watch, (object, Arc::clone(shared)));
+                    Ok(watch)
+                }
+                Submitted::Now(Err(error)) => Err(self.error(error, &format!("watch of {object}"))),
+                other => Err(Error::Broken { why: format!("a watch began as {other:?}") }),
+            }
+        })?;
+        self.handle.wake();
+        taken
+    }
+
+    pub(crate) fn unwatch(&self, watch: WatchId) {
+        self.tell(|hub| {
+            hub.watches.remove(&watch);
+            // Of what is gone there is no watch any more.
+            let _ = hub.agent.submit(self.clock.now(), Command::Unwatch { watch });
         });
     }
 

@@ -33,10 +33,11 @@ mod forked;
 mod guard;
 mod hub;
 pub mod identity;
+mod watcher;
 
 pub use builder::{Builder, DEFAULT_PORT};
 pub use call::Call;
-pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase};
+pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase, WatchEvent};
 pub use cistern_agent::config::{Config, IdlePolicy};
 pub use cistern_link::Instant;
 pub use cistern_wire::{
@@ -47,3 +48,4 @@ pub use error::Error;
 pub use file::File;
 pub use guard::{Guard, GuardState, LockRequest};
 pub use identity::Identity;
+pub use watcher::{NextSeen, Seen, Watcher};

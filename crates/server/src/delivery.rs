@@ -164,7 +164,7 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
         //= wire-spec.md#11-5-caching-and-metadata
-        //# An owner MUST be probed on account of its ephemeral files only while a session watches one of them.
+        //# An owner MUST be probed on account of its ephemeral files only while another session watches one of them.
         self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0 || self.is_watched_owner(key.id())
     }
 

@@ -59,6 +59,11 @@ impl Watches {
         self.of(object).any(|(_, row)| row.wanted)
     }
 
+    /// Whether anybody but one session watches an object.
+    fn is_watched_by_another(&self, object: ObjectId, session: SessionId) -> bool {
+        self.of(object).any(|(watcher, row)| row.wanted && watcher != session)
+    }
+
     fn of(&self, object: ObjectId) -> impl Iterator<Item = (SessionId, &Row)> {
         self.rows.range((object, SessionId(0))..=(object, SessionId(u64::MAX))).map(|((_, session), row)| (*session, row))
     }
@@ -162,7 +167,7 @@ impl Server {
             return self.fail_request(job, status, None);
         }
         // Its owner is probed from now on.
-        if let Some(owner) = self.ephemerals.bound(message.object) {
+        if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != job.key.id()) {
             self.watch(owner);
         }
         self.answer_with(job, &Reply::Watched(Watched { attr }), rests_on, Repeatable::Changes)
@@ -174,9 +179,9 @@ impl Server {
         self.answer_with(job, &Reply::Done(Done {}), None, Repeatable::Changes)
     }
 
-    /// Whether somebody watches an ephemeral file of a session.
+    /// Whether somebody else watches an ephemeral file of a session.
     pub(crate) fn is_watched_owner(&self, session: SessionId) -> bool {
-        self.ephemerals.of(session).any(|object| self.watches.is_watched(object))
+        self.ephemerals.of(session).any(|object| self.watches.is_watched_by_another(object, session))
     }
 
     /// A mutation was applied into the open batch: notes what became of ephemeral files, and whom to tell when it is durable.

@@ -128,6 +128,14 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "A cached object that is demanded back sooner than this after it was cached counts as contended";
     "cooling" Time = locks.cooling, "any time",
         "How long a contended object is not cached anywhere; doubled each time, six times at most";
+    "watches-max" Number<usize> = presence.watches_max, "1 to 4,294,967,295",
+        "Most watches of all agents";
+    "watches-per-session" Number<usize> = presence.watches_per_session, "1 to watches-max",
+        "Most files and directories that one agent watches";
+    "ephemerals-max" Number<usize> = presence.ephemerals_max, "1 to 4,294,967,295",
+        "Most ephemeral files";
+    "ephemerals-per-session" Number<usize> = presence.ephemerals_per_session, "1 to ephemerals-max",
+        "Most ephemeral files of one agent";
     "objects-max" Number<u64> = namespace.objects_max, "at least 1",
         "Most files, directories and symbolic links";
     "bytes-max" Number<u64> = namespace.bytes_max, "any number",

@@ -253,7 +253,7 @@ fn removal_that_a_crash_interrupts_is_done_by_the_next_start() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# An owner MUST be probed on account of its ephemeral files only while a session watches one of them.
+//# An owner MUST be probed on account of its ephemeral files only while another session watches one of them.
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# Every watcher of an object's owner MUST be served by the same probes of that owner.
@@ -262,6 +262,8 @@ fn owner_is_probed_while_somebody_watches_and_once_for_all_watchers() {
     let mut world = World::new();
     let (mut owner, mut a, mut b) = (world.open(1), world.open(2), world.open(3));
     let (m, n) = (ephemeral(&mut world, &mut owner, "m").object, ephemeral(&mut world, &mut owner, "n").object);
+    // Its own watch says nothing about whether it is there.
+    watch(&mut world, &mut owner, m);
     let sent = world.transmitted();
     world.pass(Duration::from_secs(60));
     assert_eq!((world.transmitted(), world.server.listening()), (sent, 0), "nobody watches, nobody is probed");
