@@ -12,6 +12,7 @@ use crate::requests::Asker;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Message, ObjectId, Reply, Status, Unwatch, Watch, Watched};
 use core::time::Duration;
 use log::debug;
@@ -191,6 +192,9 @@ impl Agent {
 
     /// The session is over, or is being left: the server tells nothing any more.
     pub(crate) fn watches_are_over(&mut self) {
+        if bugs::is(Bug::W2) {
+            return;
+        }
         let objects: Vec<ObjectId> = self.watches.entries.keys().copied().collect();
         for object in objects {
             if let Some(entry) = self.watches.entries.get_mut(&object) {

@@ -127,6 +127,16 @@ bugs! {
     M53 "M53",
     /// Behaviour depends on what the process did before, outside of the core.
     M55 "M55",
+    /// Ephemeral files go as soon as their session has failed.
+    E1 "E1",
+    /// A session that reclaims does not take over the ephemeral files of the former one.
+    E2 "E2",
+    /// Watchers are told of a change before it is durable.
+    W1 "W1",
+    /// The agent counts on the watches of its former session.
+    W2 "W2",
+    /// A change that comes while a notice is on the way is not told.
+    W3 "W3",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

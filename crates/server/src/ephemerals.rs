@@ -17,6 +17,7 @@ use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Ask, Bytes8, Kind, ObjectId, SessionId, Status, Terms, Unlink};
 use log::{info, warn};
 
@@ -166,6 +167,9 @@ impl Server {
     pub(crate) fn rebind_ephemerals(&mut self, from: SessionId, to: SessionId) {
         //= wire-spec.md#11-7-restart-and-recovery
         //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+        if bugs::is(Bug::E2) {
+            return;
+        }
         for (object, made_by) in self.ephemerals.rebind(from, to) {
             self.overlay.view().bind_ephemeral(made_by, object, Some(to));
         }

@@ -73,6 +73,9 @@ impl Server {
         //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
         self.locks.park(self.now, key.id());
         self.stats.failures += 1;
+        if bugs::is(Bug::E1) {
+            self.session_left_files(key.id());
+        }
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(&mut self.sending.pool);
             let wait = self.now.until_waited(until);

@@ -17,6 +17,7 @@ use crate::server::Server;
 use crate::sessions::Key;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Done, ObjectId, Reply, SessionId, Status, Unwatch, Watch, Watched};
 
 /// What became of a watched object.
@@ -116,7 +117,7 @@ impl Watches {
             //= wire-spec.md#11-5-caching-and-metadata
             //# At most one notice of a watch MUST be on the way per session and object.
             if row.on_way {
-                row.next = Some((version, gone));
+                row.next = Some((version, gone)).filter(|_| !bugs::is(Bug::W3));
             } else {
                 row.told = version;
                 row.on_way = true;
@@ -207,6 +208,9 @@ impl Server {
             //= wire-spec.md#11-7-restart-and-recovery
             //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
             let batch = self.overlay.open_batch();
+            if bugs::is(Bug::W1) {
+                return self.tell_watchers(changes);
+            }
             self.hold(batch, Held::Changed(changes));
         }
     }

@@ -171,6 +171,19 @@ sometimes! {
     Hint "HINT" Required,
     /// An agent's new incarnation superseded a session.
     Superseded "superseded incarnation" Required,
+    // Presence.
+    /// A watcher was told of a change.
+    WatchChanged "watcher told of a change" Required,
+    /// A watcher was told that nothing is certain.
+    WatchUncertain "watcher told uncertain" Required,
+    /// A watcher was told so, and then a version again.
+    WatchCertainAgain "watcher told uncertain then certain" Required,
+    /// A watcher was told that its object is gone.
+    WatchGone "watcher told gone" Required,
+    /// The server removed an ephemeral file.
+    EphemeralRemoved "ephemeral file removed" Required,
+    /// An ephemeral file was bound to a session that had reclaimed.
+    EphemeralRebound "ephemeral file rebound" Required,
     // Bounds and disks.
     /// Something was refused at a bound.
     Busy "BUSY" Optional,

@@ -81,7 +81,7 @@ pub(super) fn attr(id: u64, version: u64) -> Attr {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: cistern_wire::SessionId(0),
+        owner: SessionId(0),
     }
 }
 

@@ -6,8 +6,9 @@
 
 use super::Sometimes;
 use crate::observe::{Node, Seen, Sight, True, UserOp};
-use cistern_agent::api::{Command, Event, HolderId, LockEvent, OpError, Output};
+use cistern_agent::api::{Command, Event, HolderId, LockEvent, OpError, Output, WatchEvent, WatchId};
 use cistern_link::Instant;
+use cistern_server::store::Key;
 use cistern_server::{Dropped, Server};
 use cistern_wire::{
     CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, ReceiptAnswer, RefuseReason, Reply, SessionFate,
@@ -47,6 +48,7 @@ pub(super) struct Watcher {
     surrendered: BTreeSet<SessionId>,
     failed: BTreeMap<SessionId, Instant>,
     uncertain: BTreeSet<(usize, HolderId)>,
+    uncertain_watches: BTreeSet<(usize, WatchId)>,
     /// Each agent's lease as last seen: session, end, whether it was over.
     leases: BTreeMap<usize, (SessionId, Instant, bool)>,
     submitted: BTreeMap<UserOp, (True, bool)>,
@@ -84,8 +86,13 @@ impl Watcher {
             Seen::Crashed { .. } | Seen::Moved { .. } => {}
             Seen::Persisted { batch } => {
                 for (key, value) in &batch.writes {
-                    if let (cistern_server::store::Key::Session(session), None) = (key, value) {
-                        self.session_ends(sight, *session, count);
+                    match (key, value) {
+                        (Key::Session(session), None) => self.session_ends(sight, *session, count),
+                        (Key::Ephemeral(..), None) => count(Sometimes::EphemeralRemoved, 1),
+                        (Key::Ephemeral(made_by, _), Some(bytes)) => {
+                            count(Sometimes::EphemeralRebound, u64::from(!bytes.ends_with(&made_by.0.to_be_bytes())));
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -371,6 +378,9 @@ impl Watcher {
     }
 
     fn told(&mut self, agent: usize, event: &Event, count: &mut Count<'_>) {
+        if let Event::Watch { watch, what, .. } = event {
+            return self.watcher_told((agent, *watch), *what, count);
+        }
         let Event::Lock { holder, what, .. } = event else { return };
         match what {
             LockEvent::Suspect { .. } => count(Sometimes::Suspect, 1),
@@ -380,6 +390,18 @@ impl Watcher {
             }
             LockEvent::Certain { .. } => count(Sometimes::CertainAgain, u64::from(self.uncertain.remove(&(agent, *holder)))),
             LockEvent::Lost => count(Sometimes::Lost, 1),
+        }
+    }
+
+    fn watcher_told(&mut self, who: (usize, WatchId), what: WatchEvent, count: &mut Count<'_>) {
+        match what {
+            WatchEvent::Changed { .. } => count(Sometimes::WatchChanged, 1),
+            WatchEvent::Uncertain => {
+                count(Sometimes::WatchUncertain, 1);
+                self.uncertain_watches.insert(who);
+            }
+            WatchEvent::Certain { .. } => count(Sometimes::WatchCertainAgain, u64::from(self.uncertain_watches.remove(&who))),
+            WatchEvent::Gone => count(Sometimes::WatchGone, 1),
         }
     }
 }

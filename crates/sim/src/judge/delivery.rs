@@ -133,6 +133,7 @@ impl Notices {
             Message::Grant(grant) => (grant.seq, Some((grant.lock, grant.generation))),
             Message::WaitOver(over) => (over.seq, None),
             Message::Probe(probe) => (probe.seq, None),
+            Message::WatchEvent(event) => (event.seq, None),
             _ => return,
         };
         if let Some((of, up_to)) = lock {

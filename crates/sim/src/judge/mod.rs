@@ -20,6 +20,7 @@ mod liveness;
 mod locks;
 mod once;
 mod outcomes;
+mod presence;
 mod queue;
 mod reads;
 mod server_rule;
@@ -145,6 +146,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(once::Once::default()),
         Box::new(outcomes::Outcomes::default()),
         Box::new(durable::Durable::default()),
+        Box::new(presence::Presence::default()),
         Box::new(grace::Grace::default()),
         Box::new(queue::Queue::default()),
         Box::new(tokens::TokensGrow::default()),

@@ -349,7 +349,7 @@ mod tests {
             atime_ns: 0,
             mtime_ns: 0,
             ctime_ns: 0,
-            owner: cistern_wire::SessionId(0),
+            owner: SessionId(0),
         };
         let grant = CacheGrant { mode: Want::Shared, generation: Generation(300) };
         let read = Ack { nonce: 2, echo: 5, reply: Reply::Stated(Stated { attr: attr(4), grant }) };

@@ -234,6 +234,11 @@ impl Object {
         durable.map_or(0, |version| version.version)
     }
 
+    /// When a version above this one was first durable.
+    pub(super) fn first_durable_above(&self, version: u64) -> Option<True> {
+        self.versions.iter().filter(|known| known.version > version).filter_map(|known| known.durable).min()
+    }
+
     /// The newest version that is durable.
     pub(super) fn durable(&self) -> u64 {
         self.versions.iter().rev().find(|version| version.durable.is_some()).map_or(0, |version| version.version)

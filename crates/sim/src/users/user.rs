@@ -10,12 +10,15 @@ use super::workload::Workload;
 use crate::observe::{True, UserOp};
 use crate::rng::SimRng;
 use bytes::Bytes;
-use cistern_agent::api::{AttrChange, Command, Guard, HolderId, LockEvent, Locked, OpError, Output, Ownership, Target, Wait};
-use cistern_wire::{Mode, RenameRule, Status};
+use cistern_agent::api::{AttrChange, Command, Guard, HolderId, LockEvent, Locked, OpError, Output, Ownership, Target, Wait, WatchId};
+use cistern_wire::{Mode, ObjectId, RenameRule, Status};
 use std::time::Duration;
 
 /// Who owns what users make.
 const OWNER: Ownership = Ownership { mode: 0o644, uid: 1, gid: 1 };
+
+/// Most objects that one user watches at a time.
+const WATCHES_MAX: usize = 3;
 
 /// Path of a file that everybody uses.
 #[must_use]
@@ -61,13 +64,23 @@ pub(super) struct Held {
 /// What the outstanding command is for.
 #[derive(Clone, Debug)]
 enum Doing {
-    Lock { hot: usize },
+    Lock {
+        hot: usize,
+    },
     Create(Bytes),
-    Rename { from: Bytes, to: Bytes },
+    Rename {
+        from: Bytes,
+        to: Bytes,
+    },
     Unlink(Bytes),
     Link(Bytes),
     Mkdir(Bytes),
     Rmdir(Bytes),
+    /// Makes an ephemeral file.
+    Appear(Bytes),
+    /// Looks at what it is to watch.
+    Look,
+    Watch,
     Setup,
     Other,
 }
@@ -87,6 +100,9 @@ pub(super) struct User {
     /// Own files, and own directories, that certainly exist.
     files: Vec<Bytes>,
     dirs: Vec<Bytes>,
+    /// What it is about to watch, and what it watches.
+    to_watch: Option<ObjectId>,
+    watches: Vec<WatchId>,
 }
 
 impl User {
@@ -96,12 +112,23 @@ impl User {
         let mut setup: Vec<Command> = [mkdir(b"/hot"), mkdir(b"/u")].into_iter().chain(files).collect();
         setup.reverse();
         let due = Some(True(rng.between(0, work.think_ns.1)));
-        Self { rng, due, doing: None, held: None, extra: Vec::new(), setup, files: Vec::new(), dirs: Vec::new() }
+        Self {
+            rng,
+            due,
+            doing: None,
+            held: None,
+            extra: Vec::new(),
+            setup,
+            files: Vec::new(),
+            dirs: Vec::new(),
+            to_watch: None,
+            watches: Vec::new(),
+        }
     }
 
     /// Whether it holds nothing and waits for nothing.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.doing.is_none() && self.held.is_none() && self.extra.is_empty()
+        self.doing.is_none() && self.held.is_none() && self.extra.is_empty() && self.watches.is_empty()
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -127,12 +154,18 @@ impl User {
             }
             return self.use_lock(work, now, op, held);
         }
-        if self.doing.is_some() || healed {
+        if self.doing.is_some() {
             return None;
         }
-        let (doing, command) = match self.setup.last() {
-            Some(command) => (Doing::Setup, command.clone()),
-            None => self.choose(work, op, known),
+        if healed {
+            let watch = self.watches.pop()?;
+            self.think(work, now);
+            return Some(Command::Unwatch { watch });
+        }
+        let (doing, command) = match (self.setup.last(), self.to_watch.take()) {
+            (Some(command), _) => (Doing::Setup, command.clone()),
+            (None, Some(object)) => (Doing::Watch, Command::Watch { object }),
+            (None, None) => self.choose(work, op, known),
         };
         self.doing = Some((op, doing));
         Some(command)
@@ -203,6 +236,9 @@ impl User {
                 _ => (Doing::Other, Command::Stat { target: Target::Path(path), follow: true }),
             };
         }
+        if falls(work.weights.presence) {
+            return self.presence(target, op, known);
+        }
         match self.rng.below(3) {
             0 => (Doing::Other, Command::Ping),
             1 => (Doing::Other, Command::ServerStatus),
@@ -225,6 +261,30 @@ impl User {
             0 => Command::Stat { target, follow: true },
             1 if !known.is_empty() => Command::Stat { target: Target::Path(self.rng.pick(known).clone()), follow: true },
             _ => Command::Read { target, offset: 0, length: None },
+        }
+    }
+
+    /// Something for others to see that it is here, or to see whether others are.
+    fn presence(&mut self, target: Target, op: UserOp, known: &[Bytes]) -> (Doing, Command) {
+        let dir = |path: &'static [u8]| Target::Path(Bytes::from_static(path));
+        match self.rng.below(4) {
+            0 | 1 => {
+                let path = Bytes::from(format!("/u/e{}", op.0));
+                (Doing::Appear(path.clone()), Command::Create { path, exclusive: true, ephemeral: true, owner: OWNER })
+            }
+            2 if self.watches.len() < WATCHES_MAX => {
+                let target = match self.rng.below(4) {
+                    0 => target,
+                    1 => dir(b"/hot"),
+                    2 if !known.is_empty() => Target::Path(self.rng.pick(known).clone()),
+                    _ => dir(b"/u"),
+                };
+                (Doing::Look, Command::Stat { target, follow: true })
+            }
+            _ => match self.watches.pop() {
+                Some(watch) => (Doing::Other, Command::Unwatch { watch }),
+                None => (Doing::Other, Command::Ping),
+            },
         }
     }
 
@@ -285,6 +345,9 @@ impl User {
             (Doing::Setup, Some(Ok(_) | Err(OpError::Status(Status::EEXIST)))) => {
                 self.setup.pop();
             }
+            (Doing::Appear(path), Some(Ok(_))) => return Some(path),
+            (Doing::Look, Some(Ok(Output::Attr(attr)))) => self.to_watch = Some(attr.object),
+            (Doing::Watch, Some(Ok(Output::Watching(watch)))) => self.watches.push(*watch),
             (Doing::Create(path) | Doing::Link(path), Some(Ok(_))) => {
                 self.files.push(path.clone());
                 return Some(path);
@@ -359,6 +422,8 @@ impl User {
         }
         self.held = None;
         self.extra.clear();
+        self.to_watch = None;
+        self.watches.clear();
         self.think(work, now);
     }
 }

@@ -22,13 +22,15 @@ pub struct Weights {
     pub names: u64,
     pub flag: u64,
     pub misc: u64,
+    #[serde(default)]
+    pub presence: u64,
 }
 
 impl Weights {
     /// Their sum.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc
+        self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc + self.presence
     }
 }
 
@@ -79,6 +81,7 @@ impl Workload {
             names: rng.between(0, 30),
             flag: rng.between(0, 20),
             misc: rng.between(1, 5),
+            presence: 0,
         };
         match profile {
             Profile::Clocks | Profile::Fence => weights.lock += 60,
@@ -86,7 +89,7 @@ impl Workload {
             _ => {}
         }
         let idle_ns = if rng.chance(400_000) { rng.spread(200, 6_000) * MS } else { 0 };
-        Self {
+        let mut drawn = Self {
             users: usize::try_from(rng.between(1, 3)).unwrap_or(1),
             hot: usize::try_from(rng.between(1, 3)).unwrap_or(1),
             think_ns: (busy / 8, busy),
@@ -101,6 +104,9 @@ impl Workload {
             stubborn_ppm: rng.between(0, 600_000),
             large_ppm: if rng.chance(300_000) { 100_000 } else { 0 },
             idle_ns,
-        }
+        };
+        // Drawn last, so that what was drawn before is what it always was.
+        drawn.weights.presence = rng.between(0, 16);
+        drawn
     }
 }
