@@ -74,6 +74,7 @@ impl Family for Queue {
                 Message::Demand(demand) => Some(demand.seq),
                 Message::Grant(grant) => Some(grant.seq),
                 Message::Probe(probe) => Some(probe.seq),
+                Message::WatchEvent(event) => Some(event.seq),
                 _ => None,
             };
             if let Some(seq) = seq {

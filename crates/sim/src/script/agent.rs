@@ -8,8 +8,8 @@ use super::{PATIENCE, Shared};
 use crate::clock::{Rates, UNIT};
 use crate::observe::{Node, True};
 use bytes::Bytes;
-use cistern_agent::api::{Command, Event, LeaseView, Ownership, Phase, Target, Wait};
-use cistern_wire::{AgentId, RenameRule, SessionId};
+use cistern_agent::api::{Command, Event, LeaseView, Output, Ownership, Phase, Target, Wait, WatchEvent};
+use cistern_wire::{AgentId, ObjectId, RenameRule, SessionId};
 
 /// Who owns what scripts make.
 const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
@@ -192,6 +192,40 @@ impl Agent {
     /// Looks at attributes.
     pub fn stat(&self, path: &str) -> Op {
         self.does(Command::Stat { target: target(path), follow: true })
+    }
+
+    /// Makes an ephemeral file; gives its object.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn joins(&self, path: &str) -> ObjectId {
+        let made = self.does(Command::Create { path: bytes(path), exclusive: true, ephemeral: true, owner: OWNER });
+        match made.done() {
+            Output::Attr(attr) => attr.object,
+            other => panic!("no attributes: {other:?}"),
+        }
+    }
+
+    /// Watches what a path names; gives its object.
+    ///
+    /// # Panics
+    /// If there is no such thing.
+    #[must_use]
+    pub fn watches(&self, path: &str) -> ObjectId {
+        let Output::Attr(attr) = self.stat(path).done() else { panic!("no attributes") };
+        self.does(Command::Watch { object: attr.object }).done_at_once();
+        attr.object
+    }
+
+    /// What it has told its users of a watched object, in order.
+    #[must_use]
+    pub fn heard_of(&self, of: ObjectId) -> Vec<WatchEvent> {
+        let heard = |event| match event {
+            Event::Watch { object, what, .. } if object == of => Some(what),
+            _ => None,
+        };
+        self.told().into_iter().filter_map(heard).collect()
     }
 
     /// A round trip.

@@ -58,6 +58,11 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("M49", "delivery::silent_server_is_not_hammered"),
     ("M51", "delivery::copy_of_the_newest_packet_is_dropped"),
     ("M53", "restart::nfs_edge_2_who_missed_a_whole_grace_reclaims_nothing_in_the_next"),
+    ("E1", "membership::dead_owner_of_a_watched_file_is_found_out_in_time_and_not_too_early"),
+    ("E2", "membership::restart_of_the_server_takes_no_living_member_away"),
+    ("W1", "membership::nobody_is_told_of_a_change_that_is_not_durable"),
+    ("W2", "membership::what_changed_between_two_sessions_is_not_missed"),
+    ("W3", "membership::slow_watcher_is_told_the_last_version_and_keeps_its_session"),
 ];
 
 /// Whether a scenario passes with this bug.

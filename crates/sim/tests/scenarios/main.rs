@@ -12,6 +12,7 @@ mod failure;
 mod identity;
 mod lease;
 mod locks;
+mod membership;
 mod reclaim;
 mod regressions;
 mod restart;
