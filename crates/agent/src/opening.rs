@@ -337,6 +337,8 @@ impl Agent {
         if self.known.is_some_and(|known| known.store != server.store) {
             // What another store says of mutations means nothing.
             self.stop_wondering(None);
+            // Nor do its objects' numbers.
+            self.watched_is_of_another_store();
         }
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);

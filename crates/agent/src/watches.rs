@@ -209,6 +209,13 @@ impl Agent {
         self.tend_watches();
     }
 
+    /// The session that opens is with another store: what was watched is not in it, whatever has its number there.
+    pub(crate) fn watched_is_of_another_store(&mut self) {
+        for object in self.watches.entries.keys().copied().collect::<Vec<_>>() {
+            self.watched_is_gone(object);
+        }
+    }
+
     /// A session is open: everything that somebody watches is asked for in it.
     pub(crate) fn arm_watches(&mut self) {
         //= wire-spec.md#11-5-caching-and-metadata

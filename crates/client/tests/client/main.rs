@@ -8,4 +8,5 @@ mod ends;
 mod forked;
 mod locks;
 mod tasks;
+mod watches;
 mod world;

@@ -6,6 +6,7 @@ mod delivery;
 mod ephemerals;
 mod exclusion;
 mod grace;
+mod grace_length;
 mod handshake;
 mod hostile;
 mod last_heard;

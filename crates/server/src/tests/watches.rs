@@ -170,7 +170,9 @@ fn watches_have_bounds_and_end_with_their_session() {
     let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
     let (mut a, mut b) = (world.open(1), world.open(2));
     let files = ["f", "g"].map(|name| world.create(&mut a, name).object);
-    files.iter().for_each(|file| drop(watch(&mut world, &mut a, *file)));
+    for file in files {
+        watch(&mut world, &mut a, file);
+    }
     watch(&mut world, &mut a, files[0]);
     let ask = a.ask_only();
     assert_eq!(world.failed(&mut a, Watch { ask, object: ROOT }.into()).0, Status::BUSY, "two of one session");

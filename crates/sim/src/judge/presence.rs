@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What comes on top of the formula, for retransmissions, queues and commits.
-const SLACK: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_millis(300);
 
 /// An ephemeral file.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ impl Presence {
     fn left_behind(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let (now, config) = (case.sight.now, case.sight.server_config);
         let busy = case.sight.healed_at.is_none() || case.sight.server.is_none() || case.sight.server_paused || facts.sessions.in_grace();
-        let span = nanos(config.failure_found_within() + config.wait() + SLACK);
+        let span = nanos(2 * (config.failure_found_within() + config.wait()) + SLACK);
         for (object, ephemeral) in &mut self.ephemerals {
             if busy || !facts.sessions.get(ephemeral.bound).is_some_and(|session| session.record == Record::Ended) {
                 ephemeral.over = None;
