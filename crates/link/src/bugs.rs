@@ -135,8 +135,6 @@ bugs! {
     W1 "W1",
     /// The agent counts on the watches of its former session.
     W2 "W2",
-    /// A change that comes while a notice is on the way is not told.
-    W3 "W3",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

@@ -117,7 +117,7 @@ impl Watches {
             //= wire-spec.md#11-5-caching-and-metadata
             //# At most one notice of a watch MUST be on the way per session and object.
             if row.on_way {
-                row.next = Some((version, gone)).filter(|_| !bugs::is(Bug::W3));
+                row.next = Some((version, gone));
             } else {
                 row.told = version;
                 row.on_way = true;
@@ -182,6 +182,8 @@ impl Server {
 
     /// Whether somebody else watches an ephemeral file of a session.
     pub(crate) fn is_watched_owner(&self, session: SessionId) -> bool {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# Every watcher of an object's owner MUST be served by the same probes of that owner.
         self.ephemerals.of(session).any(|object| self.watches.is_watched_by_another(object, session))
     }
 

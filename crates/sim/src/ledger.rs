@@ -151,7 +151,6 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
         Bug::W1 => (Disk, "a change is told before it is durable"),
         Bug::W2 => (Partition, "watches of a former session are counted on"),
-        Bug::W3 => (Kinds, "a change during a notice is not told"),
     }
 }
 

@@ -62,7 +62,6 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("E2", "membership::restart_of_the_server_takes_no_living_member_away"),
     ("W1", "membership::nobody_is_told_of_a_change_that_is_not_durable"),
     ("W2", "membership::what_changed_between_two_sessions_is_not_missed"),
-    ("W3", "membership::slow_watcher_is_told_the_last_version_and_keeps_its_session"),
 ];
 
 /// Whether a scenario passes with this bug.
