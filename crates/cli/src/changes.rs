@@ -7,13 +7,14 @@
 use crate::args::Watch;
 use crate::backend::Backend;
 use crate::files::{attr, unexpected};
-use crate::local::{Attributes, Failure, News, Request, Response, Row, What};
+use crate::local::{Attributes, Failure, News, Request, Response, Row, What, millis};
 use crate::show;
 use crate::signals::End;
 use crate::text::Text;
 use cistern_client::ObjectKind;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How long one question for news waits: as long as a signal may take to be noticed.
@@ -194,8 +195,8 @@ impl Watching<'_> {
         let left: Vec<&Row> = before.values().filter(|row| !now.values().any(|other| other.object == row.object)).collect();
         left.into_iter().try_for_each(|row| self.forget(row))?;
         for row in now.values().filter(|row| is_ephemeral(row)) {
-            if !self.members.contains_key(&row.object) {
-                self.members.insert(row.object, row.attr.as_ref().map_or(0, |attr| attr.version));
+            if let Entry::Vacant(place) = self.members.entry(row.object) {
+                place.insert(row.attr.as_ref().map_or(0, |attr| attr.version));
                 self.watch(row.object)?;
             }
         }
@@ -223,7 +224,7 @@ impl Watching<'_> {
 
     fn print(&self, event: &'static str, path: &Text, of: Option<(u64, u64)>, ephemeral: bool) -> Result<(), Failure> {
         if self.json {
-            let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| crate::local::millis(since));
+            let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis);
             let (object, version) = of.unzip();
             return show::json(&Line { event, path, object, version: version.filter(|version| *version > 0), ephemeral, unix_ms });
         }

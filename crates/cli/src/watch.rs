@@ -160,6 +160,8 @@ pub(crate) mod tests {
             cache_locks: 40,
             advisory_locks: 2,
             holders: 1,
+            watches: 0,
+            ephemerals: 0,
             requests: 55,
             datagrams_out: 60,
             datagrams_in: 59,
