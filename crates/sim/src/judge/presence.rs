@@ -71,7 +71,7 @@ impl Family for Presence {
                 self.told(case, facts, (*agent, *watch), *object, *what)?;
             }
             Seen::Settled => {
-                self.note_stops(case);
+                self.note_stops(case, facts);
                 self.left_behind(case, facts)?;
                 return self.behind(case, facts);
             }
@@ -111,7 +111,7 @@ impl Presence {
     /// Once faults are over, files of sessions that are over do not stay.
     fn left_behind(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let (now, config) = (case.sight.now, case.sight.server_config);
-        let busy = case.sight.healed_at.is_none() || case.sight.server.is_none() || case.sight.server_paused || facts.sessions.in_grace();
+        let busy = case.sight.healed_at.is_none() || !facts.sessions.server_up || case.sight.server_paused || facts.sessions.in_grace();
         let span = nanos(2 * (config.failure_found_within() + config.wait()) + SLACK);
         for (object, ephemeral) in &mut self.ephemerals {
             if busy || !facts.sessions.get(ephemeral.bound).is_some_and(|session| session.record == Record::Ended) {
@@ -179,13 +179,13 @@ impl Presence {
         Ok(())
     }
 
-    fn note_stops(&mut self, case: &Case<'_>) {
+    fn note_stops(&mut self, case: &Case<'_>, facts: &Facts) {
         let now = case.sight.now;
-        if case.sight.server.is_none() || case.sight.server_paused {
+        if !facts.sessions.server_up || case.sight.server_paused {
             self.stood_still.insert(Node::Server, now);
         }
         for (agent, machine) in case.sight.agents.iter().enumerate() {
-            if machine.core.is_none() || machine.paused {
+            if !facts.sessions.agents[agent].up || machine.paused {
                 self.stood_still.insert(Node::Agent(agent), now);
             }
         }
