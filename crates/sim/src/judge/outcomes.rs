@@ -171,6 +171,9 @@ fn is_mutation(message: &Message<'_>) -> bool {
             | Message::Rmdir(_)
             | Message::Rename(_)
             | Message::Write(_)
+            | Message::SetXattr(_)
+            | Message::RemoveXattr(_)
+            | Message::Batch(_)
     )
 }
 
