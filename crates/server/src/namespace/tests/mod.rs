@@ -1,6 +1,7 @@
 //! The namespace with a tiny driver: every operation is run as the machine would run it, and every value that it needs comes from a
 //! store that answers late.
 
+mod batch;
 mod contents;
 mod edges;
 mod late;
@@ -9,6 +10,7 @@ mod names;
 mod pages;
 mod reads;
 mod renames;
+mod xattrs;
 
 use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step, carried};
 use crate::store::disk::Disk;
