@@ -110,6 +110,11 @@ impl Namespace {
     /// Executes a mutation into the open batch, at `wall_ns` (nanoseconds since 1970). Its turn has come: nobody caches what it
     /// affects.
     pub fn apply(&mut self, view: &mut View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Step<Plan> {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# A BATCH MUST be executed whole, or change nothing and say which item could not be done.
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST grant no cache lock and execute no other mutation between two items of a BATCH.
+        // Until the draft of all items is complete nothing is written, and then all of it in this call.
         let plan = self.sketch(view, mutation, data, wall_ns);
         plan.and_then(|plan| self.draft.commit(view, data).map(|()| plan)).into()
     }

@@ -1,6 +1,7 @@
 //! Packet scripts: one server, scripted agents, virtual time. Each test states a claim, compares whole messages, and insists that
 //! nothing else was sent.
 
+mod batches;
 mod bounds;
 mod delivery;
 mod exclusion;
