@@ -64,7 +64,7 @@ impl Task {
             }
             Command::Symlink { path, points_to, owner } => {
                 check_target(points_to)?;
-                let (dir, name) = self.new_name(0, path, Status::ENOENT)?;
+                let (dir, name) = self.new_name(at, path, Status::ENOENT)?;
                 Change::Symlink { dir, name, points_to: points_to.clone(), owner: *owner }
             }
             Command::Link { path, .. } => {
