@@ -12,6 +12,7 @@ mod command;
 mod failure;
 mod files;
 mod lease;
+mod linearizable;
 mod locks;
 mod posix;
 mod relay;
