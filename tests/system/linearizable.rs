@@ -2,7 +2,7 @@
 //!
 //! Decides: the operations (on two names, their contents, attributes and versions), the plain state that they mean, and the search for an
 //! order (Wing and Gong's, with the states seen remembered, after Lowe). Each operation takes effect once, between its call and its return.
-//! As in POSIX, what writes goes to the file to which the path led when it was walked: the answer says which, and that file is written.
+//! As in POSIX, contents are written and read in the file to which the path led when it was walked: the answer says which.
 
 use crate::relay::Relay;
 use crate::world::Server;
@@ -121,14 +121,15 @@ impl State {
                 self.file(number)?.attribute = Some(value);
                 return Some(told);
             }
-            (Act::Read(n), _) => return Some(self.files[n].map_or(Told::Missing, |file| Told::Number(file.number, file.contents))),
+            (Act::Read(_), Told::Number(number, _)) => return self.file(number).map(|file| Told::Number(file.number, file.contents)),
+            (Act::Read(n), _) => return self.files[n].is_none().then_some(Told::Missing),
             (Act::GetXattr(n), _) => {
                 return Some(
                     self.files[n]
                         .map_or(Told::Missing, |file| file.attribute.map_or(Told::NoAttribute, |value| Told::Number(file.number, value))),
                 );
             }
-            (Act::SetXattr(n, _) | Act::Cas(n, ..), Told::Missing) => return self.files[n].is_none().then_some(told),
+            (Act::SetXattr(n, _), Told::Missing) => return self.files[n].is_none().then_some(told),
             (Act::Unlink(n), _) => return Some(self.files[n].take().map_or(Told::Missing, |_| Told::Done)),
             (Act::Exchange, _) if self.files.iter().any(Option::is_none) => return Some(Told::Missing),
             (Act::Exchange, _) => self.files.swap(0, 1),
@@ -209,8 +210,7 @@ fn act(client: &Client, act: Act, seen: &mut [Seen; 2]) -> Told {
             told(client.batch(both).wait(), |done| Told::OnBoth([done[0].object.0, done[2].object.0]))
         }
         Act::Cas(n, _, value) => match seen[n].take() {
-            // By its number: the name may mean another file by now.
-            Some((_, expect)) => told(client.expecting([expect]).put(NAMES[n], value.to_string(), OWNER).wait(), on),
+            Some((_, expect)) => told(client.expecting([expect]).replace(expect.object, value.to_string()).wait(), on),
             None => Told::Nothing,
         },
         Act::Read(n) => told(client.read(NAMES[n]).wait(), |contents| {

@@ -128,9 +128,10 @@ fn mutate(client: &Client, request: Request) -> Result<Response, Failure> {
     let attr = match request {
         Request::Put { path, data, mode, if_version: None } => client.put(path.as_os(), data.0, ownership(mode)),
         Request::Put { path, data, mode, if_version: Some(0) } => return put_new(client, &path, data, mode),
-        Request::Put { path, data, mode, if_version: Some(version) } => {
+        Request::Put { path, data, if_version: Some(version), .. } => {
             let expect = expectation(client, &Version { path: path.clone(), version })?;
-            client.expecting([expect]).put(path.as_os(), data.0, ownership(mode))
+            // The very file whose version was looked at, whatever the path leads to by now.
+            client.expecting([expect]).replace(expect.object, data.0)
         }
         Request::SetXattr { path, name, value, rule } => client.set_xattr(path.as_os(), name.0, value.0, attr_rule(rule)),
         Request::RemoveXattr { path, name } => client.remove_xattr(path.as_os(), name.0),

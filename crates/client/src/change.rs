@@ -116,6 +116,13 @@ impl Expecting {
         self.on_path(path, |path| Command::Put { path, data: data.into(), owner, guard: None }, as_attr)
     }
 
+    /// Replaces the contents of a file known by its number, wherever its name has gone since.
+    pub fn replace(&self, object: ObjectId, data: impl Into<Bytes>) -> Call<Attr> {
+        let write = Command::Write { target: Target::Object(object), offset: 0, data: data.into(), truncate: true, guard: None };
+        let command = Command::Expecting { expect: self.expect.clone(), command: Box::new(write) };
+        self.client.inner().submit(format!("object {object}"), command, as_attr)
+    }
+
     /// As [`Client::set_attr`].
     pub fn set_attr(&self, path: impl AsRef<OsStr>, change: AttrChange) -> Call<Attr> {
         self.on_path(path, |path| set_attr(path, change), as_attr)
