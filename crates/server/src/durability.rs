@@ -133,7 +133,6 @@ impl Server {
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
-        self.run_grace();
     }
 
     /// A write or sync failed: nothing that the server would say can be relied on any more.

@@ -180,7 +180,8 @@ impl Server {
     fn open(&mut self, greeting: &Greeting<'_>, len: usize) {
         let hello = &greeting.hello;
         let counts = self.sessions.counts();
-        if self.sessions.len() >= (self.config.sessions_max - self.config.sessions_max / 8) as usize {
+        let nearly_full = (self.config.sessions_max - self.config.sessions_max / 8) as usize;
+        if self.sessions.len() >= nearly_full && self.probes.allow(self.now) {
             self.probe_some();
         }
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
@@ -321,6 +322,11 @@ impl Server {
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
                 self.stats.welcomes += 1;
+                if let Some(grace) =
+                    self.grace.as_mut().filter(|_| awaiting.former.iter().any(|told| told.fate == SessionFate::Reclaimable))
+                {
+                    grace.progressed(self.now);
+                }
                 self.welcome(key, awaiting.packet, &awaiting.former);
             }
             // Superseded before it was open.
