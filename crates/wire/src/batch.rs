@@ -87,6 +87,8 @@ impl ObjectId {
     /// The index of the item that makes the object, if this is such a number.
     #[must_use]
     pub const fn maker(self) -> Option<usize> {
-        if self.0 >= MADE_BASE { Some((self.0 - MADE_BASE) as usize) } else { None }
+        // The base ends in a byte of zeros.
+        let [.., item] = self.0.to_be_bytes();
+        if self.0 >= MADE_BASE { Some(item as usize) } else { None }
     }
 }

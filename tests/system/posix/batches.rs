@@ -87,12 +87,12 @@ fn contents_and_values_of_any_size_go_with_a_batch(w: &World, d: &str) {
     let at = |name: &str| format!("{d}/{name}");
     let sizes = [0, 1, 400, 400, 400, 70_000, 1 << 20];
     let mut batch = Batch::new();
-    for (n, size) in sizes.iter().enumerate() {
-        batch = batch.create(at(&n.to_string()), true, OWNER).write(at(&n.to_string()), 0, vec![n as u8; *size], false);
+    for (n, size) in (0u8..).zip(sizes) {
+        batch = batch.create(at(&n.to_string()), true, OWNER).write(at(&n.to_string()), 0, vec![n; size], false);
     }
     w.a.batch(batch.set_xattr(at("0"), "a", vec![5; 65_536], XattrRule::Any)).wait().unwrap();
-    for (n, size) in sizes.iter().enumerate() {
-        assert_eq!(w.read(&at(&n.to_string())), vec![n as u8; *size]);
+    for (n, size) in (0u8..).zip(sizes) {
+        assert_eq!(w.read(&at(&n.to_string())), vec![n; size]);
     }
     assert_eq!(w.b.get_xattr(at("0"), "a").wait().unwrap().value, vec![5; 65_536]);
 }

@@ -27,6 +27,9 @@ pub(super) struct World {
     _server: Server,
 }
 
+/// What is done with a world, in a directory.
+pub(super) type Case = fn(&World, &str);
+
 /// The result code of an operation; OK if it succeeded.
 #[track_caller]
 pub(super) fn code<T>(result: Result<T, Error>) -> Status {
@@ -44,16 +47,15 @@ pub(super) fn os(path: &[u8]) -> &OsStr {
 impl World {
     pub(super) fn start() -> Self {
         let server = Server::with(&["--lease", "2s"]);
-        let connect = || Client::builder().server(&server.address.to_string()).connect().unwrap();
+        let connect = || Client::builder().server(server.address.to_string()).connect().unwrap();
         Self { a: connect(), b: connect(), _server: server }
     }
 
     /// Runs cases, each in an empty directory of its own name, whose path it gets.
-    pub(super) fn run(&self, cases: &[(&str, fn(&Self, &str))]) {
+    pub(super) fn run(&self, cases: &[(&str, Case)]) {
         for (name, case) in cases {
             let dir = format!("/{name}");
             self.dir(&dir);
-            println!("{name}");
             case(self, &dir);
         }
     }

@@ -57,8 +57,8 @@ fn large_values_and_many_names_come_whole(w: &World, d: &str) {
     let f = format!("{d}/f");
     w.file(&f);
     let names: Vec<String> = (0..128).map(|n| format!("user.{n:03}-{}", "x".repeat(200))).collect();
-    for (n, name) in names.iter().enumerate() {
-        w.a.set_xattr(&f, name.clone(), vec![n as u8; 300], XattrRule::Create).wait().unwrap();
+    for (n, name) in (0u8..).zip(&names) {
+        w.a.set_xattr(&f, name.clone(), vec![n; 300], XattrRule::Create).wait().unwrap();
     }
     assert_eq!(code(w.a.set_xattr(&f, "one more", "", XattrRule::Any).wait()), Status::ENOSPC);
     assert_eq!(w.b.list_xattr(&f).wait().unwrap().names, names);

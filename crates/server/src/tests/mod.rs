@@ -10,6 +10,7 @@ mod grace_length;
 mod handshake;
 mod hostile;
 mod last_heard;
+mod limits;
 mod locks;
 mod moving;
 mod outcomes;

@@ -139,7 +139,7 @@ impl Once {
             Some(Ok(_)) => hot.done += 1,
             // It changed nothing, for certain.
             Some(Err(OpError::Status(status) | OpError::Item { status, .. })) if *status != Status::ECANCELED => {
-                hot.begun = hot.begun.saturating_sub(1)
+                hot.begun = hot.begun.saturating_sub(1);
             }
             Some(Err(OpError::Unreachable | OpError::Overloaded)) => hot.begun = hot.begun.saturating_sub(1),
             _ => {}
