@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod cache;
+mod changes;
 mod command;
 mod failure;
 mod files;

@@ -247,6 +247,7 @@ pub enum Command {
     Batch {
         /// Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr, without guards of their own; 1 to
         /// 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made.
+        /// Create does not follow a symbolic link (EEXIST).
         items: Vec<Command>,
         /// The lock that guards them.
         guard: Option<Guard>,

@@ -200,7 +200,7 @@ impl Batch {
         self
     }
 
-    /// As [`Client::create`].
+    /// As [`Client::create`], but a symbolic link is not followed (EEXIST).
     #[must_use]
     pub fn create(self, path: impl AsRef<OsStr>, exclusive: bool, owner: Ownership) -> Self {
         self.with(Command::Create { path: path_bytes(path), exclusive, owner })

@@ -9,12 +9,12 @@ use super::carry::check_attribute;
 use super::request::Change;
 use super::resolve::{Leg, leg};
 use super::task::Task;
-use crate::api::{AttrChange, Command};
+use crate::api::Command;
 use crate::walk::{End, Found, NOT_AN_ANSWER};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX};
-use cistern_wire::{ObjectId, ObjectKind, Status};
+use cistern_wire::{ObjectId, Status};
 
 /// Paths that one item names at most.
 pub(super) const LEGS: usize = 2;
@@ -39,6 +39,8 @@ fn names(path: &[u8]) -> Option<Vec<&[u8]>> {
 /// What item `at` finds in its place `nth`, if an item before it makes it.
 pub(super) fn made_before(items: &[Command], at: usize, nth: usize) -> Option<Found> {
     let Leg::Path(path, end) = leg(items.get(at)?, nth)? else { return None };
+    // A new name is looked for in its directory, whether it exists or not.
+    let end = if matches!(items[at], Command::Create { .. }) { End::Name } else { end };
     let wanted = names(path)?;
     let maker = |names_wanted: &[&[u8]]| {
         let before = items[..at].iter().enumerate().rev();
@@ -70,27 +72,23 @@ impl Task {
 
     fn to_item(&self, item: &Command, base: usize) -> Result<Change, Status> {
         let object = || match self.found.get(base) {
-            Some(Some(Found::Object { object, kind, .. })) => Ok((*object, *kind)),
+            Some(Some(Found::Object { object, .. })) => Ok(*object),
             _ => Err(NOT_AN_ANSWER),
         };
         match item {
-            // What exists already is opened: a change of nothing shows it.
-            Command::Create { exclusive: false, .. } if object().is_ok_and(|(_, kind)| kind != Some(ObjectKind::Directory)) => {
-                Ok(Change::SetAttr { object: object()?.0, change: AttrChange::default() })
-            }
             Command::Write { offset, truncate, data, .. } => {
                 if offset.saturating_add(data.len() as u64) > CONTENT_MAX as u64 {
                     return Err(Status::EFBIG);
                 }
-                Ok(Change::Write { object: object()?.0, offset: *offset, truncate: *truncate, stage: 0, data: data.clone() })
+                Ok(Change::Write { object: object()?, offset: *offset, truncate: *truncate, stage: 0, data: data.clone() })
             }
             Command::SetXattr { name, value, rule, .. } => {
                 check_attribute(name, value)?;
-                Ok(Change::SetXattr { object: object()?.0, name: name.clone(), rule: *rule, stage: 0, value: value.clone() })
+                Ok(Change::SetXattr { object: object()?, name: name.clone(), rule: *rule, stage: 0, value: value.clone() })
             }
             Command::RemoveXattr { name, .. } => {
                 check_attribute(name, &Bytes::new())?;
-                Ok(Change::RemoveXattr { object: object()?.0, name: name.clone() })
+                Ok(Change::RemoveXattr { object: object()?, name: name.clone() })
             }
             item => self.to_change(item, base).map(|(change, _)| change),
         }

@@ -5,7 +5,6 @@
 //! acknowledged (R25, R80).
 //! Leaves to others: which objects it is about (`resolve`, `batch`), suspension and sessions that end (`task`).
 
-use super::change::is_overtaken;
 use super::effects;
 use super::put::{PIECES_AT_ONCE, STAGE_FIELDS, STAGINGS_MAX, room};
 use super::request::{Change, Request};
@@ -112,15 +111,11 @@ impl Task {
             (Request::Change { change: Change::Batch { items }, .. }, Reply::Batched(done)) if done.items.len() == items.len() => {
                 Flow::End(Ok(Output::Batched(done.items.iter().collect())))
             }
-            (Request::Change { change: Change::Batch { items }, .. }, Reply::BatchFailed(BatchFailed { status, item })) => {
-                let overtaken = items.get(usize::from(*item)).is_some_and(|change| is_overtaken(change, *status));
-                match *status {
-                    Status::NOT_STAGED => self.load_up(desk),
-                    Status::ESTALE if self.may_walk_again() => self.stale(),
-                    _ if overtaken && self.may_walk_again() => self.stale(),
-                    status => Flow::End(Err(OpError::Item { item: *item, status })),
-                }
-            }
+            (Request::Change { change: Change::Batch { .. }, .. }, Reply::BatchFailed(BatchFailed { status, item })) => match *status {
+                Status::NOT_STAGED => self.load_up(desk),
+                Status::ESTALE if self.may_walk_again() => self.stale(),
+                status => Flow::End(Err(OpError::Item { item: *item, status })),
+            },
             (Request::Change { .. }, Reply::Failed(failed)) if failed.status == Status::NOT_STAGED => self.load_up(desk),
             (_, Reply::Failed(failed)) if failed.status == Status::ESTALE => self.stale(),
             (_, Reply::Failed(failed)) => Flow::failed(failed.status),

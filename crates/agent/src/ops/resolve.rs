@@ -24,7 +24,11 @@ pub(super) enum Leg<'a> {
 /// The object that a command names in the place `nth`; `None`: it names no more.
 pub(super) fn leg(command: &Command, nth: usize) -> Option<Leg<'_>> {
     if let Command::Batch { items, .. } = command {
-        return leg(items.get(nth / batch::LEGS)?, nth % batch::LEGS);
+        return match (items.get(nth / batch::LEGS)?, nth % batch::LEGS) {
+            // Whether it exists is for the server to see, in the order of the items.
+            (Command::Create { path, .. }, 0) => Some(Leg::Path(path, End::Name)),
+            (item, nth) => leg(item, nth),
+        };
     }
     let of = |target, end| match target {
         &Target::Object(object) => Leg::Number(object),
