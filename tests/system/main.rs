@@ -8,11 +8,14 @@
 
 mod bad_input;
 mod cache;
+mod changes;
 mod command;
 mod failure;
 mod files;
 mod lease;
+mod linearizable;
 mod locks;
 mod membership;
+mod posix;
 mod relay;
 mod world;

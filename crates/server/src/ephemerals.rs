@@ -18,7 +18,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Ask, Bytes8, Kind, ObjectId, SessionId, Status, Terms, Unlink};
+use cistern_wire::{Ask, Bytes8, Kind, Message, ObjectId, SessionId, Status, Terms, Unlink};
 use log::{info, warn};
 
 /// Bounds of watches and of ephemeral files.
@@ -220,7 +220,8 @@ impl Server {
             return Ok(());
         };
         let ask = Ask { nonce: 0, back: 0, limit: SMALL };
-        let unlink = Mutation::Unlink(Unlink { ask, dir, name: Bytes8(&name), force: true, terms: Terms::NONE });
+        let unlink = Message::from(Unlink { ask, dir, name: Bytes8(&name), force: true, terms: Terms::NONE });
+        let Some(unlink) = Mutation::of(&unlink) else { return Ok(()) };
         self.namespace.act_for(SessionId(0));
         let plan = stop(self.namespace.plan(&view, &unlink, &[]), job.entered)?;
         match self.locks.mutation_enter(self.now, job.id.ticket(), SessionId(0), plan.affected(), []) {

@@ -22,11 +22,13 @@ mod slot;
 mod tests;
 mod trim;
 mod view;
+mod xattr;
 
 pub use key::{Counter, Key, KeyError};
 pub use overlay::{CacheLimits, Overlay};
 pub use record::{EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
+pub use xattr::XattrRecord;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

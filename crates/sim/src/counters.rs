@@ -184,6 +184,11 @@ sometimes! {
     EphemeralRemoved "ephemeral file removed" Required,
     /// An ephemeral file was bound to a session that had reclaimed.
     EphemeralRebound "ephemeral file rebound" Required,
+    // Mutations of several parts.
+    /// A batch was done.
+    BatchDone "batch done" Required,
+    /// A mutation was refused because a version was not the one expected.
+    VersionRefused "version not as expected" Required,
     // Bounds and disks.
     /// Something was refused at a bound.
     Busy "BUSY" Optional,

@@ -7,8 +7,11 @@
 //! in hand (R68); everything in one call of these functions is of one instant (R17, R77).
 //! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
 
+mod batch;
+mod carry;
 mod change;
 mod effects;
+mod encode;
 mod list;
 mod locks;
 mod put;
@@ -18,6 +21,7 @@ mod resolve;
 mod server;
 mod stat;
 mod task;
+mod xattr;
 
 use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
 use crate::cache::{Cache, CacheLimits};
@@ -80,6 +84,9 @@ impl Ops {
     pub(crate) fn submit(&mut self, ctx: &mut Ctx<'_>, command: Command) -> Submitted {
         if self.tasks.len() >= TASKS_MAX {
             return Submitted::Now(Err(OpError::Overloaded));
+        }
+        if let Err(status) = batch::check(&command) {
+            return Submitted::Now(Err(OpError::Status(status)));
         }
         let op = self.next_op();
         let reads = is_read(&command);

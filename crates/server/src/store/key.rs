@@ -20,7 +20,7 @@ pub enum Counter {
     NextObject = 1,
     /// Objects in the namespace, the root directory included.
     Objects = 2,
-    /// Bytes of contents: the sum of the sizes of all files and symbolic links.
+    /// Bytes of contents: the sum of the sizes of all files and symbolic links, and of the values of all extended attributes.
     Bytes = 3,
     /// Tokens up to this one may have been given out (R73).
     Tokens = 4,
@@ -62,6 +62,8 @@ pub enum Key {
     Entry(ObjectId, Box<[u8]>),
     /// Bytes `n * BLOCK_LEN` and following of a file; block 0 of a symbolic link is its target.
     Block(ObjectId, u32),
+    /// All extended attributes of an object, in one value: [`XattrRecord`](super::XattrRecord).
+    Xattrs(ObjectId),
     /// An ephemeral file, by the session that made it; its value says to which session it is bound now (R63).
     Ephemeral(SessionId, ObjectId),
 }
@@ -85,6 +87,7 @@ const OUTCOME: u8 = 0x03;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
+const XATTRS: u8 = 0x13;
 const EPHEMERAL: u8 = 0x14;
 
 impl Key {
@@ -108,6 +111,7 @@ impl Key {
                 tagged(&mut bytes, BLOCK, object.0);
                 bytes.extend_from_slice(&block.to_be_bytes());
             }
+            Self::Xattrs(object) => tagged(&mut bytes, XATTRS, object.0),
             Self::Ephemeral(session, object) => {
                 tagged(&mut bytes, EPHEMERAL, session.0);
                 bytes.extend_from_slice(&object.0.to_be_bytes());
@@ -137,6 +141,7 @@ impl Key {
                 Ok(Self::Ephemeral(SessionId(number), ObjectId(u64::from_be_bytes(object))))
             }
             (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
+            (XATTRS, []) => Ok(Self::Xattrs(ObjectId(number))),
             _ => Err(KeyError),
         }
     }
@@ -169,6 +174,7 @@ mod tests {
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
+            id.clone().prop_map(|n| Key::Xattrs(ObjectId(n))),
             (id.clone(), id).prop_map(|(n, object)| Key::Ephemeral(SessionId(n), ObjectId(object))),
         ]
     }

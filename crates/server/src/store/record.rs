@@ -56,6 +56,8 @@ pub struct ObjectRecord {
     pub parent: ObjectId,
     /// The name there; empty for the root. May be outdated for a file that has other names.
     pub name: Bytes,
+    /// How many extended attributes it has; with none it has no [`XattrRecord`](super::XattrRecord).
+    pub xattrs: u8,
 }
 
 /// What the store keeps of a name.
@@ -119,6 +121,7 @@ impl ObjectRecord {
         a.owner.put(&mut w);
         self.parent.put(&mut w);
         Bytes8(&self.name).put(&mut w);
+        self.xattrs.put(&mut w);
         w
     }
 
@@ -140,7 +143,8 @@ impl ObjectRecord {
             };
             let parent = r.get().map_err(in_object("parent"))?;
             let name: Bytes8<'_> = r.get().map_err(in_object("name"))?;
-            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0) })
+            let xattrs = r.get().map_err(in_object("xattrs"))?;
+            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0), xattrs })
         })
     }
 }
@@ -295,6 +299,7 @@ mod tests {
             },
             parent: ObjectId(1),
             name: Bytes::from_static(b"jobs"),
+            xattrs: 7,
         }
     }
 
@@ -331,6 +336,7 @@ mod tests {
             &[0xFF; 8],
             &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 4],
             b"jobs",
+            &[7],
         ]
         .concat();
         assert_eq!(object().to_bytes(), golden);

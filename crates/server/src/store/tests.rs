@@ -27,7 +27,7 @@ fn record(object: ObjectId, version: u64) -> ObjectRecord {
         ctime_ns: 0,
         owner: cistern_wire::SessionId(0),
     };
-    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name") }
+    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name"), xattrs: 0 }
 }
 
 fn entry(n: u64) -> EntryRecord {

@@ -23,6 +23,8 @@ pub struct Weights {
     pub flag: u64,
     pub misc: u64,
     #[serde(default)]
+    pub whole: u64,
+    #[serde(default)]
     pub presence: u64,
 }
 
@@ -30,7 +32,8 @@ impl Weights {
     /// Their sum.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc + self.presence
+        let own = self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc;
+        own + self.whole + self.presence
     }
 }
 
@@ -81,6 +84,7 @@ impl Workload {
             names: rng.between(0, 30),
             flag: rng.between(0, 20),
             misc: rng.between(1, 5),
+            whole: rng.between(0, 16),
             presence: 0,
         };
         match profile {
