@@ -139,6 +139,27 @@ fn maker(n: usize, mut line: crate::world::Line, over: Arc<AtomicBool>) -> impl 
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
+//# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+#[test]
+fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none() {
+    let mut server = Server::new_store(&["--lease", "3s"]);
+    assert_eq!(server.status()["grace"]["blind"], true);
+    // The wait is owed until it is over, over any number of starts.
+    server.process.kill();
+    server.start_again();
+    assert_eq!(server.status()["grace"]["blind"], true);
+    eventually("the wait is over", || server.status()["grace"].is_null().then_some(()));
+    assert!(server.count("uptime_ms") >= 3_000);
+    server.ok(&["mkdir", "/first"]);
+    server.process.kill();
+    server.start_again();
+    assert_ne!(server.status()["grace"]["blind"], true, "nothing is owed any more");
+    let first = Server::durable(&[]);
+    assert!(first.status()["grace"].is_null(), "a new cluster has nobody to wait for");
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
 //# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
 #[test]
 fn a_second_server_on_the_same_store_is_refused_until_the_first_is_gone() {

@@ -107,9 +107,14 @@ impl Server {
 
     /// A server with a new store in a directory.
     pub(crate) fn durable(args: &[&str]) -> Self {
+        Self::new_store(&[&["--new-cluster"], args].concat())
+    }
+
+    /// A server with a new store, which may not be the first of its cluster.
+    pub(crate) fn new_store(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
-        let server = Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-cluster"], args].concat());
+        let server = Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-store"], args].concat());
         server.await_start();
         server
     }

@@ -1,7 +1,9 @@
 //! Damage at rest: bytes that flip, files that are cut. A clear error or the whole truth; never wrong data, never a panic, and nothing
 //! made worse.
 
-use crate::world::{Numbers, copy_dir, newest_numbered, numbered, opened};
+use crate::world::{NUMBERED, Numbers, ask, copy_dir, entry, hand, newest_numbered, numbered, opened, wait};
+use bytes::Bytes;
+use cistern_server::store::{Answer, Query};
 use cistern_store::{OpenError, Problem, StoppedStore};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,4 +122,32 @@ fn a_file_cut_at_any_length_is_an_error_or_harmless() {
             assert!(!matches!(found, Found::All), "{name} was cut, and nobody noticed");
         }
     }
+}
+
+#[test]
+fn a_table_that_goes_bad_under_a_running_store_fails_those_who_need_it_and_lies_to_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = store(dir.path());
+    let mut running = opened(&sound);
+    for file in files(&sound.join("data/keyspaces/1/tables")) {
+        let bytes: Vec<_> =
+            fs::read(&file).unwrap().iter().enumerate().map(|(at, byte)| if at % 700 == 350 { !byte } else { *byte }).collect();
+        // In place: the store has the file open.
+        std::os::unix::fs::FileExt::write_all_at(&fs::File::options().write(true).open(&file).unwrap(), &bytes, 0).unwrap();
+    }
+    let (mut failed, mut found) = (0, 0);
+    for id in 1..=BATCHES {
+        for (key, value) in numbered(id).into_iter().take(usize::try_from(NUMBERED).unwrap()) {
+            match ask(&mut running, Query::Get(key)) {
+                Answer::Failed => failed += 1,
+                answer => {
+                    assert_eq!(answer, Answer::Value(value), "batch {id}");
+                    found += 1;
+                }
+            }
+        }
+    }
+    assert!(failed > 0 && found > 0, "{failed} failed, {found} found");
+    hand(&mut running, 1, vec![(entry(9, "new"), Some(Bytes::new()))]);
+    wait(&mut running, 1);
 }
