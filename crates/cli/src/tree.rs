@@ -79,8 +79,13 @@ pub(crate) fn import_tree(backend: &mut Backend, dir: &Path, path: &Text, progre
     let (send, jobs) = sync_channel::<Job>(WORKERS * 2);
     let jobs = Mutex::new(jobs);
     thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            let own = backend.again()?;
+        for n in 0..WORKERS {
+            let own = match backend.again() {
+                Ok(own) => own,
+                Err(failure) if n == 0 => return Err(failure),
+                // A host's agent that is busy: fewer do it, too.
+                Err(_) => break,
+            };
             let (jobs, common) = (&jobs, &common);
             scope.spawn(move || work(own, jobs, common));
         }

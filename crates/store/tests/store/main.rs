@@ -5,5 +5,6 @@
 mod copies;
 mod crash;
 mod damage;
+mod kills;
 mod promises;
 mod world;
