@@ -8,6 +8,7 @@
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
+pub mod check;
 mod directory;
 #[cfg(test)]
 pub(crate) mod disk;
