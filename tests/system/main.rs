@@ -13,5 +13,6 @@ mod failure;
 mod files;
 mod lease;
 mod locks;
+mod metrics;
 mod relay;
 mod world;

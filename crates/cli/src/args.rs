@@ -51,6 +51,18 @@ Examples:
   cistern lock --try /jobs/nightly -- ./backup.sh || echo 'somebody else is at it'
   cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/";
 
+const STATS_HELP: &str = "\
+The names are those of `cisternd --metrics`; docs/operating.md says what each means and what to do about it. Spans are in seconds. \
+Of a histogram: how many were measured, their mean, and the bounds below which a half and 99 of 100 were.
+
+Examples:
+  cistern admin stats
+  cistern admin stats --json | jq '.cistern_sessions.samples'
+
+Exit status:
+  0   success
+  69  no server answers at the control socket";
+
 /// Locks, leases and metadata for groups of computers.
 #[derive(Debug, Parser)]
 #[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
@@ -98,6 +110,9 @@ pub(crate) enum Command {
     Locks(Locks),
     /// End an agent's session: its locks are free after the lease period (on the server's host, by the control socket)
     Evict(Evict),
+    /// Look after a running server, on its host
+    #[command(subcommand)]
+    Admin(Admin),
     /// Show what the server is and how it is
     Status(Status),
     /// Measure round trips to the server's application
@@ -303,6 +318,27 @@ pub(crate) struct Evict {
     pub(crate) json: bool,
 }
 
+/// What an operator can have of a running server, by its control socket: whoever may open that file may ask.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Admin {
+    /// Show every figure that the server has counted
+    #[command(after_help = STATS_HELP)]
+    Stats(Stats),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    /// The server's control socket
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
+    pub(crate) control: PathBuf,
+    /// Also what has not been counted yet
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Print JSON: by name, each with its type, its help and its samples
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -394,9 +430,18 @@ pub(crate) struct Serve {
     /// Most sessions
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_sessions: Option<u32>,
+    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics; a port alone is one of 127.0.0.1
+    #[arg(long, value_parser = loopback_or_address, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one line of JSON with the addresses when ready
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `9311`, `127.0.0.1:9311`, `[::1]:9311`.
+fn loopback_or_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse()).map_err(|_| "an address and a port such as 127.0.0.1:9311, or a port alone".to_owned())
 }
 
 /// `1.5s`, `200ms`, `3m`, or a plain number of seconds.
@@ -431,6 +476,14 @@ mod tests {
     fn the_command_lines_are_well_formed() {
         Cistern::command().debug_assert();
         Cisternd::command().debug_assert();
+    }
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (text, address) in [("9311", "127.0.0.1:9311"), ("0", "127.0.0.1:0"), ("[::1]:9", "[::1]:9"), ("10.0.0.1:9", "10.0.0.1:9")] {
+            assert_eq!(loopback_or_address(text), Ok(address.parse().unwrap()));
+        }
+        assert!(loopback_or_address("localhost").is_err() && loopback_or_address("70000").is_err());
     }
 
     #[test]

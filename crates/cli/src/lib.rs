@@ -6,6 +6,7 @@
 // Only the simulator may be built with deliberate bugs in the cores.
 const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has deliberate bugs in it; build without the feature `bugs`");
 
+mod admin;
 mod args;
 mod backend;
 mod demo;
@@ -16,6 +17,7 @@ mod local;
 mod lock;
 mod locks;
 mod logging;
+mod metrics;
 mod places;
 mod serve;
 mod server_control;
@@ -68,6 +70,7 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Lock(args) => lock::lock(args),
         Command::Locks(args) => locks::locks(args).map(|()| 0),
         Command::Evict(args) => server_control::evict(args).map(|()| 0),
+        Command::Admin(args) => admin::admin(args).map(|()| 0),
         Command::Status(args) => files::status(args).map(|()| 0),
         Command::Ping(args) => files::ping(args).map(|()| 0),
         Command::WatchLease(args) => watch::watch_lease(args).map(|()| 0),

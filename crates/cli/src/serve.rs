@@ -12,6 +12,7 @@ mod state;
 use crate::args::Serve;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
 use crate::local::Failure;
+use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{server_control, settings, show, signals};
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
@@ -41,10 +42,13 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     let state = StateDir::hold(&args.state)?;
     let ports = open_ports(&args.listen)?;
     let control = ControlServer::bind(&state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
+    let metrics = args.metrics.map(listen_for_metrics).transpose()?;
     let mut event_loop = set_up(config, ports, control)?;
     let handle = event_loop.handle();
+    let metrics_address = metrics.as_ref().map(Port::address);
+    event_loop.services_mut().metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
     signals::at_end(move || handle.stop())?;
-    announce(args, event_loop.local_addrs().collect(), &state)?;
+    announce(args, event_loop.local_addrs().collect(), metrics_address, &state)?;
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
         Ok(Ended::ByServices) => Err(Failure::new("STORE", EXIT_FAILED, event_loop.services_mut().failure.take().unwrap_or_default())),
@@ -78,6 +82,14 @@ fn refuse_to_be_reached(args: &Serve) -> Result<(), Failure> {
     )))
 }
 
+/// Metrics name no agent and no file, but anybody who reaches the port can ask for them.
+fn listen_for_metrics(address: SocketAddr) -> Result<Port, Failure> {
+    if !address.ip().is_loopback() {
+        log::warn!("metrics on {address} are open to everybody who can reach it: let only your monitoring through to that port");
+    }
+    Port::listen(address)
+}
+
 fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Failure> {
     let mut addresses = addresses.to_vec();
     addresses.sort_unstable();
@@ -99,7 +111,7 @@ fn set_up(config: Config, ports: Vec<UdpPort>, control: ControlServer) -> Result
     let options = LoopOptions { name: format!("server {:.8}", store.to_string()), ..LoopOptions::default() };
     let server =
         Server::new(now, wall_clock(), store, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
-    let daemon = Daemon { store: MemoryStore::new(), control, stats: Arc::default(), wall_clock_told: now, failure: None };
+    let daemon = Daemon { store: MemoryStore::new(), control, stats: Arc::default(), metrics: None, wall_clock_told: now, failure: None };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
     event_loop.services_mut().stats = event_loop.stats();
     Ok(event_loop)
@@ -114,10 +126,14 @@ fn wall_clock() -> i64 {
     }
 }
 
-fn announce(args: &Serve, listen: Vec<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
+fn announce(args: &Serve, listen: Vec<SocketAddr>, metrics: Option<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
     if args.json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
-        return show::json(&json!({ "ready": true, "listen": listen, "control": state.socket().to_string_lossy() }));
+        let control = state.socket().to_string_lossy().into_owned();
+        return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics }));
+    }
+    if let Some(metrics) = metrics {
+        log::info!("metrics at http://{metrics}/metrics");
     }
     let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
     log::info!("listening on {}, control socket {}", listen.join(", "), state.socket().display());
@@ -129,6 +145,7 @@ struct Daemon {
     store: MemoryStore,
     control: ControlServer,
     stats: Arc<Stats>,
+    metrics: Option<Publisher>,
     wall_clock_told: Instant,
     /// Why the loop was ended.
     failure: Option<String>,
@@ -154,6 +171,9 @@ impl Services<Server> for Daemon {
             for event in self.store.take(work) {
                 server.store_event(now, event);
             }
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read() });
         }
         match server.failure() {
             Some(why) => {

@@ -1,7 +1,8 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
-//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}` or `{"op": "evict", "agent": "…"}`; the answer
-//! is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. `status` and `sessions` change nothing.
+//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}` or
+//! `{"op": "evict", "agent": "…"}`; the answer is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. All but `evict` change
+//! nothing. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
 //! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
 
@@ -11,6 +12,7 @@ pub(crate) use ask::{ask, evict, status};
 
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
 use crate::local::{Failure, micros, millis};
+use crate::metrics::{self, Snapshot};
 use crate::text::Text;
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
@@ -33,6 +35,8 @@ enum Request {
     Status {},
     /// The sessions.
     Sessions {},
+    /// Every figure, as the metrics have it.
+    Stats {},
     /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
     Evict { agent: String },
 }
@@ -88,8 +92,12 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, line: &
     let result = match serde_json::from_str(line) {
         Ok(Request::Status {}) => Ok(status_of(server, now, driver)),
         Ok(Request::Sessions {}) => Ok(sessions_of(server, now)),
+        Ok(Request::Stats {}) => {
+            let snapshot = Snapshot { figures: server.figures(now), driver: *driver };
+            Ok(metrics::as_json(&metrics::all(&snapshot)))
+        }
         Ok(Request::Evict { agent }) => evict_from(server, now, &agent),
-        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, evict"))),
+        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, stats, evict"))),
     };
     match result {
         Ok(value) => json!({ "ok": value }),

@@ -24,7 +24,7 @@ mod trim;
 mod view;
 
 pub use key::{Counter, Key, KeyError};
-pub use overlay::{CacheLimits, Overlay};
+pub use overlay::{CacheLimits, Memory, Overlay};
 pub use record::{EntryRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
 
