@@ -22,12 +22,12 @@ use cistern_wire::{SessionId, Status};
 use log::{info, warn};
 
 /// The epoch of a store that was never restored.
-const FIRST_EPOCH: u8 = 1;
+pub(crate) const FIRST_EPOCH: u8 = 1;
 /// The bits of an object id below the epoch of the store in which it was given out.
-const ID_BITS: u32 = 56;
+pub(crate) const ID_BITS: u32 = 56;
 
 /// `Counter::Restored` of a copy that takes the place of its store.
-const RESTORED: u64 = 1;
+pub(crate) const RESTORED: u64 = 1;
 /// `Counter::Restored` while a wait without reclaim is owed.
 const OWED: u64 = 2;
 

@@ -16,6 +16,7 @@ mod key;
 mod loading;
 mod overlay;
 mod record;
+pub mod restore;
 mod sessions;
 mod slot;
 #[cfg(test)]

@@ -166,6 +166,15 @@ fn a_sound_store_is_clean_and_its_figures_are_told() {
 }
 
 #[test]
+fn a_restored_store_that_was_not_started_yet_is_clean() {
+    let mut store = sound();
+    for (key, value) in crate::store::restore::restoration(&store.check(), 1_800_000_000, 6).unwrap().writes {
+        store.put(&key, &value.unwrap());
+    }
+    assert_eq!(told(&store.check()), []);
+}
+
+#[test]
 fn a_new_store_is_clean() {
     assert!(Store(BTreeMap::new()).check().is_clean());
 }

@@ -7,13 +7,11 @@
 
 use super::Fault;
 use super::walk::Walk;
+use crate::starting::{ID_BITS, RESTORED};
 use crate::store::Counter;
 use alloc::format;
 use alloc::string::String;
 use cistern_wire::limits::ROOT;
-
-/// The bits of an id or token below the epoch in which it was given out.
-const EPOCH_SHIFT: u32 = 56;
 
 impl Walk {
     /// Compares all counters.
@@ -36,18 +34,19 @@ impl Walk {
         self.expect(Counter::Incarnation, |n| (n == 0).then(|| String::from("it says 0, and a server has been started on this store")));
         self.expect(Counter::Epoch, |n| (!(1..=255).contains(&n)).then(|| format!("it says {n}; there are epochs 1 to 255")));
         self.expect(Counter::Restored, |n| (n > 2).then(|| format!("it says {n}; there are 0, 1 and 2")));
+        self.numbers_of_the_epoch();
+    }
+
+    /// Tokens and ids are of the epoch or an earlier one. A store that was restored, and not started since, begins the next.
+    fn numbers_of_the_epoch(&mut self) {
+        let Some(epoch) = self.report.counter(Counter::Epoch) else { return };
+        let last = epoch.saturating_add(u64::from(self.report.counter(Counter::Restored) == Some(RESTORED)));
         // A server that has given out no token has written none.
-        if let (Some(tokens), Some(epoch)) = (self.report.counter(Counter::Tokens), self.report.counter(Counter::Epoch))
-            && tokens >> EPOCH_SHIFT > epoch
-        {
-            let what = format!("tokens of epoch {} were given out, and the store is in epoch {epoch}", tokens >> EPOCH_SHIFT);
-            self.find(Fault::WrongCounter, Self::counter_place(Counter::Tokens), what);
-        }
-        if let (Some(next), Some(epoch)) = (self.report.counter(Counter::NextObject), self.report.counter(Counter::Epoch))
-            && next >> EPOCH_SHIFT > epoch
-        {
-            let what = format!("ids of epoch {} were given out, and the store is in epoch {epoch}", next >> EPOCH_SHIFT);
-            self.find(Fault::WrongCounter, Self::counter_place(Counter::NextObject), what);
+        for (counter, what) in [(Counter::Tokens, "tokens"), (Counter::NextObject, "ids")] {
+            if let Some(of) = self.report.counter(counter).map(|value| value >> ID_BITS).filter(|of| *of > last) {
+                let what = format!("{what} of epoch {of} were given out, and the store is in epoch {epoch}");
+                self.find(Fault::WrongCounter, Self::counter_place(counter), what);
+            }
         }
     }
 
