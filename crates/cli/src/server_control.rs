@@ -125,6 +125,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
             "blind": grace.blind,
         })),
         "failure": status.failure,
+        "room": status.room,
         "uptime_ms": millis(status.uptime),
         "lease_us": micros(status.lease),
         "timer_us": micros(status.wait),

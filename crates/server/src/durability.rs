@@ -19,7 +19,7 @@ use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::SessionId;
-use log::{debug, error, warn};
+use log::{debug, error, info, warn};
 
 /// Something that waits for a batch.
 #[derive(Debug)]
@@ -95,6 +95,7 @@ impl Server {
         match event {
             StoreEvent::Loaded(loaded) => self.loaded(loaded),
             StoreEvent::Durable(batch) => self.durable(batch),
+            StoreEvent::Room(room) => self.room(room),
             StoreEvent::Broken(_) if bugs::is(Bug::M41) => self.durable(BatchId::MAX),
             StoreEvent::Broken(what) => self.store_failed(&what),
         }
@@ -139,6 +140,22 @@ impl Server {
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
         self.run_grace();
+    }
+
+    /// The store is about to be full, or is so no more.
+    fn room(&mut self, room: bool) {
+        if self.namespace.has_room() == room {
+            return;
+        }
+        if room {
+            info!("{}: the store has room again: changes are executed as before", self.who);
+        } else {
+            warn!(
+                "{}: the store has no room left: only reads, locks and what takes something away go on; remove files, or give it more",
+                self.who
+            );
+        }
+        self.namespace.set_room(room);
     }
 
     /// A write or sync failed: nothing that the server would say can be relied on any more.

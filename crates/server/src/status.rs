@@ -26,6 +26,8 @@ pub struct Status {
     pub serving: bool,
     /// Why its store failed, if it did.
     pub failure: Option<String>,
+    /// Whether its store has room: without it only what takes something away is executed.
+    pub room: bool,
     /// Since it started.
     pub uptime: Duration,
     /// Lease period τ.
@@ -139,6 +141,7 @@ impl Server {
             identity: self.identity,
             serving: self.phase == Phase::Serving,
             failure: self.failure.clone(),
+            room: self.namespace.has_room(),
             uptime: now.since(self.started),
             lease: self.config.lease,
             wait: self.config.wait(),

@@ -121,6 +121,8 @@ pub enum StoreEvent {
     Loaded(Loaded),
     /// This batch and all before it are durable.
     Durable(BatchId),
+    /// Whether the store has room for more; until it says otherwise it has. Without room only what takes something away is executed.
+    Room(bool),
     /// A write or sync failed: the server must stop (R62). The text says what failed, where, and what to do.
     Broken(alloc::string::String),
 }

@@ -84,13 +84,15 @@ pub struct Namespace {
     draft: Draft,
     steps: Vec<WalkStep>,
     bytes: Vec<u8>,
+    /// Whether the store has room for more than what takes something away.
+    room: bool,
 }
 
 impl Namespace {
     /// A namespace within bounds.
     #[must_use]
     pub fn new(limits: NamespaceLimits) -> Self {
-        Self { limits, draft: Draft::default(), steps: Vec::new(), bytes: Vec::new() }
+        Self { limits, draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), room: true }
     }
 
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and

@@ -1,0 +1,5 @@
+//! The store on a real disk: what it promises, over every way in which it can end.
+
+mod copies;
+mod promises;
+mod world;
