@@ -73,11 +73,30 @@ pub(crate) struct Cistern {
 
 /// The metadata server of Cistern; the same as `cistern serve`.
 #[derive(Debug, Parser)]
-#[command(name = "cisternd", version, max_term_width = 120)]
+#[command(name = "cisternd", version, after_help = SERVE_HELP, max_term_width = 120)]
 pub(crate) struct Cisternd {
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
+
+const SERVE_HELP: &str = "\
+Examples:
+  cisternd --store /var/lib/cistern/store --new-cluster     the first time: makes the store
+  cisternd --store /var/lib/cistern/store                   every other time
+  cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a network in which all are trusted
+  cisternd --volatile --new-cluster                         to try it out: everything in memory
+
+Exit status:
+  0   ended because it was asked to
+  1   cannot serve: an address or a control socket cannot be used
+  2   wrong usage or settings
+  65  --store: the store is damaged, or the directory is something else
+  66  --store: there is no store
+  70  a defect of cistern itself
+  74  the store could not be read or written; nothing that was promised is lost
+  75  --store: another process has the store
+  76  --store: a newer version of cistern has written the store
+  77  --store: the store may not be read and written, or its file system's locks are not to be trusted";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -122,6 +141,7 @@ pub(crate) enum Command {
     /// Run the host's agent: one cache and one lease for all programs of this computer
     Agent(Agent),
     /// Run a metadata server
+    #[command(after_help = SERVE_HELP)]
     Serve(Serve),
     /// Print every setting, its default and the relation it must keep, as a TOML file
     Settings,
@@ -403,12 +423,24 @@ pub(crate) struct Serve {
     /// Address to listen on; repeat for several
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]
     pub(crate) listen: Vec<SocketAddr>,
+    /// Keep everything in this directory, on a file system of this host; this or --volatile must be chosen
+    #[arg(long, env = "CISTERN_STORE", value_name = "DIR", conflicts_with = "volatile")]
+    pub(crate) store: Option<PathBuf>,
     /// Keep everything in memory: the store is empty at each start
     #[arg(long)]
     pub(crate) volatile: bool,
-    /// Grant locks at once from an empty store: no agent can hold locks of a server before. Otherwise the time of a lease is waited for
+    /// Make the store if there is none, and grant locks at once from an empty one: no agent can hold locks of a server before
     #[arg(long)]
     pub(crate) new_cluster: bool,
+    /// Make the store if there is none; the time of a lease is waited for, as agents may hold locks of a server before
+    #[arg(long, conflicts_with = "volatile")]
+    pub(crate) new_store: bool,
+    /// Most bytes that the store may take on disk; then only reads, locks and removals go on (256M at least)
+    #[arg(long, value_parser = store_limit, value_name = "SIZE", conflicts_with = "volatile")]
+    pub(crate) store_limit: Option<u64>,
+    /// Bytes to be kept free on the store's file system; with fewer only reads, locks and removals go on
+    #[arg(long, value_parser = size, default_value = "256M", value_name = "SIZE")]
+    pub(crate) store_reserve: u64,
     /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -459,6 +491,28 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| "a time must be zero or more, and not immense".to_owned())
 }
 
+/// `10G`, `512MiB`, or a plain number of bytes; units are powers of 1,024.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        unit => return Err(format!("{unit:?} is no unit of size: use K, M, G or T")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a whole number"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| "a size must not be immense".to_owned())
+}
+
+fn store_limit(text: &str) -> Result<u64, String> {
+    size(text)?
+        .checked_sub(256 << 20)
+        .map(|more| more + (256 << 20))
+        .ok_or_else(|| "must be at least 256M: journals alone may take half of that".to_owned())
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     duration(text)
 }
@@ -484,6 +538,17 @@ mod tests {
             assert_eq!(loopback_or_address(text), Ok(address.parse().unwrap()));
         }
         assert!(loopback_or_address("localhost").is_err() && loopback_or_address("70000").is_err());
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [("0", 0), ("4096", 4_096), ("2K", 2_048), ("3MiB", 3 << 20), ("10G", 10 << 30), ("1TB", 1 << 40)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1.5G", "1P", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        assert_eq!((store_limit("256M"), store_limit("255M").is_err()), (Ok(256 << 20), true));
     }
 
     #[test]
