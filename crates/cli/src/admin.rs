@@ -3,17 +3,30 @@
 //! Decides: how figures look to people; with `--json` they are shown as they came.
 //! Leaves to others: what is answered (`server_control`), names and helps (`metrics`).
 
-use crate::args::{Admin, Stats};
+use crate::args::{Admin, Backup, Stats};
 use crate::local::Failure;
-use crate::server_control::ask;
+use crate::server_control::{ask, ask_at_leisure};
 use crate::show;
+use crate::text::Text;
 use serde_json::{Value, json};
 
 /// Runs one of the commands.
 pub(crate) fn admin(command: &Admin) -> Result<(), Failure> {
     match command {
         Admin::Stats(args) => stats(args),
+        Admin::Backup(args) => backup(args),
     }
+}
+
+fn backup(args: &Backup) -> Result<(), Failure> {
+    // The server has another working directory.
+    let dir = std::path::absolute(&args.dir).map_err(|e| Failure::usage(format!("{}: {e}", args.dir.display())))?;
+    let made = ask_at_leisure(&args.control, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
+    if args.json {
+        return show::json(&made);
+    }
+    let (records, seconds) = (made["records"].as_u64().unwrap_or(0), made["seconds"].as_f64().unwrap_or(0.0));
+    show::line(format!("{records} records are in {}, after {seconds:.1} s; `cisternd check {}` checks them", dir.display(), dir.display()))
 }
 
 fn stats(args: &Stats) -> Result<(), Failure> {

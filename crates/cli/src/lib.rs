@@ -24,6 +24,7 @@ mod server_control;
 mod settings;
 mod show;
 mod signals;
+mod stopped;
 mod text;
 mod tree;
 mod watch;
@@ -50,8 +51,12 @@ pub fn main_cistern() -> ExitCode {
 #[must_use]
 pub fn main_cisternd() -> ExitCode {
     let args = Cisternd::parse();
-    logging::start(true);
-    finish("cisternd", serve::serve(&args.serve).map(|()| 0))
+    logging::start(args.command.is_none());
+    let result = match &args.command {
+        Some(command) => stopped::run(command),
+        None => serve::serve(&args.serve).map(|()| 0),
+    };
+    finish("cisternd", result)
 }
 
 fn dispatch(command: &Command) -> Result<u8, Failure> {

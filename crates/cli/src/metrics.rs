@@ -25,6 +25,7 @@ pub(crate) use http::{Port, Publisher};
 
 use cistern_driver::stats::Counts;
 use cistern_server::Figures;
+use cistern_store::CommitStats;
 
 /// Everything that is known of a server at one moment.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Snapshot {
     pub(crate) figures: Figures,
     /// The driver's.
     pub(crate) driver: Counts,
+    /// The store's, if it is in a directory.
+    pub(crate) store: Option<CommitStats>,
 }
 
 /// What a family's values are.

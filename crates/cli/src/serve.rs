@@ -7,6 +7,7 @@
 //! anything more is sent (R62).
 //! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
 
+mod backups;
 mod kept;
 mod state;
 
@@ -15,6 +16,7 @@ use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{server_control, settings, show, signals};
+use backups::Backups;
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
@@ -122,7 +124,8 @@ fn set_up(
     let options = LoopOptions { name: format!("server {:.8}", id.to_string()), ..LoopOptions::default() };
     let server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
-    let daemon = Daemon { store, bell, control, stats: Arc::default(), metrics: None, wall_clock_told: now, failure: None };
+    let backups = Backups::new(bell.clone());
+    let daemon = Daemon { store, bell, control, backups, stats: Arc::default(), metrics: None, wall_clock_told: now, failure: None };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
     event_loop.services_mut().stats = event_loop.stats();
     Ok(event_loop)
@@ -156,6 +159,7 @@ struct Daemon {
     store: Kept,
     bell: Bell,
     control: ControlServer,
+    backups: Backups,
     stats: Arc<Stats>,
     metrics: Option<Publisher>,
     wall_clock_told: Instant,
@@ -171,8 +175,15 @@ impl Services<Server> for Daemon {
     }
 
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let stats = &self.stats;
-        self.control.on_ready(token, &mut |_, line: &str| Response::Line(server_control::answer(server, now, &stats.read(), line)));
+        let (stats, store, backups) = (&self.stats, &self.store, &mut self.backups);
+        let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
+            Some(dir) => match backups.begin(asked, dir, || store.backup()) {
+                Ok(()) => Response::Later,
+                Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
+            },
+            None => Response::Line(server_control::answer(server, now, &stats.read(), store.stats(), line)),
+        };
+        self.control.on_ready(token, &mut answer);
     }
 
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
@@ -181,8 +192,9 @@ impl Services<Server> for Daemon {
             server.set_wall_clock(now, wall_clock());
         }
         self.store.serve(server, now);
+        self.backups.tell(&mut self.control);
         if let Some(metrics) = &self.metrics {
-            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read() });
+            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }
         match server.failure() {
             Some(why) => {

@@ -8,6 +8,7 @@ use super::{Family, Number, Sample, Snapshot, Type};
 use cistern_driver::stats::Counts;
 use cistern_server::stats::{Commits, Histogram, KindServed};
 use cistern_server::{Figures, Stats, Status};
+use cistern_store::CommitStats;
 use cistern_wire::Kind;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -25,6 +26,9 @@ pub(crate) fn all(snapshot: &Snapshot) -> Vec<Family> {
     requests(&figures.stats, &mut all);
     store(figures, &mut all);
     commits(&figures.stats.commits, &mut all);
+    if let Some(store) = &snapshot.store {
+        engine(store, &mut all);
+    }
     traffic(&figures.stats, &snapshot.driver, &mut all);
     all
 }
@@ -182,6 +186,40 @@ fn commits(commits: &Commits, all: &mut Vec<Family>) {
     parts(commits.times(), &Labels::new(), Nanoseconds, &mut samples);
     let help = "From the handing over of a batch until it was durable.";
     all.push(Family { name: "cistern_commit_seconds".to_owned(), kind: Type::Histogram, help, samples });
+}
+
+/// What a store in a directory tells of itself.
+fn engine(store: &CommitStats, all: &mut Vec<Family>) {
+    total(all, "store_reads_total", store.reads, "Questions that the store has answered.");
+    total(
+        all,
+        "store_failed_reads_total",
+        store.failed_reads,
+        "Questions that it could not answer: what is there is damaged, or the disk fails.",
+    );
+    one(all, Gauge, "store_used_bytes", Whole(store.used), "Bytes that the store takes on disk.");
+    one(all, Gauge, "store_free_bytes", Whole(store.free), "Bytes that are free on its file system.");
+    one(all, Gauge, "store_room", Whole(u64::from(store.room)), "1 while there is room; 0 while only reads, locks and removals go on.");
+    let help = "How long each transaction took, its sync included.";
+    powers(all, "store_commit_seconds", help, &store.spans, |us| Nanoseconds(us.saturating_mul(1_000)), Nanoseconds(store.nanos));
+    total(all, "store_written_bytes_total", store.bytes, "Bytes of the keys and values in them.");
+}
+
+/// A histogram that was counted by powers of two: part n is below 2^(n+1), the last one is without a bound.
+fn powers(all: &mut Vec<Family>, name: &str, help: &'static str, counts: &[u64], unit: fn(u64) -> Number, sum: Number) {
+    let mut total = 0;
+    let mut samples = Vec::with_capacity(counts.len() + 2);
+    let mut push = |suffix, bound: Option<String>, value| {
+        samples.push(Sample { suffix, labels: bound.map(|bound| ("le", bound)).into_iter().collect(), value });
+    };
+    for (n, count) in counts.iter().enumerate() {
+        total += count;
+        let bound = if n + 1 == counts.len() { "+Inf".to_owned() } else { super::text::number(unit(2 << n)) };
+        push("_bucket", Some(bound), Whole(total));
+    }
+    push("_sum", None, sum);
+    push("_count", None, Whole(total));
+    all.push(Family { name: format!("cistern_{name}"), kind: Type::Histogram, help, samples });
 }
 
 fn traffic(stats: &Stats, driver: &Counts, all: &mut Vec<Family>) {
