@@ -25,7 +25,7 @@ pub(crate) struct State {
 /// An operation on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Made, exclusively.
+    /// Made, exclusively: asked for under a name that it has, or when it has none. Another name would be another file's.
     Create(Name),
     /// One more name.
     Link(Name, Name),

@@ -227,7 +227,7 @@ impl User {
             // Often refused: EEXIST and ENOENT are answers, too.
             _ => {
                 if self.rng.below(2) == 0 {
-                    Op::Create(any(&mut self.rng))
+                    Op::Create(from)
                 } else {
                     Op::Unlink(other)
                 }
