@@ -15,4 +15,5 @@ mod lease;
 mod locks;
 mod metrics;
 mod relay;
+mod stopped;
 mod world;

@@ -77,6 +77,8 @@ pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
     control: PathBuf,
+    /// How it is started again.
+    args: Vec<String>,
     pub(crate) dir: TempDir,
 }
 
@@ -91,14 +93,43 @@ impl Server {
 
     /// A server that is not told that it is the first of its cluster.
     pub(crate) fn of_cluster(args: &[&str]) -> Self {
+        Self::in_dir(tempfile::tempdir().unwrap(), &[&["--volatile"], args].concat())
+    }
+
+    /// A server with a new store in a directory.
+    pub(crate) fn durable(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-cluster"], args].concat())
+    }
+
+    fn in_dir(dir: TempDir, args: &[&str]) -> Self {
         let state = dir.path().join("server");
-        let mut all = vec!["--volatile", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        let mut all = vec!["--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
         all.extend(args);
         let process = Process::start(CISTERND, &all);
-        let address = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
+        let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
         let control = process.ready["control"].as_str().unwrap().into();
-        Self { process, address, control, dir }
+        let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
+        args[1] = address.to_string();
+        Self { process, address, control, args, dir }
+    }
+
+    /// Starts it again, after it was killed or ended, on the same address and the same store.
+    pub(crate) fn start_again(&mut self) {
+        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
+        self.process = Process::start(CISTERND, &args);
+        eventually("the server has read its store", || (self.status()["serving"] == true).then_some(()));
+    }
+
+    /// The directory of its store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    /// A server on a store that is there already.
+    pub(crate) fn on_store(store: &Path) -> Self {
+        Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()])
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {
