@@ -105,7 +105,10 @@ impl Server {
         let highest = header.packet > session.replay.highest();
         session.replay.note(header.packet);
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
-        self.watch_for_clone(key, path);
+        // Who gives a superseded session up does not go on in it.
+        if Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
+            self.watch_for_clone(key, path);
+        }
         self.came_by(key, path, bytes.len(), highest);
         let origin = Origin { key, packet: header.packet, path, highest };
         //= wire-spec.md#11-2-delivery

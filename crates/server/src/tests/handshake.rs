@@ -5,8 +5,8 @@ use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Bytes8, Claim, Fate, FormerFate, Hello, Hint, KeepAlive, List, LockWait, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate,
-    SessionId, Welcome,
+    Bytes8, Claim, EndReason, EndSession, Ended, Fate, FormerFate, Hello, Hint, KeepAlive, List, LockWait, Message, Nack, NackReason,
+    Refuse, RefuseReason, SessionFate, SessionId, Welcome,
 };
 
 fn keep_alive(peer: &mut Peer) -> Message<'static> {
@@ -323,6 +323,20 @@ fn superseded_session_that_goes_on_sending_is_reported_once() {
     world.pass(ms(3_000));
     heard(&mut world, 2);
     heard(&mut world, 2);
+}
+
+#[test]
+fn superseded_session_that_is_given_up_late_is_no_clone() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let mut old = peer.clone();
+    peer.incarnation = 2;
+    world.open_again(&mut peer, &[]);
+    world.pass(ms(500));
+    let end = EndSession { serial: old.serial(), reason: EndReason::Surrender };
+    let echo = world.send(&mut old, &[end.into()]);
+    world.expect(&old, &[Ended { serial: end.serial, echo }.into()]);
+    assert_eq!(world.server.stats().clones, 0);
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths

@@ -91,3 +91,21 @@ pub(crate) fn newest_numbered(store: &StoppedStore) -> Result<BatchId, String> {
     assert_eq!(found, newest * NUMBERED, "parts of batches up to {newest}");
     Ok(newest)
 }
+/// Copies a directory as it is at this moment; holes stay holes.
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp").args(["-r", "--sparse=always"]).arg(from).arg(to).status().expect("cp");
+    assert!(status.success(), "cp: {status}");
+}
+
+/// A stream of numbers (splitmix64).
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+}
