@@ -16,4 +16,5 @@ mod locks;
 mod metrics;
 mod relay;
 mod stopped;
+mod units;
 mod world;

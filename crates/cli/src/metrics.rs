@@ -18,6 +18,8 @@
 mod families;
 mod http;
 mod process;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub(crate) use families::{all, as_json};

@@ -104,7 +104,8 @@ fn a_transaction_of_which_any_sectors_are_lost_or_torn_is_not_there_at_all() {
         let mut lost = false;
         for start in (was.len() / SECTOR * SECTOR..is.len()).step_by(SECTOR) {
             // Lost, torn within, or full of what was there before.
-            let keep = [SECTOR, SECTOR, 0, usize::try_from(numbers.below(SECTOR as u64)).unwrap()][usize::try_from(numbers.below(4)).unwrap()];
+            let keep =
+                [SECTOR, SECTOR, 0, usize::try_from(numbers.below(SECTOR as u64)).unwrap()][usize::try_from(numbers.below(4)).unwrap()];
             let junk = if round % 3 == 2 { u8::try_from(numbers.below(256)).unwrap() } else { 0 };
             for at in (start + keep).max(was.len())..(start + SECTOR).min(is.len()) {
                 lost |= bytes[at] != junk;
