@@ -10,6 +10,7 @@
 use crate::config::{Config, LEASE_MAX};
 use crate::durability::Held;
 use crate::server::Server;
+use crate::starting::micros_up;
 use crate::status::GraceStatus;
 use crate::store::{self, BatchId, Counter, SessionRecord};
 use alloc::boxed::Box;
@@ -69,6 +70,8 @@ pub(crate) struct Grace {
     started: Instant,
     /// How long it lasts at least, unless all are accounted for.
     wait: Duration,
+    /// An earlier start gave longer leases than this one does, so that no wait that this one begins covers them.
+    longer: bool,
     /// How long a claim without progress extends it.
     patience: Duration,
     /// Nobody can tell who held what: it lasts for its whole length.
@@ -79,6 +82,8 @@ pub(crate) struct Grace {
     awaited: usize,
     /// Those of them from which somebody wants to reclaim.
     claimed: usize,
+    /// When the first agent could be answered.
+    serving: Instant,
     /// When a claim or a reclaim was last heard of.
     progress: Instant,
     /// Its end is on the way to the store.
@@ -86,15 +91,17 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// A grace for `sessions`, from `started` on; `blind`: it has to last for the configured T, whatever is known of sessions.
-    pub(crate) fn new(started: Instant, config: &Config, sessions: Vec<(SessionId, SessionRecord)>, blind: bool) -> Self {
+    /// A grace for `sessions`, from `started` on, where `stored` is the largest T by which leases of before have to be waited for;
+    /// `blind`: it has to last for the configured T, whatever is known of sessions.
+    pub(crate) fn new(started: Instant, config: &Config, stored: Duration, sessions: Vec<(SessionId, SessionRecord)>, blind: bool) -> Self {
         let longest = sessions.iter().map(|(_, record)| record.lease_us).max().map(Duration::from_micros);
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
         //# more.
         //= wire-spec.md#11-1-lease
         //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
-        let stored = longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX)));
+        let stored = stored.max(longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX))));
+        let longer = micros_up(stored) > micros_up(config.wait());
         let mut wait = if blind { stored.max(config.wait()) } else { stored };
         if bugs::is(Bug::M35) {
             wait /= 4;
@@ -105,7 +112,21 @@ impl Grace {
         }
         let awaited = sessions.len();
         let recorded = sessions.into_iter().map(|(id, record)| (id, Recorded::of(record))).collect();
-        Self { started, wait, patience: config.lease, blind, recorded, by_agent, awaited, claimed: 0, progress: started, ending: false }
+        let (serving, progress) = (started, started);
+        Self {
+            started,
+            wait,
+            longer,
+            patience: config.lease,
+            blind,
+            recorded,
+            by_agent,
+            awaited,
+            claimed: 0,
+            serving,
+            progress,
+            ending: false,
+        }
     }
 
     /// The sessions of an agent, whatever became of them.
@@ -158,11 +179,6 @@ impl Grace {
         self.recorded.get(&id).filter(|_| !self.ending).map(|session| session.window)
     }
 
-    /// The session that its agent opened to reclaim from one of before.
-    pub(crate) fn claimed_by(&self, id: SessionId) -> Option<SessionId> {
-        self.recorded.iter().find(|(_, session)| session.claimed == Some(id)).map(|(id, _)| *id)
-    }
-
     /// An agent has opened `by` to reclaim from a session.
     pub(crate) fn claim(&mut self, now: Instant, id: SessionId, by: SessionId) {
         if let Some(session) = self.recorded.get_mut(&id) {
@@ -172,7 +188,12 @@ impl Grace {
         }
     }
 
-    /// Something was reclaimed.
+    /// From now on agents are answered. Those who have to reclaim get the time for it also where the start took long.
+    pub(crate) const fn serving(&mut self, now: Instant) {
+        (self.serving, self.progress) = (now, now);
+    }
+
+    /// Something was reclaimed, or somebody can begin to.
     pub(crate) const fn progressed(&mut self, now: Instant) {
         self.progress = now;
     }
@@ -184,16 +205,19 @@ impl Grace {
         }
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MAY end early once every session recorded as open has completed its reclaim or ended.
-        if self.awaited == 0 && !self.blind {
+        //
+        // Not if an agent that has not heard that its reclaim is complete may use its old lease for longer than T of this start.
+        if self.awaited == 0 && !self.blind && !self.longer {
             return Some(Duration::ZERO);
         }
         let least = now.until_waited(self.started.plus(self.wait));
-        if self.claimed == 0 {
+        if self.awaited == 0 {
             return Some(least);
         }
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace SHOULD be extended, up to a bound, while reclaims go on.
-        let patience = now.until_waited(self.progress.plus(self.patience));
+        let progress = if self.claimed == 0 { self.serving } else { self.progress };
+        let patience = now.until_waited(progress.plus(self.patience));
         let most = now.until_waited(self.started.plus(self.wait * LONGEST));
         Some(least.max(patience.min(most)))
     }
@@ -257,7 +281,9 @@ impl Server {
             self.forget_recorded(id, window);
         }
         // Written also when nobody was lost: what was accounted for last may not be durable yet, and this batch is after that.
-        self.overlay.view().set_counter(Counter::Restored, 0);
+        let mut view = self.overlay.view();
+        view.set_counter(Counter::Restored, 0);
+        view.set_counter(Counter::Wait, micros_up(self.config.wait()));
         let batch = self.overlay.open_batch();
         self.hold(batch, Held::GraceOver);
     }
@@ -292,6 +318,16 @@ impl Server {
     pub(crate) fn accounted(&mut self, id: SessionId) {
         if let Some(grace) = &mut self.grace {
             grace.set_state(id, State::Accounted);
+        }
+    }
+
+    /// An agent lost its session for good: what it had before the start goes the same way, so that no later session reclaims it.
+    pub(crate) fn doom_recorded(&mut self, agent: AgentId, incarnation: u64) {
+        let sessions = self.grace.as_ref().map(|grace| Vec::from(grace.of_agent(agent))).unwrap_or_default();
+        for id in sessions {
+            if self.grace.as_ref().and_then(|grace| grace.awaited_of(id, agent)) == Some(incarnation) {
+                self.doom(id);
+            }
         }
     }
 

@@ -181,7 +181,9 @@ impl Server {
         let hello = &greeting.hello;
         let counts = self.sessions.counts();
         if self.sessions.len() >= (self.config.sessions_max - self.config.sessions_max / 8) as usize {
-            self.probe_some();
+            if self.probes.allow(self.now) {
+                self.probe_some();
+            }
         }
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
             warn!("{}: refused agent {} at {}: the table of sessions is full", self.who, hello.agent, greeting.path.remote);
@@ -321,6 +323,11 @@ impl Server {
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
                 self.stats.welcomes += 1;
+                if let Some(grace) =
+                    self.grace.as_mut().filter(|_| awaiting.former.iter().any(|told| told.fate == SessionFate::Reclaimable))
+                {
+                    grace.progressed(self.now);
+                }
                 self.welcome(key, awaiting.packet, &awaiting.former);
             }
             // Superseded before it was open.

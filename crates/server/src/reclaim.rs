@@ -155,11 +155,6 @@ impl Server {
     fn conflict(&mut self, key: Key, from: SessionId, against: &[SessionId]) {
         self.stats.reclaim_conflicts += 1;
         self.doom(from);
-        for other in against {
-            if let Some(recorded) = self.grace.as_ref().and_then(|grace| grace.claimed_by(*other)) {
-                self.doom(recorded);
-            }
-        }
         //= wire-spec.md#11-7-restart-and-recovery
         //# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
         let keys = against.iter().filter_map(|id| self.sessions.find(*id)).chain([key]).collect::<Vec<_>>();

@@ -90,6 +90,8 @@ pub struct Server {
     // Handshakes and strangers.
     pub(crate) cookies: Cookies,
     pub(crate) challenges: Rate,
+    /// How often the fullness of the table of sessions makes the server ask who is still there.
+    pub(crate) probes: Rate,
     pub(crate) hints: Rate,
     pub(crate) awaiting: BTreeMap<Key, Awaiting>,
     // Sessions.
@@ -144,6 +146,7 @@ impl Server {
             started: now,
             wall: Wall { read_at: now, unix_ns },
             cookies: Cookies::new(&mut rng, config.cookie_life),
+            probes: Rate::new(now, config.rto_floor(), 1),
             challenges: Rate::new(now, challenge_interval, config.challenges_per_second.div_ceil(100)),
             hints: Rate::new(now, config.hint_interval, 1),
             awaiting: BTreeMap::new(),

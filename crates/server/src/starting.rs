@@ -7,6 +7,7 @@
 //! the first batch is durable; a wait that is owed stays owed over any number of crashes until its end is durable.
 //! Leaves to others: what is done in grace (`grace`, `reclaim`).
 
+use crate::config::LEASE_MAX;
 use crate::durability::Held;
 use crate::grace::Grace;
 use crate::locks::{LockTable, Tokens};
@@ -19,6 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{SessionId, Status};
+use core::time::Duration;
 use log::{info, warn};
 
 /// The epoch of a store that was never restored.
@@ -30,6 +32,8 @@ pub(crate) const ID_BITS: u32 = 56;
 pub(crate) const RESTORED: u64 = 1;
 /// `Counter::Restored` while a wait without reclaim is owed.
 const OWED: u64 = 2;
+/// No T is longer: what a damaged store has beyond it is not waited for.
+const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
 
 /// The counters with which the server starts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,6 +43,7 @@ struct Counters {
     epoch: u64,
     restored: u64,
     next_object: u64,
+    wait_us: u64,
 }
 
 impl Server {
@@ -56,6 +61,7 @@ impl Server {
             (Counter::Epoch, &mut counters.epoch),
             (Counter::Restored, &mut counters.restored),
             (Counter::NextObject, &mut counters.next_object),
+            (Counter::Wait, &mut counters.wait_us),
         ];
         let mut failed = None;
         for (counter, value) in wanted {
@@ -113,6 +119,8 @@ impl Server {
         self.identity.incarnation = counters.incarnation + 1;
         self.who = format!("server {:.8}/{}", format!("{}", self.identity.store), self.identity.incarnation);
         let mut sessions = self.overlay.take_sessions();
+        // Without a session and without a wait that is owed no lease of before is valid.
+        let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };
         if restored {
             self.restore(&mut sessions, counters.next_object);
         }
@@ -124,9 +132,12 @@ impl Server {
         }
         view.set_counter(Counter::Epoch, u64::from(epoch));
         view.set_counter(Counter::Restored, if owed { OWED } else { 0 });
+        //= wire-spec.md#11-1-lease
+        //# The server MUST have stored the largest T that it promises before it promises it.
+        view.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         if owed || !sessions.is_empty() {
-            self.grace = Some(Grace::new(self.started, &self.config, sessions, owed));
+            self.grace = Some(Grace::new(self.started, &self.config, stored, sessions, owed));
         }
         self.phase = Phase::Recording;
         let batch = self.overlay.open_batch();
@@ -155,6 +166,9 @@ impl Server {
     /// The start is durable: from now on the server answers.
     pub(crate) fn started(&mut self) {
         self.phase = Phase::Serving;
+        if let Some(grace) = &mut self.grace {
+            grace.serving(self.now);
+        }
         info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
         if let Some(grace) = &self.grace {
             info!("{}: in grace {grace}", self.who);
@@ -163,6 +177,11 @@ impl Server {
             }
         }
     }
+}
+
+/// A span in microseconds, rounded up.
+pub(crate) fn micros_up(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 fn unreadable(status: Status) -> String {

@@ -62,6 +62,12 @@ impl Server {
         if cause.is_final() {
             self.record_doom(key);
         }
+        if matches!(cause, Cause::Evicted | Cause::ReclaimConflict)
+            && let Some(session) = self.sessions.get(key)
+        {
+            let (agent, incarnation) = (session.agent, session.incarnation);
+            self.doom_recorded(agent, incarnation);
+        }
         if !was_good {
             // The timer of the first D runs on.
             info!("{}: session {}, which is timing out, cannot come back: {cause}", self.who, key.id());

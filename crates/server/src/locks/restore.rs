@@ -35,6 +35,10 @@ impl LockTable {
         if !(1..=RUN_MAX).contains(&run) || !self.tokens.may_have_granted(generation, run) {
             return Restored::Refused(Status::EINVAL);
         }
+        // What it has given back as a whole it cannot take back one by one.
+        if lock.class == LockClass::Cache && generation <= self.table.sessions[slot].released {
+            return Restored::Refused(Status::NOT_HELD);
+        }
         if let Some(entry) = self.table.entry(lock) {
             if let Some(at) = self.table.own(entry, slot) {
                 let hold = &self.table.holds[at];

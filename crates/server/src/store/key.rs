@@ -29,13 +29,17 @@ pub enum Counter {
     /// How often the store was restored from a copy, from 1 on: the top 8 bits of every token, and of ids given out since (R54).
     Epoch = 6,
     /// A wait without reclaim that is owed, because this store may not know of every lock that agents hold: 1, set by whoever restored a
-    /// copy: the epoch is to be raised first; 2: the store is new, or the epoch has been raised; 0: none.
+    /// copy, together with the highest epoch that the store had which it replaces: the epoch is to be raised first; 2: the store is new, or the epoch has been raised; 0: none.
     Restored = 7,
+    /// Largest T by which the server may still have to wait for leases that it gave, in microseconds, rounded up: written before the
+    /// first of them is given, and lowered only when no older one can be valid (R16, R49).
+    Wait = 8,
 }
 
 impl Counter {
     /// Every counter, in order of code.
-    pub const ALL: [Self; 7] = [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation, Self::Epoch, Self::Restored];
+    pub const ALL: [Self; 8] =
+        [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation, Self::Epoch, Self::Restored, Self::Wait];
 
     /// Its place in [`Self::ALL`].
     pub(super) const fn index(self) -> usize {

@@ -84,8 +84,8 @@ impl Exclusion {
         if lock.class != LockClass::Advisory || gone || self.over.contains(&session) {
             return;
         }
-        // A copy of a grant says nothing new, and may be read later than what ended it elsewhere.
-        if self.held.get(&(lock, session)) == Some(&generation) {
+        // A copy of a grant, or of one before it, says nothing new, and may be read later than what ended it elsewhere.
+        if self.held.get(&(lock, session)).is_some_and(|held| *held >= generation) {
             return;
         }
         let others: alloc::vec::Vec<_> =

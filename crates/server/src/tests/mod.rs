@@ -5,6 +5,7 @@ mod bounds;
 mod delivery;
 mod exclusion;
 mod grace;
+mod grace_length;
 mod handshake;
 mod hostile;
 mod last_heard;

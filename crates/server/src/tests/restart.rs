@@ -7,6 +7,7 @@ use cistern_wire::{
     Claim, Done, FormerFate, Generation, List, Message, Mode, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, ReclaimedItem, Reply,
     SessionFate, SessionId, Status,
 };
+use core::time::Duration;
 
 /// The run of an advisory grant with the default settings.
 pub(super) const RUN: u32 = 1_024;
@@ -20,6 +21,24 @@ impl World {
 
     /// As `crash`, with another configuration.
     pub(super) fn crash_into(&mut self, config: Config) {
+        self.crash_and_start(config);
+        self.turn();
+        assert!(self.server.status(self.now).serving);
+    }
+
+    /// The server dies, and its disk stands still for a while when it starts anew.
+    pub(super) fn start_slowly(&mut self, still: Duration) {
+        let config = self.server.config.clone();
+        self.crash_and_start(config);
+        self.stalled = true;
+        self.turn();
+        self.tick(still);
+        self.stalled = false;
+        self.turn();
+        assert!(self.server.status(self.now).serving);
+    }
+
+    fn crash_and_start(&mut self, config: Config) {
         self.quiet();
         self.disk.batches.clear();
         self.disk.asked.clear();
@@ -27,12 +46,12 @@ impl World {
         self.stalled = false;
         self.seed += 1;
         self.server = Server::new(self.now, 1_700_000_000_000_000_000, STORE, config, [self.seed; 32]).unwrap();
-        self.turn();
-        assert!(self.server.status(self.now).serving);
     }
 
     /// Whether the server is in grace.
-    pub(super) fn in_grace(&self) -> bool {
+    pub(super) fn in_grace(&mut self) -> bool {
+        // What is due at once is done in a turn of its own.
+        self.turn();
         self.server.status(self.now).grace.is_some()
     }
 
