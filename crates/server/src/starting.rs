@@ -33,7 +33,7 @@ pub(crate) const RESTORED: u64 = 1;
 /// `Counter::Restored` while a wait without reclaim is owed.
 const OWED: u64 = 2;
 /// No T is longer: what a damaged store has beyond it is not waited for.
-const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
+pub(crate) const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
 
 /// The counters with which the server starts.
 #[derive(Clone, Copy, Debug, Default)]

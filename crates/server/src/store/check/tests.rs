@@ -35,6 +35,7 @@ fn sound() -> Store {
         (Counter::Incarnation, 3),
         (Counter::Epoch, 1),
         (Counter::Restored, 0),
+        (Counter::Wait, 2_021_000),
     ];
     for (counter, value) in counters {
         store.count(counter, value);
@@ -161,7 +162,7 @@ fn a_sound_store_is_clean_and_its_figures_are_told() {
     assert!(report.is_clean());
     assert_eq!((report.directories, report.files, report.symlinks, report.objects()), (3, 1, 1, 5));
     assert_eq!((report.entries, report.blocks, report.content_bytes), (5, 3, 70_001));
-    assert_eq!((report.sessions, report.outcomes, report.records), (1, 1, 22));
+    assert_eq!((report.sessions, report.outcomes, report.records), (1, 1, 23));
     assert_eq!(report.counter(Counter::Incarnation), Some(3));
 }
 
@@ -275,6 +276,8 @@ damages! {
     an_incarnation_of_nothing: |s| s.count(Counter::Incarnation, 0) => ["wrong_counter" at "counter Incarnation"];
     an_epoch_that_is_none: |s| { s.count(Counter::Epoch, 256) } => ["wrong_counter" at "counter Epoch"];
     a_mark_of_restoring_that_is_none: |s| s.count(Counter::Restored, 3) => ["wrong_counter" at "counter Restored"];
+    a_wait_of_nothing: |s| s.count(Counter::Wait, 0) => ["wrong_counter" at "counter Wait"];
+    an_endless_wait: |s| s.count(Counter::Wait, u64::MAX) => ["wrong_counter" at "counter Wait"];
     a_session_without_a_window: |s| s.session(|session| session.window = 0) => ["bad_session" at "session 000000000000004d"];
     a_session_with_an_endless_lease: |s| s.session(|session| session.lease_us = u64::MAX) => ["bad_session" at "session 000000000000004d"];
     a_session_with_a_long_label: |s| s.session(|session| session.label = [b'x'; 65].into()) => ["bad_session" at "session 000000000000004d"];

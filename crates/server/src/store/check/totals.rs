@@ -7,7 +7,7 @@
 
 use super::Fault;
 use super::walk::Walk;
-use crate::starting::{ID_BITS, RESTORED};
+use crate::starting::{ID_BITS, RESTORED, WAIT_MAX_US};
 use crate::store::Counter;
 use alloc::format;
 use alloc::string::String;
@@ -34,6 +34,9 @@ impl Walk {
         self.expect(Counter::Incarnation, |n| (n == 0).then(|| String::from("it says 0, and a server has been started on this store")));
         self.expect(Counter::Epoch, |n| (!(1..=255).contains(&n)).then(|| format!("it says {n}; there are epochs 1 to 255")));
         self.expect(Counter::Restored, |n| (n > 2).then(|| format!("it says {n}; there are 0, 1 and 2")));
+        self.expect(Counter::Wait, |n| {
+            (!(1..=WAIT_MAX_US).contains(&n)).then(|| format!("it says {n} µs; leases are waited for 1 to {WAIT_MAX_US}"))
+        });
         self.numbers_of_the_epoch();
     }
 
