@@ -10,6 +10,8 @@
 mod bad_input;
 mod cache;
 mod command;
+mod disk;
+mod durable;
 mod failure;
 mod files;
 mod lease;

@@ -27,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn start(program: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(program: &str, args: &[&str]) -> Self {
         // In a process group of its own: where the tests' group is orphaned (no shell above it), the kernel hangs up the whole group
         // when one of it is stopped while another ends.
         let mut command = command(program, args);
@@ -40,6 +40,15 @@ impl Process {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the process has ended by itself, and gives its exit status.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        eventually("the process ends", || self.child.try_wait().unwrap()).code()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -100,7 +109,13 @@ impl Server {
     pub(crate) fn durable(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
-        Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-cluster"], args].concat())
+        let server = Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-cluster"], args].concat());
+        server.await_start();
+        server
+    }
+
+    fn await_start(&self) {
+        eventually("the server has read its store", || (self.status()["serving"] == true).then_some(()));
     }
 
     fn in_dir(dir: TempDir, args: &[&str]) -> Self {
@@ -119,7 +134,15 @@ impl Server {
     pub(crate) fn start_again(&mut self) {
         let args: Vec<_> = self.args.iter().map(String::as_str).collect();
         self.process = Process::start(CISTERND, &args);
-        eventually("the server has read its store", || (self.status()["serving"] == true).then_some(()));
+        self.await_start();
+    }
+
+    /// As [`Self::start_again`], by a shell that first does something.
+    pub(crate) fn start_again_after(&mut self, shell: &str) {
+        let script = format!("{shell}; exec \"$0\" \"$@\"");
+        let args: Vec<_> = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str)).collect();
+        self.process = Process::start("sh", &args);
+        self.await_start();
     }
 
     /// The directory of its store.
@@ -129,7 +152,9 @@ impl Server {
 
     /// A server on a store that is there already.
     pub(crate) fn on_store(store: &Path) -> Self {
-        Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()])
+        let server = Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()]);
+        server.await_start();
+        server
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {

@@ -107,9 +107,10 @@ fn a_transaction_of_which_any_sectors_are_lost_or_torn_is_not_there_at_all() {
             let keep =
                 [SECTOR, SECTOR, 0, usize::try_from(numbers.below(SECTOR as u64)).unwrap()][usize::try_from(numbers.below(4)).unwrap()];
             let junk = if round % 3 == 2 { u8::try_from(numbers.below(256)).unwrap() } else { 0 };
-            for at in (start + keep).max(was.len())..(start + SECTOR).min(is.len()) {
-                lost |= bytes[at] != junk;
-                bytes[at] = junk;
+            let end = (start + SECTOR).min(is.len());
+            for byte in &mut bytes[(start + keep).max(was.len()).min(end)..end] {
+                lost |= *byte != junk;
+                *byte = junk;
             }
         }
         assert_eq!(reopened(&before, &image, &bytes), if lost { 3 } else { 4 }, "round {round}");
