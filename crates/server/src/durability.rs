@@ -159,7 +159,7 @@ impl Server {
 
     /// A write or sync failed: nothing that the server would say can be relied on any more.
     fn store_failed(&mut self, what: &str) {
-        error!("{}: the store failed, and the server stops answering: {what}", self.who);
+        error!("{}: the store failed, and the server stops answering: {what}; look at its disk before it is started again", self.who);
         //= wire-spec.md#11-7-restart-and-recovery
         //# After a write or a sync of the store has failed the server MUST stop.
         self.phase = Phase::Failed;
