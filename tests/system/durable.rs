@@ -85,6 +85,11 @@ fn a_lock_is_held_and_a_cache_is_right_over_a_restart() {
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
+//
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or its
+//# session is no longer remembered.
 #[test]
 fn every_change_that_was_answered_is_there_after_each_of_many_kills() {
     let mut server = Server::durable(&["--lease", "1s"]);

@@ -13,7 +13,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   cistern demo                                   see it work, on this machine, in half a minute
-  cisternd --volatile --new-cluster              a server on loopback
+  cisternd --store ./store --new-cluster         a server on loopback
   export CISTERN_SERVER=meta.example.net:7311
   cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
   cistern import ./site /site && cistern ls -l /site
