@@ -180,7 +180,8 @@ impl Server {
     fn open(&mut self, greeting: &Greeting<'_>, len: usize) {
         let hello = &greeting.hello;
         let counts = self.sessions.counts();
-        if self.sessions.len() >= (self.config.sessions_max - self.config.sessions_max / 8) as usize && self.probes.allow(self.now) {
+        let nearly_full = (self.config.sessions_max - self.config.sessions_max / 8) as usize;
+        if self.sessions.len() >= nearly_full && self.probes.allow(self.now) {
             self.probe_some();
         }
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {

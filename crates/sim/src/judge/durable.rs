@@ -71,13 +71,13 @@ impl Durable {
             let is_gone = acks && attr.nlink == 0;
             if is_gone {
                 self.acked.insert(attr.object, (attr.version, true));
-                if object.is_some_and(|object| !object.is_gone()) && verdict.is_ok() {
+                if object.is_some_and(|object| !object.is_gone_durably()) && verdict.is_ok() {
                     let what = format!("{} is told as gone (request {nonce} of session {}), and is not", attr.object, packet.session());
                     verdict = violated("I8", "shown-before-durable", what);
                 }
                 return;
             }
-            if attr.version > durable && verdict.is_ok() {
+            if attr.version > durable && !object.is_some_and(super::truth::Object::is_gone_durably) && verdict.is_ok() {
                 let what = format!(
                     "{} in session {} (request {nonce}) shows version {} of {}; durable is version {durable}",
                     message.kind().name(),

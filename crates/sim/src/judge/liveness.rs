@@ -36,6 +36,8 @@ pub(super) struct Liveness {
     healed: Vec<Healed>,
     /// When agents and their links had faults, by agent: from, until; `None`: the network is never sound.
     troubled: Option<Vec<Vec<(u64, u64)>>>,
+    /// Until when the server could not know where an agent is, because its address had changed: for ever while it says nothing.
+    lost: BTreeMap<usize, u64>,
     /// For how long a machine may be held up in the middle of a turn.
     held_up_ns: u64,
     /// Sessions whose failure was judged.
@@ -59,6 +61,18 @@ impl Family for Liveness {
     }
 
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        match case.seen {
+            Seen::Moved { agent } => {
+                self.lost.insert(*agent, u64::MAX);
+            }
+            Seen::Received { by: Node::Server, from, .. } => {
+                let of = case.sight.agents.iter().position(|agent| agent.address == *from);
+                if let Some(until) = of.and_then(|agent| self.lost.get_mut(&agent)) {
+                    *until = case.sight.now.0.min(*until);
+                }
+            }
+            _ => {}
+        }
         self.keep_alives(case, facts)?;
         self.false_failures(case, facts)?;
         if case.sight.healed_at.is_some() {
@@ -151,7 +165,8 @@ impl Liveness {
             let Some(agent) = session.agent.filter(|_| self.failed.insert(*id)) else { continue };
             let current =
                 facts.sessions.agents[agent].view.session == Some(*id) && facts.sessions.agents[agent].start == session.agent_start;
-            let sound = troubled[agent].iter().all(|(from, until)| until.saturating_add(span) < now || *from > now);
+            let lost = self.lost.get(&agent).is_some_and(|until| until.saturating_add(span) >= now);
+            let sound = !lost && troubled[agent].iter().all(|(from, until)| until.saturating_add(span) < now || *from > now);
             if current && sound {
                 let what = format!("session {id} failed at {}; its agent {agent} runs and was reachable all the time", at(case.sight.now));
                 return violated("I16", "false-failure", what);
@@ -255,6 +270,16 @@ mod tests {
                 fired(verdict, "I16", "false-failure");
             }
         }
+    }
+
+    #[test]
+    fn failure_of_an_agent_that_moved_and_says_nothing_is_no_fault() {
+        let (mut bench, mut judge) = (Bench::new(1), Liveness::new(1, 1, Some(vec![vec![]]), 0));
+        bench.open(&mut judge, 0, S).unwrap();
+        bench.show(&mut judge, &Seen::Moved { agent: 0 }).unwrap();
+        bench.pass(60_000);
+        bench.facts.sessions.all.get_mut(&SessionId(S)).unwrap().failed = Some(bench.instant(5));
+        bench.show(&mut judge, &Seen::Settled).unwrap();
     }
 
     fn heal(bench: &mut Bench, judge: &mut Liveness, steps: usize) {

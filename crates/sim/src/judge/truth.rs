@@ -28,8 +28,9 @@ pub(super) struct Version {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Object {
     pub(super) versions: Vec<Version>,
-    /// Since when nothing of it is left.
+    /// Since when nothing of it is left, and whether that is durable.
     gone: Option<True>,
+    gone_durably: bool,
     first_block: Option<Bytes>,
 }
 
@@ -138,7 +139,7 @@ impl Truth {
             object.gone = Some(now);
             return;
         };
-        object.gone = None;
+        (object.gone, object.gone_durably) = (None, false);
         let content = (record.kind == ObjectKind::File).then(|| object.content(record.size)).flatten();
         object.versions.push(Version { version: record.version, written: now, durable, content });
     }
@@ -151,6 +152,11 @@ impl Truth {
                     Key::Object(id) if is_there => {
                         if let Some(version) = self.objects.get_mut(&id).and_then(|o| o.versions.iter_mut().find(|v| v.durable.is_none())) {
                             version.durable = Some(now);
+                        }
+                    }
+                    Key::Object(id) => {
+                        if let Some(object) = self.objects.get_mut(&id) {
+                            object.gone_durably = object.is_gone();
                         }
                     }
                     Key::Entry(dir, name) => {
@@ -185,6 +191,7 @@ impl Truth {
                     object.versions.retain(|version| version.durable.is_some() || reached(version));
                     object.versions.iter_mut().for_each(|version| version.durable = version.durable.or(Some(now)));
                     object.gone = if left.is_none() { object.gone.or(Some(now)) } else { None };
+                    object.gone_durably = object.is_gone();
                 }
                 Key::Entry(dir, name) => {
                     let left = case.sight.disk.durable(&key).and_then(|bytes| named(bytes));
@@ -247,6 +254,11 @@ impl Object {
 
     pub(super) fn is_gone(&self) -> bool {
         self.gone.is_some()
+    }
+
+    /// Whether nothing of it is left, durably: whatever it was on the way there needs no record of its own.
+    pub(super) const fn is_gone_durably(&self) -> bool {
+        self.gone_durably
     }
 
     /// The contents now, if they are in one block.
