@@ -88,10 +88,10 @@ impl Campaign {
         self.kept.take().map_or_else(|| self.place.dir.clone(), TempDir::keep)
     }
 
-    /// Kills `rounds` times, and judges.
-    pub(crate) fn run(&mut self, rounds: u32) -> Report {
+    /// Kills `rounds` times, or as often as `at_most` allows, and judges.
+    pub(crate) fn run(&mut self, rounds: u32, at_most: Option<Duration>) -> Report {
         let started = Instant::now();
-        let result = self.rounds(rounds).and_then(|()| self.settle());
+        let result = self.rounds(rounds, at_most).and_then(|()| self.settle());
         if let Err(why) = result {
             self.report.violations.push(why);
         }
@@ -102,13 +102,17 @@ impl Campaign {
         std::mem::take(&mut self.report)
     }
 
-    fn rounds(&mut self, rounds: u32) -> Result<(), String> {
+    fn rounds(&mut self, rounds: u32, at_most: Option<Duration>) -> Result<(), String> {
+        let started = Instant::now();
         self.start_server()?;
         for agent in 0..self.agents {
             self.start_worker(agent)?;
         }
         self.all_work_on()?;
         for round in 1..=rounds {
+            if at_most.is_some_and(|most| started.elapsed() >= most) {
+                return Ok(());
+            }
             progress(&format!(
                 "seed {}: kill {round} of {rounds}, {} of the server; {} things that must not be",
                 self.seed,

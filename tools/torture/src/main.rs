@@ -30,11 +30,12 @@ use serde_json::json;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   cargo build --release && cargo run --release -p cistern-torture -- --rounds 300
-  cargo run --release -p cistern-torture -- --rounds 40 --seed 7 --json
+  cargo run --release -p cistern-torture -- --rounds 40 --at-most 60 --seed 7 --json
 
 What is checked:
   - every change that was answered is there, and none was made twice: each file's history fits what it is (after every kill by the
@@ -55,6 +56,9 @@ struct Args {
     /// How many kills
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Kill nobody any more after so many seconds, however many kills there were; judging comes on top
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
     /// Who is killed when; told at the start, by default another one each time
     #[arg(long)]
     seed: Option<u64>,
@@ -115,7 +119,7 @@ fn run(args: &Args) -> Result<bool, String> {
         None => std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned())).ok_or("where is this program?")?,
     };
     let mut campaign = Campaign::new(seed, args.agents, args.users, args.check_every, &programs)?;
-    let report = campaign.run(args.rounds);
+    let report = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
     let kept = (args.keep || !report.violations.is_empty()).then(|| campaign.keep());
     if args.json {
         let mut value = serde_json::to_value(&report).map_err(|e| e.to_string())?;
