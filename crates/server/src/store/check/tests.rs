@@ -4,6 +4,7 @@ use super::{Check, Fault, Finding, Place, Report, Severity};
 use crate::store::record::counter_to_bytes;
 use crate::store::{BLOCK_LEN, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord};
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -346,6 +347,24 @@ fn the_gravest_finding_tells_how_grave_a_report_is() {
     store.0.insert(vec![0x77], vec![]);
     assert_eq!(store.check().gravest(), Some(Severity::Loss));
     assert_eq!(store.check_listing(1).gravest(), Some(Severity::Loss), "whether it is listed or only counted");
+}
+
+#[test]
+fn a_check_keeps_some_fifty_bytes_of_each_object() {
+    const FILES: u64 = 100_000;
+    let mut store = sound();
+    for id in 10..10 + FILES {
+        let name = format!("{id}");
+        store.make(id, File, 1, 0, INNER, &name);
+        store.enter(INNER, &name, id, File);
+    }
+    store.change(INNER, |dir| dir.attr.size = FILES);
+    store.count(Counter::Objects, FILES + 5);
+    store.count(Counter::NextObject, FILES + 10);
+    let report = store.check();
+    assert_eq!(told(&report), []);
+    // The last piece may be half empty.
+    assert!(report.memory <= 2 * 50 * FILES as usize, "{} bytes", report.memory);
 }
 
 #[test]
