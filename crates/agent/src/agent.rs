@@ -75,6 +75,8 @@ pub(crate) enum Timer {
 pub(crate) struct Waiting {
     pub(crate) since: Instant,
     pub(crate) limit: Option<Instant>,
+    /// Its user waits for as long as it takes, or up to the limit.
+    pub(crate) patient: bool,
 }
 
 /// How far closing is.
@@ -133,6 +135,8 @@ pub struct Agent {
     /// What the holders of locks were told last.
     pub(crate) told: Told,
     pub(crate) closing: Closing,
+    /// The session that is being closed, while somebody here may act under it or its surrender is not answered.
+    pub(crate) leaving: Option<SessionId>,
     pub(crate) stats: Stats,
 }
 
@@ -170,6 +174,7 @@ impl Agent {
             used: start,
             told: Told::Nobody,
             closing: Closing::No,
+            leaving: None,
             stats: Stats::default(),
         }
     }
@@ -177,13 +182,13 @@ impl Agent {
     /// Takes a command. Answered from cache or by a local grant it ends here; otherwise its end comes as [`Event::Done`].
     pub fn submit(&mut self, now: Instant, command: Command) -> Submitted {
         self.advance(now);
+        if let Command::Unlock { holder } = command {
+            return Submitted::Now(self.unlock(holder));
+        }
         if self.closing != Closing::No {
             return Submitted::Now(Err(OpError::Closed));
         }
         self.used = self.now;
-        if let Command::Unlock { holder } = command {
-            return Submitted::Now(self.unlock(holder));
-        }
         if self.ops.count() + self.waits.len() >= self.config.commands_max {
             return Submitted::Now(Err(OpError::Overloaded));
         }
@@ -207,6 +212,7 @@ impl Agent {
     }
 
     fn unlock(&mut self, holder: HolderId) -> Result<Output, OpError> {
+        self.used = self.now;
         let held = self.locks.unlock(self.now, &self.lease, holder);
         if !held {
             self.has_stopped(holder);
@@ -295,7 +301,10 @@ impl Agent {
                 self.asks.push_back((Asker::Run(object), Message::from(ExtendRun { ask: UNASKED, lock, generation }).to_bytes()));
             }
             Effect::Cancel { object } => self.take_back(object),
-            Effect::Rest { object, span } => self.timers.set(Timer::Rest(object), self.now.plus(span), Question::Waited),
+            Effect::Rest { object, span } => {
+                self.timers.set(Timer::Rest(object), self.now.plus(span), Question::Waited);
+                self.wait_on(object);
+            }
             Effect::Waits { op, wait } => self.wait(op, wait),
             Effect::Done { op, result } => {
                 self.waits.remove(&op);
@@ -332,7 +341,7 @@ impl Agent {
             Wait::Try | Wait::Forever => None,
         };
         self.timers.cancel(Timer::Limit(op));
-        self.waits.entry(op).or_insert(Waiting { since: self.now, limit });
+        self.waits.entry(op).or_insert(Waiting { since: self.now, limit, patient: wait != Wait::Try });
         self.time_wait(op);
     }
 

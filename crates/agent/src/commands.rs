@@ -10,6 +10,7 @@ use crate::api::{Event, OpError, OpId};
 use crate::requests::Asker;
 use alloc::vec::Vec;
 use cistern_link::Question;
+use cistern_wire::ObjectId;
 
 impl Agent {
     /// Sets the timer of the command that has run longest.
@@ -35,7 +36,7 @@ impl Agent {
 
     /// Sets the timer of a waiting lock command: its limit, or the moment by which the server must know of it.
     pub(crate) fn time_wait(&mut self, op: OpId) {
-        let Some(Waiting { since, limit }) = self.waits.get(&op).copied() else { return };
+        let Some(Waiting { since, limit, .. }) = self.waits.get(&op).copied() else { return };
         let heard_by = since.plus(self.config.give_up_after);
         let heard_by = Some(heard_by).filter(|by| !self.now.waited(*by) || !self.locks.is_queued(op));
         let next = match (limit, heard_by) {
@@ -58,9 +59,19 @@ impl Agent {
         }
     }
 
+    /// The server has answered that it cannot grant this lock for now (it is in grace, or full): who waits as long as it takes waits on.
+    pub(crate) fn wait_on(&mut self, object: ObjectId) {
+        for op in self.locks.waiting_for(object) {
+            if let Some(waiting) = self.waits.get_mut(&op).filter(|waiting| waiting.patient) {
+                waiting.since = self.now;
+                self.time_wait(op);
+            }
+        }
+    }
+
     /// A lock command has waited long enough for something.
     pub(crate) fn wait_is_over(&mut self, op: OpId) {
-        let Some(Waiting { since, limit }) = self.waits.get(&op).copied() else { return };
+        let Some(Waiting { since, limit, .. }) = self.waits.get(&op).copied() else { return };
         if limit.is_some_and(|limit| self.now.waited(limit)) {
             self.end_command(op, OpError::TimedOut);
         } else if self.now.waited(since.plus(self.config.give_up_after)) && !self.locks.is_queued(op) {

@@ -19,10 +19,9 @@ impl Agent {
     pub(crate) fn hinted(&mut self, echo: u64) -> bool {
         let Some(session) = &self.session else { return false };
         let probing = self.opening.as_ref().is_some_and(|opening| opening.cause == Cause::Silence);
-        let soon = !probing && self.is_too_soon();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
-        if session.sent_at(echo).is_none() || soon {
+        if session.sent_at(echo).is_none() {
             return false;
         }
         if self.closing != Closing::No {
@@ -38,7 +37,7 @@ impl Agent {
         } else if self.opening.is_none() {
             let rto = session.rtt.rto();
             let spread = self.spread();
-            let begin: Instant = self.now.plus(spread);
+            let begin: Instant = self.not_before.filter(|_| self.is_too_soon()).unwrap_or(self.now).plus(spread);
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# An agent MUST NOT start handshakes for hints faster than once in an RTO.
             self.not_before = Some(begin.plus(rto));

@@ -48,7 +48,7 @@ impl Agent {
     /// Looks after everything that a turn may have changed.
     pub(crate) fn tend(&mut self) {
         if self.closing != Closing::No {
-            return;
+            return self.tend_leaving();
         }
         self.bound_cache();
         self.remake_large();

@@ -272,8 +272,8 @@ impl Agent {
         let nonce = cancelled.nonce;
         // What is "answered" may be cancelled yet, by a copy of the message that comes after the request.
         let object = match cancelled.outcome {
-            CancelOutcome::Answered => session.cancels.get(&nonce).copied(),
-            CancelOutcome::Cancelled | CancelOutcome::Granted => session.cancels.remove(&nonce),
+            CancelOutcome::Answered if session.requests.get(nonce).is_some() => session.cancels.get(&nonce).copied(),
+            CancelOutcome::Answered | CancelOutcome::Cancelled | CancelOutcome::Granted => session.cancels.remove(&nonce),
         };
         if cancelled.outcome == CancelOutcome::Answered {
             session.requests.ask_on(nonce);

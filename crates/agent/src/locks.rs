@@ -17,6 +17,7 @@ use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
 use advisory::{Advisories, At};
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use cache::CacheLocks;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -198,6 +199,11 @@ impl Locks {
     /// Whether this command waits for another user, here or in line at the server: for as long as its own user likes.
     pub(crate) fn is_queued(&self, op: OpId) -> bool {
         self.advisory.is_queued(op)
+    }
+
+    /// The commands that wait for the lock of an object.
+    pub(crate) fn waiting_for(&self, object: ObjectId) -> Vec<OpId> {
+        self.advisory.waiting_for(object)
     }
 
     /// The object of a hold, if it is one.

@@ -35,6 +35,8 @@ const CHALLENGES_AT_ONCE: u32 = 3;
 const HELLOS_IN_DOUBT: u64 = 24;
 /// Longest lease that is believed: a server that promises more is out of its mind.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
+/// Shortest lease that an agent takes: what is shorter would make it send without a pause.
+const LEASE_MIN: Duration = Duration::from_millis(100);
 
 /// The server as last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,7 +311,7 @@ impl Agent {
         let tau = Duration::from_micros(welcome.lease_us);
         let sane = welcome.session != SessionId(0) && welcome.window > 0 && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
         let other = !self.has_been(welcome.session) && self.session.as_ref().is_none_or(|session| session.id != welcome.session);
-        if !sane || !other || tau.is_zero() || tau > LEASE_MAX {
+        if !sane || !other || !(LEASE_MIN..=LEASE_MAX).contains(&tau) {
             return self.dropped(Dropped::BadWelcome);
         }
         let server = Known::of(welcome);
@@ -340,7 +342,6 @@ impl Agent {
         }
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);
-        self.not_before = None;
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
         self.known = Some(server);
         let promised = if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau };

@@ -75,6 +75,11 @@ impl Reclaim {
         self.sources.iter().map(|source| source.remains.session)
     }
 
+    /// Whether this is one of them, and no lock of it waits to be named.
+    pub(crate) fn is_empty_source(&self, session: SessionId) -> bool {
+        self.sources.iter().any(|source| source.remains.session == session && source.unnamed.is_empty())
+    }
+
     /// What is left of the former sessions, now that nothing is reclaimed from them any more.
     pub(crate) fn into_remains(self) -> impl Iterator<Item = Remains> {
         self.sources.into_iter().map(|source| source.remains)

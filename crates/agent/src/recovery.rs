@@ -107,9 +107,15 @@ impl Agent {
         requests
     }
 
-    /// Gives everything up, and asks the server to end the session.
+    /// Gives everything up, and asks the server to end the session: now, if nobody here can act under it any more, and otherwise as a
+    /// surrender, when the last of them has stopped or the instant shown to it has passed.
     pub(crate) fn begin_close(&mut self) {
         self.closing = Closing::Asked;
+        let in_use = self.locks.counts().holders > 0 || self.reclaim.as_ref().is_some_and(|reclaim| !reclaim.stopping.is_empty());
+        if let Some(session) = self.session.take_if(|_| in_use) {
+            self.leaving = Some(session.id);
+            self.bury(session);
+        }
         self.stop_opening();
         self.end_all_commands(OpError::Closed);
         self.stop_wondering(None);
@@ -126,6 +132,10 @@ impl Agent {
         for timer in [Timer::Phase, Timer::GiveUp, Timer::Reclaim] {
             self.timers.cancel(timer);
         }
+        if self.leaving.is_some() && self.config.surrender {
+            self.time(Timer::Closing, Some(self.now.plus(self.config.close_within)), Question::Waited);
+            return self.tend_leaving();
+        }
         let Some(session) = &mut self.session else { return self.closed() };
         for nonce in session.requests.awaited() {
             session.forget_request(nonce);
@@ -136,13 +146,22 @@ impl Agent {
         self.time(Timer::Closing, Some(self.now.plus(self.config.close_within)), Question::Waited);
     }
 
+    /// Closing waits for those who may still act under the session, and then for the end of it.
+    pub(crate) fn tend_leaving(&mut self) {
+        let Some(leaving) = self.leaving else { return };
+        self.tend_remains();
+        if !self.former.iter().any(|remains| remains.session == leaving) {
+            self.closed();
+        }
+    }
+
     /// The session has ended as asked, or will end by itself.
     pub(crate) fn closed(&mut self) {
         if self.closing == Closing::Asked {
             self.closing = Closing::Done;
             self.timers.cancel(Timer::Closing);
-            if let Some(session) = self.session.take() {
-                self.events.push_back(Event::SessionEnded { session: session.id, why: "the agent has closed it" });
+            if let Some(session) = self.session.take().map(|session| session.id).or(self.leaving.take()) {
+                self.events.push_back(Event::SessionEnded { session, why: "the agent has closed it" });
             }
         }
     }

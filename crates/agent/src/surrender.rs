@@ -177,6 +177,7 @@ impl Agent {
         if ended {
             debug!("{}: session {session} has ended at the server", self.who);
             self.have_ended(|ended| ended == session);
+            self.tend_leaving();
         } else {
             self.dropped(Dropped::UnknownSession);
         }
@@ -194,7 +195,12 @@ impl Agent {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
         //# unknown, reclaiming or surrendered.
+        // Where not all can be named, those from which something can be reclaimed come first, and of them those that hold locks.
         let mut claims: Vec<FormerClaim> = former.chain(reclaiming).collect();
+        claims.sort_by_key(|named| {
+            let empty = self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_empty_source(named.session));
+            (named.claim == Claim::Reclaiming, !empty)
+        });
         claims.drain(..claims.len().saturating_sub(FORMER_MAX));
         claims
     }

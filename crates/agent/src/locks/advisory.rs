@@ -196,7 +196,12 @@ impl Advisories {
     /// Whether this wait is for another user, here or in line at the server.
     pub(super) fn is_queued(&self, op: OpId) -> bool {
         let entry = self.waiters.get(&op).and_then(|object| self.entries.get(object));
-        entry.is_some_and(|entry| entry.asking == Asking::Queued || !entry.holders.is_empty())
+        entry.is_some_and(|entry| entry.asking == Asking::Queued || (!entry.holders.is_empty() && !entry.blocked))
+    }
+
+    /// Who waits for the lock of an object.
+    pub(super) fn waiting_for(&self, object: ObjectId) -> Vec<OpId> {
+        self.waiters.iter().filter(|(_, of)| **of == object).map(|(op, _)| *op).collect()
     }
 
     pub(super) fn holder(&self, holder: HolderId) -> Option<ObjectId> {

@@ -336,5 +336,6 @@ fn a_hint_that_echoes_nothing_outstanding_or_comes_too_often_starts_nothing() {
     }
     let hellos = script.run(20).len() + script.run(60).iter().filter(|(_, s)| s.datagram().header.session == SessionId(0)).count();
     assert!(hellos <= 2, "{hellos}");
-    script.drops = 10;
+    // The one of which nothing is known; the others are about a handshake that is on its way.
+    script.drops = 1;
 }
