@@ -5,6 +5,7 @@
 //! the protocol orders them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod bad_input;
 mod cache;
@@ -15,5 +16,8 @@ mod failure;
 mod files;
 mod lease;
 mod locks;
+mod metrics;
 mod relay;
+mod stopped;
+mod units;
 mod world;

@@ -155,6 +155,13 @@ impl Server {
         self.dir.path().join("store")
     }
 
+    /// A server on a store that is there already.
+    pub(crate) fn on_store(store: &Path) -> Self {
+        let server = Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()]);
+        server.await_start();
+        server
+    }
+
     pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {
         ask(&mut connect(&self.control), request)
     }

@@ -51,6 +51,81 @@ Examples:
   cistern lock --try /jobs/nightly -- ./backup.sh || echo 'somebody else is at it'
   cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/";
 
+const CHECK_HELP: &str = "\
+Reads all of the store once, and needs some 50 bytes of memory for each file, directory and link in it. Changes nothing of what the \
+store holds. docs/operating.md says what each fault means.
+
+Examples:
+  cisternd check /var/lib/cistern/store
+  cisternd check /var/lib/cistern/store --json | jq '.findings[].fault'
+
+Exit status:
+  0   the store is sound
+  1   it is not: what is wrong is on standard output
+  2   wrong usage
+  65  the directory is something else
+  66  there is no store
+  74  the system could not read it
+  75  another process, perhaps a server, has the store
+  76  a newer version of cistern has written it
+  77  it may not be read and written, or its file system's locks are not to be trusted";
+
+const RESTORE_HELP: &str = "\
+All sessions of the copy are over in the new store, and its epoch is above the copy's, so that every fencing token and id that follows \
+is larger than every one before. What was changed after the copy was made is lost. The copy stays as it is, and may be restored again: \
+numbers begin by the wall clock, which must not be behind that of an earlier restore. Where a later copy was ever restored, give the \
+epoch that `cistern status` showed since with --above; agents refuse a store whose epoch is lower than they have seen.
+
+Examples:
+  cisternd restore /backup/monday /var/lib/cistern/store
+  cisternd restore --above 4 /backup/sunday /var/lib/cistern/store
+
+Exit status:
+  0   restored
+  1   not restored: no epochs are left, or the clock cannot be right
+  2   wrong usage: the directory is not empty
+  65  the copy is damaged (--damaged restores what is sound but for its structure), or something else
+  66, 74, 75, 76, 77  as of `cisternd check`";
+
+const COMPACT_HELP: &str = "\
+Needs as much space again while it runs. A server does this by itself, a little at a time; after much was removed at once it is quicker.
+
+Examples:
+  cisternd compact /var/lib/cistern/store
+
+Exit status:
+  0   compacted
+  2   wrong usage
+  65, 66, 74, 75, 76, 77  as of `cisternd check`";
+
+const BACKUP_HELP: &str = "\
+The server goes on meanwhile. The copy has everything that was answered before the command was given; it is durable when the command \
+ends, and is a store of its own: `cisternd check` checks it, `cisternd restore` makes the server's store of it.
+
+Examples:
+  cistern admin backup /backup/monday
+
+Exit status:
+  0   the copy is whole and durable
+  1   there is none: a backup is being made already, or the server keeps everything in memory
+  2   wrong usage
+  65  the directory is not empty
+  69  no server answers at the control socket
+  74  the store cannot be read, or the directory cannot be written
+  77  the server's user may not write there";
+
+const STATS_HELP: &str = "\
+The names are those of `cisternd --metrics`; docs/operating.md says what each means and what to do about it. Spans are in seconds. \
+Of a histogram: how many were measured, their mean, and the bounds below which a half and 99 of 100 were.
+
+Examples:
+  cistern admin stats
+  cistern admin stats --json | jq '.cistern_sessions.samples'
+
+Exit status:
+  0   success
+  69  no server answers at the control socket";
+
 /// Locks, leases and metadata for groups of computers.
 #[derive(Debug, Parser)]
 #[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
@@ -61,8 +136,11 @@ pub(crate) struct Cistern {
 
 /// The metadata server of Cistern; the same as `cistern serve`.
 #[derive(Debug, Parser)]
-#[command(name = "cisternd", version, after_help = SERVE_HELP, max_term_width = 120)]
+#[command(name = "cisternd", version, after_help = SERVE_HELP, max_term_width = 120, propagate_version = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cisternd {
+    #[command(subcommand)]
+    pub(crate) command: Option<StoppedCommand>,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
@@ -117,6 +195,9 @@ pub(crate) enum Command {
     Locks(Locks),
     /// End an agent's session: its locks are free after the lease period (on the server's host, by the control socket)
     Evict(Evict),
+    /// Look after a running server, on its host
+    #[command(subcommand)]
+    Admin(Admin),
     /// Show what the server is and how it is
     Status(Status),
     /// Measure round trips to the server's application
@@ -323,6 +404,96 @@ pub(crate) struct Evict {
     pub(crate) json: bool,
 }
 
+/// What can be done with a store on which no server runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoppedCommand {
+    /// Check a stopped store: every record, and all of them beside each other
+    #[command(after_help = CHECK_HELP)]
+    Check(Check),
+    /// Make a store of a backup
+    #[command(after_help = RESTORE_HELP)]
+    Restore(Restore),
+    /// Give back the space of what was deleted or replaced
+    #[command(after_help = COMPACT_HELP)]
+    Compact(Compact),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The store's directory
+    #[arg(env = "CISTERN_STORE", value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// List at most so many faults; the others are counted
+    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
+    pub(crate) most: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Restore {
+    /// The copy: a backup, or the directory of a store that was stopped
+    pub(crate) copy: PathBuf,
+    /// The directory of the new store; missing or empty
+    pub(crate) store: PathBuf,
+    /// Epochs that were seen: the store's will be above this one, and above the copy's own
+    #[arg(long, default_value_t = 0, value_name = "EPOCH")]
+    pub(crate) above: u8,
+    /// Although the copy is not sound
+    #[arg(long)]
+    pub(crate) damaged: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Compact {
+    /// The store's directory
+    #[arg(env = "CISTERN_STORE", value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What an operator can have of a running server, by its control socket: whoever may open that file may ask.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Admin {
+    /// Show every figure that the server has counted
+    #[command(after_help = STATS_HELP)]
+    Stats(Stats),
+    /// Copy the store while the server runs: all of it as it is at one moment
+    #[command(after_help = BACKUP_HELP)]
+    Backup(Backup),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Backup {
+    /// Where to: missing or empty, on the server's host, to be written by the server's user
+    pub(crate) dir: PathBuf,
+    /// The server's control socket
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
+    pub(crate) control: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    /// The server's control socket
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
+    pub(crate) control: PathBuf,
+    /// Also what has not been counted yet
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Print JSON: by name, each with its type, its help and its samples
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -426,9 +597,18 @@ pub(crate) struct Serve {
     /// Most sessions
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_sessions: Option<u32>,
+    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics; a port alone is one of 127.0.0.1
+    #[arg(long, value_parser = loopback_or_address, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one line of JSON with the addresses when ready
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `9311`, `127.0.0.1:9311`, `[::1]:9311`.
+fn loopback_or_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse()).map_err(|_| "an address and a port such as 127.0.0.1:9311, or a port alone".to_owned())
 }
 
 /// `1.5s`, `200ms`, `3m`, or a plain number of seconds.
@@ -485,6 +665,14 @@ mod tests {
     fn the_command_lines_are_well_formed() {
         Cistern::command().debug_assert();
         Cisternd::command().debug_assert();
+    }
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (text, address) in [("9311", "127.0.0.1:9311"), ("0", "127.0.0.1:0"), ("[::1]:9", "[::1]:9"), ("10.0.0.1:9", "10.0.0.1:9")] {
+            assert_eq!(loopback_or_address(text), Ok(address.parse().unwrap()));
+        }
+        assert!(loopback_or_address("localhost").is_err() && loopback_or_address("70000").is_err());
     }
 
     #[test]

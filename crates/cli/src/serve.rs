@@ -7,13 +7,16 @@
 //! anything more is sent (R62).
 //! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
 
+mod backups;
 mod kept;
 mod state;
 
 use crate::args::Serve;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
+use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{server_control, settings, show, signals};
+use backups::Backups;
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
@@ -42,13 +45,16 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     let state = StateDir::hold(&args.state)?;
     let ports = open_ports(&args.listen)?;
     let control = ControlServer::bind(&state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
+    let metrics = args.metrics.map(listen_for_metrics).transpose()?;
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
     let (store, id) = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
     let mut event_loop = set_up(config, ports, control, store, id, bell)?;
     let handle = event_loop.handle();
+    let metrics_address = metrics.as_ref().map(Port::address);
+    event_loop.services_mut().metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
     signals::at_end(move || handle.stop())?;
-    announce(args, event_loop.local_addrs().collect(), &state)?;
+    announce(args, event_loop.local_addrs().collect(), metrics_address, &state)?;
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
         Ok(Ended::ByServices) => Err(Failure::new("STORE", EXIT_STORE, event_loop.services_mut().failure.take().unwrap_or_default())),
@@ -83,6 +89,14 @@ fn refuse_to_be_reached(args: &Serve) -> Result<(), Failure> {
     )))
 }
 
+/// Metrics name no agent and no file, but anybody who reaches the port can ask for them.
+fn listen_for_metrics(address: SocketAddr) -> Result<Port, Failure> {
+    if !address.ip().is_loopback() {
+        log::warn!("metrics on {address} are open to everybody who can reach it: let only your monitoring through to that port");
+    }
+    Port::listen(address)
+}
+
 fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Failure> {
     let mut addresses = addresses.to_vec();
     addresses.sort_unstable();
@@ -110,7 +124,8 @@ fn set_up(
     let options = LoopOptions { name: format!("server {:.8}", id.to_string()), ..LoopOptions::default() };
     let server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
-    let daemon = Daemon { store, bell, control, stats: Arc::default(), wall_clock_told: now, failure: None };
+    let backups = Backups::new(bell.clone());
+    let daemon = Daemon { store, bell, control, backups, stats: Arc::default(), metrics: None, wall_clock_told: now, failure: None };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
     event_loop.services_mut().stats = event_loop.stats();
     Ok(event_loop)
@@ -125,10 +140,14 @@ fn wall_clock() -> i64 {
     }
 }
 
-fn announce(args: &Serve, listen: Vec<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
+fn announce(args: &Serve, listen: Vec<SocketAddr>, metrics: Option<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
     if args.json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
-        return show::json(&json!({ "ready": true, "listen": listen, "control": state.socket().to_string_lossy() }));
+        let control = state.socket().to_string_lossy().into_owned();
+        return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics }));
+    }
+    if let Some(metrics) = metrics {
+        log::info!("metrics at http://{metrics}/metrics");
     }
     let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
     log::info!("listening on {}, control socket {}", listen.join(", "), state.socket().display());
@@ -140,7 +159,9 @@ struct Daemon {
     store: Kept,
     bell: Bell,
     control: ControlServer,
+    backups: Backups,
     stats: Arc<Stats>,
+    metrics: Option<Publisher>,
     wall_clock_told: Instant,
     /// Why the loop was ended.
     failure: Option<String>,
@@ -154,8 +175,15 @@ impl Services<Server> for Daemon {
     }
 
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let stats = &self.stats;
-        self.control.on_ready(token, &mut |_, line: &str| Response::Line(server_control::answer(server, now, &stats.read(), line)));
+        let (stats, store, backups) = (&self.stats, &self.store, &mut self.backups);
+        let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
+            Some(dir) => match backups.begin(asked, dir, || store.backup()) {
+                Ok(()) => Response::Later,
+                Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
+            },
+            None => Response::Line(server_control::answer(server, now, &stats.read(), store.stats(), line)),
+        };
+        self.control.on_ready(token, &mut answer);
     }
 
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
@@ -164,6 +192,10 @@ impl Services<Server> for Daemon {
             server.set_wall_clock(now, wall_clock());
         }
         self.store.serve(server, now);
+        self.backups.tell(&mut self.control);
+        if let Some(metrics) = &self.metrics {
+            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
+        }
         match server.failure() {
             Some(why) => {
                 self.failure = Some(why.to_owned());

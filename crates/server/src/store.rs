@@ -8,6 +8,7 @@
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
+pub mod check;
 mod directory;
 #[cfg(test)]
 pub(crate) mod disk;
@@ -15,6 +16,7 @@ mod key;
 mod loading;
 mod overlay;
 mod record;
+pub mod restore;
 mod sessions;
 mod slot;
 #[cfg(test)]
@@ -23,7 +25,7 @@ mod trim;
 mod view;
 
 pub use key::{Counter, Key, KeyError};
-pub use overlay::{CacheLimits, Overlay};
+pub use overlay::{CacheLimits, Memory, Overlay};
 pub use record::{EntryRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
 

@@ -10,7 +10,7 @@ use crate::local::Failure;
 use cistern_driver::Handle;
 use cistern_link::Instant;
 use cistern_server::Server;
-use cistern_store::{DurableStore, Making, MemoryStore, Options, SpaceLimits};
+use cistern_store::{Backup, CommitStats, DurableStore, Making, MemoryStore, Options, SpaceLimits};
 use cistern_wire::StoreId;
 use std::sync::{Arc, OnceLock};
 
@@ -42,6 +42,22 @@ impl Kept {
         })?;
         let id = store.id();
         Ok((Self::Durable(store), id))
+    }
+
+    /// All that a store in a directory holds at this moment.
+    pub(super) fn backup(&self) -> Option<Backup> {
+        match self {
+            Self::Volatile(_) => None,
+            Self::Durable(store) => Some(store.backup()),
+        }
+    }
+
+    /// What a store in a directory has done.
+    pub(super) fn stats(&self) -> Option<CommitStats> {
+        match self {
+            Self::Volatile(_) => None,
+            Self::Durable(store) => Some(store.stats()),
+        }
     }
 
     /// Hands work over and events back, until there is neither.

@@ -181,14 +181,14 @@ fn entered<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord,
 }
 
 /// The permission bits that there are.
-const MODE_BITS: u16 = 0o7777;
+pub(crate) const MODE_BITS: u16 = 0o7777;
 
 fn check_mode(mode: u16) -> Result<(), Status> {
     if mode & !MODE_BITS == 0 { Ok(()) } else { Err(Status::EINVAL) }
 }
 
 /// Whether a name can be an entry of a directory.
-fn check_name(name: &[u8]) -> Result<(), Status> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
     if name.len() > NAME_MAX {
         return Err(Status::ENAMETOOLONG);
     }
