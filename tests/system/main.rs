@@ -9,14 +9,17 @@
 
 mod bad_input;
 mod cache;
+mod changes;
 mod command;
 mod disk;
 mod durable;
 mod failure;
 mod files;
 mod lease;
+mod linearizable;
 mod locks;
 mod metrics;
+mod posix;
 mod relay;
 mod stopped;
 mod units;

@@ -5,11 +5,13 @@
 //! Invariant: every command ends exactly once, with an output or an error that says what is known of its outcome (R20, R23).
 //! Leaves to others: how a command is carried out (`ops`), locks (`locks`), sockets and threads (the client library).
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_wire::{
-    AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RenameRule, RowState, SessionId, Standing, Status,
+    AgentId, Attr, Expect, Generation, ItemResult, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RenameRule, RowState, SessionId,
+    Standing, Status, XattrRule,
 };
 use core::time::Duration;
 
@@ -199,6 +201,65 @@ pub enum Command {
         /// The lock that guards it.
         guard: Option<Guard>,
     },
+    /// The value of an extended attribute, all of one version → [`Output::Xattr`].
+    GetXattr {
+        /// Of what.
+        target: Target,
+        /// Whether a symbolic link at the end of the path is followed.
+        follow: bool,
+        /// The attribute's name.
+        name: Bytes,
+    },
+    /// Names of all extended attributes, all of one version → [`Output::XattrNames`].
+    ListXattr {
+        /// Of what.
+        target: Target,
+        /// Whether a symbolic link at the end of the path is followed.
+        follow: bool,
+    },
+    /// Sets an extended attribute → [`Output::Attr`].
+    SetXattr {
+        /// Of what.
+        target: Target,
+        /// Whether a symbolic link at the end of the path is followed.
+        follow: bool,
+        /// The attribute's name.
+        name: Bytes,
+        /// Its value, at most 64 KiB.
+        value: Bytes,
+        /// What happens when it exists, or does not.
+        rule: XattrRule,
+        /// The lock that guards it.
+        guard: Option<Guard>,
+    },
+    /// Takes an extended attribute away → [`Output::Attr`].
+    RemoveXattr {
+        /// Of what.
+        target: Target,
+        /// Whether a symbolic link at the end of the path is followed.
+        follow: bool,
+        /// The attribute's name.
+        name: Bytes,
+        /// The lock that guards it.
+        guard: Option<Guard>,
+    },
+    /// Several changes, all of them or none → [`Output::Batched`], or [`OpError::Item`].
+    Batch {
+        /// Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr, without guards of their own; 1 to
+        /// 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made.
+        /// Create does not follow a symbolic link (EEXIST).
+        items: Vec<Command>,
+        /// The lock that guards them.
+        guard: Option<Guard>,
+    },
+    /// A command that changes something, to be done only if objects have the versions expected; otherwise it fails with VERSION_CHANGED
+    /// and changes nothing → as the command. Of a command that makes several changes the first depends on them.
+    Expecting {
+        /// Objects and versions; version 0: there must be no such object. At most 8.
+        expect: Vec<Expect>,
+        /// The command.
+        command: Box<Command>,
+    },
     /// An advisory lock → [`Output::Locked`].
     Lock {
         /// On what; symbolic links are followed.
@@ -306,6 +367,26 @@ pub enum Output {
         /// Its entries in byte order of their names.
         entries: Vec<Listed>,
     },
+    /// The value of an extended attribute.
+    Xattr {
+        /// The object.
+        object: ObjectId,
+        /// Its version.
+        version: u64,
+        /// The value.
+        value: Bytes,
+    },
+    /// Names of extended attributes.
+    XattrNames {
+        /// The object.
+        object: ObjectId,
+        /// Its version.
+        version: u64,
+        /// The names, in byte order.
+        names: Vec<Bytes>,
+    },
+    /// What the items of a batch were about, in order.
+    Batched(Vec<ItemResult>),
     /// A lock.
     Locked(Locked),
     /// Locks.
@@ -324,6 +405,13 @@ pub enum Output {
 pub enum OpError {
     /// The server's application said so; or the agent itself, with the same meaning, before asking.
     Status(Status),
+    /// An item of a batch could not be done, so nothing of the batch was.
+    Item {
+        /// Which, counted from 0.
+        item: u16,
+        /// Why.
+        status: Status,
+    },
     /// A lock request waited as long as it was allowed to.
     TimedOut,
     /// The server did not answer in the time that commands have; nothing was changed by this command.

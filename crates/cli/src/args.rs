@@ -3,6 +3,10 @@
 //! Decides: names of commands and flags, their help, their examples. Leaves to others: what each command does, and which settings
 //! are possible (`settings`).
 
+mod change;
+
+pub(crate) use change::{BatchArgs, Chmod, Truncate, Xattr, XattrAct, XattrName, XattrSet};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -184,6 +188,17 @@ pub(crate) enum Command {
     Mv(Mv),
     /// Make a link to a file
     Ln(Ln),
+    /// Make files if they are missing, and set their times to now
+    Touch(Paths),
+    /// Set permission bits
+    Chmod(Chmod),
+    /// Cut files off, or extend them with zeros
+    Truncate(Truncate),
+    /// Extended attributes
+    Xattr(Xattr),
+    /// Make several changes as one: all of them or none
+    #[command(after_help = change::BATCH_HELP)]
+    Batch(BatchArgs),
     /// Copy a local directory tree in
     Import(Import),
     /// Copy a tree out into a local directory
@@ -277,6 +292,9 @@ pub(crate) struct Put {
     /// Permission bits, octal, if the file is new
     #[arg(long, value_parser = octal, default_value = "644")]
     pub(crate) mode: u16,
+    /// Only if the file has this version (`cistern stat` shows it); 0: only if it does not exist
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_version: Option<u64>,
 }
 
 #[derive(Args, Debug)]
@@ -317,7 +335,7 @@ pub(crate) struct Mv {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Fail if the new name exists
-    #[arg(short = 'n', long, conflicts_with = "exchange")]
+    #[arg(short = 'n', long, visible_alias = "no-replace", conflicts_with = "exchange")]
     pub(crate) no_clobber: bool,
     /// Exchange the two
     #[arg(long)]

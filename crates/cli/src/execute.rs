@@ -3,9 +3,12 @@
 //! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
 //! Leaves to others: where the request came from.
 
-use crate::local::{Failure, Hold, Request, Response, Rule, Until, micros};
+use crate::local::{AttrRule, Failure, Hold, Item, Request, Response, Rule, Until, Version, micros};
 use crate::text::{Blob, Text};
-use cistern_client::{AttrChange, Client, Error, Guard, GuardState, LockRequest, Ownership, RenameRule};
+use cistern_client::{
+    AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, Ownership, RenameRule, Status, XattrList, XattrRule,
+    XattrValue,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -35,7 +38,7 @@ pub(crate) const EXIT_UNKNOWN: u8 = 74;
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (code, exit) = match &error {
-            Error::Status { status, .. } => (status.name(), EXIT_FAILED),
+            Error::Status { status, .. } | Error::Item { status, .. } => (status.name(), EXIT_FAILED),
             Error::TimedOut { .. } => ("TIMED_OUT", EXIT_FAILED),
             Error::LeaseLost { .. } => ("LEASE_LOST", EXIT_FAILED),
             Error::Unreachable { .. } => ("UNREACHABLE", EXIT_UNAVAILABLE),
@@ -46,7 +49,8 @@ impl From<Error> for Failure {
             Error::NoServer | Error::Settings(_) | Error::State { .. } => ("USAGE", EXIT_USAGE),
             _ => ("INTERNAL", EXIT_SOFTWARE),
         };
-        Self { code: code.to_owned(), message: error.to_string(), exit }
+        let item = if let Error::Item { item, .. } = error { Some(item) } else { None };
+        Self { code: code.to_owned(), message: error.to_string(), item, exit }
     }
 }
 
@@ -69,7 +73,7 @@ impl From<cistern_store::OpenError> for Failure {
 
 impl Failure {
     pub(crate) fn new(code: &str, exit: u8, message: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), message: message.into(), exit }
+        Self { code: code.to_owned(), message: message.into(), item: None, exit }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -132,6 +136,16 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             let locks = client.locks(path.as_ref().map(Text::as_os)).wait()?;
             Response::Locks(locks.into_iter().map(Into::into).collect())
         }
+        Request::GetXattr { path, name } => {
+            let XattrValue { object, version, value } = client.get_xattr(path.as_os(), name.0).wait()?;
+            Response::Xattr { object: object.0, version, value: Blob(value.to_vec()) }
+        }
+        Request::ListXattr { path } => {
+            let XattrList { object, version, names } = client.list_xattr(path.as_os()).wait()?;
+            let names = names.into_iter().map(|name| Text(name.to_vec())).collect();
+            Response::Xattrs { object: object.0, version, names }
+        }
+        Request::Batch { items, if_versions } => batch(client, items, &if_versions)?,
         Request::Server => Response::Server(client.server_status().wait()?.into()),
         Request::Ping => Response::Pong { round_trip_us: micros(client.ping().wait()?) },
         Request::Lease => Response::Lease(client.lease()?.into()),
@@ -141,25 +155,90 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
 
 fn mutate(client: &Client, request: Request) -> Result<Response, Failure> {
     let attr = match request {
-        Request::Put { path, data, mode } => client.put(path.as_os(), data.0, ownership(mode)),
+        Request::Put { path, data, mode, if_version: None } => client.put(path.as_os(), data.0, ownership(mode)),
+        Request::Put { path, data, mode, if_version: Some(0) } => return put_new(client, &path, data, mode),
+        Request::Put { path, data, if_version: Some(version), .. } => {
+            let expect = expectation(client, &Version { path: path.clone(), version })?;
+            // The very file whose version was looked at, whatever the path leads to by now.
+            client.expecting([expect]).replace(expect.object, data.0)
+        }
+        Request::SetXattr { path, name, value, rule } => client.set_xattr(path.as_os(), name.0, value.0, attr_rule(rule)),
+        Request::RemoveXattr { path, name } => client.remove_xattr(path.as_os(), name.0),
         Request::Create { path, exclusive, mode } => client.create(path.as_os(), exclusive, ownership(mode)),
         Request::Mkdir { path, mode } => client.mkdir(path.as_os(), ownership(mode)),
         Request::Symlink { target, path } => client.symlink(target.as_os(), path.as_os(), ownership(0o777)),
         Request::Link { existing, path } => client.link(existing.as_os(), path.as_os()),
-        Request::SetAttr { path, mode, mtime_ns } => client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, ..AttrChange::default() }),
+        Request::SetAttr { path, mode, mtime_ns, atime_ns, size } => {
+            client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, atime_ns, size, ..AttrChange::default() })
+        }
         Request::Unlink { path, force } => return Ok(client.unlink(path.as_os(), force).wait().map(|()| Response::Done)?),
         Request::Rmdir { path } => return Ok(client.rmdir(path.as_os()).wait().map(|()| Response::Done)?),
         Request::Rename { from, to, rule, force } => {
-            let rule = match rule {
-                Rule::Replace => RenameRule::Replace,
-                Rule::NoReplace => RenameRule::NoReplace,
-                Rule::Exchange => RenameRule::Exchange,
-            };
-            return Ok(client.rename(from.as_os(), to.as_os(), rule, force).wait().map(|()| Response::Done)?);
+            return Ok(client.rename(from.as_os(), to.as_os(), rename_rule(rule), force).wait().map(|()| Response::Done)?);
         }
         other => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{other:?} is not a change"))),
     };
     Ok(Response::Attr(attr.wait()?.into()))
+}
+
+const fn rename_rule(rule: Rule) -> RenameRule {
+    match rule {
+        Rule::Replace => RenameRule::Replace,
+        Rule::NoReplace => RenameRule::NoReplace,
+        Rule::Exchange => RenameRule::Exchange,
+    }
+}
+
+const fn attr_rule(rule: AttrRule) -> XattrRule {
+    match rule {
+        AttrRule::Any => XattrRule::Any,
+        AttrRule::Create => XattrRule::Create,
+        AttrRule::Replace => XattrRule::Replace,
+    }
+}
+
+/// The object of a path, which must have that version now and when the change is made.
+fn expectation(client: &Client, wanted: &Version) -> Result<Expect, Failure> {
+    let Version { path, version } = wanted;
+    let now = client.stat(path.as_os()).wait()?;
+    if now.version == *version {
+        return Ok(Expect { object: now.object, version: *version });
+    }
+    let message = format!("{path}: it has version {}, not {version}; nothing was changed", now.version);
+    Err(Failure::new(Status::VERSION_CHANGED.name(), EXIT_FAILED, message))
+}
+
+/// A file that must not exist yet, made with its contents as one.
+fn put_new(client: &Client, path: &Text, data: Blob, mode: u16) -> Result<Response, Failure> {
+    let both = Batch::new().create(path.as_os(), true, ownership(mode)).write(path.as_os(), 0, data.0, false);
+    match client.batch(both).wait() {
+        Err(Error::Item { status: Status::EEXIST, .. }) => {
+            let message = format!("{path}: it exists; nothing was changed");
+            Err(Failure::new(Status::VERSION_CHANGED.name(), EXIT_FAILED, message))
+        }
+        Err(Error::Item { status, .. }) => Err(Error::Status { what: path.to_string(), status }.into()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(Response::Attr(client.stat(path.as_os()).wait()?.into())),
+    }
+}
+
+fn batch(client: &Client, items: Vec<Item>, if_versions: &[Version]) -> Result<Response, Failure> {
+    let expect = if_versions.iter().map(|wanted| expectation(client, wanted)).collect::<Result<Vec<_>, _>>()?;
+    let batch = items.into_iter().fold(Batch::new(), |batch, item| match item {
+        Item::Create { path, exclusive, mode } => batch.create(path.as_os(), exclusive, ownership(mode)),
+        Item::Mkdir { path, mode } => batch.mkdir(path.as_os(), ownership(mode)),
+        Item::Symlink { target, path } => batch.symlink(target.as_os(), path.as_os(), ownership(0o777)),
+        Item::Link { existing, path } => batch.link(existing.as_os(), path.as_os()),
+        Item::Unlink { path, force } => batch.unlink(path.as_os(), force),
+        Item::Rmdir { path } => batch.rmdir(path.as_os()),
+        Item::Rename { from, to, rule, force } => batch.rename(from.as_os(), to.as_os(), rename_rule(rule), force),
+        Item::SetAttr { path, mode, size } => batch.set_attr(path.as_os(), AttrChange { mode, size, ..AttrChange::default() }),
+        Item::Write { path, offset, data, truncate } => batch.write(path.as_os(), offset, data.0, truncate),
+        Item::SetXattr { path, name, value, rule } => batch.set_xattr(path.as_os(), name.0, value.0, attr_rule(rule)),
+        Item::RemoveXattr { path, name } => batch.remove_xattr(path.as_os(), name.0),
+    });
+    let results = if expect.is_empty() { client.batch(batch).wait()? } else { client.expecting(expect).batch(batch).wait()? };
+    Ok(Response::Batched(results.into_iter().map(Into::into).collect()))
 }
 
 fn data(contents: cistern_client::Contents) -> Response {

@@ -126,13 +126,13 @@ pub(crate) fn put(args: &Put) -> Result<(), Failure> {
     let data = read_local(&args.from)?;
     let mut backend = Backend::open(&args.common)?;
     let path = Text::from(args.path.as_os_str());
-    let result = attr(&mut backend, Request::Put { path: path.clone(), data: Blob(data), mode: args.mode })
+    let result = attr(&mut backend, Request::Put { path: path.clone(), data: Blob(data), mode: args.mode, if_version: args.if_version })
         .and_then(|a| if args.common.json { show::json(&json!({ "path": path, "attr": a })) } else { Ok(()) });
     backend.close();
     result
 }
 
-fn read_local(from: &OsStr) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read_local(from: &OsStr) -> Result<Vec<u8>, Failure> {
     let most = cistern_wire::limits::CONTENT_MAX as u64;
     let shown = from.to_string_lossy();
     let mut data = Vec::new();
@@ -214,7 +214,7 @@ fn rm_one(backend: &mut Backend, args: &Rm, path: &Text) -> Result<(), Failure> 
     done(backend.call(Request::Rmdir { path: path.clone() })?)
 }
 
-fn done(response: Response) -> Result<(), Failure> {
+pub(crate) fn done(response: Response) -> Result<(), Failure> {
     match response {
         Response::Done => Ok(()),
         other => unexpected(&other),

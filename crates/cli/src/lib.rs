@@ -9,6 +9,8 @@ const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has delibera
 mod admin;
 mod args;
 mod backend;
+mod batch;
+mod change;
 mod demo;
 mod execute;
 mod files;
@@ -70,6 +72,11 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Rm(args) => files::rm(args).map(|()| 0),
         Command::Mv(args) => files::mv(args).map(|()| 0),
         Command::Ln(args) => files::ln(args).map(|()| 0),
+        Command::Touch(args) => change::touch(args).map(|()| 0),
+        Command::Chmod(args) => change::chmod(args).map(|()| 0),
+        Command::Truncate(args) => change::truncate(args).map(|()| 0),
+        Command::Xattr(args) => change::xattr(args).map(|()| 0),
+        Command::Batch(args) => batch::batch(args).map(|()| 0),
         Command::Import(args) => tree::import(args).map(|()| 0),
         Command::Export(args) => tree::export(args).map(|()| 0),
         Command::Lock(args) => lock::lock(args),

@@ -5,7 +5,7 @@
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, LeaseView, Listed, LockInfo, ObjectKind, ServerReport};
+use cistern_client::{Attr, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, ServerReport};
 use serde::{Deserialize, Serialize};
 
 /// What a local program asks of an agent.
@@ -30,6 +30,33 @@ pub(crate) enum Request {
         path: Text,
         data: Blob,
         mode: u16,
+        /// Only if the file has this version; 0: only if there is none.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        if_version: Option<u64>,
+    },
+    GetXattr {
+        path: Text,
+        name: Text,
+    },
+    ListXattr {
+        path: Text,
+    },
+    SetXattr {
+        path: Text,
+        name: Text,
+        value: Blob,
+        rule: AttrRule,
+    },
+    RemoveXattr {
+        path: Text,
+        name: Text,
+    },
+    /// Does all of it or nothing.
+    Batch {
+        items: Vec<Item>,
+        /// Versions that must be so, or nothing is done.
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        if_versions: Vec<Version>,
     },
     Create {
         path: Text,
@@ -65,6 +92,10 @@ pub(crate) enum Request {
         path: Text,
         mode: Option<u16>,
         mtime_ns: Option<i64>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        atime_ns: Option<i64>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        size: Option<u64>,
     },
     Locks {
         path: Option<Text>,
@@ -86,6 +117,39 @@ pub(crate) enum Request {
     },
 }
 
+/// A version that something must have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    pub(crate) path: Text,
+    pub(crate) version: u64,
+}
+
+/// One change of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Item {
+    Create { path: Text, exclusive: bool, mode: u16 },
+    Mkdir { path: Text, mode: u16 },
+    Symlink { target: Text, path: Text },
+    Link { existing: Text, path: Text },
+    Unlink { path: Text, force: bool },
+    Rmdir { path: Text },
+    Rename { from: Text, to: Text, rule: Rule, force: bool },
+    SetAttr { path: Text, mode: Option<u16>, size: Option<u64> },
+    Write { path: Text, offset: u64, data: Blob, truncate: bool },
+    SetXattr { path: Text, name: Text, value: Blob, rule: AttrRule },
+    RemoveXattr { path: Text, name: Text },
+}
+
+/// What setting an extended attribute does when it exists, or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AttrRule {
+    Any,
+    Create,
+    Replace,
+}
+
 /// What a rename does when the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -102,13 +166,41 @@ pub(crate) enum Response {
     Done,
     Attr(Attributes),
     Listing(Vec<Row>),
-    Data { attr: Attributes, data: Blob },
+    Data {
+        attr: Attributes,
+        data: Blob,
+    },
     Locks(Vec<LockRow>),
     Server(Report),
-    Pong { round_trip_us: u64 },
+    Pong {
+        round_trip_us: u64,
+    },
     Lease(Lease),
-    Locked { hold: u64, token: u64, object: u64 },
+    Xattr {
+        object: u64,
+        version: u64,
+        value: Blob,
+    },
+    Xattrs {
+        object: u64,
+        version: u64,
+        names: Vec<Text>,
+    },
+    /// What each item was about, and its version after the batch; 0: it is gone.
+    Batched(Vec<Done>),
+    Locked {
+        hold: u64,
+        token: u64,
+        object: u64,
+    },
     Hold(Hold),
+}
+
+/// What an item of a batch was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) object: u64,
+    pub(crate) version: u64,
 }
 
 /// Why it did not work.
@@ -118,6 +210,9 @@ pub(crate) struct Failure {
     pub(crate) code: String,
     /// For a person.
     pub(crate) message: String,
+    /// Of a batch: the item that failed, counted from 0.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) item: Option<u16>,
     /// Exit status of a command that fails with it.
     pub(crate) exit: u8,
 }
@@ -128,6 +223,12 @@ pub(crate) struct Failure {
 pub(crate) enum Answer {
     Ok(Response),
     Error(Failure),
+}
+
+impl From<ItemResult> for Done {
+    fn from(result: ItemResult) -> Self {
+        Self { object: result.object.0, version: result.version }
+    }
 }
 
 /// Attributes as JSON.

@@ -225,8 +225,8 @@ fn import_one(backend: &mut Backend, entry: &fs::DirEntry, to: &Text, common: &C
     }
     let data = fs::read(entry.path()).map_err(io_failure)?;
     let bytes = data.len() as u64;
-    attr(backend, Request::Put { path: to.clone(), data: Blob(data), mode })?;
-    attr(backend, Request::SetAttr { path: to.clone(), mode: Some(mode), mtime_ns: mtime_ns(&meta) })?;
+    attr(backend, Request::Put { path: to.clone(), data: Blob(data), mode, if_version: None })?;
+    attr(backend, Request::SetAttr { path: to.clone(), mode: Some(mode), mtime_ns: mtime_ns(&meta), atime_ns: None, size: None })?;
     common.add(|tally| {
         tally.files += 1;
         tally.bytes += bytes;

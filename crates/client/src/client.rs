@@ -55,11 +55,11 @@ pub(crate) fn path_bytes(path: impl AsRef<OsStr>) -> Bytes {
     Bytes::copy_from_slice(path.as_ref().as_bytes())
 }
 
-fn named(path: &Bytes) -> String {
+pub(crate) fn named(path: &Bytes) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn unexpected<T>() -> Result<T, Error> {
+pub(crate) fn unexpected<T>() -> Result<T, Error> {
     Err(Error::Broken { why: "an operation ended with the result of another kind of operation".to_owned() })
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn as_attr(_: &Arc<Inner>, done: Done) -> Result<Attr, Error> {
     }
 }
 
-fn as_unit(_: &Arc<Inner>, done: Done) -> Result<(), Error> {
+pub(crate) fn as_unit(_: &Arc<Inner>, done: Done) -> Result<(), Error> {
     match done {
         Done::Output(Output::Done) => Ok(()),
         _ => unexpected(),
@@ -98,7 +98,7 @@ impl Client {
         &self.inner
     }
 
-    fn on_path<T>(
+    pub(crate) fn on_path<T>(
         &self,
         path: impl AsRef<OsStr>,
         command: impl FnOnce(Bytes) -> Command,

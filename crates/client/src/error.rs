@@ -21,6 +21,16 @@ pub enum Error {
         /// The result code.
         status: Status,
     },
+    /// An item of a batch could not be done, so nothing of the batch was.
+    #[error("{what}: item {} of the batch: {status}; nothing was changed", item + 1)]
+    Item {
+        /// What the batch was called.
+        what: String,
+        /// Which item, counted from 0.
+        item: u16,
+        /// Why.
+        status: Status,
+    },
     /// A lock could not be had in the time allowed.
     #[error("{what}: the lock was not granted within the time allowed")]
     TimedOut {
@@ -119,7 +129,7 @@ impl Error {
     #[must_use]
     pub const fn status(&self) -> Option<Status> {
         match self {
-            Self::Status { status, .. } => Some(*status),
+            Self::Status { status, .. } | Self::Item { status, .. } => Some(*status),
             _ => None,
         }
     }
@@ -128,6 +138,7 @@ impl Error {
         let (what, servers) = (what.to_owned(), servers.to_owned());
         match error {
             OpError::Status(status) => Self::Status { what, status },
+            OpError::Item { item, status } => Self::Item { what, item, status },
             OpError::TimedOut => Self::TimedOut { what },
             OpError::Unreachable => Self::Unreachable { servers, after },
             OpError::OutcomeUnknown => Self::OutcomeUnknown { what },

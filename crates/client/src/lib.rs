@@ -26,6 +26,7 @@ const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has delibera
 
 mod builder;
 mod call;
+mod change;
 mod client;
 mod error;
 mod file;
@@ -36,11 +37,13 @@ pub mod identity;
 
 pub use builder::{Builder, DEFAULT_PORT};
 pub use call::Call;
+pub use change::{Batch, Expecting, XattrList, XattrValue};
 pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase};
 pub use cistern_agent::config::{Config, IdlePolicy};
 pub use cistern_link::Instant;
 pub use cistern_wire::{
-    AgentId, Attr, Generation, LockClass, Mode, ObjectId, ObjectKind, RenameRule, RowState, ServerReport, SessionId, Standing, Status,
+    AgentId, Attr, Expect, Generation, ItemResult, LockClass, Mode, ObjectId, ObjectKind, RenameRule, RowState, ServerReport, SessionId,
+    Standing, Status, XattrRule,
 };
 pub use client::{Client, Contents, Directory};
 pub use error::Error;

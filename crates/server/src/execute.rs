@@ -9,18 +9,20 @@
 use crate::answers::{AROUND_REPLY, Repeatable, millis};
 use crate::durability::Held;
 use crate::locks::{Extended, LockOutcome, Row, Turn};
-use crate::namespace::{Mutation, Plan, Reading, Step};
+use crate::namespace::{Mutation, Plan, Reading, Step, carried, staged};
 use crate::parked::{Answering, Job};
 use crate::server::Server;
 use crate::sessions::Key;
+use crate::stage::Stages;
 use crate::stats::Fared;
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
+use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId, LockRefused,
-    LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, Stage, Status, Terms, Want,
+    BatchFailed, Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId,
+    LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
 };
 
 /// When an agent that met a bound should try again, in milliseconds: longer than a busy moment, shorter than anybody's patience.
@@ -53,7 +55,7 @@ impl Server {
             return self.read(job, &reading);
         }
         if let Some(mutation) = Mutation::of(message) {
-            return self.mutate(job, &mutation, message);
+            return self.mutate(job, &mutation);
         }
         match message {
             Message::Stage(m) => self.stage(job, m),
@@ -90,28 +92,24 @@ impl Server {
         }
     }
 
-    fn mutate(&mut self, job: Job, mutation: &Mutation<'_>, message: &Message<'_>) -> Outcome {
+    fn mutate(&mut self, job: Job, mutation: &Mutation<'_>) -> Outcome {
         let session = job.key.id();
-        let contents = match (mutation.stage(), message) {
-            (Some(stage), _) => match self.stages.contents(session, stage) {
-                Ok(contents) => contents,
-                //= wire-spec.md#11-5-caching-and-metadata
-                //# A WRITE that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
-                Err(status) => return self.leave_failed(job, status, None),
-            },
-            (None, Message::Write(write)) => write.data.0,
-            _ => &[],
+        let data = match brought(&self.stages, session, mutation) {
+            Ok(data) => data,
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+            Err((status, item)) => return self.leave_failed_by(job, status, Some(item).filter(|_| mutation.is_batch()), None),
         };
         let view = self.overlay.view();
-        let step = self.namespace.plan(&view, mutation, contents);
+        let step = self.namespace.plan(&view, mutation, &data);
         let rests_on = view.rests_on();
         let plan = match step {
             Step::Done(plan) => plan,
             Step::Missing(queries) => return Outcome::Load(queries),
-            Step::Failed(status) => return self.leave_failed(job, status, rests_on),
+            Step::Failed(status) => return self.leave_failed_by(job, status, self.namespace.failed_item(), rests_on),
         };
         // An object that goes may be locked by a session that has yet to reclaim.
-        let known = || plan.removes.is_none() && self.locks.all_exclusive(session, plan.affected());
+        let known = || plan.removes().next().is_none() && self.locks.all_exclusive(session, plan.affected());
         //= wire-spec.md#11-7-restart-and-recovery
         //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
         //# mutations of objects that the requester has reclaimed exclusively.
@@ -119,39 +117,41 @@ impl Server {
             return self.refuse_in_grace(job);
         }
         let terms = mutation.terms();
-        if let Some(status) = self.forbidden(job.key, &terms, plan.removes.filter(|_| !mutation.force())) {
-            return self.leave_failed(job, status, rests_on);
+        if let Some((status, item)) = self.forbidden(job.key, &terms, &plan) {
+            return self.leave_failed_by(job, status, item.filter(|_| mutation.is_batch()), rests_on);
         }
         match self.locks.mutation_enter(self.now, job.id.ticket(), session, plan.affected(), terms.held) {
             Turn::Ready => {}
             Turn::Waiting => return Outcome::Turn,
-            Turn::Busy => return self.leave_failed(job, Status::BUSY, None),
+            Turn::Busy => return self.leave_failed_by(job, Status::BUSY, None, None),
         }
         let entered = Job { entered: true, ..job };
         let mut view = self.overlay.view();
-        // Borrowed again: the lock table was changed in between, the contents were not.
-        let contents = mutation.stage().and_then(|stage| self.stages.contents(session, stage).ok()).unwrap_or(contents_of(message));
-        let step = self.namespace.apply(&mut view, mutation, contents, self.wall.at(self.now));
+        // Gathered again: the lock table was changed in between, the stages were not.
+        let data = brought(&self.stages, session, mutation).unwrap_or([&[]; BATCH_MAX]);
+        let step = self.namespace.apply(&mut view, mutation, &data, self.wall.at(self.now));
         let rests_on = view.rests_on();
         match step {
             Step::Done(plan) => self.mutated(entered, mutation, &terms, &plan, rests_on),
             Step::Missing(queries) => Outcome::LoadInTurn(queries),
-            Step::Failed(status) => self.leave_failed(entered, status, rests_on),
+            Step::Failed(status) => self.leave_failed_by(entered, status, self.namespace.failed_item(), rests_on),
         }
     }
 
-    /// Why a mutation that could be done may not be: its guard is stale (R73), or an advisory lock protects what it removes (R74).
-    fn forbidden(&self, key: Key, terms: &Terms<'_>, removes: Option<ObjectId>) -> Option<Status> {
+    /// Why a mutation that could be done may not be: its guard is stale (R73), or an advisory lock protects what it removes (R74), and by
+    /// which of its items.
+    fn forbidden(&self, key: Key, terms: &Terms<'_>, plan: &Plan) -> Option<(Status, Option<u16>)> {
         let guarded = terms.guard_object.0 != 0;
         //= wire-spec.md#11-4-locks
         //# A mutation whose guard is not a current grant of its session MUST fail with STALE_GUARD.
         if guarded && !self.locks.guard_current(key.id(), terms.guard_object, terms.guard_generation) {
-            return Some(Status::STALE_GUARD);
+            return Some((Status::STALE_GUARD, None));
         }
         //= wire-spec.md#11-4-locks
         //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an
         //# advisory lock, unless forced.
-        removes.filter(|object| self.locks.unlink_blocked(*object, key.id())).map(|_| Status::EBUSY)
+        let mut protected = plan.removes().filter(|removal| !removal.force && self.locks.unlink_blocked(removal.object, key.id()));
+        protected.next().map(|removal| (Status::EBUSY, Some(removal.item)))
     }
 
     /// A mutation was executed: its turn ends, then the requester is granted what it wants, then it is answered.
@@ -161,33 +161,44 @@ impl Server {
         for object in self.namespace.gone() {
             self.locks.object_gone(object);
         }
-        if let Some(stage) = mutation.stage() {
+        for stage in mutation.stages() {
             self.stages.remove(session, stage);
         }
         let mut reply = self.scratch();
         // What changed nothing can as well be done again.
         if !plan.affected().is_empty() {
-            self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
+            if mutation.is_batch() {
+                self.namespace.batched(&mut reply);
+            } else {
+                self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
+            }
             self.keep_outcome(job, Box::from(reply.as_slice()));
             reply.clear();
         }
         let want = if self.in_grace() { Want::Nothing } else { terms.want };
-        let locks = &mut self.locks;
-        self.namespace.changed(want, |object, want| locks.cache_grant(now, session, object, want), &mut reply);
+        if mutation.is_batch() {
+            self.namespace.batched(&mut reply);
+        } else {
+            let locks = &mut self.locks;
+            self.namespace.changed(want, |object, want| locks.cache_grant(now, session, object, want), &mut reply);
+        }
         self.answer(job, reply, rests_on, Repeatable::Changes)
     }
 
-    /// A mutation failed without effect; its place in the queues, if it had one, is free.
-    fn leave_failed(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
+    /// A mutation failed without effect, a batch by this item; its place in the queues, if it had one, is free.
+    fn leave_failed_by(&mut self, job: Job, status: Status, item: Option<u16>, rests_on: Option<BatchId>) -> Outcome {
         if job.entered {
             self.locks.mutation_leave(job.id.ticket());
         }
-        self.fail_request(job, status, rests_on)
+        match item {
+            Some(item) => self.answer_with(job, &Reply::BatchFailed(BatchFailed { status, item }), rests_on, Repeatable::Changes),
+            None => self.fail_request(job, status, rests_on),
+        }
     }
 
     fn stage(&mut self, job: Job, message: &Stage<'_>) -> Outcome {
         //= wire-spec.md#11-5-caching-and-metadata
-        //# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
+        //# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
         let taken = self.stages.piece(self.now, job.key.id(), message.stage, message.total, message.offset, message.data.0);
         match taken {
             Ok(()) => self.answer_with(job, &Reply::Done(Done {}), None, Repeatable::Changes),
@@ -369,10 +380,14 @@ impl Server {
     }
 }
 
-/// The contents that a message carries itself.
-const fn contents_of<'a>(message: &Message<'a>) -> &'a [u8] {
-    match message {
-        Message::Write(write) => write.data.0,
-        _ => &[],
+/// What each item of a mutation brings, from the message itself or from a stage; or why not, and which item.
+fn brought<'a>(stages: &'a Stages, session: SessionId, mutation: &Mutation<'a>) -> Result<[&'a [u8]; BATCH_MAX], (Status, u16)> {
+    let mut data: [&[u8]; BATCH_MAX] = [&[]; BATCH_MAX];
+    for ((place, item), index) in data.iter_mut().zip(mutation.items()).zip(0..) {
+        *place = match staged(&item) {
+            Some(stage) => stages.contents(session, stage).map_err(|status| (status, index))?,
+            None => carried(&item),
+        };
     }
+    Ok(data)
 }

@@ -23,11 +23,13 @@ mod slot;
 mod tests;
 mod trim;
 mod view;
+mod xattr;
 
 pub use key::{Counter, Key, KeyError};
 pub use overlay::{CacheLimits, Memory, Overlay};
 pub use record::{EntryRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
+pub use xattr::XattrRecord;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

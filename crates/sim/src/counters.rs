@@ -171,6 +171,11 @@ sometimes! {
     Hint "HINT" Required,
     /// An agent's new incarnation superseded a session.
     Superseded "superseded incarnation" Required,
+    // Mutations of several parts.
+    /// A batch was done.
+    BatchDone "batch done" Required,
+    /// A mutation was refused because a version was not the one expected.
+    VersionRefused "version not as expected" Required,
     // Bounds and disks.
     /// Something was refused at a bound.
     Busy "BUSY" Optional,

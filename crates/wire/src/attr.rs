@@ -3,7 +3,7 @@
 //! Decides: their layout. Implements `wire-spec.md` section 6.2.
 //! Leaves to others: what each operation changes (`server::namespace`).
 
-use crate::ids::{Ask, Generation, ObjectId, Terms, Want};
+use crate::ids::{Ask, Generation, ObjectId, Want};
 
 codes! {
     /// What an object is.
@@ -117,11 +117,9 @@ impl SetMask {
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: sets attributes.
     pub struct SetAttr<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The object.
         pub object: ObjectId,
         /// Which are set; the values of the others are ignored.
@@ -138,7 +136,5 @@ body! {
         pub atime_ns: i64,
         /// Modification time.
         pub mtime_ns: i64,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }

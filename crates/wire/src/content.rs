@@ -5,7 +5,7 @@
 //! Leaves to others: staging, bounds and versions (`server::stage`, `server::namespace`).
 
 use crate::field::Bytes16;
-use crate::ids::{Ask, ObjectId, Terms, Want};
+use crate::ids::{Ask, ObjectId, Want};
 
 body! {
     /// Agent to server: a page of a file's contents, or of a symbolic link's target.
@@ -26,7 +26,7 @@ body! {
 }
 
 body! {
-    /// Agent to server: a piece of contents to be written by a later WRITE that names the stage.
+    /// Agent to server: a piece of contents, or of the value of an attribute, for a later mutation that names the stage.
     pub struct Stage<'a> {
         /// The request.
         pub ask: Ask,
@@ -41,11 +41,9 @@ body! {
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: writes contents, from the message itself or from a stage.
     pub struct Write<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The file.
         pub object: ObjectId,
         /// Where the contents begin.
@@ -56,7 +54,5 @@ body! {
         pub stage: u64,
         /// The contents; empty when staged.
         pub data: Bytes16<'a>,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }

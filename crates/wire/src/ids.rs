@@ -134,6 +134,9 @@ body! {
 }
 
 impl Ask {
+    /// Of something that is no request by itself.
+    pub const NONE: Self = Self { nonce: 0, back: 0, limit: 0 };
+
     /// The lowest nonce that the agent still waits for.
     #[must_use]
     pub const fn floor(&self) -> u64 {
@@ -152,7 +155,17 @@ body! {
 }
 
 body! {
-    /// With what every mutation ends: what the requester would like to hold, what it holds, and under which guard it acts.
+    /// A version that an object must have, or the mutation fails and changes nothing.
+    pub struct Expect {
+        /// The object; it need not be affected.
+        pub object: ObjectId,
+        /// Its version; 0: it must not exist.
+        pub version: u64,
+    }
+}
+
+body! {
+    /// With what every mutation ends: what the requester would like to hold, what it holds, under which guard it acts, what it expects.
     pub struct Terms<'a> {
         /// Which cache lock on the affected objects the requester would like.
         pub want: Want,
@@ -162,11 +175,18 @@ body! {
         pub guard_generation: Generation,
         /// The requester's own cache locks, suspended until it knows the outcome.
         pub held: List<'a, Held>,
+        /// Versions on which the mutation depends.
+        pub expect: List<'a, Expect>,
     }
 }
 
 impl Terms<'_> {
-    /// Asks for nothing, holds nothing, no guard.
-    pub const NONE: Terms<'static> =
-        Terms { want: Want::Nothing, guard_object: ObjectId(0), guard_generation: Generation(0), held: List::of(&[]) };
+    /// Asks for nothing, holds nothing, no guard, expects nothing.
+    pub const NONE: Terms<'static> = Terms {
+        want: Want::Nothing,
+        guard_object: ObjectId(0),
+        guard_generation: Generation(0),
+        held: List::of(&[]),
+        expect: List::of(&[]),
+    };
 }

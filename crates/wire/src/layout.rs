@@ -1,4 +1,5 @@
-//! The three declarations from which formats are made: `body!` (a structure), `codes!` (a one-byte code), `number!` (a typed id).
+//! The declarations from which formats are made: `body!` (a structure), `mutation!` (a request that changes the namespace, and can be an
+//! item of a batch), `codes!` (a one-byte code), `number!` (a typed id).
 //!
 //! Decides: that a layout is declared once, as a Rust struct in wire order, and that its decoder, its encoder and the list of
 //! its fields all come from that declaration. Implements `wire-spec.md` section 4.
@@ -38,6 +39,35 @@ macro_rules! body {
                     ty: <$ty as crate::Field<'a>>::TYPE,
                     item: <$ty as crate::Field<'a>>::ITEM,
                 } ),*];
+        }
+    };
+}
+
+/// Declares a mutation by its own fields: as a request it stands between an [`Ask`](crate::Ask) and [`Terms`](crate::Terms), as an item of
+/// a batch alone.
+macro_rules! mutation {
+    ($(#[$meta:meta])* pub struct $name:ident<'a> { $($(#[$fmeta:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
+        body! {
+            $(#[$meta])*
+            pub struct $name<'a> {
+                /// The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE).
+                pub ask: crate::Ask,
+                $($(#[$fmeta])* pub $field: $ty,)*
+                /// Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE).
+                pub terms: crate::Terms<'a>,
+            }
+        }
+        impl<'a> crate::batch::Part<'a> for $name<'a> {
+            fn get_part(r: &mut crate::Reader<'a>) -> Result<Self, crate::Malformed> {
+                Ok(Self {
+                    ask: crate::Ask::NONE,
+                    $($field: r.get().map_err(|e: crate::Malformed| e.within(stringify!($name), stringify!($field)))?,)*
+                    terms: crate::Terms::NONE,
+                })
+            }
+            fn put_part(&self, w: &mut crate::Writer) {
+                $( crate::Field::put(&self.$field, w); )*
+            }
         }
     };
 }

@@ -17,6 +17,7 @@ mod layout;
 
 mod answer;
 mod attr;
+mod batch;
 mod content;
 mod control;
 mod datagram;
@@ -31,6 +32,7 @@ mod registry;
 mod reply;
 mod samples;
 mod status;
+mod xattr;
 
 pub mod limits;
 
@@ -38,19 +40,22 @@ pub use answer::{
     Ack, Alive, CancelOutcome, Cancelled, Ended, Fate, Hint, Nack, NackReason, Pending, Queued, Released, ReleasedItem, RequestResult,
 };
 pub use attr::{Attr, CacheGrant, Effect, GetAttr, ObjectKind, SetAttr, SetMask};
+pub use batch::{Batch, Item};
 pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseAll, ReleaseItem};
 pub use datagram::{Datagram, DropReason, Form, Header, Messages, Packer};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
 pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Padding, Refuse, RefuseReason, SessionFate, Welcome};
-pub use ids::{AgentId, Ask, Generation, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
+pub use ids::{AgentId, Ask, Expect, Generation, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
 pub use locks::{ExtendRun, Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Detail, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Direction, FieldInfo, Kind, Lane, Message};
 pub use reply::{
-    Changed, Data, Done, Failed, Granted, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport, Stated, Step, Walked,
+    BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
+    Stated, Step, Walked, Xattr, XattrNames,
 };
 pub use samples::{reply_samples, samples};
 pub use status::Status;
+pub use xattr::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrRule};

@@ -29,8 +29,24 @@ pub const SYMLINK_MAX: usize = 400;
 pub const CONTENT_MAX: usize = 1 << 20;
 /// Largest window W that can be negotiated: most requests outstanding in a session.
 pub const WINDOW_MAX: u16 = 4_096;
-/// Most objects that one mutation can name as suspended: every operation affects at most this many (`wire-spec.md` section 11.4).
-pub const HELD_MAX: usize = 8;
+/// Most objects that one mutation can name as suspended: no operation affects more (`wire-spec.md` section 11.4).
+pub const HELD_MAX: usize = 16;
+/// Most expectations that one mutation can have.
+pub const EXPECT_MAX: usize = 8;
+/// Most mutations in one batch.
+pub const BATCH_MAX: usize = 16;
+/// Most objects that one batch can touch, whatever fits its answer: as many as it can name as suspended.
+pub const BATCH_OBJECTS_MAX: usize = HELD_MAX;
+/// Numbers from here on name, in a batch, what its own items make; their epoch, 255, is one that no store reaches.
+pub const MADE_BASE: u64 = 0xFFFF_FFFF_FFFF_FF00;
+/// Longest name of an extended attribute, in bytes, as in Linux.
+pub const XATTR_NAME_MAX: usize = 255;
+/// Longest value of an extended attribute, in bytes, as in Linux.
+pub const XATTR_VALUE_MAX: usize = 64 << 10;
+/// Most extended attributes of one object.
+pub const XATTRS_MAX: usize = 128;
+/// Most bytes that the values of all extended attributes of one object have together.
+pub const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Most former sessions that one HELLO can name.
 pub const FORMER_MAX: usize = 8;
 /// Longest label of an agent, in bytes.

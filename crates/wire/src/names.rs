@@ -6,7 +6,7 @@
 
 use crate::attr::{Attr, CacheGrant, ObjectKind};
 use crate::field::{Bytes8, Bytes16, List};
-use crate::ids::{Ask, ObjectId, Terms, Want};
+use crate::ids::{Ask, ObjectId, Want};
 
 codes! {
     /// What RENAME does when the new name exists.
@@ -76,11 +76,9 @@ body! {
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: a new empty file.
     pub struct Create<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The directory.
         pub dir: ObjectId,
         /// The new name.
@@ -93,16 +91,12 @@ body! {
         pub uid: u32,
         /// Group.
         pub gid: u32,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: a new directory.
     pub struct Mkdir<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The directory in which it is made.
         pub dir: ObjectId,
         /// The new name.
@@ -113,16 +107,12 @@ body! {
         pub uid: u32,
         /// Group.
         pub gid: u32,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: a new symbolic link.
     pub struct Symlink<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The directory.
         pub dir: ObjectId,
         /// The new name.
@@ -133,62 +123,46 @@ body! {
         pub uid: u32,
         /// Group.
         pub gid: u32,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: one more name for a file.
     pub struct Link<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The file.
         pub object: ObjectId,
         /// The directory.
         pub dir: ObjectId,
         /// The new name.
         pub name: Bytes8<'a>,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: takes a name of a file or symbolic link away; with its last name the object goes.
     pub struct Unlink<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The directory.
         pub dir: ObjectId,
         /// The name.
         pub name: Bytes8<'a>,
         /// Goes on although another session holds an advisory lock on it (R74).
         pub force: bool,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: takes an empty directory away.
     pub struct Rmdir<'a> {
-        /// The request.
-        pub ask: Ask,
         /// The directory in which it is.
         pub dir: ObjectId,
         /// Its name.
         pub name: Bytes8<'a>,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }
 
-body! {
+mutation! {
     /// Agent to server: moves a name.
     pub struct Rename<'a> {
-        /// The request.
-        pub ask: Ask,
         /// Directory of the old name.
         pub from_dir: ObjectId,
         /// The old name.
@@ -201,7 +175,5 @@ body! {
         pub rule: RenameRule,
         /// Replaces although another session holds an advisory lock on what is replaced (R74).
         pub force: bool,
-        /// Locks.
-        pub terms: Terms<'a>,
     }
 }

@@ -6,7 +6,7 @@
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
-use crate::{answer, attr, content, control, handshake, locks, names, notice, recovery};
+use crate::{answer, attr, batch, content, control, handshake, locks, names, notice, recovery, xattr};
 use alloc::vec::Vec;
 
 /// Name and type of a field, in wire order.
@@ -187,6 +187,11 @@ registry! {
     0x50 Read          "READ"           Agent  Request   content::Read;
     0x51 Stage         "STAGE"          Agent  Request   content::Stage<'a>;
     0x52 Write         "WRITE"          Agent  Request   content::Write<'a>;
+    0x53 Batch         "BATCH"          Agent  Request   batch::Batch<'a>;
+    0x54 GetXattr      "GETXATTR"       Agent  Request   xattr::GetXattr<'a>;
+    0x55 ListXattr     "LISTXATTR"      Agent  Request   xattr::ListXattr<'a>;
+    0x56 SetXattr      "SETXATTR"       Agent  Request   xattr::SetXattr<'a>;
+    0x57 RemoveXattr   "REMOVEXATTR"    Agent  Request   xattr::RemoveXattr<'a>;
     0x60 Lock          "LOCK"           Agent  Request   locks::Lock;
     0x61 ExtendRun     "EXTEND_RUN"     Agent  Request   locks::ExtendRun;
     0x62 ListLocks     "LIST_LOCKS"     Agent  Request   locks::ListLocks;
@@ -244,6 +249,11 @@ impl Message<'_> {
             Self::Read(m) => m.ask,
             Self::Stage(m) => m.ask,
             Self::Write(m) => m.ask,
+            Self::Batch(m) => m.ask,
+            Self::GetXattr(m) => m.ask,
+            Self::ListXattr(m) => m.ask,
+            Self::SetXattr(m) => m.ask,
+            Self::RemoveXattr(m) => m.ask,
             Self::Lock(m) => m.ask,
             Self::ExtendRun(m) => m.ask,
             Self::ListLocks(m) => m.ask,

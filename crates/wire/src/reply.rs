@@ -5,8 +5,8 @@
 //! Leaves to others: which request is answered by which reply (`wire-spec.md` section 6.2, `server::execute`).
 
 use crate::attr::{Attr, CacheGrant, Effect};
-use crate::field::{Bytes16, Fault, Field, List, Malformed, Reader, Writer};
-use crate::ids::{AgentId, Generation, LockId, Mode, StoreId};
+use crate::field::{Bytes8, Bytes16, Fault, Field, List, Malformed, Reader, Writer};
+use crate::ids::{AgentId, Generation, LockId, Mode, ObjectId, StoreId};
 use crate::locks::{Holder, LockRow};
 use crate::names::Entry;
 use crate::recovery::{OutcomeTold, Reclaimed};
@@ -93,6 +93,14 @@ replies! {
     0x0B Reclaimed "RECLAIMED" Reclaimed<'a>,
     /// What became of a mutation of a former session.
     0x0C OutcomeTold "OUTCOME_TOLD" OutcomeTold<'a>,
+    /// A page of the value of an extended attribute.
+    0x0D Xattr "XATTR" Xattr<'a>,
+    /// Names of extended attributes.
+    0x0E XattrNames "XATTR_NAMES" XattrNames<'a>,
+    /// A batch of which nothing was done.
+    0x0F BatchFailed "BATCH_FAILED" BatchFailed,
+    /// What a batch did.
+    0x11 Batched "BATCHED" Batched<'a>,
 }
 
 body! {
@@ -245,5 +253,63 @@ body! {
         pub steals: u64,
         /// Datagrams dropped since the start, for whatever reason.
         pub drops: u64,
+    }
+}
+
+body! {
+    /// Answers GETXATTR.
+    pub struct Xattr<'a> {
+        /// The object.
+        pub object: ObjectId,
+        /// Its version.
+        pub version: u64,
+        /// Bytes of the whole value.
+        pub total: u32,
+        /// Where the bytes begin.
+        pub offset: u32,
+        /// The bytes; fewer than asked for when the datagram is full or the value ends.
+        pub data: Bytes16<'a>,
+    }
+}
+
+body! {
+    /// Answers LISTXATTR.
+    pub struct XattrNames<'a> {
+        /// The object.
+        pub object: ObjectId,
+        /// Its version.
+        pub version: u64,
+        /// Whether this page is the last.
+        pub end: bool,
+        /// The names, in byte order.
+        pub names: List<'a, Bytes8<'a>>,
+    }
+}
+
+body! {
+    /// Answers a BATCH of which an item could not be done: nothing was changed.
+    pub struct BatchFailed {
+        /// Why; never OK.
+        pub status: Status,
+        /// Which item, counted from 0.
+        pub item: u16,
+    }
+}
+
+body! {
+    /// What an item of a batch was about.
+    pub struct ItemResult {
+        /// The object that it made, opened, changed, named, moved, or whose name it took away.
+        pub object: ObjectId,
+        /// That object's version after the whole batch; 0: it is gone.
+        pub version: u64,
+    }
+}
+
+body! {
+    /// Answers a BATCH that was executed whole.
+    pub struct Batched<'a> {
+        /// One for each item, in order.
+        pub items: List<'a, ItemResult>,
     }
 }

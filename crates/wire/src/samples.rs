@@ -5,14 +5,15 @@
 //! Leaves to others: what is done with them.
 
 use crate::{
-    Ack, AgentId, Alive, Ask, Attr, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed, Claim, Create, Data,
-    Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, ExtendRun, Failed, Fate, FormerClaim, FormerFate, Generation,
-    GetAttr, Grant, Granted, Held, Hello, Hint, Holder, Keep, KeepAlive, Link, List, ListLocks, Listing, Lock, LockClass, LockId,
-    LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold,
-    Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete,
-    ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseAll, ReleaseItem, Released, ReleasedItem, Rename,
-    RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, Stage,
-    Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, WaitOver, Walked, Want, Welcome, Write,
+    Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
+    Claim, Create, Data, Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, ExtendRun, Failed, Fate, FormerClaim,
+    FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Link, List,
+    ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack,
+    NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir,
+    Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseAll,
+    ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport,
+    ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms,
+    Unlink, WaitOver, Walked, Want, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,6 +41,7 @@ const TERMS: Terms<'static> = Terms {
     guard_object: ObjectId(9),
     guard_generation: Generation(5),
     held: List::of(&[Held { object: ObjectId(1), generation: Generation(4) }]),
+    expect: List::of(&[Expect { object: ObjectId(42), version: 3 }]),
 };
 const HOLDER: Holder<'static> = Holder {
     label: Bytes8(b"host-a:4711"),
@@ -51,6 +53,44 @@ const HOLDER: Holder<'static> = Holder {
 };
 const RECLAIM_ITEM: ReclaimItem = ReclaimItem { lock: LOCK, mode: Mode::Exclusive, generation: Generation(9), run: 1_024, version: 0 };
 const NAME: Bytes8<'static> = Bytes8(b"nightly");
+const XATTR: Bytes8<'static> = Bytes8(b"user.a");
+/// One item of every kind; the later ones name what the first two make.
+const ITEMS: [Item<'static>; 11] = {
+    let (ask, terms, dir, object) = (Ask::NONE, Terms::NONE, ObjectId::made_by(0), ObjectId::made_by(1));
+    [
+        Item::Mkdir(Mkdir { ask, dir: ObjectId(1), name: NAME, mode: 0o755, uid: 1, gid: 2, terms }),
+        Item::Create(Create { ask, dir, name: NAME, exclusive: true, mode: 0o644, uid: 1, gid: 2, terms }),
+        Item::Write(Write { ask, object, offset: 0, truncate: true, stage: 0, data: Bytes16(b"hello"), terms }),
+        Item::SetAttr(SetAttr {
+            ask,
+            object,
+            mask: SetMask { bits: SetMask::UID },
+            mode: 0,
+            uid: 3,
+            gid: 0,
+            size: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            terms,
+        }),
+        Item::SetXattr(SetXattr { ask, object, name: XATTR, rule: XattrRule::Any, stage: 7, data: Bytes16(b""), terms }),
+        Item::RemoveXattr(RemoveXattr { ask, object, name: XATTR, terms }),
+        Item::Symlink(Symlink { ask, dir, name: Bytes8(b"l"), target: Bytes16(b"nightly"), uid: 1, gid: 2, terms }),
+        Item::Link(Link { ask, object, dir, name: Bytes8(b"h"), terms }),
+        Item::Rename(Rename {
+            ask,
+            from_dir: dir,
+            from_name: Bytes8(b"h"),
+            to_dir: ObjectId(1),
+            to_name: Bytes8(b"h"),
+            rule: RenameRule::NoReplace,
+            force: false,
+            terms,
+        }),
+        Item::Unlink(Unlink { ask, dir, name: Bytes8(b"l"), force: false, terms }),
+        Item::Rmdir(Rmdir { ask, dir: ObjectId(1), name: Bytes8(b"old"), terms }),
+    ]
+};
 
 /// At least one sample of every kind of reply.
 #[must_use]
@@ -120,6 +160,17 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
         // The reply kept is DONE.
         Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply: Bytes16(&[0x00]) }),
         Reply::OutcomeTold(OutcomeTold { fate: Fate::NotExecuted, reply: Bytes16(b"") }),
+        Reply::Xattr(Xattr { object: ObjectId(42), version: 3, total: 2_000, offset: 1_000, data: Bytes16(b"value") }),
+        Reply::XattrNames(XattrNames {
+            object: ObjectId(42),
+            version: 3,
+            end: true,
+            names: List::of(&[Bytes8(b"user.a"), Bytes8(b"user.b")]),
+        }),
+        Reply::BatchFailed(BatchFailed { status: Status::EEXIST, item: 1 }),
+        Reply::Batched(crate::Batched {
+            items: List::of(&[ItemResult { object: ObjectId(42), version: 3 }, ItemResult { object: ObjectId(43), version: 0 }]),
+        }),
     ]
 }
 
@@ -243,6 +294,11 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::Read(Read { ask, object, offset: 4_096, length: 65_536, version: 3, want: Want::Shared }),
         Message::Stage(Stage { ask, stage: 1, total: 2_000, offset: 1_000, data: Bytes16(b"piece") }),
         Message::Write(Write { ask, object, offset: 0, truncate: true, stage: 0, data: Bytes16(b"hello"), terms }),
+        Message::Batch(Batch { ask, items: List::of(&ITEMS), terms }),
+        Message::GetXattr(GetXattr { ask, object, name: XATTR, offset: 1_000, length: 65_536, version: 3 }),
+        Message::ListXattr(ListXattr { ask, object, after: XATTR, version: 0 }),
+        Message::SetXattr(SetXattr { ask, object, name: XATTR, rule: XattrRule::Create, stage: 0, data: Bytes16(b"value"), terms }),
+        Message::RemoveXattr(RemoveXattr { ask, object, name: XATTR, terms }),
         Message::Lock(Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Queue }),
         Message::ExtendRun(ExtendRun { ask, lock: LOCK, generation: Generation(9) }),
         Message::ListLocks(ListLocks { ask, object: ObjectId(0), after_object: ObjectId(41), after_row: 1 }),

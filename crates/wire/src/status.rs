@@ -44,6 +44,8 @@ statuses! {
     ENOENT = 2 "ENOENT" "no such file or directory",
     /// The store failed.
     EIO = 5 "EIO" "the store failed",
+    /// Too many items, or more than fits.
+    E2BIG = 7 "E2BIG" "too much for one request",
     /// A lock asked for with "try" is held by somebody else.
     EAGAIN = 11 "EAGAIN" "the lock is held by somebody else",
     /// The object is in use: an advisory lock protects it (R74).
@@ -62,6 +64,8 @@ statuses! {
     ENOSPC = 28 "ENOSPC" "no space left",
     /// Too many links.
     EMLINK = 31 "EMLINK" "too many links",
+    /// The name of an extended attribute is empty.
+    ERANGE = 34 "ERANGE" "the name of an attribute is empty or too long",
     /// Waiting would never end: two upgrades of one lock wait for each other (R66).
     EDEADLK = 35 "EDEADLK" "resource deadlock avoided",
     /// A name is too long.
@@ -70,6 +74,8 @@ statuses! {
     ENOTEMPTY = 39 "ENOTEMPTY" "directory not empty",
     /// Too many symbolic links.
     ELOOP = 40 "ELOOP" "too many levels of symbolic links",
+    /// There is no such extended attribute.
+    ENODATA = 61 "ENODATA" "no such attribute",
     /// The object named by id is gone.
     ESTALE = 116 "ESTALE" "stale object",
     /// The wait was cancelled.
@@ -80,8 +86,8 @@ statuses! {
     IN_GRACE = 1025 "IN_GRACE" "the server is in grace after a restart",
     /// The guard's generation is not current (R73).
     STALE_GUARD = 1026 "STALE_GUARD" "the guarding lock is no longer held under that token",
-    /// The object has another version than the pages read before (R80).
-    VERSION_CHANGED = 1027 "VERSION_CHANGED" "the object changed while it was read",
+    /// The object has another version than was expected, or than the pages read before (R80).
+    VERSION_CHANGED = 1027 "VERSION_CHANGED" "the object has another version than expected",
     /// The server does not do this operation.
     UNSUPPORTED = 1028 "UNSUPPORTED" "the server does not support the operation",
     /// The nonce was used before with another request.

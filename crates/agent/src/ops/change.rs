@@ -21,12 +21,19 @@ const MODE_BITS: u16 = 0o7777;
 impl Task {
     pub(super) fn change(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         if self.is_only_a_look() {
-            return self.stat(desk);
+            if self.expect_len() == 0 {
+                return self.stat(desk);
+            }
+            // Only the server can say whether it is as expected.
+            let Some((object, _)) = self.object() else { return Flow::failed(NOT_AN_ANSWER) };
+            self.stage = Stage::Asked;
+            self.ask_change(desk, Change::SetAttr { object, change: AttrChange::default() }, None);
+            return Flow::Wait;
         }
-        match self.to_change() {
+        match self.to_change(&self.command, 0) {
             Ok((change, guard)) => {
                 self.stage = Stage::Asked;
-                self.ask(desk, Request::Change { change, guard });
+                self.ask_change(desk, change, guard);
                 Flow::Wait
             }
             Err(status) => Flow::failed(status),
@@ -44,31 +51,32 @@ impl Task {
         }
     }
 
-    fn to_change(&self) -> Result<(Change, Option<Guard>), Status> {
-        let change = match &self.command {
+    /// What a command becomes whose walks ended in the places from `at` on.
+    pub(super) fn to_change(&self, command: &Command, at: usize) -> Result<(Change, Option<Guard>), Status> {
+        let change = match command {
             Command::Create { path, exclusive, owner } => {
-                let (dir, name) = self.new_name(0, path, Status::EISDIR)?;
+                let (dir, name) = self.new_name(at, path, Status::EISDIR)?;
                 Change::Create { dir, name, exclusive: *exclusive, owner: checked(*owner)? }
             }
             Command::Mkdir { owner, .. } => {
-                let (dir, name) = self.name(0, |_| Status::EEXIST)?;
+                let (dir, name) = self.name(at, |_| Status::EEXIST)?;
                 Change::Mkdir { dir, name, owner: checked(*owner)? }
             }
             Command::Symlink { path, points_to, owner } => {
                 check_target(points_to)?;
-                let (dir, name) = self.new_name(0, path, Status::ENOENT)?;
+                let (dir, name) = self.new_name(at, path, Status::ENOENT)?;
                 Change::Symlink { dir, name, points_to: points_to.clone(), owner: *owner }
             }
             Command::Link { path, .. } => {
-                let (object, kind) = self.object().ok_or(NOT_AN_ANSWER)?;
+                let (object, kind) = self.object_at(at).ok_or(NOT_AN_ANSWER)?;
                 if kind == Some(ObjectKind::Directory) {
                     return Err(Status::EPERM);
                 }
-                let (dir, name) = self.new_name(1, path, Status::ENOENT)?;
+                let (dir, name) = self.new_name(at + 1, path, Status::ENOENT)?;
                 Change::Link { object, dir, name }
             }
             Command::Unlink { path, force } => {
-                let (dir, name) = self.name(0, |_| Status::EISDIR)?;
+                let (dir, name) = self.name(at, |_| Status::EISDIR)?;
                 if path.ends_with(b"/") {
                     // The walk has made sure that it is a directory.
                     return Err(Status::EISDIR);
@@ -76,7 +84,7 @@ impl Task {
                 Change::Unlink { dir, name, force: *force }
             }
             Command::Rmdir { .. } => {
-                let (dir, name) = self.name(0, |last| match last {
+                let (dir, name) = self.name(at, |last| match last {
                     Last::Dot => Status::EINVAL,
                     Last::DotDot => Status::ENOTEMPTY,
                     _ => Status::EBUSY,
@@ -84,18 +92,18 @@ impl Task {
                 Change::Rmdir { dir, name }
             }
             Command::Rename { rule, force, .. } => {
-                let (from_dir, from_name) = self.name(0, |_| Status::EBUSY)?;
-                let (to_dir, to_name) = self.name(1, |_| Status::EBUSY)?;
+                let (from_dir, from_name) = self.name(at, |_| Status::EBUSY)?;
+                let (to_dir, to_name) = self.name(at + 1, |_| Status::EBUSY)?;
                 Change::Rename { from_dir, from_name, to_dir, to_name, rule: *rule, force: *force }
             }
-            Command::SetAttr { change, guard, .. } => return Ok((self.to_set_attr(change)?, *guard)),
+            Command::SetAttr { change, guard, .. } => return Ok((self.to_set_attr(at, change)?, *guard)),
             _ => return Err(NOT_AN_ANSWER),
         };
         Ok((change, None))
     }
 
-    fn to_set_attr(&self, change: &AttrChange) -> Result<Change, Status> {
-        let (object, _) = self.object().ok_or(NOT_AN_ANSWER)?;
+    fn to_set_attr(&self, at: usize, change: &AttrChange) -> Result<Change, Status> {
+        let (object, _) = self.object_at(at).ok_or(NOT_AN_ANSWER)?;
         if change.mode.is_some_and(|mode| mode & !MODE_BITS != 0) {
             return Err(Status::EINVAL);
         }

@@ -77,6 +77,8 @@ fn alter(body: &mut Body, change: &Change, effect: &Effect, effects: List<'_, Ef
             }
         }
         Change::Write { offset, truncate, data, .. } => write(body, *offset, *truncate, data),
+        // Extended attributes are not cached; of a batch nothing is taken in.
+        Change::SetXattr { .. } | Change::RemoveXattr { .. } | Change::Batch { .. } => {}
     }
 }
 
@@ -124,7 +126,8 @@ pub(super) fn subject(change: &Change, effects: List<'_, Effect>) -> Option<Attr
         .find(|effect| match change {
             Change::Create { dir, .. } | Change::Mkdir { dir, .. } | Change::Symlink { dir, .. } => effect.attr.object != *dir,
             Change::Link { object, .. } | Change::SetAttr { object, .. } | Change::Write { object, .. } => effect.attr.object == *object,
-            Change::Unlink { .. } | Change::Rmdir { .. } | Change::Rename { .. } => false,
+            Change::SetXattr { object, .. } | Change::RemoveXattr { object, .. } => effect.attr.object == *object,
+            Change::Unlink { .. } | Change::Rmdir { .. } | Change::Rename { .. } | Change::Batch { .. } => false,
         })
         .map(|effect| effect.attr)
 }

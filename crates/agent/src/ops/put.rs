@@ -16,19 +16,19 @@ use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_L
 use cistern_wire::{ObjectId, ObjectKind, Reply, Status};
 
 /// Pieces on their way at once: half of the default window W, so that one large file leaves slots to others.
-const PIECES_AT_ONCE: usize = 32;
+pub(super) const PIECES_AT_ONCE: usize = 32;
 /// How often contents are staged before the caller is told that the server does not keep them (NOT_STAGED).
-const STAGINGS_MAX: u32 = 4;
+pub(super) const STAGINGS_MAX: u32 = 4;
 /// What a datagram needs beside the body of its one message.
 const ENVELOPE: usize = HEADER_LEN + MESSAGE_HEADER_LEN + TAG_LEN;
 /// STAGE without its data: ask 12, stage 8, total 4, offset 4, length 2.
-const STAGE_FIELDS: usize = 30;
-/// WRITE without its data: ask 12, object 8, offset 8, truncate 1, stage 8, length 2, terms 19 and one lock of 16.
-const WRITE_FIELDS: usize = 74;
+pub(super) const STAGE_FIELDS: usize = 30;
+/// WRITE without its data and what it expects: ask 12, object 8, offset 8, truncate 1, stage 8, length 2, terms 21 and one lock of 16.
+const WRITE_FIELDS: usize = 76;
 
 /// Room for the fields of one request. Whatever datagrams the session allows, a single request stays within what every IPv6 path
 /// carries, for a request cannot be cut in two when large datagrams turn out to be lost (R28).
-fn room(desk: &Desk<'_, '_>) -> usize {
+pub(super) fn room(desk: &Desk<'_, '_>) -> usize {
     desk.office.datagram.clamp(DATAGRAM_MIN, DATAGRAM_DEFAULT) - ENVELOPE
 }
 
@@ -74,7 +74,7 @@ impl Task {
         let made = self.name(0, |_| Status::EISDIR).and_then(|name| Ok((name, checked(owner)?)));
         match made {
             Ok(((dir, name), owner)) => {
-                self.ask(desk, Request::Change { change: Change::Create { dir, name, exclusive: false, owner }, guard });
+                self.ask_change(desk, Change::Create { dir, name, exclusive: false, owner }, guard);
                 Flow::Wait
             }
             Err(status) => Flow::failed(status),
@@ -83,10 +83,10 @@ impl Task {
 
     /// Writes from the message itself if the contents fit it, otherwise begins to stage them.
     fn write(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let room = room(desk);
+        let room = room(desk).saturating_sub(self.expect_len());
         let Stage::Putting(putting) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         //= wire-spec.md#11-5-caching-and-metadata
-        //# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
+        //# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
         putting.stagings += 1;
         if putting.stagings > STAGINGS_MAX {
             return Flow::failed(Status::NOT_STAGED);
@@ -126,7 +126,7 @@ impl Task {
         let change =
             Change::Write { object, offset: putting.offset, truncate: putting.truncate, stage: putting.stage, data: putting.data.clone() };
         let guard = putting.guard;
-        self.ask(desk, Request::Change { change, guard });
+        self.ask_change(desk, change, guard);
         Flow::Wait
     }
 

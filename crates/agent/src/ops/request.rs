@@ -11,8 +11,7 @@ use crate::api::{AttrChange, Guard, Ownership};
 use crate::cache::Cache;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::limits::HELD_MAX;
-use cistern_wire::{Ask, Bytes8, Bytes16, Generation, Held, List, Message, ObjectId, RenameRule, Reply, SetMask, Terms, Want};
+use cistern_wire::{Ask, Bytes8, Bytes16, Expect, Generation, Held, List, Message, ObjectId, RenameRule, Reply, Terms, Want, XattrRule};
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +26,12 @@ pub(crate) enum Request {
     ReadDir { dir: ObjectId, after: Bytes, version: u64, detail: bool },
     /// STAGE: the piece of `data` at `offset`.
     Stage { stage: u64, data: Bytes, offset: usize, length: usize },
+    /// GETXATTR from `offset` on; version 0: any.
+    GetXattr { object: ObjectId, name: Bytes, offset: usize, version: u64 },
+    /// LISTXATTR; version 0: any.
+    ListXattr { object: ObjectId, after: Bytes, version: u64 },
     /// A mutation.
-    Change { change: Change, guard: Option<Guard> },
+    Change { change: Change, guard: Option<Guard>, expect: Vec<Expect> },
     /// LIST_LOCKS.
     ListLocks { object: ObjectId, after_object: ObjectId, after_row: u32 },
     /// SERVER_STATUS.
@@ -56,6 +59,12 @@ pub(crate) enum Change {
     SetAttr { object: ObjectId, change: AttrChange },
     /// WRITE; `data` is what is written whether it was staged or not.
     Write { object: ObjectId, offset: u64, truncate: bool, stage: u64, data: Bytes },
+    /// SETXATTR; `value` is what is set whether it was staged or not.
+    SetXattr { object: ObjectId, name: Bytes, rule: XattrRule, stage: u64, value: Bytes },
+    /// REMOVEXATTR.
+    RemoveXattr { object: ObjectId, name: Bytes },
+    /// BATCH, of others.
+    Batch { items: Vec<Change> },
 }
 
 /// The request's nonce and floor are filled in when it is sent.
@@ -71,6 +80,7 @@ impl Request {
     pub(crate) const fn subject(&self) -> Option<ObjectId> {
         match self {
             Self::GetAttr { object, .. } | Self::Read { object, .. } => Some(*object),
+            Self::GetXattr { object, .. } | Self::ListXattr { object, .. } => Some(*object),
             Self::ReadDir { dir, .. } => Some(*dir),
             _ => None,
         }
@@ -82,6 +92,8 @@ impl Request {
             Reply::Stated(stated) => stated.attr.object,
             Reply::Data(data) => data.attr.object,
             Reply::Listing(page) => page.dir.object,
+            Reply::Xattr(page) => page.object,
+            Reply::XattrNames(page) => page.object,
             Reply::Walked(walked) => match (self, walked.steps.iter().next()) {
                 (Self::Lookup { start, .. }, Some(first)) => return first.attr.object == *start,
                 _ => return true,
@@ -125,7 +137,19 @@ impl Request {
                 let (total, offset) = (cut(data.len()), cut(*offset));
                 Message::from(cistern_wire::Stage { ask: UNASKED, stage: *stage, total, offset, data: Bytes16(piece) }).to_bytes()
             }
-            Self::Change { change, guard } => change.encode(&terms(change.want(), *guard, held)),
+            Self::GetXattr { object, name, offset, version } => Message::from(cistern_wire::GetXattr {
+                ask: UNASKED,
+                object: *object,
+                name: Bytes8(name),
+                offset: cut(*offset),
+                length: u32::MAX,
+                version: *version,
+            })
+            .to_bytes(),
+            Self::ListXattr { object, after, version } => {
+                Message::from(cistern_wire::ListXattr { ask: UNASKED, object: *object, after: Bytes8(after), version: *version }).to_bytes()
+            }
+            Self::Change { change, guard, expect } => change.encode(terms(change.want(), *guard, held, expect)),
             Self::ListLocks { object, after_object, after_row } => {
                 Message::from(cistern_wire::ListLocks { ask: UNASKED, object: *object, after_object: *after_object, after_row: *after_row })
                     .to_bytes()
@@ -140,9 +164,10 @@ fn cut(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-fn terms<'a>(want: Want, guard: Option<Guard>, held: &'a [Held]) -> Terms<'a> {
+fn terms<'a>(want: Want, guard: Option<Guard>, held: &'a [Held], expect: &'a [Expect]) -> Terms<'a> {
     let guard = guard.unwrap_or(Guard { object: ObjectId(0), generation: Generation(0) });
-    Terms { want, guard_object: guard.object, guard_generation: guard.generation, held: List::of(held) }
+    let (held, expect) = (List::of(held), List::of(expect));
+    Terms { want, guard_object: guard.object, guard_generation: guard.generation, held, expect }
 }
 
 impl Change {
@@ -152,6 +177,8 @@ impl Change {
     const fn want(&self) -> Want {
         match self {
             Self::Create { .. } | Self::Mkdir { .. } => Want::Exclusive,
+            // A batch tells versions, no attributes that could be cached.
+            Self::Batch { .. } => Want::Nothing,
             _ => Want::Shared,
         }
     }
@@ -176,94 +203,16 @@ impl Change {
                 objects.extend(cache.guess(*from_dir, from_name));
                 objects.extend(cache.guess(*to_dir, to_name));
             }
-            Self::SetAttr { object, .. } | Self::Write { object, .. } => objects.push(*object),
+            Self::SetAttr { object, .. }
+            | Self::Write { object, .. }
+            | Self::SetXattr { object, .. }
+            | Self::RemoveXattr { object, .. } => objects.push(*object),
+            Self::Batch { items } => objects.extend(items.iter().flat_map(|item| item.affected(cache))),
         }
+        // What a batch makes is nobody's yet.
+        objects.retain(|object| object.maker().is_none());
         objects.sort_unstable();
         objects.dedup();
-        debug_assert!(objects.len() <= HELD_MAX, "every operation affects at most so many objects");
         objects
     }
-
-    fn encode(&self, terms: &Terms<'_>) -> Vec<u8> {
-        let (ask, terms) = (UNASKED, *terms);
-        match self {
-            Self::Create { dir, name, exclusive, owner: Ownership { mode, uid, gid } } => Message::from(cistern_wire::Create {
-                ask,
-                dir: *dir,
-                name: Bytes8(name),
-                exclusive: *exclusive,
-                mode: *mode,
-                uid: *uid,
-                gid: *gid,
-                terms,
-            })
-            .to_bytes(),
-            Self::Mkdir { dir, name, owner: Ownership { mode, uid, gid } } => {
-                Message::from(cistern_wire::Mkdir { ask, dir: *dir, name: Bytes8(name), mode: *mode, uid: *uid, gid: *gid, terms })
-                    .to_bytes()
-            }
-            Self::Symlink { dir, name, points_to, owner: Ownership { uid, gid, .. } } => Message::from(cistern_wire::Symlink {
-                ask,
-                dir: *dir,
-                name: Bytes8(name),
-                target: Bytes16(points_to),
-                uid: *uid,
-                gid: *gid,
-                terms,
-            })
-            .to_bytes(),
-            Self::Link { object, dir, name } => {
-                Message::from(cistern_wire::Link { ask, object: *object, dir: *dir, name: Bytes8(name), terms }).to_bytes()
-            }
-            Self::Unlink { dir, name, force } => {
-                Message::from(cistern_wire::Unlink { ask, dir: *dir, name: Bytes8(name), force: *force, terms }).to_bytes()
-            }
-            Self::Rmdir { dir, name } => Message::from(cistern_wire::Rmdir { ask, dir: *dir, name: Bytes8(name), terms }).to_bytes(),
-            Self::Rename { from_dir, from_name, to_dir, to_name, rule, force } => Message::from(cistern_wire::Rename {
-                ask,
-                from_dir: *from_dir,
-                from_name: Bytes8(from_name),
-                to_dir: *to_dir,
-                to_name: Bytes8(to_name),
-                rule: *rule,
-                force: *force,
-                terms,
-            })
-            .to_bytes(),
-            Self::SetAttr { object, change } => encode_set_attr(*object, change, terms),
-            Self::Write { object, offset, truncate, stage, data } => Message::from(cistern_wire::Write {
-                ask,
-                object: *object,
-                offset: *offset,
-                truncate: *truncate,
-                stage: *stage,
-                data: Bytes16(if *stage == 0 { data } else { &[] }),
-                terms,
-            })
-            .to_bytes(),
-        }
-    }
-}
-
-fn encode_set_attr(object: ObjectId, change: &AttrChange, terms: Terms<'_>) -> Vec<u8> {
-    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-    let bits = bit(change.mode.is_some(), SetMask::MODE)
-        | bit(change.uid.is_some(), SetMask::UID)
-        | bit(change.gid.is_some(), SetMask::GID)
-        | bit(change.size.is_some(), SetMask::SIZE)
-        | bit(change.atime_ns.is_some(), SetMask::ATIME)
-        | bit(change.mtime_ns.is_some(), SetMask::MTIME);
-    Message::from(cistern_wire::SetAttr {
-        ask: UNASKED,
-        object,
-        mask: SetMask { bits },
-        mode: change.mode.unwrap_or_default(),
-        uid: change.uid.unwrap_or_default(),
-        gid: change.gid.unwrap_or_default(),
-        size: change.size.unwrap_or_default(),
-        atime_ns: change.atime_ns.unwrap_or_default(),
-        mtime_ns: change.mtime_ns.unwrap_or_default(),
-        terms,
-    })
-    .to_bytes()
 }

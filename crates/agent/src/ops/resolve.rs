@@ -5,6 +5,7 @@
 //! Invariant: a walk's end counts only if everything it read from cache is still so at that instant; otherwise it begins again.
 //! Leaves to others: the walk itself (`walk`), the commands (`stat`, `read`, `list`, `change`, `put`, `locks`, `server`).
 
+use super::batch;
 use super::request::Request;
 use super::task::{Call, Desk, Flow, Task};
 use crate::api::{Command, Target};
@@ -15,13 +16,20 @@ use cistern_wire::limits::SYMLINK_MAX;
 use cistern_wire::{Data, ObjectKind, Reply, Status, Want};
 
 /// One object that a command names.
-enum Leg<'a> {
+pub(super) enum Leg<'a> {
     Number(cistern_wire::ObjectId),
     Path(&'a Bytes, End),
 }
 
 /// The object that a command names in the place `nth`; `None`: it names no more.
-fn leg(command: &Command, nth: usize) -> Option<Leg<'_>> {
+pub(super) fn leg(command: &Command, nth: usize) -> Option<Leg<'_>> {
+    if let Command::Batch { items, .. } = command {
+        return match (items.get(nth / batch::LEGS)?, nth % batch::LEGS) {
+            // Whether it exists is for the server to see, in the order of the items.
+            (Command::Create { path, .. }, 0) => Some(Leg::Path(path, End::Name)),
+            (item, nth) => leg(item, nth),
+        };
+    }
     let of = |target, end| match target {
         &Target::Object(object) => Leg::Number(object),
         Target::Path(path) => Leg::Path(path, end),
@@ -29,6 +37,8 @@ fn leg(command: &Command, nth: usize) -> Option<Leg<'_>> {
     let end = |follow: bool| if follow { End::Follow } else { End::NoFollow };
     Some(match (command, nth) {
         (Command::Stat { target, follow } | Command::SetAttr { target, follow, .. }, 0) => of(target, end(*follow)),
+        (Command::GetXattr { target, follow, .. } | Command::ListXattr { target, follow }, 0) => of(target, end(*follow)),
+        (Command::SetXattr { target, follow, .. } | Command::RemoveXattr { target, follow, .. }, 0) => of(target, end(*follow)),
         (Command::Read { target, .. } | Command::List { target, .. } | Command::Write { target, .. }, 0) => of(target, End::Follow),
         (Command::Lock { target, .. } | Command::ListLocks { target: Some(target) }, 0) => of(target, End::Follow),
         (Command::ReadLink { target }, 0) => of(target, End::NoFollow),
@@ -64,15 +74,18 @@ impl Task {
             if let Some(flow) = self.resolve_one(desk, nth) {
                 return flow;
             }
-            if self.found[nth].is_none() {
-                break;
-            }
         }
         self.act(desk)
     }
 
     /// Walks to one object; `None`: it is found, or there is none to look for.
     fn resolve_one(&mut self, desk: &mut Desk<'_, '_>, nth: usize) -> Option<Flow> {
+        if let Command::Batch { items, .. } = &self.command
+            && let Some(found) = batch::made_before(items, nth / batch::LEGS, nth % batch::LEGS)
+        {
+            self.found[nth] = Some(found);
+            return None;
+        }
         let mut view = self.view(desk);
         let (path, end) = match leg(&self.command, nth)? {
             Leg::Number(object) => {
@@ -110,8 +123,11 @@ impl Task {
     /// Takes in an answer that the walk waited for.
     pub(super) fn heard_walking(&mut self, desk: &mut Desk<'_, '_>, call: &Call, reply: &Reply<'_>) -> Flow {
         let mut view = self.view(desk);
-        let nth = usize::from(self.found[0].is_some());
-        let Some(Leg::Path(path, _)) = leg(&self.command, nth) else { return Flow::failed(NOT_AN_ANSWER) };
+        // Places that are not found yet, but name something: the first is the one walked to.
+        let unfound = |nth: &usize| self.found[*nth].is_none() && leg(&self.command, *nth).is_some();
+        let Some(Leg::Path(path, _)) = (0..self.found.len()).find(unfound).and_then(|nth| leg(&self.command, nth)) else {
+            return Flow::failed(NOT_AN_ANSWER);
+        };
         let taken = match (&call.request, reply) {
             (Request::Lookup { names, .. }, Reply::Walked(walked)) => self.walk.walked(path, &mut view, names, walked),
             (Request::Read { object, .. }, Reply::Data(data)) => {
@@ -142,6 +158,8 @@ impl Task {
             Command::ReadLink { .. } => self.read_link(desk),
             Command::List { .. } => self.list(desk),
             Command::Write { .. } | Command::Put { .. } => self.put(desk),
+            Command::GetXattr { .. } | Command::ListXattr { .. } => self.read_xattr(desk),
+            Command::SetXattr { .. } | Command::RemoveXattr { .. } | Command::Batch { .. } => self.carry(desk),
             Command::Lock { .. } => self.lock(desk),
             Command::ListLocks { .. } => self.list_locks(desk),
             Command::ServerStatus | Command::Ping => self.ask_server(desk),

@@ -17,8 +17,13 @@ use cistern_wire::{ObjectId, ObjectKind, Reply, Status, Want};
 impl Task {
     /// The object that the command's first walk found.
     pub(super) fn object(&self) -> Option<(ObjectId, Option<ObjectKind>)> {
-        match &self.found[0] {
-            Some(Found::Object { object, kind, .. }) => Some((*object, *kind)),
+        self.object_at(0)
+    }
+
+    /// The object that the walk in this place found.
+    pub(super) fn object_at(&self, nth: usize) -> Option<(ObjectId, Option<ObjectKind>)> {
+        match self.found.get(nth) {
+            Some(Some(Found::Object { object, kind, .. })) => Some((*object, *kind)),
             _ => None,
         }
     }
@@ -92,7 +97,7 @@ impl Task {
     }
 
     /// The end of a question about one object, if the way to it is still as it was walked (R77).
-    fn told(&mut self, view: &mut View<'_>, told: Result<Output, Status>) -> Flow {
+    pub(super) fn told(&mut self, view: &mut View<'_>, told: Result<Output, Status>) -> Flow {
         match told {
             _ if !self.walk.unchanged(view) => Flow::Again,
             Ok(output) => Flow::End(Ok(output)),

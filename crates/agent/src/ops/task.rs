@@ -7,13 +7,16 @@
 //! objects stay suspended until the outcome is known or the session is over.
 //! Leaves to others: what the replies mean (the families), nonces and retransmission (the protocol half).
 
+use super::batch;
+use super::carry::Carrying;
 use super::effects;
 use super::list::Gathering;
 use super::locks::Rows;
 use super::put::Putting;
 use super::read::Reading;
-use super::request::Request;
-use crate::api::{Command, OpError, Output};
+use super::request::{Change, Request};
+use super::xattr::Attributes;
+use crate::api::{Command, Guard, OpError, Output};
 use crate::cache::{Cache, View};
 use crate::port::{Answer, Ctx, Outbound, TaskId};
 use crate::walk::{Found, NOT_AN_ANSWER, Walk};
@@ -21,7 +24,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Fate, Generation, Held, ObjectId, Reply, Status};
+use cistern_wire::limits::HELD_MAX;
+use cistern_wire::{Expect, Fate, Generation, Held, ObjectId, Reply, Status};
 use core::time::Duration;
 
 /// How often a command begins again, from cache or by the server, when what it rested on changed under it. After this it walks by
@@ -114,6 +118,10 @@ pub(super) enum Stage {
     Listing(Gathering),
     /// Contents are being written.
     Putting(Putting),
+    /// A mutation is being sent, and before it what it brings.
+    Carrying(Carrying),
+    /// Extended attributes are being read.
+    Attributes(Attributes),
     /// Locks are being listed.
     Rows(Rows),
 }
@@ -126,8 +134,10 @@ pub(super) struct Task {
     pub(super) walk: Walk,
     /// Whether the walk is under way.
     pub(super) walking: bool,
-    /// Where the walks so far have ended.
-    pub(super) found: [Option<Found>; 2],
+    /// Where the walks so far have ended: two places, or two for each item of a batch.
+    pub(super) found: Vec<Option<Found>>,
+    /// Versions on which the command's first change depends.
+    expect: Vec<Expect>,
     pub(super) stage: Stage,
     calls: BTreeMap<u32, Call>,
     next_call: u32,
@@ -151,7 +161,8 @@ impl Task {
             command: Command::Ping,
             walk: Walk::new(),
             walking: false,
-            found: [None, None],
+            found: Vec::new(),
+            expect: Vec::new(),
             stage: Stage::Walking,
             calls: BTreeMap::new(),
             next_call: 0,
@@ -168,7 +179,10 @@ impl Task {
     pub(super) fn take_up(&mut self, id: TaskId, command: Command, now: Instant) {
         debug_assert!(self.calls.is_empty(), "a task at rest waits for nothing");
         self.id = id;
-        self.command = command;
+        (self.expect, self.command) = match command {
+            Command::Expecting { expect, command } => (expect, *command),
+            command => (Vec::new(), command),
+        };
         self.next_call = 0;
         self.new = true;
         self.cold = false;
@@ -208,7 +222,7 @@ impl Task {
     /// outcome must be listened to.
     pub(super) fn rest(&mut self) -> Vec<(u32, Call)> {
         self.command = Command::Ping;
-        self.found = [None, None];
+        self.found.clear();
         self.stage = Stage::Walking;
         let mut changing = Vec::new();
         while let Some((number, call)) = self.calls.pop_first() {
@@ -251,7 +265,8 @@ impl Task {
         self.calls.clear();
         let id = self.id;
         desk.office.naps.retain(|nap| nap.task != id);
-        self.found = [None, None];
+        self.found.clear();
+        self.found.resize(batch::places(&self.command), None);
         self.walking = false;
         self.stage = Stage::Walking;
         self.resolve(desk)
@@ -278,6 +293,17 @@ impl Task {
         View { cache: desk.cache, locks: desk.ctx.locks, open: allowed && !self.cold, taking: desk.taking }
     }
 
+    /// Sends a mutation; the first of a command depends on what the command expects.
+    pub(super) fn ask_change(&mut self, desk: &mut Desk<'_, '_>, change: Change, guard: Option<Guard>) {
+        let expect = if self.changed { Vec::new() } else { self.expect.clone() };
+        self.ask(desk, Request::Change { change, guard, expect });
+    }
+
+    /// Bytes that the expectations of the next mutation take.
+    pub(super) const fn expect_len(&self) -> usize {
+        self.expect.len() * 16
+    }
+
     /// Sends a request. A mutation's objects are suspended from here on.
     pub(super) fn ask(&mut self, desk: &mut Desk<'_, '_>, request: Request) {
         let number = self.next_call;
@@ -295,6 +321,8 @@ impl Task {
             for object in &suspended {
                 held.extend(desk.ctx.locks.cache_generation(*object).map(|generation| Held { object: *object, generation }));
             }
+            // Those beyond are demanded back, as from anybody (R71).
+            held.truncate(HELD_MAX);
         }
         let covered = request.subject().and_then(|object| desk.ctx.locks.cache_generation(object));
         let message = request.encode(&held);
@@ -333,7 +361,7 @@ impl Task {
                 self.nap(desk, call.request, failed.status, failed.retry_ms)
             }
             Answer::Reply(reply) => {
-                self.changed |= matches!(reply, Reply::Changed(_));
+                self.changed |= matches!(reply, Reply::Changed(_) | Reply::Batched(_));
                 call.settle(desk, Some(reply));
                 self.heard(desk, &call, reply)
             }
@@ -341,7 +369,7 @@ impl Task {
                 //= wire-spec.md#7-the-table-of-answers
                 //# An agent MUST install nothing that a RESULT shows.
                 desk.taking = false;
-                self.changed |= matches!(reply, Reply::Changed(_));
+                self.changed |= matches!(reply, Reply::Changed(_) | Reply::Batched(_));
                 call.settle(desk, Some(reply));
                 self.heard(desk, &call, reply)
             }
@@ -383,6 +411,8 @@ impl Task {
             Stage::Reading(_) => self.heard_reading(desk, call, reply),
             Stage::Listing(_) => self.heard_listing(desk, call, reply),
             Stage::Putting(_) => self.heard_putting(desk, call, reply),
+            Stage::Carrying(_) => self.heard_carrying(desk, call, reply),
+            Stage::Attributes(_) => self.heard_xattr(desk, call, reply),
             Stage::Rows(_) => self.heard_rows(desk, reply),
             Stage::Asked => match &self.command {
                 Command::Stat { .. } => self.heard_stat(desk, call, reply),
@@ -400,7 +430,7 @@ impl Call {
         if let Request::Change { change, .. } = &self.request {
             match reply {
                 // It did nothing.
-                Some(Reply::Failed(_)) => {}
+                Some(Reply::Failed(_) | Reply::BatchFailed(_)) => {}
                 Some(Reply::Changed(changed)) if desk.taking => {
                     let mut view = View { cache: desk.cache, locks: desk.ctx.locks, open: false, taking: true };
                     effects::absorb(&mut view, change, &self.held, changed.effects);

@@ -11,11 +11,11 @@ use super::table::State;
 use super::{Action, LockTable, Ticket, Turn};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::limits::HELD_MAX;
+use cistern_wire::limits::{BATCH_OBJECTS_MAX, HELD_MAX};
 use cistern_wire::{Generation, Held, Keep, LockClass, LockId, ObjectId, SessionId};
 
-/// Most objects that existed before and that one mutation affects: the parents, the object, what it replaces.
-const OBJECTS_MAX: usize = 4;
+/// Most objects that existed before and that one mutation affects: those of a batch.
+const OBJECTS_MAX: usize = BATCH_OBJECTS_MAX;
 
 /// A mutation in the queues.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Mutant {
 }
 
 impl LockTable {
-    /// Asks for a mutation's turn on `objects` (at most 4, those that exist), its session's own locks named in `held` being suspended.
+    /// Asks for a mutation's turn on `objects` (at most 16, those that exist), its session's own locks named in `held` being suspended.
     /// Called again with the same ticket when its plan has changed: it keeps its place in order of arrival, and is not ready
     /// until that is said anew.
     ///
@@ -57,7 +57,7 @@ impl LockTable {
         objects: &[ObjectId],
         held: impl IntoIterator<Item = Held>,
     ) -> Turn {
-        debug_assert!(objects.len() <= OBJECTS_MAX, "an operation affects at most 4 objects that exist");
+        debug_assert!(objects.len() <= OBJECTS_MAX, "an operation affects at most 16 objects that exist");
         let Some(session) = self.table.good(session) else { return Turn::Busy };
         let former = self.withdraw(ticket);
         if former.is_none() && objects.iter().any(|object| self.crowded(*object)) {

@@ -6,9 +6,9 @@
 //! zeros, and making a file larger writes nothing.
 //! Leaves to others: reading pages (`read`), staging (`stage`).
 
+use super::check_mode;
 use super::draft::Draft;
 use super::plan::Frame;
-use super::{check_mode, known};
 use crate::store::{BLOCK_LEN, Lack, View};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -67,21 +67,22 @@ impl Part {
 }
 
 impl Draft {
-    pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame, m: &SetAttr<'_>) -> Result<(), Lack> {
-        let record = known(view, m.object)?;
-        let (has, before, wall) = (|bits| m.mask.has(bits), record.attr.size, frame.wall_ns);
+    pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame, m: &SetAttr<'_>) -> Result<ObjectId, Lack> {
+        let object = self.named(m.object)?;
+        let known = self.known(view, object)?;
+        let (has, before, wall) = (|bits| m.mask.has(bits), known.size, frame.wall_ns);
         if has(SetMask::MODE) {
             check_mode(m.mode)?;
         }
         if has(SetMask::SIZE) {
-            check_file(record.attr.kind)?;
+            check_file(known.kind)?;
             if m.size > SIZE_MAX {
                 return Err(Status::EFBIG.into());
             }
         }
-        let at = self.show(record);
+        let at = self.show(view, object)?;
         if m.mask.bits == 0 {
-            return Ok(());
+            return Ok(object);
         }
         let attr = self.change(at, wall);
         if has(SetMask::MODE) {
@@ -104,23 +105,24 @@ impl Draft {
             attr.mtime_ns = if has(SetMask::MTIME_NOW) { wall } else { m.mtime_ns };
         }
         if has(SetMask::SIZE) && m.size != before {
-            self.contents.push((m.object, Content::Resize { before, size: m.size }));
+            self.fill(object, Content::Resize { before, size: m.size });
         }
-        Ok(())
+        Ok(object)
     }
 
     /// A WRITE of `len` bytes, from the message or its stage.
-    pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame, m: &Write<'_>, len: usize) -> Result<(), Lack> {
-        let record = known(view, m.object)?;
-        check_file(record.attr.kind)?;
+    pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame, m: &Write<'_>, len: usize) -> Result<ObjectId, Lack> {
+        let object = self.named(m.object)?;
+        let known = self.known(view, object)?;
+        check_file(known.kind)?;
         if m.stage != 0 && !m.data.0.is_empty() {
             return Err(Status::EINVAL.into());
         }
         let end = m.offset.checked_add(len as u64).filter(|end| *end <= SIZE_MAX).ok_or(Status::EFBIG)?;
-        let before = record.attr.size;
-        let at = self.show(record);
+        let before = known.size;
+        let at = self.show(view, object)?;
         if len == 0 && !m.truncate {
-            return Ok(());
+            return Ok(object);
         }
         let attr = self.change(at, frame.wall_ns);
         attr.mtime_ns = frame.wall_ns;
@@ -129,8 +131,8 @@ impl Draft {
             0 => Content::Resize { before, size: end },
             _ => Content::Write { before, offset: m.offset, len, truncate: m.truncate },
         };
-        self.contents.push((m.object, content));
-        Ok(())
+        self.fill(object, content);
+        Ok(object)
     }
 }
 
@@ -175,23 +177,23 @@ impl Content {
         if missing.is_empty() { Ok(()) } else { Err(Lack::Missing(missing)) }
     }
 
-    /// Writes the blocks; `data`: the bytes of a WRITE.
-    pub(super) fn commit(&self, view: &mut View<'_>, object: ObjectId, data: &[u8]) -> Result<(), Lack> {
+    /// Writes the blocks; `data`: the bytes of a WRITE; `new`: the store has no block of the object.
+    pub(super) fn commit(&self, view: &mut View<'_>, object: ObjectId, data: &[u8], new: bool) -> Result<(), Lack> {
         match *self {
             Self::Write { before, offset, len, truncate } => {
                 debug_assert_eq!(len, data.len(), "planned with other contents");
                 let mut rest = data;
                 for part in parts(before, offset, len, truncate) {
-                    let (new, later) = rest.split_at(part.to - part.from);
+                    let (bytes_new, later) = rest.split_at(part.to - part.from);
                     rest = later;
                     let mut bytes = vec![0; part.len];
                     if part.keeps()
-                        && let Some(old) = view.block(object, part.block)?
+                        && let Some(old) = old_block(view, object, part.block, new)?
                     {
                         let stays = old.len().min(part.len);
                         bytes[..stays].copy_from_slice(&old[..stays]);
                     }
-                    bytes[part.from..part.to].copy_from_slice(new);
+                    bytes[part.from..part.to].copy_from_slice(bytes_new);
                     view.put_block(object, part.block, Some(bytes.into()));
                 }
                 if truncate {
@@ -201,7 +203,8 @@ impl Content {
             Self::Resize { before, size } => {
                 if size < before && size % BLOCK != 0 {
                     let stays = within(size);
-                    let short = view.block(object, block_of(size))?.filter(|old| old.len() > stays).map(|old| old.slice(..stays));
+                    let old = old_block(view, object, block_of(size), new)?;
+                    let short = old.filter(|old| old.len() > stays).map(|old| old.slice(..stays));
                     if let Some(short) = short {
                         view.put_block(object, block_of(size), Some(Bytes::copy_from_slice(&short)));
                     }
@@ -211,6 +214,14 @@ impl Content {
             Self::Drop { size } => drop_blocks(view, object, 0, size),
         }
         Ok(())
+    }
+}
+
+/// A block of which something stays. Of a new object only what its own batch wrote before is there.
+fn old_block<'v>(view: &'v View<'_>, object: ObjectId, block: u32, new: bool) -> Result<Option<&'v Bytes>, Lack> {
+    match view.block(object, block) {
+        Err(Lack::Missing(_)) if new => Ok(None),
+        other => other,
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Decides: how versions, times and counts of an object change together. Place in the walk: made by planning and again by applying,
 //! from the same code; only applying commits it.
-//! Invariant: an object that a mutation touches in several roles has one record in the draft, and its version grows by one. What
-//! can fail or lack has failed or lacked before the draft is complete: committing cannot.
-//! Leaves to others: what to change (`names`, `rename`, `content`).
+//! Invariant: an object that a mutation touches in several roles, or by several items of a batch, has one record in the draft, and its
+//! version grows by one. What can fail or lack has failed or lacked before the draft is complete: committing cannot.
+//! Leaves to others: what to change (`names`, `rename`, `content`, `xattr`), what an item sees of those before it (`seen`).
 
 use super::content::Content;
-use crate::store::{Counter, EntryRecord, Lack, ObjectRecord, View};
+use crate::store::{Counter, EntryRecord, Lack, ObjectRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{Attr, ObjectId, ObjectKind};
@@ -23,6 +23,8 @@ pub(super) enum Fate {
     Made,
     /// Its last name goes.
     Gone,
+    /// It did not exist, and will not: a batch makes it and takes it away.
+    Never,
 }
 
 /// An object that a mutation touches.
@@ -35,17 +37,57 @@ pub(super) struct Touched {
     pub(super) fate: Fate,
 }
 
+impl Touched {
+    /// Whether it exists after what was drafted so far.
+    pub(super) const fn exists(&self) -> bool {
+        !matches!(self.fate, Fate::Gone | Fate::Never)
+    }
+}
+
+/// Something that happens to contents.
+#[derive(Debug)]
+pub(super) struct Filling {
+    pub(super) object: ObjectId,
+    pub(super) content: Content,
+    /// The item that brings the bytes.
+    pub(super) item: usize,
+}
+
+/// The extended attributes of an object, when they change.
+#[derive(Debug)]
+pub(super) struct Xattrs {
+    pub(super) object: ObjectId,
+    /// Bytes of their values before.
+    pub(super) before: u64,
+    /// All of them after.
+    pub(super) record: Option<XattrRecord>,
+}
+
+/// A name of an existing object that is taken away or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// The object.
+    pub object: ObjectId,
+    /// The item of a batch that does it; 0 in a mutation that is none.
+    pub item: u16,
+    /// Although another session holds an advisory lock on it (R74).
+    pub force: bool,
+}
+
 /// All that a mutation changes.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     /// In the order of the answer.
     pub(super) touched: Vec<Touched>,
-    /// Names, and what they name from now on; `None`: nothing.
+    /// Names, each once, and what they name from now on; `None`: nothing.
     pub(super) entries: Vec<(ObjectId, Bytes, Option<EntryRecord>)>,
-    /// What happens to contents.
-    pub(super) contents: Vec<(ObjectId, Content)>,
-    /// The object whose name is taken away or replaced.
-    pub(super) removes: Option<ObjectId>,
+    /// What happens to contents, in order.
+    pub(super) contents: Vec<Filling>,
+    /// Extended attributes, each object once.
+    pub(super) xattrs: Vec<Xattrs>,
+    pub(super) removes: Vec<Removal>,
+    /// What each item so far was about.
+    pub(super) subjects: Vec<ObjectId>,
 }
 
 /// Who makes a new object, and how.
@@ -63,16 +105,9 @@ impl Draft {
         self.touched.clear();
         self.entries.clear();
         self.contents.clear();
-        self.removes = None;
-    }
-
-    /// Takes an existing object in; gives its place in the draft.
-    pub(super) fn show(&mut self, record: &ObjectRecord) -> usize {
-        let known = self.touched.iter().position(|touched| touched.record.attr.object == record.attr.object);
-        known.unwrap_or_else(|| {
-            self.touched.push(Touched { before: record.attr.version, record: record.clone(), fate: Fate::Shown });
-            self.touched.len() - 1
-        })
+        self.xattrs.clear();
+        self.removes.clear();
+        self.subjects.clear();
     }
 
     /// The attributes of an object that changes at `wall_ns`.
@@ -94,38 +129,64 @@ impl Draft {
         attr.nlink = attr.nlink.saturating_add_signed(subdirectories);
     }
 
-    /// A new object under a name.
-    pub(super) fn make(&mut self, object: ObjectId, parent: ObjectId, name: &[u8], birth: &Birth, wall_ns: i64) {
+    /// What a name names from now on.
+    pub(super) fn put_entry(&mut self, dir: ObjectId, name: &[u8], entry: Option<EntryRecord>) {
+        match self.entries.iter_mut().find(|known| known.0 == dir && known.1 == name) {
+            Some(known) => known.2 = entry,
+            None => self.entries.push((dir, Bytes::copy_from_slice(name), entry)),
+        }
+    }
+
+    /// A new object under a name; its number.
+    pub(super) fn make(&mut self, view: &View<'_>, parent: ObjectId, name: &[u8], birth: &Birth, wall_ns: i64) -> Result<ObjectId, Lack> {
+        let object = ObjectId(view.counter(Counter::NextObject)? + self.made());
         let Birth { kind, mode, uid, gid, nlink, size } = *birth;
         let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns: wall_ns, mtime_ns: wall_ns, ctime_ns: wall_ns };
-        let name = Bytes::copy_from_slice(name);
-        self.entries.push((parent, name.clone(), Some(EntryRecord { object, kind })));
-        self.touched.push(Touched { before: 0, record: ObjectRecord { attr, parent, name }, fate: Fate::Made });
+        self.put_entry(parent, name, Some(EntryRecord { object, kind }));
+        let record = ObjectRecord { attr, parent, name: Bytes::copy_from_slice(name), xattrs: 0 };
+        self.touched.push(Touched { before: 0, record, fate: Fate::Made });
+        Ok(object)
     }
 
     /// Takes a name of an object away: with the last one (of a directory: its only one) the object goes.
-    pub(super) fn take_name(&mut self, at: usize, wall_ns: i64) {
+    pub(super) fn take_name(&mut self, view: &View<'_>, at: usize, wall_ns: i64, force: bool) -> Result<(), Lack> {
+        if self.touched[at].before > 0 {
+            let item = u16::try_from(self.subjects.len()).unwrap_or(u16::MAX);
+            self.removes.push(Removal { object: self.touched[at].record.attr.object, item, force });
+        }
         let attr = self.change(at, wall_ns);
         attr.nlink = if attr.kind == ObjectKind::Directory { 0 } else { attr.nlink.saturating_sub(1) };
         if attr.nlink == 0 {
             let (object, kind, size) = (attr.object, attr.kind, attr.size);
-            self.touched[at].fate = Fate::Gone;
+            self.drop_xattrs(view, at)?;
+            let touched = &mut self.touched[at];
+            touched.fate = if touched.before == 0 { Fate::Never } else { Fate::Gone };
             if kind != ObjectKind::Directory {
-                self.contents.push((object, Content::Drop { size }));
+                self.fill(object, Content::Drop { size });
             }
         }
+        Ok(())
     }
 
-    /// How the sum of the sizes of all files and symbolic links changes: what is added, what is taken away.
+    /// Something happens to contents, by the item at hand.
+    pub(super) fn fill(&mut self, object: ObjectId, content: Content) {
+        self.contents.push(Filling { object, content, item: self.subjects.len() });
+    }
+
+    /// How the sum of the sizes of all files, symbolic links and extended attributes changes: what is added, what is taken away.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        self.contents.iter().fold((0, 0), |(more, less), (_, content)| {
-            let (before, after) = content.sizes();
-            (more + after, less + before)
-        })
+        let contents = self.contents.iter().map(|filling| filling.content.sizes());
+        let xattrs = self.xattrs.iter().map(|x| (x.before, x.record.as_ref().map_or(0, XattrRecord::values_len)));
+        contents.chain(xattrs).fold((0, 0), |(more, less), (before, after)| (more + after, less + before))
     }
 
-    fn count(&self, fate: Fate) -> u64 {
+    pub(super) fn count(&self, fate: Fate) -> u64 {
         self.touched.iter().filter(|touched| touched.fate == fate).fold(0, |count, _| count + 1)
+    }
+
+    /// How many object numbers it uses up.
+    pub(super) fn made(&self) -> u64 {
+        self.count(Fate::Made) + self.count(Fate::Never)
     }
 
     /// Whether nothing is to be changed.
@@ -133,15 +194,21 @@ impl Draft {
         self.touched.iter().all(|touched| touched.fate == Fate::Shown)
     }
 
+    /// Whether an object is new: nothing of it is in the store.
+    fn is_new(&self, object: ObjectId) -> bool {
+        self.own(object).is_some_and(|touched| touched.before == 0)
+    }
+
     /// Makes sure that everything that committing reads is in memory.
     pub(super) fn check(&self, view: &View<'_>) -> Result<(), Lack> {
         let counters = super::join(view.counter(Counter::NextObject), view.counter(Counter::Bytes));
         super::join(counters, view.counter(Counter::Objects))?;
-        self.contents.iter().try_for_each(|(object, content)| content.check(view, *object))
+        let old = self.contents.iter().filter(|filling| !self.is_new(filling.object));
+        old.map(|filling| filling.content.check(view, filling.object)).try_for_each(|checked| checked)
     }
 
-    /// Writes all of it into the open batch. `data`: what a WRITE or SYMLINK brings.
-    pub(super) fn commit(&self, view: &mut View<'_>, data: &[u8]) -> Result<(), Lack> {
+    /// Writes all of it into the open batch. `data`: what each item brings.
+    pub(super) fn commit(&self, view: &mut View<'_>, data: &[&[u8]]) -> Result<(), Lack> {
         if self.is_idle() {
             return Ok(());
         }
@@ -150,13 +217,35 @@ impl Draft {
         let next = view.counter(Counter::NextObject)?;
         let bytes = view.counter(Counter::Bytes)?;
         // Nothing is written before this line, and nothing can be lacking after it.
-        for (object, content) in &self.contents {
-            content.commit(view, *object, data)?;
+        for Filling { object, content, item } in &self.contents {
+            content.commit(view, *object, data.get(*item).copied().unwrap_or_default(), self.is_new(*object))?;
         }
+        self.commit_objects(view);
+        for Xattrs { object, record, .. } in &self.xattrs {
+            view.put_xattrs(*object, record.clone());
+        }
+        for (dir, name, entry) in self.entries.iter().filter(|(dir, ..)| self.own(*dir).is_none_or(|dir| dir.fate != Fate::Never)) {
+            match entry {
+                Some(entry) => view.put_entry(*dir, name, *entry),
+                None => view.delete_entry(*dir, name),
+            }
+        }
+        let (used, made, gone, (more, less)) = (self.made(), self.count(Fate::Made), self.count(Fate::Gone), self.bytes());
+        if used + gone > 0 {
+            view.set_counter(Counter::NextObject, next + used);
+            view.set_counter(Counter::Objects, (objects + made).saturating_sub(gone));
+        }
+        if more != less {
+            view.set_counter(Counter::Bytes, (bytes + more).saturating_sub(less));
+        }
+        Ok(())
+    }
+
+    fn commit_objects(&self, view: &mut View<'_>) {
         for touched in &self.touched {
             let attr = &touched.record.attr;
             match touched.fate {
-                Fate::Shown => {}
+                Fate::Shown | Fate::Never => {}
                 Fate::Gone => view.delete_object(attr.object),
                 Fate::Changed => view.put_object(touched.record.clone()),
                 Fate::Made => {
@@ -167,20 +256,5 @@ impl Draft {
                 }
             }
         }
-        for (dir, name, entry) in &self.entries {
-            match entry {
-                Some(entry) => view.put_entry(*dir, name, *entry),
-                None => view.delete_entry(*dir, name),
-            }
-        }
-        let (made, gone, (more, less)) = (self.count(Fate::Made), self.count(Fate::Gone), self.bytes());
-        if made + gone > 0 {
-            view.set_counter(Counter::NextObject, next + made);
-            view.set_counter(Counter::Objects, (objects + made).saturating_sub(gone));
-        }
-        if more != less {
-            view.set_counter(Counter::Bytes, (bytes + more).saturating_sub(less));
-        }
-        Ok(())
     }
 }

@@ -9,10 +9,13 @@
 //! | file | decides |
 //! |---|---|
 //! | `draft` | what a mutation is about to change |
+//! | `mutation` | what a mutation is: a list of items |
 //! | `plan` | which objects a mutation affects; the table of `wire-spec.md` section 11.4 |
 //! | `names` | CREATE, MKDIR, SYMLINK, LINK, UNLINK, RMDIR |
 //! | `rename` | RENAME |
 //! | `content` | SETATTR, WRITE, and what a file's blocks hold |
+//! | `xattr` | GETXATTR, LISTXATTR, SETXATTR, REMOVEXATTR |
+//! | `seen` | what an item of a BATCH sees of those before it |
 //! | `read` | LOOKUP, GETATTR, READ |
 //! | `list` | READDIR |
 //! | `place` | a path of an object, for people |
@@ -20,15 +23,20 @@
 mod content;
 mod draft;
 mod list;
+mod mutation;
 mod names;
 mod place;
 mod plan;
 mod read;
 mod rename;
+mod seen;
 #[cfg(test)]
 mod tests;
+mod xattr;
 
-pub use plan::{Mutation, Plan};
+pub use draft::Removal;
+pub use mutation::{Mutation, carried, staged};
+pub use plan::Plan;
 pub use read::Reading;
 
 use crate::store::{Counter, Lack, ObjectRecord, Query, View};
@@ -64,7 +72,7 @@ impl<T> From<Result<T, Lack>> for Step<T> {
 pub struct NamespaceLimits {
     /// Most objects.
     pub objects_max: u64,
-    /// Most bytes of contents: the sum of the sizes of files and symbolic links.
+    /// Most bytes of contents: the sum of the sizes of files and symbolic links, and of the values of extended attributes.
     pub bytes_max: u64,
     /// Most names of a file, and most subdirectories of a directory.
     pub links_max: u32,
@@ -86,13 +94,15 @@ pub struct Namespace {
     bytes: Vec<u8>,
     /// Whether the store has room for more than what takes something away.
     room: bool,
+    /// The item of a batch that failed, if the last mutation was one and failed by one.
+    failed: Option<u16>,
 }
 
 impl Namespace {
     /// A namespace within bounds.
     #[must_use]
     pub fn new(limits: NamespaceLimits) -> Self {
-        Self { limits, draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), room: true }
+        Self { limits, draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), room: true, failed: None }
     }
 
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and
@@ -144,7 +154,7 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
         mtime_ns: wall_ns,
         ctime_ns: wall_ns,
     };
-    view.put_object(ObjectRecord { attr, parent: root, name: Bytes::new() });
+    view.put_object(ObjectRecord { attr, parent: root, name: Bytes::new(), xattrs: 0 });
     view.new_directory(root);
     view.set_counter(Counter::NextObject, ROOT + 1);
     view.set_counter(Counter::Objects, 1);

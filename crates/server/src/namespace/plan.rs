@@ -5,7 +5,7 @@
 //!
 //! | operation | affects, in the order of its answer |
 //! |---|---|
-//! | SETATTR, WRITE | the object |
+//! | SETATTR, WRITE, SETXATTR, REMOVEXATTR | the object |
 //! | CREATE, MKDIR, SYMLINK | the directory; the new object |
 //! | CREATE of a file that exists | nothing; the file is shown as it is |
 //! | LINK | the directory; the object |
@@ -14,118 +14,30 @@
 //! | RENAME | the old directory; the new one, if another; the object moved; what is replaced or exchanged |
 //! | RENAME of a name to another name of the same object | nothing |
 //! | SETATTR of no attribute, WRITE of no bytes | nothing; the object is shown as it is |
+//! | BATCH | what its items affect, each object once |
 //!
 //! Invariant: what applying changes is what planning, run at the same instant, says; a new object is affected, but nobody can hold
-//! a lock on it.
+//! a lock on it. Of a batch every item is drafted before any is committed, so that all are done or none.
 //! Leaves to others: guards, advisory locks on what is removed, turns (`locks`).
 
-use super::draft::{Draft, Fate};
+use super::draft::{Draft, Fate, Removal};
+use super::mutation::Mutation;
 use super::{Namespace, NamespaceLimits, Step};
 use crate::store::{Counter, Lack, View};
+use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX};
 use cistern_wire::{
-    CacheGrant, Changed, Create, Effect, Field as _, Link, List, Message, Mkdir, ObjectId, Rename, Reply, Rmdir, SetAttr, Status, Symlink,
-    Terms, Unlink, Want, Write, Writer,
+    Batched, CacheGrant, Changed, Effect, Expect, Field as _, Item, ItemResult, List, ObjectId, Reply, Status, Want, Writer,
 };
 
-/// Most objects that one mutation affects.
-const AFFECTED_MAX: usize = 4;
-
-/// A request that changes the namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation<'a> {
-    /// Sets attributes.
-    SetAttr(SetAttr<'a>),
-    /// Makes a file.
-    Create(Create<'a>),
-    /// Makes a directory.
-    Mkdir(Mkdir<'a>),
-    /// Makes a symbolic link.
-    Symlink(Symlink<'a>),
-    /// Gives one more name.
-    Link(Link<'a>),
-    /// Takes a name away.
-    Unlink(Unlink<'a>),
-    /// Takes a directory away.
-    Rmdir(Rmdir<'a>),
-    /// Moves a name.
-    Rename(Rename<'a>),
-    /// Writes contents.
-    Write(Write<'a>),
-}
-
-impl<'a> Mutation<'a> {
-    /// The mutation that a message asks for, if it asks for one.
-    #[must_use]
-    pub const fn of(message: &Message<'a>) -> Option<Self> {
-        Some(match *message {
-            Message::SetAttr(m) => Self::SetAttr(m),
-            Message::Create(m) => Self::Create(m),
-            Message::Mkdir(m) => Self::Mkdir(m),
-            Message::Symlink(m) => Self::Symlink(m),
-            Message::Link(m) => Self::Link(m),
-            Message::Unlink(m) => Self::Unlink(m),
-            Message::Rmdir(m) => Self::Rmdir(m),
-            Message::Rename(m) => Self::Rename(m),
-            Message::Write(m) => Self::Write(m),
-            _ => return None,
-        })
-    }
-
-    /// What its sender would like to hold, what it holds, under which guard it acts.
-    #[must_use]
-    pub const fn terms(&self) -> Terms<'a> {
-        match self {
-            Self::SetAttr(m) => m.terms,
-            Self::Create(m) => m.terms,
-            Self::Mkdir(m) => m.terms,
-            Self::Symlink(m) => m.terms,
-            Self::Link(m) => m.terms,
-            Self::Unlink(m) => m.terms,
-            Self::Rmdir(m) => m.terms,
-            Self::Rename(m) => m.terms,
-            Self::Write(m) => m.terms,
-        }
-    }
-
-    /// Whether it goes on although another session holds an advisory lock on what it unlinks or replaces (R74).
-    #[must_use]
-    pub const fn force(&self) -> bool {
-        match self {
-            Self::Unlink(m) => m.force,
-            Self::Rename(m) => m.force,
-            _ => false,
-        }
-    }
-
-    /// The stage that has its contents, if a stage has them.
-    #[must_use]
-    pub const fn stage(&self) -> Option<u64> {
-        match self {
-            Self::Write(m) if m.stage != 0 => Some(m.stage),
-            _ => None,
-        }
-    }
-
-    /// What it brings: `contents` of a WRITE, or the target of a SYMLINK.
-    const fn data<'b>(&self, contents: &'b [u8]) -> &'b [u8]
-    where
-        'a: 'b,
-    {
-        match self {
-            Self::Symlink(m) => m.target.0,
-            Self::Write(_) => contents,
-            _ => &[],
-        }
-    }
-}
+/// Most objects in the answer of a mutation that is no batch.
+const EFFECTS_MAX: usize = 4;
 
 /// What a mutation affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    ids: [ObjectId; AFFECTED_MAX],
+    ids: [ObjectId; BATCH_OBJECTS_MAX],
     len: usize,
-    /// The object whose name is taken away or replaced, if one is: an advisory lock may protect it (R74).
-    pub removes: Option<ObjectId>,
+    removes: [Option<Removal>; BATCH_MAX],
 }
 
 impl Plan {
@@ -135,11 +47,19 @@ impl Plan {
         &self.ids[..self.len]
     }
 
+    /// The objects whose names are taken away or replaced: advisory locks may protect them (R74).
+    pub fn removes(&self) -> impl Iterator<Item = Removal> + '_ {
+        self.removes.iter().copied().flatten()
+    }
+
     fn of(draft: &Draft) -> Self {
-        let mut plan = Self { ids: [ObjectId(0); AFFECTED_MAX], len: 0, removes: draft.removes };
-        for touched in draft.touched.iter().filter(|touched| matches!(touched.fate, Fate::Changed | Fate::Gone)) {
-            plan.ids[plan.len] = touched.record.attr.object;
+        let mut plan = Self { ids: [ObjectId(0); BATCH_OBJECTS_MAX], len: 0, removes: [None; BATCH_MAX] };
+        for (place, touched) in plan.ids.iter_mut().zip(draft.affected()) {
+            *place = touched;
             plan.len += 1;
+        }
+        for (place, removal) in plan.removes.iter_mut().zip(&draft.removes) {
+            *place = Some(*removal);
         }
         plan
     }
@@ -149,37 +69,80 @@ impl Plan {
 pub(super) struct Frame {
     pub(super) limits: NamespaceLimits,
     pub(super) wall_ns: i64,
+    /// Whether the answer tells what each item was about.
+    pub(super) batch: bool,
+}
+
+impl Draft {
+    /// The objects that exist already and that change.
+    fn affected(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        let changed = self.touched.iter().filter(|touched| matches!(touched.fate, Fate::Changed | Fate::Gone));
+        changed.map(|touched| touched.record.attr.object)
+    }
+
+    /// Drafts one item, which brings `data`.
+    fn item(&mut self, view: &View<'_>, frame: &Frame, item: &Item<'_>, data: &[u8]) -> Result<(), Lack> {
+        let subject = match item {
+            Item::SetAttr(m) => self.set_attr(view, frame, m),
+            Item::Create(m) => self.create(view, frame, m),
+            Item::Mkdir(m) => self.mkdir(view, frame, m),
+            Item::Symlink(m) => self.symlink(view, frame, m),
+            Item::Link(m) => self.link(view, frame, m),
+            Item::Unlink(m) => self.unlink(view, frame, m),
+            Item::Rmdir(m) => self.rmdir(view, frame, m),
+            Item::Rename(m) => self.rename(view, frame, m),
+            Item::Write(m) => self.write(view, frame, m, data.len()),
+            Item::SetXattr(m) => self.set_xattr(view, frame, m, data),
+            Item::RemoveXattr(m) => self.remove_xattr(view, frame, m),
+        }?;
+        self.subjects.push(subject);
+        // As many as its sender can name as suspended.
+        if self.affected().count() > BATCH_OBJECTS_MAX { Err(Status::E2BIG.into()) } else { Ok(()) }
+    }
 }
 
 impl Namespace {
-    /// What a mutation will affect, or why it fails now. `contents`: of a WRITE, from the message or from its stage.
-    pub fn plan(&mut self, view: &View<'_>, mutation: &Mutation<'_>, contents: &[u8]) -> Step<Plan> {
-        self.sketch(view, mutation, contents, 0).into()
+    /// What a mutation will affect, or why it fails now. `data`: what each of its items brings, from the message or from a stage.
+    pub fn plan(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]]) -> Step<Plan> {
+        self.sketch(view, mutation, data, 0).into()
     }
 
     /// Executes a mutation into the open batch, at `wall_ns` (nanoseconds since 1970). Its turn has come: nobody caches what it
     /// affects.
-    pub fn apply(&mut self, view: &mut View<'_>, mutation: &Mutation<'_>, contents: &[u8], wall_ns: i64) -> Step<Plan> {
-        let plan = self.sketch(view, mutation, contents, wall_ns);
-        plan.and_then(|plan| self.draft.commit(view, mutation.data(contents)).map(|()| plan)).into()
+    pub fn apply(&mut self, view: &mut View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Step<Plan> {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# A BATCH MUST be executed whole, or change nothing and say which item could not be done.
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST grant no cache lock and execute no other mutation between two items of a BATCH.
+        // Until the draft of all items is complete nothing is written, and then all of it in this call.
+        let plan = self.sketch(view, mutation, data, wall_ns);
+        plan.and_then(|plan| self.draft.commit(view, data).map(|()| plan)).into()
+    }
+
+    /// The item by which the last mutation failed, if it was a batch and failed by an item.
+    #[must_use]
+    pub const fn failed_item(&self) -> Option<u16> {
+        self.failed
     }
 
     /// Makes the draft of a mutation.
-    fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, contents: &[u8], wall_ns: i64) -> Result<Plan, Lack> {
-        let frame = Frame { limits: self.limits, wall_ns };
+    fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Result<Plan, Lack> {
+        let frame = Frame { limits: self.limits, wall_ns, batch: mutation.is_batch() };
         self.draft.clear();
-        let draft = &mut self.draft;
-        match mutation {
-            Mutation::SetAttr(m) => draft.set_attr(view, &frame, m),
-            Mutation::Create(m) => draft.create(view, &frame, m),
-            Mutation::Mkdir(m) => draft.mkdir(view, &frame, m),
-            Mutation::Symlink(m) => draft.symlink(view, &frame, m),
-            Mutation::Link(m) => draft.link(view, &frame, m),
-            Mutation::Unlink(m) => draft.unlink(view, &frame, m),
-            Mutation::Rmdir(m) => draft.rmdir(view, &frame, m),
-            Mutation::Rename(m) => draft.rename(view, &frame, m),
-            Mutation::Write(m) => draft.write(view, &frame, m, contents.len()),
-        }?;
+        self.failed = None;
+        check_expected(view, mutation.terms().expect)?;
+        match mutation.len() {
+            0 => return Err(Status::EINVAL.into()),
+            1..=BATCH_MAX => {}
+            _ => return Err(Status::E2BIG.into()),
+        }
+        for (index, item) in mutation.items().enumerate() {
+            let drafted = self.draft.item(view, &frame, &item, data.get(index).copied().unwrap_or_default());
+            if mutation.is_batch() && matches!(drafted, Err(Lack::Failed(_))) {
+                self.failed = u16::try_from(index).ok();
+            }
+            drafted?;
+        }
         // What changes nothing looks at no counter: its answer shall not wait for changes elsewhere to be durable.
         if !self.draft.is_idle() {
             self.draft.check(view)?;
@@ -200,12 +163,13 @@ impl Namespace {
 
     /// Whether what the draft adds fits the bounds.
     fn check_room(&self, view: &View<'_>, mutation: &Mutation<'_>) -> Result<(), Lack> {
-        let makes = self.draft.touched.iter().any(|touched| touched.fate == Fate::Made);
-        if makes && view.counter(Counter::Objects)? >= self.limits.objects_max {
+        let (made, gone) = (self.draft.count(Fate::Made), self.draft.count(Fate::Gone));
+        if made > gone && view.counter(Counter::Objects)? + (made - gone) > self.limits.objects_max {
             return Err(Status::ENOSPC.into());
         }
         let (more, less) = self.draft.bytes();
-        let removes = matches!(mutation, Mutation::Unlink(_) | Mutation::Rmdir(_)) || less > more;
+        let takes = |item| matches!(item, Item::Unlink(_) | Item::Rmdir(_) | Item::RemoveXattr(_));
+        let removes = mutation.items().all(takes) || less > more;
         if !self.room && !removes {
             return Err(Status::ENOSPC.into());
         }
@@ -220,7 +184,7 @@ impl Namespace {
         self.draft.touched.iter().filter(|touched| touched.fate == Fate::Gone).map(|touched| touched.record.attr.object)
     }
 
-    /// Appends the answer to the last mutation applied, an encoded CHANGED, to `out`. `grant` is asked for every object in it that
+    /// Appends the answer to the last mutation applied, if it was no batch, an encoded CHANGED, to `out`. `grant` is asked for every object in it that
     /// still exists, when the mutation has left the queues.
     pub fn changed(&self, want: Want, mut grant: impl FnMut(ObjectId, Want) -> CacheGrant, out: &mut Writer) {
         let nothing = |attr| Effect { before: 0, attr, grant: CacheGrant::NONE };
@@ -228,7 +192,7 @@ impl Namespace {
             Reply::Changed(Changed { effects: List::default() }).put(out);
             return;
         };
-        let mut effects = [nothing(first.record.attr); AFFECTED_MAX];
+        let mut effects = [nothing(first.record.attr); EFFECTS_MAX];
         for (effect, touched) in effects.iter_mut().zip(&self.draft.touched) {
             let attr = touched.record.attr;
             let grant = if touched.fate == Fate::Gone { CacheGrant::NONE } else { grant(attr.object, want) };
@@ -236,4 +200,29 @@ impl Namespace {
         }
         Reply::Changed(Changed { effects: List::of(&effects[..self.draft.touched.len()]) }).put(out);
     }
+
+    /// Appends the answer to the last mutation applied, if it was a batch, an encoded BATCHED, to `out`.
+    pub fn batched(&self, out: &mut Writer) {
+        let version = |object: &ObjectId| self.draft.own(*object).filter(|own| own.exists()).map_or(0, |own| own.record.attr.version);
+        let mut results = [ItemResult { object: ObjectId(0), version: 0 }; BATCH_MAX];
+        for (result, object) in results.iter_mut().zip(&self.draft.subjects) {
+            *result = ItemResult { object: *object, version: version(object) };
+        }
+        Reply::Batched(Batched { items: List::of(&results[..self.draft.subjects.len().min(BATCH_MAX)]) }).put(out);
+    }
+}
+
+/// Whether the objects have the versions that a mutation depends on.
+fn check_expected(view: &View<'_>, expected: List<'_, Expect>) -> Result<(), Lack> {
+    if expected.len() > EXPECT_MAX {
+        return Err(Status::E2BIG.into());
+    }
+    //= wire-spec.md#11-5-caching-and-metadata
+    //# A mutation whose `expect` names a version other than the current one MUST fail with VERSION_CHANGED and change nothing.
+    for Expect { object, version } in expected {
+        if view.object(object)?.map_or(0, |record| record.attr.version) != version {
+            return Err(Status::VERSION_CHANGED.into());
+        }
+    }
+    Ok(())
 }

@@ -11,8 +11,8 @@ use super::{Namespace, Step, check_name, entered, known};
 use crate::store::{BLOCK_LEN, Lack, ObjectRecord, View};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply, Stated, Status,
-    Step as WalkStep, Walked, Want, Writer,
+    Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, GetXattr, ListXattr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply,
+    Stated, Status, Step as WalkStep, Walked, Want, Writer,
 };
 
 /// Bytes of encoded attributes, and of a cache lock.
@@ -34,6 +34,10 @@ pub enum Reading<'a> {
     ReadDir(ReadDir<'a>),
     /// A page of contents.
     Read(Read),
+    /// A page of the value of an extended attribute.
+    GetXattr(GetXattr<'a>),
+    /// Names of extended attributes.
+    ListXattr(ListXattr<'a>),
 }
 
 impl<'a> Reading<'a> {
@@ -45,6 +49,8 @@ impl<'a> Reading<'a> {
             Message::GetAttr(m) => Self::GetAttr(m),
             Message::ReadDir(m) => Self::ReadDir(m),
             Message::Read(m) => Self::Read(m),
+            Message::GetXattr(m) => Self::GetXattr(m),
+            Message::ListXattr(m) => Self::ListXattr(m),
             _ => return None,
         })
     }
@@ -72,6 +78,8 @@ impl Namespace {
             }),
             Reading::ReadDir(m) => super::list::read_dir(view, m, room, &mut grant, out),
             Reading::Read(m) => self.read_contents(view, m, room, &mut grant, out),
+            Reading::GetXattr(m) => super::xattr::get_xattr(view, m, room, out),
+            Reading::ListXattr(m) => super::xattr::list_xattr(view, m, room, out),
         };
         result.into()
     }
@@ -148,7 +156,7 @@ impl Namespace {
 /// Whether a page may be given of an object of which the reader has seen others at `version`; 0: it has seen none.
 pub(super) fn check_version(attr: &Attr, version: u64) -> Result<(), Status> {
     //= wire-spec.md#11-5-caching-and-metadata
-    //# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
+    //# A READ, READDIR, GETXATTR or LISTXATTR that names a version other than the current one MUST fail with VERSION_CHANGED.
     if version == 0 || version == attr.version { Ok(()) } else { Err(Status::VERSION_CHANGED) }
 }
 

@@ -20,7 +20,7 @@ pub enum Counter {
     NextObject = 1,
     /// Objects in the namespace, the root directory included.
     Objects = 2,
-    /// Bytes of contents: the sum of the sizes of all files and symbolic links.
+    /// Bytes of contents: the sum of the sizes of all files and symbolic links, and of the values of all extended attributes.
     Bytes = 3,
     /// Tokens up to this one may have been given out (R73).
     Tokens = 4,
@@ -62,6 +62,8 @@ pub enum Key {
     Entry(ObjectId, Box<[u8]>),
     /// Bytes `n * BLOCK_LEN` and following of a file; block 0 of a symbolic link is its target.
     Block(ObjectId, u32),
+    /// All extended attributes of an object, in one value: [`XattrRecord`](super::XattrRecord).
+    Xattrs(ObjectId),
 }
 
 /// Bytes that are no key: the store is damaged, or of a newer format.
@@ -83,6 +85,7 @@ const OUTCOME: u8 = 0x03;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
+const XATTRS: u8 = 0x13;
 
 impl Key {
     /// The encoded key: a tag, then its numbers in network byte order, then its name to the end.
@@ -105,6 +108,7 @@ impl Key {
                 tagged(&mut bytes, BLOCK, object.0);
                 bytes.extend_from_slice(&block.to_be_bytes());
             }
+            Self::Xattrs(object) => tagged(&mut bytes, XATTRS, object.0),
         }
         bytes
     }
@@ -114,7 +118,7 @@ impl Key {
     pub fn encoded_len(&self) -> usize {
         match self {
             Self::Counter(_) => 2,
-            Self::Session(_) | Self::Object(_) => 9,
+            Self::Session(_) | Self::Object(_) | Self::Xattrs(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
             Self::Block(..) => 13,
@@ -139,6 +143,7 @@ impl Key {
             (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
             (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
             (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
+            (XATTRS, []) => Ok(Self::Xattrs(ObjectId(number))),
             _ => Err(KeyError),
         }
     }
@@ -170,7 +175,8 @@ mod tests {
             (id.clone(), any::<u16>()).prop_map(|(n, slot)| Key::Outcome(SessionId(n), slot)),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
-            (id, any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
+            (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
+            id.prop_map(|n| Key::Xattrs(ObjectId(n))),
         ]
     }
 

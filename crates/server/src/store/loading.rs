@@ -6,10 +6,10 @@
 //! parse becomes EIO for those who need it, never a guess.
 //! Leaves to others: what the values mean (`namespace`).
 
-use super::overlay::{Overlay, Unit, directory_of};
+use super::overlay::{Overlay, Unit, XATTRS, directory_of};
 use super::record::counter_from_bytes;
 use super::slot::{Known, Slot};
-use super::{Answer, BLOCK_LEN, EntryRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query};
+use super::{Answer, BLOCK_LEN, EntryRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query, XattrRecord};
 use bytes::Bytes;
 use cistern_wire::ObjectId;
 
@@ -54,14 +54,10 @@ impl Overlay {
                 self.note(Unit::Directory(dir), sane);
                 sane
             }
-            Key::Block(id, n) => {
-                let known = parse(value, |bytes| (bytes.len() <= BLOCK_LEN).then_some(bytes));
-                let sane = known != Known::Broken;
-                if !self.blocks.contains_key(&(id, n)) {
-                    self.insert_block(id, n, Slot::loaded(known));
-                    self.note(Unit::Block(id, n), sane);
-                }
-                sane
+            Key::Block(id, n) => self.loaded_block(id, n, parse(value, |bytes| (bytes.len() <= BLOCK_LEN).then_some(bytes))),
+            Key::Xattrs(id) => {
+                let known = parse(value, |bytes| XattrRecord::from_bytes(bytes.clone()).ok().map(|_| bytes));
+                self.loaded_block(id, XATTRS, known)
             }
             Key::Counter(counter) => {
                 let known = parse(value, |bytes| counter_from_bytes(&bytes).ok());
@@ -78,6 +74,15 @@ impl Overlay {
             // Sessions are read all together, when the server starts.
             Key::Session(_) => true,
         }
+    }
+
+    fn loaded_block(&mut self, id: ObjectId, n: u32, known: Known<Bytes>) -> bool {
+        let sane = known != Known::Broken;
+        if !self.blocks.contains_key(&(id, n)) {
+            self.insert_block(id, n, Slot::loaded(known));
+            self.note(Unit::Block(id, n), sane);
+        }
+        sane
     }
 
     fn loaded_page(&mut self, dir: ObjectId, after: &[u8], answer: Answer) -> bool {

@@ -57,6 +57,14 @@ pub(super) const OBJECT_WEIGHT: usize = 200;
 pub(super) const BLOCK_WEIGHT: usize = 120;
 /// Memory of a directory beside what it counts itself.
 pub(super) const DIRECTORY_WEIGHT: usize = 120;
+/// The place of an object's extended attributes among its blocks in memory; contents have at most 16 blocks.
+pub(super) const XATTRS: u32 = u32::MAX;
+
+/// The key of what stands there.
+pub(super) const fn block_key(id: ObjectId, n: u32) -> Key {
+    if n == XATTRS { Key::Xattrs(id) } else { Key::Block(id, n) }
+}
+
 /// Something that is forgotten as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -70,6 +78,7 @@ pub(super) enum Unit {
 pub struct Overlay {
     pub(super) objects: HashMap<ObjectId, Slot<ObjectRecord>>,
     pub(super) directories: HashMap<ObjectId, Directory>,
+    /// Blocks of contents, and under [`XATTRS`] the extended attributes of an object.
     pub(super) blocks: HashMap<(ObjectId, u32), Slot<Bytes>>,
     /// Never forgotten.
     pub(super) counters: [Option<Slot<u64>>; Counter::ALL.len()],
@@ -190,15 +199,20 @@ impl Overlay {
                 _ => None,
             },
             Key::Entry(dir, name) => self.directories.get(dir)?.sealed(name),
-            Key::Block(id, n) => match &self.blocks.get(&(*id, *n))?.known {
-                Known::Present(bytes) => Some(bytes.clone()),
-                _ => None,
-            },
+            Key::Block(id, n) => self.sealed_block(*id, *n),
+            Key::Xattrs(id) => self.sealed_block(*id, XATTRS),
             Key::Counter(counter) => match self.counters[counter.index()].as_ref()?.known {
                 Known::Present(value) => Some(counter_to_bytes(value).into()),
                 _ => None,
             },
             Key::Session(_) | Key::Outcome(..) => None,
+        }
+    }
+
+    fn sealed_block(&self, id: ObjectId, n: u32) -> Option<Bytes> {
+        match &self.blocks.get(&(id, n))?.known {
+            Known::Present(bytes) => Some(bytes.clone()),
+            _ => None,
         }
     }
 
@@ -306,7 +320,7 @@ impl Overlay {
                 0
             }
         };
-        self.touch(old, || Key::Block(id, n));
+        self.touch(old, || block_key(id, n));
     }
 
     /// A directory that was just made has no entries: nothing has to be asked.

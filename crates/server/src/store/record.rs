@@ -54,6 +54,8 @@ pub struct ObjectRecord {
     pub parent: ObjectId,
     /// The name there; empty for the root. May be outdated for a file that has other names.
     pub name: Bytes,
+    /// How many extended attributes it has; with none it has no [`XattrRecord`](super::XattrRecord).
+    pub xattrs: u8,
 }
 
 /// What the store keeps of a name.
@@ -109,6 +111,7 @@ impl ObjectRecord {
         a.ctime_ns.put(&mut w);
         self.parent.put(&mut w);
         Bytes8(&self.name).put(&mut w);
+        self.xattrs.put(&mut w);
         w
     }
 
@@ -129,7 +132,8 @@ impl ObjectRecord {
             };
             let parent = r.get().map_err(in_object("parent"))?;
             let name: Bytes8<'_> = r.get().map_err(in_object("name"))?;
-            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0) })
+            let xattrs = r.get().map_err(in_object("xattrs"))?;
+            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0), xattrs })
         })
     }
 }
@@ -265,6 +269,7 @@ mod tests {
             },
             parent: ObjectId(1),
             name: Bytes::from_static(b"jobs"),
+            xattrs: 7,
         }
     }
 
@@ -299,6 +304,7 @@ mod tests {
             &[0xFF; 8],
             &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 4],
             b"jobs",
+            &[7],
         ]
         .concat();
         assert_eq!(object().to_bytes(), golden);

@@ -15,7 +15,7 @@ const DIR: ObjectId = ObjectId(7);
 fn record(object: ObjectId, version: u64) -> ObjectRecord {
     let attr =
         Attr { object, version, kind: ObjectKind::File, mode: 0, nlink: 1, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, ctime_ns: 0 };
-    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name") }
+    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name"), xattrs: 0 }
 }
 
 fn entry(n: u64) -> EntryRecord {

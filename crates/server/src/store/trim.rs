@@ -7,7 +7,7 @@
 //! Leaves to others: everything that depends on the value (it is asked for again).
 
 use super::directory::Directory;
-use super::overlay::{BLOCK_WEIGHT, DIRECTORY_WEIGHT, OBJECT_WEIGHT, Overlay, Unit, block_len, name_len};
+use super::overlay::{BLOCK_WEIGHT, DIRECTORY_WEIGHT, OBJECT_WEIGHT, Overlay, Unit, block_key, block_len, name_len};
 use super::slot::Known;
 use super::{Key, Query};
 
@@ -56,7 +56,7 @@ impl Overlay {
                 true
             }
             Unit::Block(id, n) => {
-                let pinned = self.asked.contains(&Query::Get(Key::Block(id, n)));
+                let pinned = self.asked.contains(&Query::Get(block_key(id, n)));
                 if pinned || !self.blocks.get(&(id, n)).is_none_or(|slot| slot.idle(self.durable)) {
                     return false;
                 }

@@ -7,9 +7,9 @@
 //! Leaves to others: the order of reads and writes (`namespace`): all reads first, so that nothing has happened when one lacks.
 
 use super::directory::{Directory, Page};
-use super::overlay::Overlay;
+use super::overlay::{Overlay, XATTRS};
 use super::slot::Known;
-use super::{BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query};
+use super::{BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query, XattrRecord};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -106,6 +106,17 @@ impl<'o> View<'o> {
         self.seen(&slot.known, slot.batch)
     }
 
+    /// All extended attributes of an object; `None`: it has none.
+    ///
+    /// # Errors
+    /// [`Lack`]: not in memory, or unreadable (EIO).
+    pub fn xattrs(&self, id: ObjectId) -> Result<Option<XattrRecord>, Lack> {
+        let slot = self.overlay.block(id, XATTRS).ok_or_else(|| missing(Key::Xattrs(id)))?;
+        slot.used.set(true);
+        let Some(bytes) = self.seen(&slot.known, slot.batch)? else { return Ok(None) };
+        XattrRecord::from_bytes(bytes.clone()).map(Some).map_err(|_| Lack::Failed(Status::EIO))
+    }
+
     /// A counter; 0 when it was never written.
     ///
     /// # Errors
@@ -169,6 +180,12 @@ impl View<'_> {
     pub(crate) fn put_block(&mut self, id: ObjectId, n: u32, bytes: Option<Bytes>) {
         self.wrote();
         self.overlay.write_block(id, n, bytes);
+    }
+
+    /// `None`: it has none from now on.
+    pub(crate) fn put_xattrs(&mut self, id: ObjectId, record: Option<XattrRecord>) {
+        self.wrote();
+        self.overlay.write_block(id, XATTRS, record.map(XattrRecord::into_bytes));
     }
 
     pub(crate) fn set_counter(&mut self, counter: Counter, value: u64) {

@@ -1,6 +1,7 @@
 //! Packet scripts: one server, scripted agents, virtual time. Each test states a claim, compares whole messages, and insists that
 //! nothing else was sent.
 
+mod batches;
 mod bounds;
 mod delivery;
 mod exclusion;
@@ -9,6 +10,7 @@ mod grace_length;
 mod handshake;
 mod hostile;
 mod last_heard;
+mod limits;
 mod locks;
 mod moving;
 mod outcomes;

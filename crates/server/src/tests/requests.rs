@@ -261,10 +261,10 @@ fn urgent_answers_leave_before_replies() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
+//# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# A WRITE that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+//# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
 #[test]
 fn staged_contents_are_written_once_and_whole() {
     let mut world = World::new();

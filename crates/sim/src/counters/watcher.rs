@@ -237,8 +237,10 @@ impl Watcher {
                 Status::IN_GRACE => count(Sometimes::InGrace, 1),
                 Status::STALE_GUARD => count(Sometimes::StaleGuard, 1),
                 Status::EDEADLK => count(Sometimes::Deadlock, 1),
+                Status::VERSION_CHANGED => count(Sometimes::VersionRefused, 1),
                 _ => {}
             },
+            Reply::Batched(_) => count(Sometimes::BatchDone, 1),
             Reply::Granted(_) => count(Sometimes::RunExtended, u64::from(self.extending.remove(&(session, nonce)))),
             Reply::Reclaimed(reclaimed) => {
                 for item in reclaimed.items.iter() {

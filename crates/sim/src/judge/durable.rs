@@ -63,7 +63,7 @@ impl Durable {
     /// Every state that a message shows is durable.
     fn effects(&mut self, facts: &Facts, packet: &Packet<'_>, message: &Message<'_>) -> Verdict {
         let Some((nonce, reply)) = reply_of(message) else { return Ok(()) };
-        let acks = matches!(reply, Reply::Changed(_));
+        let acks = matches!(reply, Reply::Changed(_) | Reply::Batched(_));
         let mut verdict = Ok(());
         shown_by(&reply, |attr| {
             let object = facts.truth.object(attr.object);

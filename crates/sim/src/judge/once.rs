@@ -97,6 +97,11 @@ impl Once {
     fn named(&mut self, agent: usize, command: &Command, result: &Result<Output, OpError>) -> Verdict {
         let own = |path: &[u8]| path.starts_with(b"/u/");
         let (makes, takes): (Option<&[u8]>, Option<&[u8]>) = match command {
+            // What a user makes by a batch stands first in it.
+            Command::Batch { items, .. } => match items.first() {
+                Some(Command::Create { path, exclusive: true, .. }) => (Some(path), None),
+                _ => return Ok(()),
+            },
             Command::Create { path, exclusive: true, .. } | Command::Mkdir { path, .. } => (Some(path), None),
             Command::Link { existing, path } => (Some(path), Some(existing)),
             Command::Rename { from, to, .. } => (Some(to), Some(from)),
@@ -106,7 +111,7 @@ impl Once {
         let (makes, takes) = (makes.filter(|path| own(path)), takes.filter(|path| own(path)));
         let existed = takes.is_some_and(|path| self.names.contains(path));
         match result {
-            Err(OpError::Status(Status::EEXIST)) if makes.is_some() && !self.restored => {
+            Err(OpError::Status(Status::EEXIST) | OpError::Item { status: Status::EEXIST, .. }) if makes.is_some() && !self.restored => {
                 let what = format!("agent {agent}: {command:?} found its name taken, which nobody used before");
                 return violated("I7", "done-twice", what);
             }
@@ -133,7 +138,9 @@ impl Once {
         match result {
             Some(Ok(_)) => hot.done += 1,
             // It changed nothing, for certain.
-            Some(Err(OpError::Status(status))) if *status != Status::ECANCELED => hot.begun = hot.begun.saturating_sub(1),
+            Some(Err(OpError::Status(status) | OpError::Item { status, .. })) if *status != Status::ECANCELED => {
+                hot.begun = hot.begun.saturating_sub(1);
+            }
             Some(Err(OpError::Unreachable | OpError::Overloaded)) => hot.begun = hot.begun.saturating_sub(1),
             _ => {}
         }
@@ -190,9 +197,12 @@ impl Once {
 /// The path of a file that everybody writes, if the command changes it and nothing else.
 fn hot_write(command: &Command) -> Option<&[u8]> {
     match command {
-        Command::Write { target: Target::Path(path), .. } | Command::SetAttr { target: Target::Path(path), .. } => {
-            Some(&path[..]).filter(|path| path.starts_with(b"/hot/h"))
-        }
+        Command::Expecting { command, .. } => hot_write(command),
+        // All that a batch does to one file is one version of it.
+        Command::Batch { items, .. } => items.first().and_then(hot_write),
+        Command::Write { target: Target::Path(path), .. }
+        | Command::SetAttr { target: Target::Path(path), .. }
+        | Command::SetXattr { target: Target::Path(path), .. } => Some(&path[..]).filter(|path| path.starts_with(b"/hot/h")),
         _ => None,
     }
 }

@@ -77,7 +77,8 @@ impl Outcomes {
             Some((nonce, Reply::Failed(failed))) if self.mutations.contains(&(session, nonce)) => {
                 self.failed(session, nonce, failed.status)
             }
-            Some((nonce, Reply::Changed(changed))) => self.changed(session, nonce, &Reply::Changed(changed)),
+            Some((nonce, Reply::BatchFailed(failed))) => self.failed(session, nonce, failed.status),
+            Some((nonce, reply @ (Reply::Changed(_) | Reply::Batched(_)))) => self.changed(session, nonce, &reply),
             Some((nonce, Reply::OutcomeTold(told))) => {
                 let Some((of, of_nonce)) = self.outcome_asked.get(&(session, nonce)).copied() else { return Ok(()) };
                 self.fate(of, of_nonce, told.fate)?;
@@ -120,12 +121,18 @@ impl Outcomes {
     }
 
     fn changed(&mut self, session: SessionId, nonce: u64, reply: &Reply<'_>) -> Verdict {
-        let Reply::Changed(changed) = reply else { return Ok(()) };
+        let told: Told = match reply {
+            Reply::Changed(changed) => {
+                changed.effects.iter().map(|effect| (effect.attr.object, effect.before, effect.attr.version)).collect()
+            }
+            // Users' batches change all that they name.
+            Reply::Batched(done) => done.items.iter().map(|item| (item.object, 0, item.version)).collect(),
+            _ => return Ok(()),
+        };
         // What had no effect may be said not to have been executed: nobody can tell the difference.
-        if changed.effects.iter().any(|effect| effect.before != effect.attr.version) {
+        if told.iter().any(|(_, before, after)| before != after) {
             self.fate(session, nonce, Fate::Executed)?;
         }
-        let told: Told = changed.effects.iter().map(|effect| (effect.attr.object, effect.before, effect.attr.version)).collect();
         for (object, before, after) in told.iter().filter(|(_, before, after)| before != after) {
             let maker = *self.makers.entry((*object, *after)).or_insert((session, nonce));
             if maker != (session, nonce) {
@@ -171,6 +178,9 @@ fn is_mutation(message: &Message<'_>) -> bool {
             | Message::Rmdir(_)
             | Message::Rename(_)
             | Message::Write(_)
+            | Message::SetXattr(_)
+            | Message::RemoveXattr(_)
+            | Message::Batch(_)
     )
 }
 

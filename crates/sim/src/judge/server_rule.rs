@@ -119,14 +119,21 @@ fn conflict(facts: &Facts, session: SessionId, lock: LockId, mode: Mode, hold: &
 
 /// No session with a cache lock may be left behind by a mutation.
 fn mutation(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
-    let Some((_, Reply::Changed(changed))) = reply_of(message) else { return Ok(()) };
-    for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version) {
-        let mut holders = facts.locks.holders(cache_lock(effect.attr.object));
-        let unaware = |hold: &&Hold| hold.session != session && hold.version < effect.attr.version && counts(case, facts, session, hold);
+    let changed: Vec<(cistern_wire::ObjectId, u64)> = match reply_of(message) {
+        Some((_, Reply::Changed(changed))) => {
+            let effects = changed.effects.iter().filter(|effect| effect.before != effect.attr.version);
+            effects.map(|effect| (effect.attr.object, effect.attr.version)).collect()
+        }
+        Some((_, Reply::Batched(done))) => done.items.iter().map(|item| (item.object, item.version)).collect(),
+        _ => return Ok(()),
+    };
+    for (object, version) in changed {
+        let mut holders = facts.locks.holders(cache_lock(object));
+        let unaware = |hold: &&Hold| hold.session != session && hold.version < version && counts(case, facts, session, hold);
         if let Some(hold) = holders.find(unaware) {
             let what = format!(
                 "{} got version {} by session {session}, while session {} holds its cache lock ({}, generation {}) and knows version {}",
-                effect.attr.object, effect.attr.version, hold.session, hold.mode, hold.generation, hold.version,
+                object, version, hold.session, hold.mode, hold.generation, hold.version,
             );
             return violated("I4", "mutation-under-a-lock", what);
         }

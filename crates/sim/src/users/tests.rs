@@ -4,6 +4,11 @@ use cistern_agent::api::{HolderId, LockEvent, Locked};
 use cistern_link::Instant;
 use cistern_wire::{Generation, Mode, ObjectId};
 
+fn file() -> cistern_wire::Attr {
+    let (object, kind) = (ObjectId(2), cistern_wire::ObjectKind::File);
+    cistern_wire::Attr { object, version: 1, kind, mode: 0, nlink: 1, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, ctime_ns: 0 }
+}
+
 /// Answers every command with success.
 fn answer(command: &Command, n: u64) -> Result<Output, OpError> {
     Ok(match command {
@@ -15,6 +20,7 @@ fn answer(command: &Command, n: u64) -> Result<Output, OpError> {
             token: n,
             valid_until: Instant::new(u64::MAX, u64::MAX),
         }),
+        Command::Read { .. } => Output::Data { attr: file(), offset: 0, data: Default::default() },
         _ => Output::Done,
     })
 }
@@ -38,7 +44,7 @@ fn run(users: &mut Users, from: u64, stop: u64) -> Vec<(UserOp, Command)> {
 fn users(seed: u64) -> Users {
     let mut rng = SimRng::new(seed);
     let work = Workload {
-        weights: Weights { lock: 30, read: 10, write: 10, set_attr: 3, list: 3, names: 20, flag: 5, misc: 3 },
+        weights: Weights { lock: 30, read: 10, write: 10, set_attr: 3, list: 3, names: 20, flag: 5, misc: 3, whole: 9 },
         ..Workload::draw(&mut rng, crate::plan::Profile::Swarm)
     };
     Users::new(&work, 2, rng.fork("users"))
@@ -71,6 +77,10 @@ fn every_kind_of_act_is_done_and_no_number_comes_twice() {
     has(|c| matches!(c, Command::Rmdir { .. }));
     has(|c| matches!(c, Command::List { .. }));
     has(|c| matches!(c, Command::SetAttr { .. }));
+    has(|c| matches!(c, Command::SetXattr { .. }));
+    has(|c| matches!(c, Command::GetXattr { .. }));
+    has(|c| matches!(c, Command::Batch { .. }));
+    has(|c| matches!(c, Command::Expecting { .. }));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::observe::{True, UserOp};
 use crate::rng::SimRng;
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, Guard, HolderId, LockEvent, Locked, OpError, Output, Ownership, Target, Wait};
-use cistern_wire::{Mode, RenameRule, Status};
+use cistern_wire::{Expect, Mode, ObjectKind, RenameRule, Status, XattrRule};
 use std::time::Duration;
 
 /// Who owns what users make.
@@ -87,6 +87,8 @@ pub(super) struct User {
     /// Own files, and own directories, that certainly exist.
     files: Vec<Bytes>,
     dirs: Vec<Bytes>,
+    /// The version of a file as it was read last.
+    seen: Option<Expect>,
 }
 
 impl User {
@@ -96,7 +98,7 @@ impl User {
         let mut setup: Vec<Command> = [mkdir(b"/hot"), mkdir(b"/u")].into_iter().chain(files).collect();
         setup.reverse();
         let due = Some(True(rng.between(0, work.think_ns.1)));
-        Self { rng, due, doing: None, held: None, extra: Vec::new(), setup, files: Vec::new(), dirs: Vec::new() }
+        Self { rng, due, doing: None, held: None, extra: Vec::new(), setup, files: Vec::new(), dirs: Vec::new(), seen: None }
     }
 
     /// Whether it holds nothing and waits for nothing.
@@ -195,6 +197,9 @@ impl User {
         if falls(work.weights.names) {
             return self.names(op);
         }
+        if falls(work.weights.whole) {
+            return self.whole(op, target);
+        }
         if falls(work.weights.flag) {
             let path = Bytes::from_static(FLAG);
             return match self.rng.below(4) {
@@ -208,6 +213,29 @@ impl User {
             1 => (Doing::Other, Command::ServerStatus),
             _ => (Doing::Other, Command::ListLocks { target: self.rng.chance(500_000).then_some(target) }),
         }
+    }
+
+    /// Attributes, several changes as one, and changes that depend on what was read.
+    fn whole(&mut self, op: UserOp, target: Target) -> (Doing, Command) {
+        let (name, value) = (Bytes::from_static(b"user.op"), Bytes::from(op.0.to_string()));
+        let set = |target| Command::SetXattr { target, follow: true, name: name.clone(), value, rule: XattrRule::Any, guard: None };
+        let write = |target| Command::Write { target, offset: 0, data: content(op, 0, false), truncate: true, guard: None };
+        let command = match self.rng.below(6) {
+            0 => set(target),
+            1 => Command::GetXattr { target, follow: true, name },
+            2 => Command::Batch { items: vec![write(target.clone()), set(target)], guard: None },
+            3 | 4 => match self.seen.take() {
+                Some(expect) => Command::Expecting { expect: vec![expect], command: Box::new(write(target)) },
+                None => Command::Read { target, offset: 0, length: None },
+            },
+            _ => {
+                let path = Bytes::from(format!("/u/b{}", op.0));
+                let make = Command::Create { path: path.clone(), exclusive: true, owner: OWNER };
+                let items = vec![make, write(Target::Path(path.clone())), set(Target::Path(path.clone()))];
+                return (Doing::Create(path), Command::Batch { items, guard: None });
+            }
+        };
+        (Doing::Other, command)
     }
 
     fn lock(&mut self, work: &Workload, target: Target) -> Command {
@@ -279,6 +307,11 @@ impl User {
         self.think(work, now);
         if healed {
             self.due = Some(now);
+        }
+        if let Some(Ok(Output::Data { attr, .. })) = result
+            && attr.kind == ObjectKind::File
+        {
+            self.seen = Some(Expect { object: attr.object, version: attr.version });
         }
         match (doing, result) {
             (Doing::Lock { hot }, Some(Ok(Output::Locked(locked)))) => self.got(work, now, hot, *locked, healed),

@@ -22,13 +22,15 @@ pub struct Weights {
     pub names: u64,
     pub flag: u64,
     pub misc: u64,
+    #[serde(default)]
+    pub whole: u64,
 }
 
 impl Weights {
     /// Their sum.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc
+        self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc + self.whole
     }
 }
 
@@ -79,6 +81,7 @@ impl Workload {
             names: rng.between(0, 30),
             flag: rng.between(0, 20),
             misc: rng.between(1, 5),
+            whole: rng.between(0, 16),
         };
         match profile {
             Profile::Clocks | Profile::Fence => weights.lock += 60,

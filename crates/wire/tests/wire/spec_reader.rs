@@ -31,7 +31,7 @@ pub(crate) fn size(spec: &Spec, ty: &str) -> (usize, bool) {
         "u32" => (4, true),
         "u64" | "i64" | "SessionId" | "ObjectId" | "Generation" => (8, true),
         "16 bytes" | "AgentId" | "StoreId" => (16, true),
-        "bytes8" | "Reply" => (1, false),
+        "bytes8" | "Reply" | "Item" => (1, false),
         "bytes16" => (2, false),
         _ if ty.starts_with("list of ") => (2, false),
         _ if ty.starts_with("optional ") => (1, false),
@@ -105,6 +105,7 @@ impl<'b> SpecReader<'_, 'b> {
             "bytes8" => self.string(1),
             "bytes16" => self.string(2),
             "Reply" => self.reply(),
+            "Item" => self.item(),
             _ => self.compound(ty),
         }
     }
@@ -149,11 +150,22 @@ impl<'b> SpecReader<'_, 'b> {
             spec.replies.iter().find(|(_, entry)| u64::from(entry.code) == code).expect("the reply is in the specification");
         self.fields(name, &entry.fields)
     }
+
+    /// An item of a batch: a mutation between its ask and its terms.
+    fn item(&mut self) -> String {
+        let code = self.number(1);
+        let spec = self.spec;
+        let (name, entry) =
+            spec.messages.iter().find(|(_, entry)| u64::from(entry.code) == code).expect("the kind is in the specification");
+        let inner = entry.fields.iter().filter(|field| !["Ask", "Terms"].contains(&field.ty.as_str())).cloned().collect::<Vec<_>>();
+        self.fields(name, &inner)
+    }
 }
 
 /// Whether a type has one value, which the crate prints in the same way.
 fn is_leaf(ty: &str) -> bool {
     !(ty == "Reply"
+        || ty == "Item"
         || ty == "16 bytes"
         || ty.starts_with("list of ")
         || ty.starts_with("optional ")

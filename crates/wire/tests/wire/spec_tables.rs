@@ -3,10 +3,10 @@
 use crate::spec_reader::size;
 use crate::spec_text::{self, Entry, FieldRow, Spec};
 use cistern_wire::{
-    Ask, Attr, CacheGrant, CancelOutcome, Claim, Detail, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Fate, FieldInfo,
-    FormerClaim, FormerFate, Held, Holder, Keep, Kind, Lane, LockClass, LockId, LockRow, LockWait, Mode, NackReason, ObjectKind,
-    ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind, RowState, SessionFate,
-    SetMask, Standing, Status, Step, Terms, Want, limits,
+    Ask, Attr, CacheGrant, CancelOutcome, Claim, Detail, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate,
+    FieldInfo, FormerClaim, FormerFate, Held, Holder, Item, ItemResult, Keep, Kind, Lane, LockClass, LockId, LockRow, LockWait, Mode,
+    NackReason, ObjectKind, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind,
+    RowState, SessionFate, SetMask, Standing, Status, Step, Terms, Want, XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,6 +102,8 @@ fn structures_have_the_fields_of_the_code() {
         ("Ask", Ask::FIELDS),
         ("LockId", LockId::FIELDS),
         ("Held", Held::FIELDS),
+        ("Expect", Expect::FIELDS),
+        ("ItemResult", ItemResult::FIELDS),
         ("Terms", Terms::FIELDS),
         ("Attr", Attr::FIELDS),
         ("CacheGrant", CacheGrant::FIELDS),
@@ -150,6 +152,7 @@ fn codes_have_the_values_of_the_code() {
         ObjectKind,
         LockWait,
         RenameRule,
+        XattrRule,
         EndReason,
         ReceiptAnswer,
         CancelOutcome,
@@ -168,6 +171,18 @@ fn statuses_have_the_values_of_the_code() {
     let (_, spec) = loaded();
     let in_code: Vec<(u16, String)> = Status::ALL.iter().map(|status| (status.0, status.name().to_owned())).collect();
     assert_eq!(spec.statuses, in_code);
+}
+
+#[test]
+fn kinds_that_can_be_items_are_the_mutations_but_batch() {
+    let (text, spec) = loaded();
+    let mutations = Kind::ALL.iter().filter(|kind| kind.fields().last().is_some_and(|field| field.ty == "Terms"));
+    assert!(mutations.copied().filter(|kind| *kind != Kind::Batch).eq(Item::KINDS.iter().copied()));
+    let said = text.lines().find_map(|line| line.strip_prefix("The kinds that can be items are ")).expect("a list");
+    for kind in Item::KINDS {
+        assert!(said.contains(kind.name()) && spec.messages.contains_key(kind.name()), "{}", kind.name());
+    }
+    assert!(text.contains("from 0xFFFF_FFFF_FFFF_FF00 on") && limits::MADE_BASE == 0xFFFF_FFFF_FFFF_FF00);
 }
 
 #[test]
@@ -221,6 +236,13 @@ fn limits_have_the_values_of_the_code() {
         ("contents of a file", limits::CONTENT_MAX),
         ("window W", usize::from(limits::WINDOW_MAX)),
         ("`held` of a mutation", limits::HELD_MAX),
+        ("`expect` of a mutation", limits::EXPECT_MAX),
+        ("`items` of a BATCH", limits::BATCH_MAX),
+        ("objects that a BATCH changes", limits::BATCH_OBJECTS_MAX),
+        ("name of an extended attribute", limits::XATTR_NAME_MAX),
+        ("value of an extended attribute", limits::XATTR_VALUE_MAX),
+        ("extended attributes of an object", limits::XATTRS_MAX),
+        ("values of all extended attributes of an object", limits::XATTR_BYTES_MAX),
         ("`former` of a HELLO", limits::FORMER_MAX),
         ("label of an agent", limits::LABEL_MAX),
         ("cookie", limits::COOKIE_MAX),
@@ -228,7 +250,7 @@ fn limits_have_the_values_of_the_code() {
         assert_eq!(number(name), value, "{name}");
     }
     assert_eq!(said["packet number"], "2^60");
-    assert_eq!(said.len(), 16, "a limit that is not tested");
+    assert_eq!(said.len(), 23, "a limit that is not tested");
     assert!(text.contains("| 0 | volatile |") && limits::FEATURE_VOLATILE == 1 && limits::ROOT == 1);
 }
 

@@ -9,3 +9,4 @@ mod toy;
 mod transfers;
 mod trouble;
 mod walks;
+mod whole;

@@ -156,7 +156,7 @@ fn a_listing_whose_lock_was_lost_between_pages_is_told_but_not_called_complete()
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# Contents that need several datagrams MUST be staged, and take effect whole by one WRITE.
+//# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
 #[test]
 fn a_mebibyte_is_staged_in_pieces_and_written_once() {
     let contents = pattern(MIB);
@@ -184,7 +184,7 @@ fn a_mebibyte_is_staged_in_pieces_and_written_once() {
 fn what_fits_one_datagram_is_not_staged() {
     let (mut bench, _) = bench(b"");
     bench.run(stat("/f")).unwrap();
-    for (size, kinds) in [(0, 1), (1_118, 1), (1_119, 2)] {
+    for (size, kinds) in [(0, 1), (1_116, 1), (1_117, 2)] {
         bench.seen.clear();
         bench.run(put("/f", &pattern(size))).unwrap();
         assert_eq!(bench.seen.len(), kinds, "{size} bytes");

@@ -154,11 +154,11 @@ fn staged_contents_are_written_whole() {
     let file = w.file(b"a");
     let whole: Vec<u8> = (0..CONTENT_MAX).map(|n| u8::try_from(n % 251).unwrap()).collect();
     let message = Message::from(super::Write { stage: 3, ..write(file, 0, b"", true) });
-    w.change_with(message, &whole).unwrap();
+    w.change_with(message, &[&whole]).unwrap();
     assert!(w.contents(file) == whole);
     assert_eq!(w.blocks(file).len(), 16);
     let both = Message::from(super::Write { stage: 3, ..write(file, 0, b"x", true) });
-    assert_eq!(w.change_with(both, &whole).err(), Some(Status::EINVAL), "from a stage or from the message, not both");
+    assert_eq!(w.change_with(both, &[&whole]).err(), Some(Status::EINVAL), "from a stage or from the message, not both");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn pages_of_contents_fit_and_join() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
+//# A READ, READDIR, GETXATTR or LISTXATTR that names a version other than the current one MUST fail with VERSION_CHANGED.
 #[test]
 fn page_of_another_version_is_refused_and_the_end_is_empty() {
     let mut w = World::new();
@@ -241,7 +241,7 @@ proptest! {
                 model.resize(at, 0);
             } else {
                 let message = Message::from(super::Write { stage: 1, ..write(file, offset, b"", truncate) });
-                w.change_with(message, &vec![byte; len]).unwrap();
+                w.change_with(message, &[&vec![byte; len]]).unwrap();
                 if len > 0 || truncate {
                     let end = at + len;
                     let size = if truncate { end } else { end.max(model.len()) };

@@ -2,7 +2,7 @@
 
 use super::super::NamespaceLimits;
 use super::contents::{resize, set};
-use super::{ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, read, rename, rmdir, symlink, unlink, write};
+use super::{ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, read, removed, rename, rmdir, symlink, unlink, write};
 use crate::store::BLOCK_LEN;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 /// Writes contents as a stage would bring them.
 fn put(w: &mut World, file: ObjectId, offset: u64, data: &[u8], truncate: bool) {
     let message = Message::from(super::Write { stage: 1, ..write(file, offset, b"", truncate) });
-    w.change_with(message, data).unwrap();
+    w.change_with(message, &[data]).unwrap();
 }
 
 fn bytes_at(w: &mut World, file: ObjectId, offset: u64, length: u32, room: usize) -> Vec<u8> {
@@ -178,7 +178,7 @@ fn exchange_of_directories_across_parents_keeps_both_link_counts() {
     let (x, y) = (w.dir(a, b"x"), w.dir(b, b"y"));
     w.done(create(y, b"inside"));
     let (plan, effects) = w.change(rename((a, b"x"), (b, b"y"), RenameRule::Exchange).into()).unwrap();
-    assert_eq!((plan.affected(), plan.removes), (&[a, b, x, y][..], None));
+    assert_eq!((plan.affected(), removed(&plan)), (&[a, b, x, y][..], None));
     let counts: Vec<_> = effects.iter().map(|effect| (effect.attr.nlink, effect.attr.size)).collect();
     assert_eq!(counts, [(3, 1), (3, 1), (2, 0), (2, 1)]);
     assert_eq!(super::reads::list(&mut w, a), [(b"x".to_vec(), y)]);

@@ -1,6 +1,7 @@
 //! The namespace with a tiny driver: every operation is run as the machine would run it, and every value that it needs comes from a
 //! store that answers late.
 
+mod batch;
 mod contents;
 mod edges;
 mod late;
@@ -9,8 +10,9 @@ mod names;
 mod pages;
 mod reads;
 mod renames;
+mod xattrs;
 
-use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step};
+use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step, carried};
 use crate::store::disk::Disk;
 use crate::store::{CacheLimits, Overlay, Query};
 use alloc::vec;
@@ -97,19 +99,24 @@ impl World {
 
     /// Runs a mutation: plans it, then applies it. Its plan at that moment, and the effects in its answer.
     fn change(&mut self, message: Message<'_>) -> Result<(Plan, Vec<Effect>), Status> {
-        let staged = Mutation::of(&message).and_then(|mutation| mutation.stage()).map(|_| &b""[..]);
-        let contents = match message {
-            Message::Write(write) => staged.unwrap_or(write.data.0),
-            _ => &[],
-        };
-        self.change_with(message, contents)
+        let data: Vec<&[u8]> = Mutation::of(&message).expect("a mutation").items().map(|item| carried(&item)).collect();
+        self.change_with(message, &data)
     }
 
-    fn change_with(&mut self, message: Message<'_>, contents: &[u8]) -> Result<(Plan, Vec<Effect>), Status> {
+    /// The same with what its items bring, as if stages had it.
+    fn change_with(&mut self, message: Message<'_>, data: &[&[u8]]) -> Result<(Plan, Vec<Effect>), Status> {
+        let plan = self.run(message, data)?;
+        let mut reply = Vec::new();
+        self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
+        let Ok(Reply::Changed(Changed { effects })) = Reader::new(&reply).get() else { panic!("not a CHANGED reply") };
+        Ok((plan, effects.iter().collect()))
+    }
+
+    fn run(&mut self, message: Message<'_>, data: &[&[u8]]) -> Result<Plan, Status> {
         let mutation = Mutation::of(&message).expect("a mutation");
         self.begin();
         let plan = loop {
-            let step = self.namespace.plan(&self.overlay.view(), &mutation, contents);
+            let step = self.namespace.plan(&self.overlay.view(), &mutation, data);
             match step {
                 Step::Done(plan) => break plan,
                 Step::Missing(queries) => self.load(queries),
@@ -118,7 +125,7 @@ impl World {
         };
         let written = self.overlay.has_writes();
         loop {
-            let step = self.namespace.apply(&mut self.overlay.view(), &mutation, contents, self.wall_ns);
+            let step = self.namespace.apply(&mut self.overlay.view(), &mutation, data, self.wall_ns);
             match step {
                 Step::Done(applied) => {
                     assert_eq!(applied, plan, "nothing changed in between");
@@ -131,10 +138,7 @@ impl World {
                 Step::Failed(status) => panic!("planned, then {status:?}"),
             }
         }
-        let mut reply = Vec::new();
-        self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
-        let Ok(Reply::Changed(Changed { effects })) = Reader::new(&reply).get() else { panic!("not a CHANGED reply") };
-        Ok((plan, effects.iter().collect()))
+        Ok(plan)
     }
 
     /// A mutation that must succeed; its effects.
@@ -213,6 +217,11 @@ impl World {
     fn dir(&mut self, parent: ObjectId, name: &[u8]) -> ObjectId {
         self.done(mkdir(parent, name))[1].attr.object
     }
+}
+
+/// The first object whose name a plan takes away.
+fn removed(plan: &Plan) -> Option<ObjectId> {
+    plan.removes().next().map(|removal| removal.object)
 }
 
 fn create(dir: ObjectId, name: &[u8]) -> Create<'_> {

@@ -1,13 +1,17 @@
 //! Random operations against a plain tree, which follows the words of POSIX and knows nothing of records, blocks and stores.
 
 use super::contents::{resize, set};
-use super::{ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write};
+use super::xattrs::{get, names, remove_xattr, set_xattr};
+use super::{
+    ASK, Bytes8, LARGE, ROOT_DIR, Reader, RenameRule, Reply, Want, World, create, link, list_of, mkdir, open_or_create, reads, rename,
+    rmdir, symlink, unlink, write,
+};
 use crate::store::Counter;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::ROOT;
-use cistern_wire::{Message, ObjectId, ObjectKind, SetAttr, SetMask, Status};
+use cistern_wire::{Expect, Item, Lookup, Message, ObjectId, ObjectKind, SetAttr, SetMask, SetXattr, Status, XattrRule};
 use proptest::prelude::*;
 
 use ObjectKind::{Directory, File, Symlink};
@@ -19,6 +23,7 @@ struct Node {
     contents: Vec<u8>,
     version: u64,
     mode: u16,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// A tree of nodes by number.
@@ -40,14 +45,32 @@ enum Move {
     Write { object: u64, offset: u64, data: Vec<u8>, truncate: bool },
     SetMode { object: u64, mode: u16 },
     Resize { object: u64, size: u64 },
+    SetXattr { object: u64, name: Vec<u8>, value: Vec<u8>, rule: XattrRule },
+    RemoveXattr { object: u64, name: Vec<u8> },
+    Batch { items: Vec<Move>, expect: Vec<(u64, u64)> },
+    Lookup { names: Vec<Vec<u8>> },
     Restart,
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let id = prop_oneof![3 => Just(1u64), 5 => 1..9u64];
+    let name = prop_oneof![Just(b"a"), Just(b"b"), Just(b"c"), Just(b".")].prop_map(|name| name.to_vec());
+    let batch = (proptest::collection::vec(any_change(true), 1..6), proptest::collection::vec((1..6u64, 0..3u64), 0..2));
+    prop_oneof![
+        30 => any_change(false),
+        10 => batch.prop_map(|(items, expect)| Move::Batch { items, expect }),
+        3 => proptest::collection::vec(name, 0..4).prop_map(|names| Move::Lookup { names }),
+        1 => Just(Move::Restart),
+    ]
+}
+
+/// A mutation; within a batch objects are also named as what the first items made.
+fn any_change(in_batch: bool) -> impl Strategy<Value = Move> {
+    let made = if in_batch { 3 } else { 0 };
+    let id = prop_oneof![3 => Just(1u64), 5 => 1..9u64, made => (0..3u8).prop_map(|item| ObjectId::made_by(item).0)];
     let name = prop_oneof![Just(b"a"), Just(b"b"), Just(b"c")].prop_map(|name| name.to_vec());
     let place = (id.clone(), name);
     let rule = proptest::sample::select(RenameRule::ALL.to_vec());
+    let attribute = prop_oneof![Just(b"x"), Just(b"y")].prop_map(|name| name.to_vec());
     prop_oneof![
         4 => (place.clone(), any::<bool>()).prop_map(|((dir, name), exclusive)| Move::Create { dir, name, exclusive }),
         4 => place.clone().prop_map(|(dir, name)| Move::Mkdir { dir, name }),
@@ -58,17 +81,47 @@ fn any_move() -> impl Strategy<Value = Move> {
         8 => (place.clone(), place, rule).prop_map(|(from, to, rule)| Move::Rename { from, to, rule }),
         1 => (id.clone(), 0..0o7777u16).prop_map(|(object, mode)| Move::SetMode { object, mode }),
         2 => (id.clone(), 0..20u64).prop_map(|(object, size)| Move::Resize { object, size }),
-        2 => (id, 0..9u64, proptest::collection::vec(any::<u8>(), 0..5), any::<bool>())
+        2 => (id.clone(), 0..9u64, proptest::collection::vec(any::<u8>(), 0..5), any::<bool>())
             .prop_map(|(object, offset, data, truncate)| Move::Write { object, offset, data, truncate }),
-        1 => Just(Move::Restart),
+        3 => (id.clone(), attribute.clone(), proptest::collection::vec(any::<u8>(), 0..4), proptest::sample::select(XattrRule::ALL.to_vec()))
+            .prop_map(|(object, name, value, rule)| Move::SetXattr { object, name, value, rule }),
+        2 => (id, attribute).prop_map(|(object, name)| Move::RemoveXattr { object, name }),
     ]
 }
 
 type Outcome = Result<(), Status>;
 
+impl Move {
+    /// The same with what items made in place of their names; ESTALE for one that is not before it.
+    fn resolved(&self, subjects: &[u64]) -> Result<Self, Status> {
+        let of = |id: u64| match ObjectId(id).maker() {
+            Some(item) => subjects.get(item).copied().ok_or(Status::ESTALE),
+            None => Ok(id),
+        };
+        let mut step = self.clone();
+        match &mut step {
+            Self::Create { dir, .. }
+            | Self::Mkdir { dir, .. }
+            | Self::Symlink { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::Rmdir { dir, .. } => *dir = of(*dir)?,
+            Self::Link { object, dir, .. } => (*object, *dir) = (of(*object)?, of(*dir)?),
+            Self::Rename { from, to, .. } => (from.0, to.0) = (of(from.0)?, of(to.0)?),
+            Self::Write { object, .. }
+            | Self::SetMode { object, .. }
+            | Self::Resize { object, .. }
+            | Self::SetXattr { object, .. }
+            | Self::RemoveXattr { object, .. } => *object = of(*object)?,
+            Self::Batch { .. } | Self::Lookup { .. } | Self::Restart => {}
+        }
+        Ok(step)
+    }
+}
+
 impl Tree {
     fn new() -> Self {
-        let root = Node { kind: Directory, entries: BTreeMap::new(), contents: Vec::new(), version: 1, mode: 0o755 };
+        let root =
+            Node { kind: Directory, entries: BTreeMap::new(), contents: Vec::new(), version: 1, mode: 0o755, xattrs: BTreeMap::new() };
         Self { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
     }
 
@@ -153,8 +206,84 @@ impl Tree {
                 self.touch(&[*object]);
                 Ok(())
             }
-            Move::Restart => Ok(()),
+            Move::SetXattr { object, name, value, rule } => {
+                let node = self.nodes.get_mut(object).ok_or(Status::ESTALE)?;
+                match (rule, node.xattrs.contains_key(name)) {
+                    (XattrRule::Create, true) => return Err(Status::EEXIST),
+                    (XattrRule::Replace, false) => return Err(Status::ENODATA),
+                    _ => {}
+                }
+                node.xattrs.insert(name.clone(), value.clone());
+                self.touch(&[*object]);
+                Ok(())
+            }
+            Move::RemoveXattr { object, name } => {
+                let node = self.nodes.get_mut(object).ok_or(Status::ESTALE)?;
+                node.xattrs.remove(name).ok_or(Status::ENODATA)?;
+                self.touch(&[*object]);
+                Ok(())
+            }
+            Move::Batch { items, expect } => self.batch(items, expect).map(|_| ()).map_err(|(status, _)| status),
+            Move::Lookup { .. } | Move::Restart => Ok(()),
         }
+    }
+
+    /// What each item was about, or which failed: runs the items one by one, then makes one version of all that changed.
+    fn batch(&mut self, items: &[Move], expect: &[(u64, u64)]) -> Result<Vec<u64>, (Status, Option<usize>)> {
+        let before: BTreeMap<u64, u64> = self.nodes.iter().map(|(id, node)| (*id, node.version)).collect();
+        if expect.iter().any(|(object, version)| before.get(object).copied().unwrap_or(0) != *version) {
+            return Err((Status::VERSION_CHANGED, None));
+        }
+        let mut subjects = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let failed = |status| (status, Some(index));
+            let item = item.resolved(&subjects).map_err(failed)?;
+            let subject = self.subject(&item);
+            self.run(&item).map_err(failed)?;
+            subjects.push(subject.or_else(|| self.subject(&item)).expect("an item that is done is about something"));
+        }
+        for (id, node) in &mut self.nodes {
+            node.version = node.version.min(before.get(id).map_or(1, |version| version + 1));
+        }
+        Ok(subjects)
+    }
+
+    /// What an item is about, as far as it exists now.
+    fn subject(&self, item: &Move) -> Option<u64> {
+        let named = |dir: &u64, name: &Vec<u8>| self.nodes.get(dir).and_then(|node| node.entries.get(name)).copied();
+        match item {
+            Move::Create { dir, name, .. }
+            | Move::Mkdir { dir, name }
+            | Move::Symlink { dir, name }
+            | Move::Unlink { dir, name }
+            | Move::Rmdir { dir, name } => named(dir, name),
+            Move::Rename { from, .. } => named(&from.0, &from.1),
+            Move::Link { object, .. }
+            | Move::Write { object, .. }
+            | Move::SetMode { object, .. }
+            | Move::Resize { object, .. }
+            | Move::SetXattr { object, .. }
+            | Move::RemoveXattr { object, .. } => Some(*object),
+            Move::Batch { .. } | Move::Lookup { .. } | Move::Restart => None,
+        }
+    }
+
+    /// What walking names from the root comes to: the objects on the way, and why it stops.
+    fn walk(&self, names: &[Vec<u8>]) -> (Vec<u64>, Status) {
+        let mut way = vec![ROOT];
+        for name in names {
+            let at = &self.nodes[way.last().expect("the root")];
+            match at.kind {
+                Symlink => break,
+                _ if name == b"." => return (way, Status::EINVAL),
+                File => return (way, Status::ENOTDIR),
+                Directory => match at.entries.get(name) {
+                    Some(next) => way.push(*next),
+                    None => return (way, Status::ENOENT),
+                },
+            }
+        }
+        (way, Status::OK)
     }
 
     fn file(&mut self, id: u64) -> Result<&mut Node, Status> {
@@ -180,7 +309,7 @@ impl Tree {
             Directory => 0o755,
             Symlink => 0o777,
         };
-        self.nodes.insert(id, Node { kind, entries: BTreeMap::new(), contents, version: 1, mode });
+        self.nodes.insert(id, Node { kind, entries: BTreeMap::new(), contents, version: 1, mode, xattrs: BTreeMap::new() });
         Ok(())
     }
 
@@ -253,9 +382,10 @@ impl Tree {
     }
 }
 
-fn run(w: &mut World, step: &Move) -> Outcome {
+/// A step as a message, if it is one mutation.
+fn message(step: &Move) -> Option<Message<'_>> {
     let id = ObjectId;
-    let message: Message<'_> = match step {
+    Some(match step {
         Move::Create { dir, name, exclusive: true } => create(id(*dir), name).into(),
         Move::Create { dir, name, exclusive: false } => open_or_create(id(*dir), name).into(),
         Move::Mkdir { dir, name } => mkdir(id(*dir), name).into(),
@@ -267,10 +397,47 @@ fn run(w: &mut World, step: &Move) -> Outcome {
         Move::Write { object, offset, data, truncate } => write(id(*object), *offset, data, *truncate).into(),
         Move::SetMode { object, mode } => SetAttr { mode: *mode, ..set(id(*object), SetMask::MODE) }.into(),
         Move::Resize { object, size } => resize(id(*object), *size).into(),
+        Move::SetXattr { object, name, value, rule } => SetXattr { rule: *rule, ..set_xattr(id(*object), name, value) }.into(),
+        Move::RemoveXattr { object, name } => remove_xattr(id(*object), name).into(),
+        Move::Batch { .. } | Move::Lookup { .. } | Move::Restart => return None,
+    })
+}
+
+/// A step as an item of a batch.
+fn item(step: &Move) -> Item<'_> {
+    match message(step).expect("an item is a mutation") {
+        Message::Create(m) => m.into(),
+        Message::Mkdir(m) => m.into(),
+        Message::Symlink(m) => m.into(),
+        Message::Link(m) => m.into(),
+        Message::Unlink(m) => m.into(),
+        Message::Rmdir(m) => m.into(),
+        Message::Rename(m) => m.into(),
+        Message::Write(m) => m.into(),
+        Message::SetAttr(m) => m.into(),
+        Message::SetXattr(m) => m.into(),
+        Message::RemoveXattr(m) => m.into(),
+        other => panic!("{} is no item", other.kind().name()),
+    }
+}
+
+fn run(w: &mut World, step: &Move, tree: &Tree) -> Outcome {
+    let message = match step {
+        Move::Batch { items, expect } => return run_batch(w, items, expect, tree),
+        Move::Lookup { names } => {
+            let wanted: Vec<Bytes8<'_>> = names.iter().map(|name| Bytes8(name)).collect();
+            let lookup = Lookup { ask: ASK, start: ROOT_DIR, want: Want::Nothing, names: list_of(&wanted) };
+            let reply = w.read(lookup, LARGE).expect("the root is a directory");
+            let Ok(Reply::Walked(walked)) = Reader::new(&reply).get() else { panic!("not a WALKED reply") };
+            let way: Vec<u64> = walked.steps.iter().map(|step| step.attr.object.0).collect();
+            assert_eq!((way, walked.status), tree.walk(names));
+            return Ok(());
+        }
         Move::Restart => {
             w.restart();
             return Ok(());
         }
+        step => message(step).expect("a mutation"),
     };
     let before: BTreeMap<ObjectId, u64> = (1..30).map(ObjectId).filter_map(|object| Some((object, w.attr(object).ok()?.version))).collect();
     let (plan, effects) = w.change(message)?;
@@ -288,6 +455,30 @@ fn run(w: &mut World, step: &Move) -> Outcome {
     Ok(())
 }
 
+/// Runs a batch, whose answer must be what running its items one by one in the tree comes to.
+fn run_batch(w: &mut World, items: &[Move], expect: &[(u64, u64)], tree: &Tree) -> Outcome {
+    let wire: Vec<Item<'_>> = items.iter().map(item).collect();
+    let expected: Vec<Expect> = expect.iter().map(|(object, version)| Expect { object: ObjectId(*object), version: *version }).collect();
+    let mut after = tree.clone();
+    match (w.batch(&wire, &expected), after.batch(items, expect)) {
+        (Ok((plan, done)), Ok(subjects)) => {
+            let version = |id: &u64| after.nodes.get(id).map_or(0, |node| node.version);
+            let told: Vec<(u64, u64)> = done.iter().map(|result| (result.object.0, result.version)).collect();
+            assert_eq!(told, subjects.iter().map(|id| (*id, version(id))).collect::<Vec<_>>());
+            let mut changed: Vec<u64> = tree.nodes.iter().filter(|(id, node)| version(id) != node.version).map(|(id, _)| *id).collect();
+            let mut affected: Vec<u64> = plan.affected().iter().map(|object| object.0).collect();
+            (changed.sort_unstable(), affected.sort_unstable());
+            assert_eq!(affected, changed);
+            Ok(())
+        }
+        (Err((status, item)), Err(expected)) => {
+            assert_eq!((status, item.map(usize::from)), expected);
+            Err(status)
+        }
+        (done, expected) => panic!("{done:?}, expected {expected:?}"),
+    }
+}
+
 fn compare(w: &mut World, tree: &Tree) {
     for id in 1..tree.next + 2 {
         let attr = w.attr(ObjectId(id));
@@ -298,6 +489,10 @@ fn compare(w: &mut World, tree: &Tree) {
         let attr = attr.expect("it is in the tree");
         assert_eq!((attr.kind, attr.version, attr.nlink as usize), (node.kind, node.version, tree.links(id)), "#{id}");
         assert_eq!(attr.mode, node.mode, "#{id}");
+        assert_eq!(names(w, ObjectId(id), LARGE), Ok(node.xattrs.keys().cloned().collect()), "#{id}");
+        for (name, value) in &node.xattrs {
+            assert_eq!(get(w, ObjectId(id), name, node.version).as_ref(), Ok(value), "#{id}");
+        }
         if node.kind == Directory {
             let entries: Vec<_> = node.entries.iter().map(|(name, object)| (name.clone(), ObjectId(*object))).collect();
             assert_eq!((attr.size, reads::list(w, ObjectId(id))), (entries.len() as u64, entries), "#{id}");
@@ -306,7 +501,7 @@ fn compare(w: &mut World, tree: &Tree) {
         }
     }
     assert_eq!(w.namespace.objects(&w.overlay.view()), tree.nodes.len() as u64);
-    let bytes: usize = tree.nodes.values().map(|node| node.contents.len()).sum();
+    let bytes: usize = tree.nodes.values().map(|node| node.contents.len() + node.xattrs.values().map(Vec::len).sum::<usize>()).sum();
     assert_eq!(w.overlay.view().counter(Counter::Bytes), Ok(bytes as u64));
     assert_eq!(w.attr(ROOT_DIR).map(|attr| attr.kind), Ok(Directory));
 }
@@ -323,7 +518,7 @@ proptest! {
         w.forgetful = forgetful;
         for step in &moves {
             let expected = tree.clone().run(step);
-            prop_assert_eq!(run(&mut w, step), expected, "{:?}", step);
+            prop_assert_eq!(run(&mut w, step, &tree), expected, "{:?}", step);
             if expected.is_ok() {
                 tree.run(step).expect("it did on the copy");
             }

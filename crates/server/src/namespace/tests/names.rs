@@ -1,16 +1,16 @@
 //! Claims about names: how they come and go.
 
 use super::super::NamespaceLimits;
-use super::{ROOT_DIR, World, create, link, mkdir, open_or_create, rmdir, symlink, unlink};
+use super::{ROOT_DIR, World, create, link, mkdir, open_or_create, removed, rmdir, symlink, unlink};
 use alloc::vec;
 use alloc::vec::Vec;
-use cistern_wire::{Bytes8, Message, ObjectId, ObjectKind, Status};
+use cistern_wire::{Message, ObjectId, ObjectKind, Status};
 
 #[test]
 fn create_makes_an_empty_file_and_shows_directory_then_file() {
     let mut w = World::new();
     let (plan, effects) = w.change(create(ROOT_DIR, b"a").into()).unwrap();
-    assert_eq!((plan.affected(), plan.removes), (&[ROOT_DIR][..], None), "nobody can hold a lock on what is new");
+    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR][..], None), "nobody can hold a lock on what is new");
     let [dir, file] = effects[..] else { panic!("{effects:?}") };
     assert_eq!((dir.before, dir.attr.version, dir.attr.size, dir.attr.nlink), (1, 2, 1, 2));
     assert_eq!((dir.attr.mtime_ns, dir.attr.ctime_ns, dir.attr.atime_ns), (w.wall_ns, w.wall_ns, 1_000));
@@ -48,7 +48,7 @@ fn directories_count_their_subdirectories() {
     w.done(unlink(d, b"f"));
     w.done(rmdir(d, b"e"));
     let (plan, effects) = w.change(rmdir(ROOT_DIR, b"d").into()).unwrap();
-    assert_eq!((plan.affected(), plan.removes), (&[ROOT_DIR, d][..], Some(d)));
+    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR, d][..], Some(d)));
     assert_eq!((effects[0].attr.nlink, effects[0].attr.size, effects[1].attr.nlink), (2, 0, 0));
     assert_eq!(w.namespace.gone().collect::<Vec<_>>(), [d]);
     assert_eq!(w.attr(d), Err(Status::ESTALE));
@@ -63,7 +63,7 @@ fn object_goes_with_its_last_name() {
     assert_eq!(plan.affected(), [ROOT_DIR, file]);
     assert_eq!((effects[1].attr.nlink, effects[1].before, effects[1].attr.version), (2, 1, 2));
     let (plan, effects) = w.change(unlink(ROOT_DIR, b"a").into()).unwrap();
-    assert_eq!((plan.affected(), plan.removes), (&[ROOT_DIR, file][..], Some(file)));
+    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR, file][..], Some(file)));
     assert_eq!((effects[1].attr.nlink, w.namespace.gone().count()), (1, 0));
     assert_eq!(w.done(unlink(ROOT_DIR, b"b"))[1].attr.nlink, 0);
     assert_eq!(w.attr(file), Err(Status::ESTALE));
@@ -152,11 +152,9 @@ fn bounds_on_objects_and_links_are_errors() {
 fn mutations_of_the_wire_are_recognised() {
     let message = Message::from(unlink(ROOT_DIR, b"a"));
     let mutation = super::Mutation::of(&message).unwrap();
-    assert!(!mutation.force() && mutation.stage().is_none());
-    let forced = Message::from(super::Unlink { force: true, name: Bytes8(b"a"), ..unlink(ROOT_DIR, b"a") });
-    assert!(super::Mutation::of(&forced).unwrap().force());
+    assert!(!mutation.is_batch() && mutation.stages().next().is_none());
     let staged = Message::from(super::Write { stage: 7, ..super::write(ROOT_DIR, 0, b"", false) });
-    assert_eq!(super::Mutation::of(&staged).unwrap().stage(), Some(7));
+    assert!(super::Mutation::of(&staged).unwrap().stages().eq([7]));
     assert_eq!(super::Mutation::of(&Message::from(super::read(ROOT_DIR, 0))), None);
     assert_eq!(super::Reading::of(&message), None);
 }

@@ -120,7 +120,7 @@ fn listing_goes_by_name_and_every_page_fits() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# A READ or READDIR that names a version other than the current one MUST fail with VERSION_CHANGED.
+//# A READ, READDIR, GETXATTR or LISTXATTR that names a version other than the current one MUST fail with VERSION_CHANGED.
 #[test]
 fn names_that_stay_are_seen_once_whatever_changes_meanwhile() {
     let mut w = World::new();

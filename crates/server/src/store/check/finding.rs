@@ -98,6 +98,10 @@ faults! {
     BadBlock Loss "bad_block",
     /// The target of a symbolic link is missing, or not of the length that the link has.
     BadTarget Loss "bad_target",
+    /// Extended attributes of an object that does not exist.
+    OrphanXattrs Waste "orphan_xattrs",
+    /// Extended attributes that are missing, or not as many as the object's record says, or beyond what an object can have.
+    BadXattrs Loss "bad_xattrs",
     /// A counter that is missing, or contradicts what it counts.
     WrongCounter Wrong "wrong_counter",
     /// The record of a session has a value that no session has.
@@ -146,6 +150,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Object(object)) => write!(f, "object {object}"),
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),
+            Self::Key(Key::Xattrs(object)) => write!(f, "object {object}, extended attributes"),
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) mod mark {
     pub(in super::super) const ON_THE_WAY: u8 = 8;
     /// A directory from which the way up was followed to its end.
     pub(in super::super) const FOLLOWED: u8 = 16;
+    /// An object whose extended attributes were seen.
+    pub(in super::super) const HAS_XATTRS: u8 = 32;
 }
 
 /// What is kept of an object.
@@ -42,6 +44,8 @@ pub(super) struct Row {
     pub(super) names: u32,
     /// `None`: its record cannot be read, so nothing is said against what speaks of it.
     pub(super) kind: Option<ObjectKind>,
+    /// Extended attributes, as its record says.
+    pub(super) xattrs: u8,
     pub(super) marks: u8,
 }
 

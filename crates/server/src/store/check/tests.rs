@@ -2,7 +2,7 @@
 
 use super::{Check, Fault, Finding, Place, Report, Severity};
 use crate::store::record::counter_to_bytes;
-use crate::store::{BLOCK_LEN, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord};
+use crate::store::{BLOCK_LEN, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -25,13 +25,13 @@ const LINK: u64 = 4;
 const INNER: u64 = 5;
 const SESSION: u64 = 77;
 
-/// `/d`, `/f`, `/l` → `f`, `/d/e`, and `/d/g`, which is `/f`; a session with an outcome.
+/// `/d`, `/f`, `/l` → `f`, `/d/e` with an extended attribute, and `/d/g`, which is `/f`; a session with an outcome.
 fn sound() -> Store {
     let mut store = Store(BTreeMap::new());
     let counters = [
         (Counter::NextObject, 6),
         (Counter::Objects, 5),
-        (Counter::Bytes, 70_001),
+        (Counter::Bytes, 70_003),
         (Counter::Tokens, (1 << 56) + 9),
         (Counter::Incarnation, 3),
         (Counter::Epoch, 1),
@@ -60,6 +60,8 @@ fn sound() -> Store {
     store.block(FILE, 0, BLOCK_LEN);
     store.block(FILE, 1, 70_000 - BLOCK_LEN);
     store.put(&Key::Block(ObjectId(LINK), 0), b"f");
+    store.change(INNER, |dir| dir.xattrs = 1);
+    store.xattrs(INNER, &[(b"user.a", b"ab")]);
     store
 }
 
@@ -91,7 +93,7 @@ impl Store {
             mtime_ns: times.1,
             ctime_ns: times.2,
         };
-        let record = ObjectRecord { attr, parent: ObjectId(parent), name: Bytes::copy_from_slice(name.as_bytes()) };
+        let record = ObjectRecord { attr, parent: ObjectId(parent), name: Bytes::copy_from_slice(name.as_bytes()), xattrs: 0 };
         self.put(&Key::Object(ObjectId(id)), &record.to_bytes());
     }
 
@@ -110,6 +112,11 @@ impl Store {
 
     fn block(&mut self, id: u64, n: u32, len: usize) {
         self.put(&Key::Block(ObjectId(id), n), &vec![7; len]);
+    }
+
+    fn xattrs(&mut self, id: u64, all: &[(&[u8], &[u8])]) {
+        let record = XattrRecord::of(all.iter().copied()).unwrap();
+        self.put(&Key::Xattrs(ObjectId(id)), &record.into_bytes());
     }
 
     fn session(&mut self, how: impl FnOnce(&mut SessionRecord)) {
@@ -162,8 +169,8 @@ fn a_sound_store_is_clean_and_its_figures_are_told() {
     assert_eq!(told(&report), []);
     assert!(report.is_clean());
     assert_eq!((report.directories, report.files, report.symlinks, report.objects()), (3, 1, 1, 5));
-    assert_eq!((report.entries, report.blocks, report.content_bytes), (5, 3, 70_001));
-    assert_eq!((report.sessions, report.outcomes, report.records), (1, 1, 23));
+    assert_eq!((report.entries, report.blocks, report.content_bytes), (5, 3, 70_003));
+    assert_eq!((report.sessions, report.outcomes, report.records), (1, 1, 24));
     assert_eq!(report.counter(Counter::Incarnation), Some(3));
 }
 
@@ -223,7 +230,7 @@ damages! {
     a_root_with_a_name: |s| s.change(ROOT, |root| root.name = Bytes::from_static(b"x")) => ["bad_root" at "/"];
     a_mode_that_is_none: |s| s.change(FILE, |file| file.attr.mode = 0o10644) => ["bad_attribute" at "/d/g"];
     a_version_of_nothing: |s| s.change(FILE, |file| file.attr.version = 0) => ["bad_attribute" at "/d/g"];
-    a_file_too_large: |s| { s.change(FILE, |file| file.attr.size = 1 << 40); s.count(Counter::Bytes, (1 << 40) + 1) } =>
+    a_file_too_large: |s| { s.change(FILE, |file| file.attr.size = 1 << 40); s.count(Counter::Bytes, (1 << 40) + 3) } =>
         ["bad_attribute" at "/d/g"];
     a_record_with_a_name_that_is_none: |s| s.change(FILE, |file| file.name = Bytes::from_static(b"a/b")) => ["bad_name" at "/d/a/b"];
     an_entry_with_a_name_that_is_none: |s| { s.enter(INNER, "..", FILE, File); s.change(INNER, |dir| dir.attr.size = 1); s.change(FILE, |file| file.attr.nlink = 3) } =>
@@ -268,8 +275,17 @@ damages! {
     a_link_without_a_target: |s| s.remove(&Key::Block(ObjectId(LINK), 0)) => ["bad_target" at "/l"];
     a_target_of_another_length: |s| s.put(&Key::Block(ObjectId(LINK), 0), b"ff") => ["bad_target" at "/l"];
     a_target_with_a_zero: |s| s.put(&Key::Block(ObjectId(LINK), 0), b"\0") => ["bad_target" at "/l"];
+    attributes_of_nothing: |s| { s.xattrs(99, &[(b"user.a", b"b")]); s.count(Counter::Bytes, 70_003) } =>
+        ["orphan_xattrs" at "object #99, extended attributes"];
+    attributes_that_are_missing: |s| { s.remove(&Key::Xattrs(ObjectId(INNER))); s.count(Counter::Bytes, 70_001) } => ["bad_xattrs" at "/d/e"];
+    attributes_that_nobody_counted: |s| { s.xattrs(FILE, &[(b"user.a", b"")]) } => ["bad_xattrs" at "/d/g"];
+    attributes_cut_short: |s| s.0.get_mut(&Key::Xattrs(ObjectId(INNER)).to_bytes()).unwrap().pop() => ["bad_record" at "/d/e"];
+    more_in_attributes_than_there_can_be: |s| {
+        s.xattrs(INNER, &[(b"user.a", &vec![0; (64 << 10) + 1])]);
+        s.count(Counter::Bytes, 70_001 + (64 << 10) + 1);
+    } => ["bad_xattrs" at "/d/e"];
     objects_counted_wrong: |s| s.count(Counter::Objects, 6) => ["wrong_counter" at "counter Objects"];
-    bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_000) => ["wrong_counter" at "counter Bytes"];
+    bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_001) => ["wrong_counter" at "counter Bytes"];
     an_id_that_could_be_given_again: |s| s.count(Counter::NextObject, 5) => ["wrong_counter" at "counter NextObject"];
     ids_of_an_epoch_to_come: |s| s.count(Counter::NextObject, (2 << 56) + 6) => ["wrong_counter" at "counter NextObject"];
     tokens_of_an_epoch_to_come: |s| s.count(Counter::Tokens, 2 << 56) => ["wrong_counter" at "counter Tokens"];
@@ -412,6 +428,8 @@ mod damaged_anywhere {
                 (0x03, false) => true,
                 (0x10, false) => true,
                 (0x12, false) => true,
+                // Names and values of extended attributes are their owner's.
+                (0x13, false) => true,
                 // What is missing of a file reads as zeros, so a block may be where another one was.
                 (0x12, true) => place >= 9,
                 // A file's entry may have another name.

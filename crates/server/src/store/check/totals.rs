@@ -22,10 +22,10 @@ impl Walk {
         if self.table.get(ROOT).is_none() {
             self.find(Fault::BadRoot, Self::object_place(ROOT), "there is no root directory");
         }
-        let (objects, bytes, unreadable) = (self.report.objects(), self.report.content_bytes, self.report.unreadable);
+        let (objects, bytes, known) = (self.report.objects(), self.report.content_bytes, self.bytes_known);
         self.expect(Counter::Objects, |n| (n != objects).then(|| format!("it says {n}, and there are {objects} objects")));
         self.expect(Counter::Bytes, |n| {
-            (n != bytes && unreadable == 0).then(|| format!("it says {n}, and the sizes of files and links make {bytes}"))
+            (n != bytes && known).then(|| format!("it says {n}, and files, links and extended attributes make {bytes}"))
         });
         let last = self.table.last().unwrap_or(0);
         self.expect(Counter::NextObject, |n| {

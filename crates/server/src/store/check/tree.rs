@@ -39,6 +39,9 @@ impl Walk {
         if kind == ObjectKind::Symlink && !row.has(mark::HAS_TARGET) {
             self.find(Fault::BadTarget, place.clone(), "it has no target");
         }
+        if row.xattrs > 0 && !row.has(mark::HAS_XATTRS) {
+            self.find(Fault::BadXattrs, place.clone(), format!("its {} extended attributes are missing", row.xattrs));
+        }
         match (kind, row.names) {
             (_, 1..) if row.id == ROOT => self.find(Fault::NamedTwice, place, format!("the root directory has {} names", row.names)),
             _ if row.id == ROOT => {}
@@ -99,6 +102,7 @@ impl Walk {
 fn is_doubtful(row: &Row) -> bool {
     match row.kind {
         None => false,
+        Some(_) if row.xattrs > 0 && !row.has(mark::HAS_XATTRS) => true,
         Some(ObjectKind::Directory) if row.id == ROOT => row.names > 0 || !row.has(mark::HAS_ENTRIES),
         Some(ObjectKind::Directory) => row.names != 1 || !row.has(mark::IN_PLACE) || !row.has(mark::HAS_ENTRIES),
         Some(kind) => row.names != row.nlink || row.names == 0 || (kind == ObjectKind::Symlink && !row.has(mark::HAS_TARGET)),

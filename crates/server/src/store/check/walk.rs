@@ -10,11 +10,12 @@ use super::{Fault, Place, Progress, Report};
 use crate::config::LEASE_MAX;
 use crate::namespace::{MODE_BITS, check_name};
 use crate::store::record::counter_from_bytes;
-use crate::store::{BLOCK_LEN, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord};
+use crate::store::{BLOCK_LEN, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord};
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
-use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX};
+use bytes::Bytes;
+use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
 use cistern_wire::{ObjectId, ObjectKind, Reader, Reply, SessionId};
 use core::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
@@ -36,12 +37,15 @@ pub(super) struct Walk {
     /// Id and window of each session; 0: its record cannot be read.
     sessions: Vec<(u64, u16)>,
     group: Option<Group>,
+    /// No record was unreadable that would have told of bytes.
+    pub(super) bytes_known: bool,
     last: Vec<u8>,
 }
 
 impl Walk {
     pub(super) fn new(findings_max: usize) -> Self {
-        Self { report: Report::default(), table: Table::default(), findings_max, sessions: Vec::new(), group: None, last: Vec::new() }
+        let (report, table) = (Report::default(), Table::default());
+        Self { report, table, findings_max, sessions: Vec::new(), group: None, bytes_known: true, last: Vec::new() }
     }
 
     pub(super) fn progress(&self) -> Progress {
@@ -90,6 +94,7 @@ impl Walk {
             Key::Object(object) => self.object(*object, &key, value),
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
+            Key::Xattrs(object) => self.xattrs(*object, &key, value),
         }
     }
 
@@ -151,7 +156,8 @@ impl Walk {
             Ok(record) => record,
             Err(error) => {
                 self.report.unreadable += 1;
-                let nothing = Row { id: object.0, parent: 0, name: 0, size: 0, nlink: 0, names: 0, kind: None, marks: 0 };
+                self.bytes_known = false;
+                let nothing = Row { id: object.0, parent: 0, name: 0, size: 0, nlink: 0, names: 0, kind: None, xattrs: 0, marks: 0 };
                 self.table.push(nothing);
                 return self.at(Fault::BadRecord, key, error.to_string());
             }
@@ -165,6 +171,7 @@ impl Walk {
             nlink: attr.nlink,
             names: 0,
             kind: Some(attr.kind),
+            xattrs: record.xattrs,
             marks: 0,
         });
         match attr.kind {
@@ -297,6 +304,31 @@ impl Walk {
                     );
                 }
             }
+        }
+    }
+
+    fn xattrs(&mut self, object: ObjectId, key: &Key, value: &[u8]) {
+        let Some(row) = self.table.get_mut(object.0) else {
+            return self.at(Fault::OrphanXattrs, key, "there is no such object");
+        };
+        row.marks |= mark::HAS_XATTRS;
+        let (known, said) = (row.kind.is_some(), usize::from(row.xattrs));
+        let record = match XattrRecord::from_bytes(Bytes::copy_from_slice(value)) {
+            Ok(record) => record,
+            Err(error) => {
+                self.bytes_known = false;
+                return self.at(Fault::BadRecord, key, error.to_string());
+            }
+        };
+        self.report.content_bytes = self.report.content_bytes.saturating_add(record.values_len());
+        let found = record.iter().count();
+        if known && found != said {
+            self.at(Fault::BadXattrs, key, format!("there are {found}; its record says {said}"));
+        }
+        if record.iter().any(|(name, value)| name.contains(&0) || value.len() > XATTR_VALUE_MAX)
+            || record.values_len() > XATTR_BYTES_MAX as u64
+        {
+            self.at(Fault::BadXattrs, key, "a name with a zero byte, or more in the values than an object can have");
         }
     }
 

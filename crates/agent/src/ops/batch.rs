@@ -1,0 +1,176 @@
+//! Batch: from commands with paths to the items of one request.
+//!
+//! Decides: which paths of an item lead to what an item before it makes, and so are not walked; what each item becomes. Place in the
+//! walk: asked by `resolve` for each path, then by `carry`. Implements `wire-spec.md` section 6.2 (BATCH).
+//! Invariant: a path means what it meant before the batch, unless an item before has made that very name: then it means what was made.
+//! Leaves to others: walks (`resolve`), sending (`carry`).
+
+use super::carry::check_attribute;
+use super::request::Change;
+use super::resolve::{Leg, leg};
+use super::task::Task;
+use crate::api::Command;
+use crate::walk::{End, Found, NOT_AN_ANSWER};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX};
+use cistern_wire::{ObjectId, Status};
+
+/// Paths that one item names at most.
+pub(super) const LEGS: usize = 2;
+
+/// The path whose name an item makes.
+fn made_path(item: &Command) -> Option<&Bytes> {
+    match item {
+        Command::Create { path, .. } | Command::Mkdir { path, .. } | Command::Symlink { path, .. } | Command::Link { path, .. } => {
+            Some(path)
+        }
+        Command::Rename { to, .. } => Some(to),
+        _ => None,
+    }
+}
+
+/// The names of a path; `None` if it has `..`, which only a walk can follow.
+fn names(path: &[u8]) -> Option<Vec<&[u8]>> {
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
+    if names.contains(&&b".."[..]) { None } else { Some(names) }
+}
+
+/// What item `at` finds in its place `nth`, if an item before it makes it.
+pub(super) fn made_before(items: &[Command], at: usize, nth: usize) -> Option<Found> {
+    let Leg::Path(path, end) = leg(items.get(at)?, nth)? else { return None };
+    // A new name is looked for in its directory, whether it exists or not.
+    let end = if matches!(items[at], Command::Create { .. }) { End::Name } else { end };
+    let wanted = names(path)?;
+    let maker = |names_wanted: &[&[u8]]| {
+        let before = items[..at].iter().enumerate().rev();
+        before.filter_map(|(index, item)| Some((index, names(made_path(item)?)?))).find(|(_, made)| made == names_wanted)
+    };
+    let number = |index: usize| ObjectId::made_by(u8::try_from(index).unwrap_or(u8::MAX));
+    match end {
+        End::Follow | End::NoFollow => {
+            let (index, _) = maker(&wanted)?;
+            Some(Found::Object { object: number(index), kind: None, attr: None, target: None })
+        }
+        End::Name | End::NameOfDirectory | End::Create => {
+            let (name, dir) = wanted.split_last()?;
+            let (index, _) = maker(dir)?;
+            Some(Found::Name { dir: number(index), name: Bytes::copy_from_slice(name) })
+        }
+    }
+}
+
+impl Task {
+    /// The items of a batch as requests; or which of them cannot be, and why.
+    pub(super) fn to_batch(&self, items: &[Command]) -> Result<Vec<Change>, (u16, Status)> {
+        if items.is_empty() || items.len() > BATCH_MAX {
+            return Err((0, if items.is_empty() { Status::EINVAL } else { Status::E2BIG }));
+        }
+        let numbered = items.iter().zip(0..);
+        numbered.map(|(item, index)| self.to_item(item, usize::from(index) * LEGS).map_err(|status| (index, status))).collect()
+    }
+
+    fn to_item(&self, item: &Command, base: usize) -> Result<Change, Status> {
+        let object = || match self.found.get(base) {
+            Some(Some(Found::Object { object, .. })) => Ok(*object),
+            _ => Err(NOT_AN_ANSWER),
+        };
+        match item {
+            Command::Write { offset, truncate, data, .. } => {
+                if offset.saturating_add(data.len() as u64) > CONTENT_MAX as u64 {
+                    return Err(Status::EFBIG);
+                }
+                Ok(Change::Write { object: object()?, offset: *offset, truncate: *truncate, stage: 0, data: data.clone() })
+            }
+            Command::SetXattr { name, value, rule, .. } => {
+                check_attribute(name, value)?;
+                Ok(Change::SetXattr { object: object()?, name: name.clone(), rule: *rule, stage: 0, value: value.clone() })
+            }
+            Command::RemoveXattr { name, .. } => {
+                check_attribute(name, &Bytes::new())?;
+                Ok(Change::RemoveXattr { object: object()?, name: name.clone() })
+            }
+            item => self.to_change(item, base).map(|(change, _)| change),
+        }
+    }
+
+    /// Whether walking the paths of a command again may lead elsewhere.
+    pub(super) fn may_walk_again(&self) -> bool {
+        let by_path = |command: &Command| match leg(command, 0) {
+            Some(Leg::Path(..)) => true,
+            Some(Leg::Number(_)) | None => false,
+        };
+        match &self.command {
+            Command::Batch { items, .. } => items.iter().any(by_path),
+            command => by_path(command),
+        }
+    }
+}
+
+/// Whether a command can be an item of a batch.
+pub(super) const fn is_item(command: &Command) -> bool {
+    let guard = match command {
+        Command::Create { .. }
+        | Command::Mkdir { .. }
+        | Command::Symlink { .. }
+        | Command::Link { .. }
+        | Command::Unlink { .. }
+        | Command::Rmdir { .. }
+        | Command::Rename { .. } => &None,
+        Command::SetAttr { guard, .. }
+        | Command::Write { guard, .. }
+        | Command::SetXattr { guard, .. }
+        | Command::RemoveXattr { guard, .. } => guard,
+        _ => return false,
+    };
+    guard.is_none()
+}
+
+/// The place of a command among those that name nothing: so that every item has as many places.
+pub(super) fn places(command: &Command) -> usize {
+    match command {
+        Command::Batch { items, .. } => items.len().max(1) * LEGS,
+        _ => LEGS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Ownership, Target};
+
+    const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
+
+    fn mkdir(path: &'static str) -> Command {
+        Command::Mkdir { path: Bytes::from(path), owner: OWNER }
+    }
+
+    fn stat(path: &'static str) -> Command {
+        Command::Stat { target: Target::Path(Bytes::from(path)), follow: true }
+    }
+
+    fn seen(items: &[Command], at: usize) -> Option<(u64, Option<Bytes>)> {
+        match made_before(items, at, 0)? {
+            Found::Object { object, .. } => Some((object.0 - ObjectId::made_by(0).0, None)),
+            Found::Name { dir, name } => Some((dir.0 - ObjectId::made_by(0).0, Some(name))),
+            Found::NoName(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_path_below_what_an_item_before_makes_is_named_by_that_item() {
+        let items = [mkdir("/a"), mkdir("a/./b/"), mkdir("/a/b/c"), stat("/a//b"), stat("/a/b/x"), mkdir("/a/../y"), mkdir("/q/r")];
+        let name = |name: &'static str| Some(Bytes::from(name));
+        let expected = [None, Some((0, name("b"))), Some((1, name("c"))), Some((1, None)), None, None, None];
+        for (at, expected) in expected.into_iter().enumerate() {
+            assert_eq!(seen(&items, at), expected, "item {at}");
+        }
+    }
+
+    #[test]
+    fn the_latest_maker_of_a_name_counts_and_none_after() {
+        let moved = Command::Rename { from: "/x".into(), to: "/a".into(), rule: cistern_wire::RenameRule::Replace, force: false };
+        let items = [stat("/a"), mkdir("/a"), moved, stat("/a")];
+        assert_eq!((seen(&items, 0), seen(&items, 3)), (None, Some((2, None))));
+    }
+}

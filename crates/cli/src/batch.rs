@@ -1,0 +1,184 @@
+//! `cistern batch`: a script of changes that are made as one.
+//!
+//! Decides: the words of a script, and that errors name its line. Leaves to others: what the changes do (`execute`, the client), and that
+//! all of them are done or none (the server).
+
+use crate::args::BatchArgs;
+use crate::backend::Backend;
+use crate::execute::EXIT_FAILED;
+use crate::files::{read_local, unexpected};
+use crate::local::{AttrRule, Done, Failure, Item, Request, Response, Rule, Version};
+use crate::show;
+use crate::text::{Blob, Text};
+use cistern_wire::limits::{BATCH_MAX, EXPECT_MAX};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// What a script says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Script {
+    items: Vec<Item>,
+    /// The line of each item.
+    lines: Vec<usize>,
+    if_versions: Vec<Version>,
+}
+
+pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
+    // Read whole, with the local files that it names, before anything is asked of the server.
+    let name = args.script.to_string_lossy();
+    let script = read(&read_local(&args.script)?, read_local).map_err(|failure| in_script(&name, failure))?;
+    let lines = script.lines;
+    let mut backend = Backend::open(&args.common)?;
+    let result = backend.call(Request::Batch { items: script.items, if_versions: script.if_versions });
+    backend.close();
+    match result {
+        Ok(Response::Batched(done)) if args.common.json => done
+            .iter()
+            .zip(&lines)
+            .try_for_each(|(Done { object, version }, line)| show::json(&json!({ "line": line, "object": object, "version": version }))),
+        Ok(Response::Batched(_)) => Ok(()),
+        Ok(other) => unexpected(&other),
+        Err(Failure { code, item: Some(item), exit, message }) => {
+            let line = lines.get(usize::from(item)).copied().unwrap_or_default();
+            let why = message.rsplit_once(&format!("item {} of the batch: ", item + 1)).map_or(&*message, |(_, why)| why).to_owned();
+            Err(in_script(&name, (line, Failure { code, message: why, item: Some(item), exit })))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn in_script(name: &str, (line, failure): (usize, Failure)) -> Failure {
+    let message = format!("{name}: line {line}: {}", failure.message);
+    Failure { message, ..failure }
+}
+
+/// Reads a script; `local` reads the local files that it names. An error comes with its line.
+fn read(text: &[u8], local: impl Fn(&OsStr) -> Result<Vec<u8>, Failure>) -> Result<Script, (usize, Failure)> {
+    let mut script = Script::default();
+    for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let usage = |what: &str| (number, Failure::usage(what));
+        let words = shlex::bytes::split(line).ok_or_else(|| usage("a quote is not closed, or the line ends in a backslash"))?;
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        if words.is_empty() {
+            continue;
+        }
+        if let [b"if-version", version, path] = words[..] {
+            let version = number_of(version).filter(|version| *version > 0).ok_or_else(|| {
+                usage("if-version takes a version of 1 or more (that nothing exists is what `create` and `mv -n` make sure of), and a path")
+            })?;
+            script.if_versions.push(Version { path: Text(path.to_vec()), version });
+        } else {
+            let items = change(&words, &local).map_err(|failure| (number, failure))?;
+            script.lines.resize(script.lines.len() + items.len(), number);
+            script.items.extend(items);
+        }
+        if script.items.len() > BATCH_MAX || script.if_versions.len() > EXPECT_MAX {
+            let what = format!("a batch has at most {BATCH_MAX} changes and {EXPECT_MAX} versions");
+            return Err((number, Failure::new("E2BIG", EXIT_FAILED, what)));
+        }
+    }
+    if script.items.is_empty() {
+        return Err((1, Failure::usage("the script has no change")));
+    }
+    Ok(script)
+}
+
+/// The items of one line. A file that is written is made if it is missing: that is an item of its own.
+fn change(words: &[&[u8]], local: impl Fn(&OsStr) -> Result<Vec<u8>, Failure>) -> Result<Vec<Item>, Failure> {
+    let (path, data) = match words {
+        [b"write", path, data] => (*path, data.to_vec()),
+        [b"put", file, path] => (*path, local(OsStr::from_bytes(file))?),
+        other => return item(other).map(|item| vec![item]),
+    };
+    let path = Text(path.to_vec());
+    let make = Item::Create { path: path.clone(), exclusive: false, mode: 0o644 };
+    Ok(vec![make, Item::Write { path, offset: 0, data: Blob(data), truncate: true }])
+}
+
+fn item(words: &[&[u8]]) -> Result<Item, Failure> {
+    let text = |bytes: &[u8]| Text(bytes.to_vec());
+    let rename = |from: &[u8], to: &[u8], rule| Item::Rename { from: text(from), to: text(to), rule, force: false };
+    Ok(match words {
+        [b"create", path] => Item::Create { path: text(path), exclusive: true, mode: 0o644 },
+        [b"mkdir", path] => Item::Mkdir { path: text(path), mode: 0o755 },
+        [b"rmdir", path] => Item::Rmdir { path: text(path) },
+        [b"rm", path] => Item::Unlink { path: text(path), force: false },
+        [b"mv", b"-n", from, to] => rename(from, to, Rule::NoReplace),
+        [b"mv", b"-x", from, to] => rename(from, to, Rule::Exchange),
+        [b"mv", from, to] => rename(from, to, Rule::Replace),
+        [b"ln", b"-s", target, path] => Item::Symlink { target: text(target), path: text(path) },
+        [b"ln", existing, path] => Item::Link { existing: text(existing), path: text(path) },
+        [b"chmod", mode, path] => {
+            let mode = std::str::from_utf8(mode).ok().and_then(|mode| u16::from_str_radix(mode, 8).ok()).filter(|mode| *mode <= 0o7777);
+            let mode = Some(mode.ok_or_else(|| Failure::usage("permission bits are octal, 0 to 7777"))?);
+            Item::SetAttr { path: text(path), mode, size: None }
+        }
+        [b"truncate", size, path] => {
+            let size = Some(number_of(size).ok_or_else(|| Failure::usage("a size is a number of bytes"))?);
+            Item::SetAttr { path: text(path), mode: None, size }
+        }
+        [b"setxattr", path, name, value] => {
+            Item::SetXattr { path: text(path), name: text(name), value: Blob(value.to_vec()), rule: AttrRule::Any }
+        }
+        [b"rmxattr", path, name] => Item::RemoveXattr { path: text(path), name: text(name) },
+        [word, ..] => {
+            let word = text(word);
+            return Err(Failure::usage(format!("{word}: no such change, or not so many words; `cistern batch --help` lists them")));
+        }
+        [] => return Err(Failure::usage("an empty change")),
+    })
+}
+
+fn number_of(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_: &OsStr) -> Result<Vec<u8>, Failure> {
+        Ok(b"local".to_vec())
+    }
+
+    #[test]
+    fn a_script_is_words_on_lines() {
+        let script =
+            read(b"# release\nmkdir /a\n\nwrite '/a/b c' \"x y\"\r\nput here /a/d\nif-version 7 /q\nmv -x /p /q # swap\n", nothing)
+                .unwrap();
+        let text = |text: &str| Text::from(text);
+        let make = |path: &str| Item::Create { path: text(path), exclusive: false, mode: 0o644 };
+        let write = |path: &str, data: &[u8]| Item::Write { path: text(path), offset: 0, data: Blob(data.to_vec()), truncate: true };
+        let expected = [
+            Item::Mkdir { path: text("/a"), mode: 0o755 },
+            make("/a/b c"),
+            write("/a/b c", b"x y"),
+            make("/a/d"),
+            write("/a/d", b"local"),
+            Item::Rename { from: text("/p"), to: text("/q"), rule: Rule::Exchange, force: false },
+        ];
+        assert_eq!((&script.items[..], &script.lines[..]), (&expected[..], &[2, 4, 4, 5, 5, 7][..]));
+        assert_eq!(script.if_versions, [Version { path: text("/q"), version: 7 }]);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_script_is_told_with_its_line() {
+        let many = "mkdir /a\n".repeat(17);
+        let wrong = [
+            ("mkdir /a\nmkdir\n", 2),
+            ("frob /a", 1),
+            ("mkdir '/a", 1),
+            ("\n\nchmod 999 /a", 3),
+            ("truncate -1 /a", 1),
+            ("if-version 0 /a", 1),
+            ("if-version x /a", 1),
+            ("# nothing\n", 1),
+            (&many, 17),
+        ];
+        for (text, line) in wrong {
+            assert_eq!(read(text.as_bytes(), nothing).unwrap_err().0, line, "{text:?}");
+        }
+    }
+}

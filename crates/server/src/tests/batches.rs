@@ -1,0 +1,156 @@
+//! Batches and what they need: turns on all objects before any effect, one execution, stages, and errors that name an item.
+
+use super::world::{Peer, ROOT, World, create};
+use cistern_wire::{
+    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Expect, Failed, GetXattr, Item, Keep, List, Message, ObjectId, Release, ReleaseItem,
+    Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Write, XattrRule,
+};
+
+fn write(object: ObjectId, stage: u64, data: &[u8]) -> Item<'_> {
+    Write { ask: Ask::NONE, object, offset: 0, truncate: true, stage, data: Bytes16(data), terms: Terms::NONE }.into()
+}
+
+fn unlink(name: &[u8], force: bool) -> Item<'_> {
+    Unlink { ask: Ask::NONE, dir: ROOT, name: Bytes8(name), force, terms: Terms::NONE }.into()
+}
+
+fn attribute(object: ObjectId, stage: u64) -> Item<'static> {
+    let (name, rule) = (Bytes8(b"user.a"), XattrRule::Any);
+    SetXattr { ask: Ask::NONE, object, name, rule, stage, data: Bytes16(b""), terms: Terms::NONE }.into()
+}
+
+fn batch<'a>(ask: Ask, items: &'a [Item<'a>]) -> Message<'a> {
+    Batch { ask, items: List::of(items), terms: Terms::NONE }.into()
+}
+
+/// Gives a demanded cache lock back.
+fn comply(world: &mut World, peer: &mut Peer) {
+    let got = world.got_one(peer);
+    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
+    let serial = peer.serial();
+    let items = [ReleaseItem { lock: demand.lock, generation: demand.generation, keep: Keep::Nothing }];
+    world.send(peer, &[Release { serial, items: List::of(&items) }.into()]);
+    assert!(matches!(world.got_one(peer).message(), Message::Released(_)));
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST grant no cache lock and execute no other mutation between two items of a BATCH.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation MUST NOT be executed while another session holds a cache lock on an object that it affects.
+#[test]
+fn a_batch_has_no_effect_before_every_lock_on_all_of_its_objects_is_back() {
+    let mut world = World::new();
+    let (mut a, mut b, mut writer) = (world.open(1), world.open(2), world.open(3));
+    let (f, g) = (world.create(&mut writer, "f").object, world.create(&mut writer, "g").object);
+    world.cache(&mut a, f);
+    world.cache(&mut b, g);
+    let items = [write(f, 0, b"new"), write(g, 0, b"new")];
+    let ask = writer.ask_only();
+    let echo = world.send(&mut writer, &[batch(ask, &items)]);
+    world.expect(&writer, &[cistern_wire::Pending { nonce: ask.nonce, echo }.into()]);
+    comply(&mut world, &mut a);
+    world.expect(&writer, &[]);
+    // While it waits nothing of it is to be seen, and nobody gets a lock on what it will change.
+    let get = cistern_wire::GetAttr { ask: a.ask(), object: f, want: Want::Shared };
+    world.send(&mut a, &[get.into()]);
+    let got = world.got_one(&a);
+    let Reply::Stated(stated) = got.reply() else { panic!("{got:?}") };
+    assert_eq!((stated.attr.size, stated.grant), (0, cistern_wire::CacheGrant::NONE));
+    comply(&mut world, &mut b);
+    let got = world.got_one(&writer);
+    let Reply::Batched(done) = got.reply() else { panic!("{got:?}") };
+    assert!(done.items.iter().map(|result| (result.object, result.version)).eq([(f, 2), (g, 2)]));
+    world.cache(&mut a, f);
+}
+
+#[test]
+fn a_duplicate_of_a_batch_gets_its_answer_and_is_not_done_again() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let items = [create(Ask::NONE, "f", Want::Nothing).into(), write(ObjectId::made_by(0), 0, b"text")];
+    let ask = peer.ask();
+    world.send(&mut peer, &[batch(ask, &items)]);
+    let got = world.got_one(&peer);
+    assert!(matches!(got.reply(), Reply::Batched(_)));
+    let echo = world.send(&mut peer, &[batch(ask, &items)]);
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply: got.reply() }.into()]);
+    let ask = peer.ask();
+    world.send(&mut peer, &[batch(ask, &items)]);
+    assert_eq!(world.got_one(&peer).reply(), Reply::BatchFailed(BatchFailed { status: Status::EEXIST, item: 0 }));
+}
+
+#[test]
+fn a_batch_takes_values_from_several_stages_or_from_none() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "f").object;
+    let items = [write(file, 1, b""), attribute(file, 2)];
+    for (number, whole) in [(1, 1), (2, 2)] {
+        for offset in 0..whole {
+            let ask = peer.ask();
+            world.send(&mut peer, &[batch(ask, &items)]);
+            let failed = BatchFailed { status: Status::NOT_STAGED, item: u16::try_from(number - 1).unwrap() };
+            assert_eq!(world.got_one(&peer).reply(), Reply::BatchFailed(failed));
+            let stage = Stage { ask: peer.ask(), stage: number, total: whole, offset, data: Bytes16(b"x") };
+            world.send(&mut peer, &[stage.into()]);
+            world.got_one(&peer);
+        }
+    }
+    let ask = peer.ask();
+    world.send(&mut peer, &[batch(ask, &items)]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::Batched(_)));
+    let get = GetXattr { ask: peer.ask(), object: file, name: Bytes8(b"user.a"), offset: 0, length: 9, version: 0 };
+    world.send(&mut peer, &[get.into()]);
+    let got = world.got_one(&peer);
+    let Reply::Xattr(page) = got.reply() else { panic!("{got:?}") };
+    assert_eq!((page.total, page.data.0), (2, &b"xx"[..]));
+    let ask = peer.ask();
+    world.send(&mut peer, &[batch(ask, &items)]);
+    let failed = BatchFailed { status: Status::NOT_STAGED, item: 0 };
+    assert_eq!(world.got_one(&peer).reply(), Reply::BatchFailed(failed), "the stages are used up");
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an advisory lock,
+//# unless forced.
+#[test]
+fn an_item_that_would_take_a_locked_object_away_fails_the_batch_unless_forced() {
+    let mut world = World::new();
+    let (mut holder, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    world.lock(&mut holder, file);
+    for (force, expected) in [(false, Some(BatchFailed { status: Status::EBUSY, item: 1 })), (true, None)] {
+        let items = [create(Ask::NONE, "new", Want::Nothing).into(), unlink(b"job", force)];
+        let ask = other.ask();
+        world.send(&mut other, &[batch(ask, &items)]);
+        let got = world.got_one(&other);
+        match (got.reply(), expected) {
+            (Reply::BatchFailed(failed), Some(expected)) => assert_eq!(failed, expected),
+            (Reply::Batched(_), None) => {}
+            (reply, _) => panic!("{reply:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_expected_of_objects_elsewhere_is_judged_when_the_turn_has_come() {
+    let mut world = World::new();
+    let (mut reader, mut writer) = (world.open(1), world.open(2));
+    let (f, g) = (world.create(&mut writer, "f").object, world.create(&mut writer, "g").object);
+    world.cache(&mut reader, f);
+    let expect = [Expect { object: g, version: 1 }];
+    let ask = writer.ask();
+    let terms = Terms { expect: List::of(&expect), ..Terms::NONE };
+    let waits = Write { ask, object: f, offset: 0, truncate: true, stage: 0, data: Bytes16(b"x"), terms };
+    let echo = world.send(&mut writer, &[waits.into()]);
+    world.expect(&writer, &[cistern_wire::Pending { nonce: ask.nonce, echo }.into()]);
+    let change = Write { ask: writer.ask(), object: g, terms: Terms::NONE, ..waits };
+    world.send(&mut writer, &[change.into()]);
+    assert!(matches!(world.got_one(&writer).reply(), Reply::Changed(_)));
+    comply(&mut world, &mut reader);
+    let failed = Failed { status: Status::VERSION_CHANGED, retry_ms: 0 };
+    assert_eq!(world.got_one(&writer).reply(), Reply::Failed(failed));
+}
