@@ -5,7 +5,7 @@
 //! Implements `wire-spec.md` section 11.7.
 //! Invariant: every token, object id and incarnation that follows is above all that any life of this copy may have given out. The
 //! copy cannot know what was given out after it was made, nor by whom else it was restored; the wall clock can tell lives apart: a life
-//! begins at [`first_of`] its second, and no server gives out 2^24 numbers a second, day and night, or starts once a second.
+//! begins at a number made of its second, and no server gives out 2^24 numbers a second, day and night, or starts once a second.
 //! Leaves to others: copying, checking, that the clock is right.
 
 use super::check::Report;
