@@ -169,11 +169,13 @@ fn a_restored_copy_has_every_file_and_a_higher_epoch_and_nobody_s_sessions() {
 //= type=test
 //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
 #[test]
-fn the_same_copy_restored_twice_gives_larger_tokens_the_second_time() {
+fn whatever_is_restored_twice_gives_larger_tokens_the_second_time() {
     let stopped = Stopped::new();
-    let life = |name: &str| {
+    let other = stopped.place("other");
+    copy_tree(&stopped.store, &other);
+    let life = |copy: &Path, name: &str| {
         let place = stopped.place(name);
-        let output = cisternd(&["restore", text(&stopped.store), text(&place)]);
+        let output = cisternd(&["restore", text(copy), text(&place)]);
         assert!(output.status.success(), "{}", said(&output));
         let mut server = Server::on_store(&place);
         let mut agent = Agent::start(&server, "B");
@@ -186,12 +188,16 @@ fn the_same_copy_restored_twice_gives_larger_tokens_the_second_time() {
         server.process.end();
         (identity, token, object)
     };
-    let first = life("first");
-    // Lives begin by the second.
+    let first = life(&stopped.store, "first");
+    // The copy of the copy knows nothing of that, and lives begin by the second.
     std::thread::sleep(std::time::Duration::from_millis(1_100));
-    let second = life("second");
-    assert!(second.0 > first.0, "{:?} after {:?}: agents refuse what is lower", second.0, first.0);
-    assert!(second.1 > first.1 && second.2 > first.2, "{second:?} after {first:?}");
+    let second = life(&other, "second");
+    let third = life(&stopped.store, "third");
+    assert_eq!((second.0.0, third.0.0), (first.0.0, first.0.0 + 1));
+    for (later, earlier) in [(second, first), (third, second)] {
+        assert!(later.0 > earlier.0, "{:?} after {:?}: agents refuse what is lower", later.0, earlier.0);
+        assert!(later.1 > earlier.1 && later.2 > earlier.2, "{later:?} after {earlier:?}");
+    }
 }
 
 #[test]

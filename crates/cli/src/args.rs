@@ -76,9 +76,10 @@ Exit status:
 
 const RESTORE_HELP: &str = "\
 All sessions of the copy are over in the new store, and its epoch is above the copy's, so that every fencing token and id that follows \
-is larger than every one before. What was changed after the copy was made is lost. The copy stays as it is, and may be restored again: \
-numbers begin by the wall clock, which must not be behind that of an earlier restore. Where a later copy was ever restored, give the \
-epoch that `cistern status` showed since with --above; agents refuse a store whose epoch is lower than they have seen.
+is larger than every one before. What was changed after the copy was made is lost. The copy notes that it was restored, and may be restored \
+again: it gets another epoch each time. Within an epoch numbers begin by the wall clock, which must not be behind that of an earlier \
+restore. Where a later copy was ever restored, give the epoch that `cistern status` showed since with --above; agents refuse a store \
+whose epoch is lower than they have seen.
 
 Examples:
   cisternd restore /backup/monday /var/lib/cistern/store

@@ -62,7 +62,7 @@ fn look(store: &StoppedStore, findings_max: usize) -> Result<Report, Unreadable>
 }
 
 fn restore(args: &Restore) -> Result<(), Failure> {
-    let copy = StoppedStore::open(&args.copy)?;
+    let mut copy = StoppedStore::open(&args.copy)?;
     let report = look(&copy, 0).map_err(|e| Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {}: {e}", args.copy.display())))?;
     if report.gravest() > Some(Severity::Waste) && !args.damaged {
         let what = "is not sound: look with `cisternd check`, take another copy, or restore it as it is with --damaged";
@@ -85,6 +85,8 @@ fn restore(args: &Restore) -> Result<(), Failure> {
     let writes = restoration.writes.into_iter().map(|(key, value)| (key.to_bytes(), value));
     made.write(writes).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", staging.display())))?;
     drop(made);
+    let (key, value) = restoration.note;
+    copy.write([(key.to_bytes(), value)]).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", args.copy.display())))?;
     take_place(&staging, &args.store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", args.store.display())))?;
     if args.json {
         return show::json(&json!({ "store": args.store.to_string_lossy(), "records": records, "epoch": restoration.epoch }));

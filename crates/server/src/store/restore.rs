@@ -3,9 +3,10 @@
 //! Decides: from which numbers a restored store goes on. Place in the walk: before it, on a stopped store (`cisternd restore`); the
 //! server's start does the rest (`starting`): it ends all sessions, raises the epoch, and waits without reclaim.
 //! Implements `wire-spec.md` section 11.7.
-//! Invariant: every token, object id and incarnation that follows is above all that any life of this copy may have given out. The
-//! copy cannot know what was given out after it was made, nor by whom else it was restored; the wall clock can tell lives apart: a life
-//! begins at [`first_of`] its second, and no server gives out 2^24 numbers a second, day and night, or starts once a second.
+//! Invariant: every token, object id and incarnation that follows is above all that any life of this copy may have given out. A copy
+//! notes the epoch of each life that is made of it, so that the next one gets another. What is made of a copy of the copy it cannot
+//! know; there the wall clock tells lives apart: a life begins at a number made of its second, and a server gives out fewer than 2^24
+//! numbers a second on the whole, where each start counts as two minutes (it takes 2^31 tokens ahead).
 //! Leaves to others: copying, checking, that the clock is right.
 
 use super::check::Report;
@@ -47,8 +48,10 @@ impl core::error::Error for RestoreError {}
 pub struct Restoration {
     /// The epoch of the store from now on.
     pub epoch: u8,
-    /// What has to be written before a server opens it, all at once.
+    /// What has to be written into the new store before a server opens it, all at once.
     pub writes: Vec<(Key, Option<Bytes>)>,
+    /// What has to be written into the copy before that: that there is a life of that epoch.
+    pub note: (Key, Option<Bytes>),
 }
 
 /// What makes the copy of which `report` tells a store of its own, at `unix_seconds` by the wall clock. Its epoch will be above
@@ -77,7 +80,8 @@ pub fn restoration(report: &Report, unix_seconds: u64, above: u8) -> Result<Rest
         (Counter::Restored, RESTORED),
     ];
     let writes = numbers.map(|(counter, value)| (Key::Counter(counter), Some(Bytes::from(counter_to_bytes(value)))));
-    Ok(Restoration { epoch, writes: writes.into() })
+    let note = (Key::Counter(Counter::Epoch), Some(Bytes::from(counter_to_bytes(u64::from(epoch)))));
+    Ok(Restoration { epoch, writes: writes.into(), note })
 }
 
 /// The first token and id of a life that begins in this second.
@@ -115,7 +119,7 @@ mod tests {
     //= type=test
     //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
     #[test]
-    fn a_copy_that_is_restored_twice_gives_no_number_twice() {
+    fn copies_of_one_copy_give_no_number_twice_when_they_are_restored() {
         let (first, second) = (restoration(&copy(1), NOW, 0).unwrap(), restoration(&copy(1), NOW + 3_600, 0).unwrap());
         for counter in [Counter::Tokens, Counter::NextObject] {
             let spent = value(&first, counter) + 3_600 * 10_000_000;
@@ -126,6 +130,14 @@ mod tests {
         // The first life was started a thousand times.
         assert!(value(&second, Counter::Incarnation) > value(&first, Counter::Incarnation) + 1_000);
         assert_eq!((first.epoch, value(&first, Counter::Epoch), value(&first, Counter::Restored)), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_copy_that_is_restored_twice_gives_another_epoch_each_time() {
+        let first = restoration(&copy(4), NOW, 0).unwrap();
+        assert_eq!((first.epoch, first.note.0.clone()), (5, Key::Counter(Counter::Epoch)));
+        let noted = super::super::record::counter_from_bytes(first.note.1.as_ref().unwrap()).unwrap();
+        assert_eq!(restoration(&copy(noted), NOW, 0).unwrap().epoch, 6);
     }
 
     #[test]
