@@ -9,11 +9,11 @@ use super::carry::check_attribute;
 use super::request::Change;
 use super::resolve::{Leg, leg};
 use super::task::Task;
-use crate::api::Command;
+use crate::api::{Command, Guard};
 use crate::walk::{End, Found, NOT_AN_ANSWER};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX};
+use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX, EXPECT_MAX};
 use cistern_wire::{ObjectId, Status};
 
 /// Paths that one item names at most.
@@ -107,9 +107,9 @@ impl Task {
     }
 }
 
-/// Whether a command can be an item of a batch.
-pub(super) const fn is_item(command: &Command) -> bool {
-    let guard = match command {
+/// The guard of a command that makes one change, and so can be an item of a batch; `None`: it is no such command.
+pub(super) const fn guard_of(command: &Command) -> Option<&Option<Guard>> {
+    Some(match command {
         Command::Create { .. }
         | Command::Mkdir { .. }
         | Command::Symlink { .. }
@@ -121,12 +121,31 @@ pub(super) const fn is_item(command: &Command) -> bool {
         | Command::Write { guard, .. }
         | Command::SetXattr { guard, .. }
         | Command::RemoveXattr { guard, .. } => guard,
-        _ => return false,
-    };
-    guard.is_none()
+        _ => return None,
+    })
 }
 
-/// The place of a command among those that name nothing: so that every item has as many places.
+/// Refuses what is put together in a way that means nothing: items that are no changes or have guards of their own, and expectations of
+/// what changes nothing.
+pub(super) fn check(command: &Command) -> Result<(), Status> {
+    let (expect, command) = match command {
+        Command::Expecting { expect, command } => (expect.len(), &**command),
+        command => (0, command),
+    };
+    let sound = match command {
+        Command::Batch { items, .. } => items.iter().all(|item| matches!(guard_of(item), Some(None))),
+        Command::Put { .. } => true,
+        Command::Expecting { .. } => false,
+        command => expect == 0 || guard_of(command).is_some(),
+    };
+    match (expect > EXPECT_MAX, sound) {
+        (true, _) => Err(Status::E2BIG),
+        (_, false) => Err(Status::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+/// How many places the walks of a command have: as many for every item of a batch.
 pub(super) fn places(command: &Command) -> usize {
     match command {
         Command::Batch { items, .. } => items.len().max(1) * LEGS,

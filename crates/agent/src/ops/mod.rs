@@ -31,8 +31,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::limits::{DATAGRAM_DEFAULT, EXPECT_MAX};
-use cistern_wire::{Generation, Keep, ObjectId, Reply, Status};
+use cistern_wire::limits::DATAGRAM_DEFAULT;
+use cistern_wire::{Generation, Keep, ObjectId, Reply};
 use core::time::Duration;
 use task::{Call, Desk, Flow, Office, Task};
 
@@ -85,7 +85,7 @@ impl Ops {
         if self.tasks.len() >= TASKS_MAX {
             return Submitted::Now(Err(OpError::Overloaded));
         }
-        if let Err(status) = sound(&command) {
+        if let Err(status) = batch::check(&command) {
             return Submitted::Now(Err(OpError::Status(status)));
         }
         let op = self.next_op();
@@ -303,34 +303,6 @@ impl Ops {
 /// Whether a command only reads what can be cached; hits and misses count these.
 const fn is_read(command: &Command) -> bool {
     matches!(command, Command::Stat { .. } | Command::Read { .. } | Command::ReadLink { .. } | Command::List { .. })
-}
-
-/// Refuses what is put together in a way that means nothing.
-fn sound(command: &Command) -> Result<(), Status> {
-    let (expect, command) = match command {
-        Command::Expecting { expect, command } => (expect.len(), &**command),
-        command => (0, command),
-    };
-    let changes = batch::is_item(command) || matches!(command, Command::Batch { .. } | Command::Put { .. }) || is_guarded(command);
-    let items = match command {
-        Command::Batch { items, .. } => items.iter().all(batch::is_item),
-        _ => true,
-    };
-    if expect > EXPECT_MAX {
-        return Err(Status::E2BIG);
-    }
-    if (expect > 0 && !changes) || !items || matches!(command, Command::Expecting { .. }) { Err(Status::EINVAL) } else { Ok(()) }
-}
-
-/// Whether a change is made under a guard.
-const fn is_guarded(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::SetAttr { guard: Some(_), .. }
-            | Command::Write { guard: Some(_), .. }
-            | Command::SetXattr { guard: Some(_), .. }
-            | Command::RemoveXattr { guard: Some(_), .. }
-    )
 }
 
 fn settle_orphan(desk: &mut Desk<'_, '_>, call: &Call, answer: &Answer<'_>) {

@@ -467,7 +467,8 @@ fn run_batch(w: &mut World, items: &[Move], expect: &[(u64, u64)], tree: &Tree) 
             assert_eq!(told, subjects.iter().map(|id| (*id, version(id))).collect::<Vec<_>>());
             let mut changed: Vec<u64> = tree.nodes.iter().filter(|(id, node)| version(id) != node.version).map(|(id, _)| *id).collect();
             let mut affected: Vec<u64> = plan.affected().iter().map(|object| object.0).collect();
-            (changed.sort_unstable(), affected.sort_unstable());
+            changed.sort_unstable();
+            affected.sort_unstable();
             assert_eq!(affected, changed);
             Ok(())
         }

@@ -149,10 +149,7 @@ fn attributes_belong_to_the_object_and_go_with_its_last_name() {
     w.done(link(file, ROOT_DIR, b"g"));
     w.done(rename((ROOT_DIR, b"f"), (dir, b"f"), RenameRule::Replace));
     w.done(unlink(dir, b"f"));
-    let mut w = {
-        w.restart();
-        w
-    };
+    w.restart();
     assert_eq!(get(&mut w, file, b"a", 0), Ok(b"12345".to_vec()));
     assert_eq!(w.overlay.view().counter(Counter::Bytes), Ok(8));
     w.forgetful = true;
