@@ -5,17 +5,23 @@
 //! the protocol orders them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod bad_input;
 mod cache;
 mod changes;
 mod command;
+mod disk;
+mod durable;
 mod failure;
 mod files;
 mod lease;
 mod linearizable;
 mod locks;
 mod membership;
+mod metrics;
 mod posix;
 mod relay;
+mod stopped;
+mod units;
 mod world;

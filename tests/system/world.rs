@@ -27,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn start(program: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(program: &str, args: &[&str]) -> Self {
         // In a process group of its own: where the tests' group is orphaned (no shell above it), the kernel hangs up the whole group
         // when one of it is stopped while another ends.
         let mut command = command(program, args);
@@ -40,6 +40,15 @@ impl Process {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the process has ended by itself, and gives its exit status.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        eventually("the process ends", || self.child.try_wait().unwrap()).code()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -77,6 +86,8 @@ pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
     control: PathBuf,
+    /// How it is started again.
+    args: Vec<String>,
     pub(crate) dir: TempDir,
 }
 
@@ -91,14 +102,64 @@ impl Server {
 
     /// A server that is not told that it is the first of its cluster.
     pub(crate) fn of_cluster(args: &[&str]) -> Self {
+        Self::in_dir(tempfile::tempdir().unwrap(), &[&["--volatile"], args].concat())
+    }
+
+    /// A server with a new store in a directory.
+    pub(crate) fn durable(args: &[&str]) -> Self {
+        Self::new_store(&[&["--new-cluster"], args].concat())
+    }
+
+    /// A server with a new store, which may not be the first of its cluster.
+    pub(crate) fn new_store(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        let server = Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-store"], args].concat());
+        server.await_start();
+        server
+    }
+
+    fn await_start(&self) {
+        eventually("the server has read its store", || (self.status()["serving"] == true).then_some(()));
+    }
+
+    fn in_dir(dir: TempDir, args: &[&str]) -> Self {
         let state = dir.path().join("server");
-        let mut all = vec!["--volatile", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        let mut all = vec!["--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
         all.extend(args);
         let process = Process::start(CISTERND, &all);
-        let address = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
+        let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
         let control = process.ready["control"].as_str().unwrap().into();
-        Self { process, address, control, dir }
+        let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
+        args[1] = address.to_string();
+        Self { process, address, control, args, dir }
+    }
+
+    /// Starts it again, after it was killed or ended, on the same address and the same store.
+    pub(crate) fn start_again(&mut self) {
+        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
+        self.process = Process::start(CISTERND, &args);
+        self.await_start();
+    }
+
+    /// As [`Self::start_again`], by a shell that first does something.
+    pub(crate) fn start_again_after(&mut self, shell: &str) {
+        let script = format!("{shell}; exec \"$0\" \"$@\"");
+        let args: Vec<_> = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str)).collect();
+        self.process = Process::start("sh", &args);
+        self.await_start();
+    }
+
+    /// The directory of its store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    /// A server on a store that is there already.
+    pub(crate) fn on_store(store: &Path) -> Self {
+        let server = Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()]);
+        server.await_start();
+        server
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {

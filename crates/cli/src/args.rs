@@ -17,7 +17,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   cistern demo                                   see it work, on this machine, in half a minute
-  cisternd --volatile --new-cluster              a server on loopback
+  cisternd --store ./store --new-cluster         a server on loopback
   export CISTERN_SERVER=meta.example.net:7311
   cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
   cistern import ./site /site && cistern ls -l /site
@@ -83,6 +83,82 @@ Examples:
   cistern member --data \"$(hostname -I)\" /group/$(hostname)
   cistern watch /group";
 
+const CHECK_HELP: &str = "\
+Reads all of the store once, and needs some 50 bytes of memory for each file, directory and link in it. Changes nothing of what the \
+store holds. docs/operating.md says what each fault means.
+
+Examples:
+  cisternd check /var/lib/cistern/store
+  cisternd check /var/lib/cistern/store --json | jq '.findings[].fault'
+
+Exit status:
+  0   the store is sound
+  1   it is not: what is wrong is on standard output
+  2   wrong usage
+  65  the directory is something else
+  66  there is no store
+  74  the system could not read it
+  75  another process, perhaps a server, has the store
+  76  a newer version of cistern has written it
+  77  it may not be read and written, or its file system's locks are not to be trusted";
+
+const RESTORE_HELP: &str = "\
+All sessions of the copy are over in the new store, and its epoch is above the copy's, so that every fencing token and id that follows \
+is larger than every one before. What was changed after the copy was made is lost. The copy notes that it was restored, and may be restored \
+again: it gets another epoch each time. Within an epoch numbers begin by the wall clock, which must not be behind that of an earlier \
+restore. Where a later copy was ever restored, give the epoch that `cistern status` showed since with --above; agents refuse a store \
+whose epoch is lower than they have seen.
+
+Examples:
+  cisternd restore /backup/monday /var/lib/cistern/store
+  cisternd restore --above 4 /backup/sunday /var/lib/cistern/store
+
+Exit status:
+  0   restored
+  1   not restored: no epochs are left, or the clock cannot be right
+  2   wrong usage: the directory is not empty
+  65  the copy is damaged (--damaged restores what is sound but for its structure), or something else
+  66, 74, 75, 76, 77  as of `cisternd check`";
+
+const COMPACT_HELP: &str = "\
+Needs as much space again while it runs. A server does this by itself, a little at a time; after much was removed at once it is quicker.
+
+Examples:
+  cisternd compact /var/lib/cistern/store
+
+Exit status:
+  0   compacted
+  2   wrong usage
+  65, 66, 74, 75, 76, 77  as of `cisternd check`";
+
+const BACKUP_HELP: &str = "\
+The server goes on meanwhile. The copy has everything that was answered before the command was given; it is durable when the command \
+ends, and is a store of its own: `cisternd check` checks it, `cisternd restore` makes the server's store of it.
+
+Examples:
+  cistern admin backup /backup/monday
+
+Exit status:
+  0   the copy is whole and durable
+  1   there is none: a backup is being made already, or the server keeps everything in memory
+  2   wrong usage
+  65  the directory is not empty
+  69  no server answers at the control socket
+  74  the store cannot be read, or the directory cannot be written
+  77  the server's user may not write there";
+
+const STATS_HELP: &str = "\
+The names are those of `cisternd --metrics`; docs/operating.md says what each means and what to do about it. Spans are in seconds. \
+Of a histogram: how many were measured, their mean, and the bounds below which a half and 99 of 100 were.
+
+Examples:
+  cistern admin stats
+  cistern admin stats --json | jq '.cistern_sessions.samples'
+
+Exit status:
+  0   success
+  69  no server answers at the control socket";
+
 /// Locks, leases and metadata for groups of computers.
 #[derive(Debug, Parser)]
 #[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
@@ -93,11 +169,33 @@ pub(crate) struct Cistern {
 
 /// The metadata server of Cistern; the same as `cistern serve`.
 #[derive(Debug, Parser)]
-#[command(name = "cisternd", version, max_term_width = 120)]
+#[command(name = "cisternd", version, after_help = SERVE_HELP, max_term_width = 120, propagate_version = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cisternd {
+    #[command(subcommand)]
+    pub(crate) command: Option<StoppedCommand>,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
+
+const SERVE_HELP: &str = "\
+Examples:
+  cisternd --store /var/lib/cistern/store --new-cluster     the first time: makes the store
+  cisternd --store /var/lib/cistern/store                   every other time
+  cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a network in which all are trusted
+  cisternd --volatile --new-cluster                         to try it out: everything in memory
+
+Exit status:
+  0   ended because it was asked to
+  1   cannot serve: an address or a control socket cannot be used
+  2   wrong usage or settings
+  65  --store: the store is damaged, or the directory is something else
+  66  --store: there is no store
+  70  a defect of cistern itself
+  74  the store could not be read or written; nothing that was promised is lost
+  75  --store: another process has the store
+  76  --store: a newer version of cistern has written the store
+  77  --store: the store may not be read and written, or its file system's locks are not to be trusted";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -141,6 +239,9 @@ pub(crate) enum Command {
     Locks(Locks),
     /// End an agent's session: its locks are free after the lease period (on the server's host, by the control socket)
     Evict(Evict),
+    /// Look after a running server, on its host
+    #[command(subcommand)]
+    Admin(Admin),
     /// Show what the server is and how it is
     Status(Status),
     /// Measure round trips to the server's application
@@ -156,6 +257,7 @@ pub(crate) enum Command {
     /// Run the host's agent: one cache and one lease for all programs of this computer
     Agent(Agent),
     /// Run a metadata server
+    #[command(after_help = SERVE_HELP)]
     Serve(Serve),
     /// Print every setting, its default and the relation it must keep, as a TOML file
     Settings,
@@ -355,6 +457,96 @@ pub(crate) struct Evict {
     pub(crate) json: bool,
 }
 
+/// What can be done with a store on which no server runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoppedCommand {
+    /// Check a stopped store: every record, and all of them beside each other
+    #[command(after_help = CHECK_HELP)]
+    Check(Check),
+    /// Make a store of a backup
+    #[command(after_help = RESTORE_HELP)]
+    Restore(Restore),
+    /// Give back the space of what was deleted or replaced
+    #[command(after_help = COMPACT_HELP)]
+    Compact(Compact),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The store's directory
+    #[arg(env = "CISTERN_STORE", value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// List at most so many faults; the others are counted
+    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
+    pub(crate) most: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Restore {
+    /// The copy: a backup, or the directory of a store that was stopped
+    pub(crate) copy: PathBuf,
+    /// The directory of the new store; missing or empty
+    pub(crate) store: PathBuf,
+    /// Epochs that were seen: the store's will be above this one, and above the copy's own
+    #[arg(long, default_value_t = 0, value_name = "EPOCH")]
+    pub(crate) above: u8,
+    /// Although the copy is not sound
+    #[arg(long)]
+    pub(crate) damaged: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Compact {
+    /// The store's directory
+    #[arg(env = "CISTERN_STORE", value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What an operator can have of a running server, by its control socket: whoever may open that file may ask.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Admin {
+    /// Show every figure that the server has counted
+    #[command(after_help = STATS_HELP)]
+    Stats(Stats),
+    /// Copy the store while the server runs: all of it as it is at one moment
+    #[command(after_help = BACKUP_HELP)]
+    Backup(Backup),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Backup {
+    /// Where to: missing or empty, on the server's host, to be written by the server's user
+    pub(crate) dir: PathBuf,
+    /// The server's control socket
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
+    pub(crate) control: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    /// The server's control socket
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
+    pub(crate) control: PathBuf,
+    /// Also what has not been counted yet
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Print JSON: by name, each with its type, its help and its samples
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -442,12 +634,24 @@ pub(crate) struct Serve {
     /// Address to listen on; repeat for several
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]
     pub(crate) listen: Vec<SocketAddr>,
+    /// Keep everything in this directory, on a file system of this host; this or --volatile must be chosen
+    #[arg(long, env = "CISTERN_STORE", value_name = "DIR", conflicts_with = "volatile")]
+    pub(crate) store: Option<PathBuf>,
     /// Keep everything in memory: the store is empty at each start
     #[arg(long)]
     pub(crate) volatile: bool,
-    /// Grant locks at once from an empty store: no agent can hold locks of a server before. Otherwise the time of a lease is waited for
+    /// Make the store if there is none, and grant locks at once from an empty one: no agent can hold locks of a server before
     #[arg(long)]
     pub(crate) new_cluster: bool,
+    /// Make the store if there is none; the time of a lease is waited for, as agents may hold locks of a server before
+    #[arg(long, conflicts_with = "volatile")]
+    pub(crate) new_store: bool,
+    /// Most bytes that the store may take on disk; then only reads, locks and removals go on (256M at least)
+    #[arg(long, value_parser = store_limit, value_name = "SIZE", conflicts_with = "volatile")]
+    pub(crate) store_limit: Option<u64>,
+    /// Bytes to be kept free on the store's file system; with fewer only reads, locks and removals go on
+    #[arg(long, value_parser = size, default_value = "256M", value_name = "SIZE")]
+    pub(crate) store_reserve: u64,
     /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -469,9 +673,18 @@ pub(crate) struct Serve {
     /// Most sessions
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_sessions: Option<u32>,
+    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics; a port alone is one of 127.0.0.1
+    #[arg(long, value_parser = loopback_or_address, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one line of JSON with the addresses when ready
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `9311`, `127.0.0.1:9311`, `[::1]:9311`.
+fn loopback_or_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse()).map_err(|_| "an address and a port such as 127.0.0.1:9311, or a port alone".to_owned())
 }
 
 /// `1.5s`, `200ms`, `3m`, or a plain number of seconds.
@@ -487,6 +700,28 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
     Duration::try_from_secs_f64(number * scale).map_err(|_| "a time must be zero or more, and not immense".to_owned())
+}
+
+/// `10G`, `512MiB`, or a plain number of bytes; units are powers of 1,024.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        unit => return Err(format!("{unit:?} is no unit of size: use K, M, G or T")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a whole number"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| "a size must not be immense".to_owned())
+}
+
+fn store_limit(text: &str) -> Result<u64, String> {
+    size(text)?
+        .checked_sub(256 << 20)
+        .map(|more| more + (256 << 20))
+        .ok_or_else(|| "must be at least 256M: journals alone may take half of that".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -506,6 +741,25 @@ mod tests {
     fn the_command_lines_are_well_formed() {
         Cistern::command().debug_assert();
         Cisternd::command().debug_assert();
+    }
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (text, address) in [("9311", "127.0.0.1:9311"), ("0", "127.0.0.1:0"), ("[::1]:9", "[::1]:9"), ("10.0.0.1:9", "10.0.0.1:9")] {
+            assert_eq!(loopback_or_address(text), Ok(address.parse().unwrap()));
+        }
+        assert!(loopback_or_address("localhost").is_err() && loopback_or_address("70000").is_err());
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [("0", 0), ("4096", 4_096), ("2K", 2_048), ("3MiB", 3 << 20), ("10G", 10 << 30), ("1TB", 1 << 40)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1.5G", "1P", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        assert_eq!((store_limit("256M"), store_limit("255M").is_err()), (Ok(256 << 20), true));
     }
 
     #[test]

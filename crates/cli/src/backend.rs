@@ -70,6 +70,14 @@ impl Backend {
         }
     }
 
+    /// One more of the same agent, for another thread.
+    pub(crate) fn again(&self) -> Result<Self, Failure> {
+        match self {
+            Self::Own(client, _) => Ok(Self::Own(client.clone(), Holds::default())),
+            Self::Host(line) => Ok(Self::Host(Line::open(&line.path)?)),
+        }
+    }
+
     pub(crate) fn call(&mut self, request: Request) -> Result<Response, Failure> {
         match self {
             Self::Own(client, holds) => execute(client, holds, request),

@@ -21,6 +21,18 @@ const NEWS_MAX: usize = 256;
 pub(crate) const EXIT_FAILED: u8 = 1;
 /// Exit status: wrong usage or settings.
 pub(crate) const EXIT_USAGE: u8 = 2;
+/// Exit status: the store is damaged, or is none (`EX_DATAERR`).
+pub(crate) const EXIT_DAMAGED: u8 = 65;
+/// Exit status: there is no store (`EX_NOINPUT`).
+pub(crate) const EXIT_NO_STORE: u8 = 66;
+/// Exit status: the store could not be read or written (`EX_IOERR`).
+pub(crate) const EXIT_STORE: u8 = 74;
+/// Exit status: another process has the store (`EX_TEMPFAIL`).
+pub(crate) const EXIT_IN_USE: u8 = 75;
+/// Exit status: the store is of a newer version (`EX_PROTOCOL`).
+pub(crate) const EXIT_NEWER: u8 = 76;
+/// Exit status: the store may not be used (`EX_NOPERM`).
+pub(crate) const EXIT_PERMISSION: u8 = 77;
 /// Exit status: no answer from the server, or it refuses a session (`EX_UNAVAILABLE`).
 pub(crate) const EXIT_UNAVAILABLE: u8 = 69;
 /// Exit status: a defect of this program (`EX_SOFTWARE`).
@@ -44,6 +56,23 @@ impl From<Error> for Failure {
         };
         let item = if let Error::Item { item, .. } = error { Some(item) } else { None };
         Self { code: code.to_owned(), message: error.to_string(), item, exit }
+    }
+}
+
+impl From<cistern_store::OpenError> for Failure {
+    fn from(error: cistern_store::OpenError) -> Self {
+        use cistern_store::Problem;
+        let (code, exit) = match error.problem {
+            Problem::Missing => ("NO_STORE", EXIT_NO_STORE),
+            Problem::Foreign => ("FOREIGN_STORE", EXIT_DAMAGED),
+            Problem::Damaged => ("DAMAGED_STORE", EXIT_DAMAGED),
+            Problem::Newer => ("NEWER_STORE", EXIT_NEWER),
+            Problem::InUse => ("STORE_IN_USE", EXIT_IN_USE),
+            Problem::FileSystem => ("STORE_FILE_SYSTEM", EXIT_PERMISSION),
+            Problem::Permission => ("STORE_PERMISSION", EXIT_PERMISSION),
+            Problem::Io => ("STORE", EXIT_STORE),
+        };
+        Self::new(code, exit, error.to_string())
     }
 }
 

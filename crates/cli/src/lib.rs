@@ -6,6 +6,7 @@
 // Only the simulator may be built with deliberate bugs in the cores.
 const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has deliberate bugs in it; build without the feature `bugs`");
 
+mod admin;
 mod args;
 mod backend;
 mod batch;
@@ -20,12 +21,14 @@ mod lock;
 mod locks;
 mod logging;
 mod member;
+mod metrics;
 mod places;
 mod serve;
 mod server_control;
 mod settings;
 mod show;
 mod signals;
+mod stopped;
 mod text;
 mod tree;
 mod watch;
@@ -52,8 +55,12 @@ pub fn main_cistern() -> ExitCode {
 #[must_use]
 pub fn main_cisternd() -> ExitCode {
     let args = Cisternd::parse();
-    logging::start(true);
-    finish("cisternd", serve::serve(&args.serve).map(|()| 0))
+    logging::start(args.command.is_none());
+    let result = match &args.command {
+        Some(command) => stopped::run(command),
+        None => serve::serve(&args.serve).map(|()| 0),
+    };
+    finish("cisternd", result)
 }
 
 fn dispatch(command: &Command) -> Result<u8, Failure> {
@@ -77,6 +84,7 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Lock(args) => lock::lock(args),
         Command::Locks(args) => locks::locks(args).map(|()| 0),
         Command::Evict(args) => server_control::evict(args).map(|()| 0),
+        Command::Admin(args) => admin::admin(args).map(|()| 0),
         Command::Status(args) => files::status(args).map(|()| 0),
         Command::Ping(args) => files::ping(args).map(|()| 0),
         Command::Watch(args) => changes::watch(args),

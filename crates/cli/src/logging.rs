@@ -10,7 +10,8 @@ use std::io::Write;
 
 /// Starts the log; `daemon` chooses the default level.
 pub(crate) fn start(daemon: bool) {
-    let level = if daemon { "info" } else { "warn" };
+    // The store's engine says at `info` what nobody but its makers needs.
+    let level = if daemon { "info,fjall=warn,lsm_tree=warn" } else { "warn" };
     let env = Env::new().filter_or("CISTERN_LOG", level);
     let mut builder = Builder::from_env(env);
     builder.format(|out, record| {

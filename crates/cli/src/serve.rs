@@ -1,18 +1,22 @@
 //! `cisternd`, `cistern serve`: the metadata server as a process.
 //!
-//! Decides: what is checked before anything is opened (what this version cannot do, who could reach an unauthenticated server), the
+//! Decides: what is checked before anything is opened (where the store is to be, who could reach an unauthenticated server), the
 //! order in which things are opened, and what the loop's guests are: the store and the control socket.
 //! Place in the walk: around it; `cistern_driver::EventLoop` turns the server. Implements `wire-spec.md` section 11.8 (plain mode).
 //! Invariant: one server to a state directory, for the life of the process (R53); a store that failed ends the process before
 //! anything more is sent (R62).
 //! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
 
+mod backups;
+mod kept;
 mod state;
 
 use crate::args::Serve;
-use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
+use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{server_control, settings, show, signals};
+use backups::Backups;
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
@@ -20,8 +24,8 @@ use cistern_driver::{Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
 use cistern_server::{Config, Server};
-use cistern_store::MemoryStore;
 use cistern_wire::StoreId;
+use kept::{Bell, Kept};
 use serde_json::json;
 use state::StateDir;
 use std::io;
@@ -35,19 +39,25 @@ const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Runs a server until it is asked to end.
 pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
-    refuse_what_is_not_built(args)?;
+    refuse_no_choice(args)?;
     refuse_to_be_reached(args)?;
     let config = settings::load(args.config.as_deref())?.server_config(args)?;
     let state = StateDir::hold(&args.state)?;
     let ports = open_ports(&args.listen)?;
     let control = ControlServer::bind(&state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
-    let mut event_loop = set_up(config, ports, control)?;
+    let metrics = args.metrics.map(listen_for_metrics).transpose()?;
+    let bell = Bell::default();
+    let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
+    let (store, id) = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
+    let mut event_loop = set_up(config, ports, control, store, id, bell)?;
     let handle = event_loop.handle();
+    let metrics_address = metrics.as_ref().map(Port::address);
+    event_loop.services_mut().metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
     signals::at_end(move || handle.stop())?;
-    announce(args, event_loop.local_addrs().collect(), &state)?;
+    announce(args, event_loop.local_addrs().collect(), metrics_address, &state)?;
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
-        Ok(Ended::ByServices) => Err(Failure::new("STORE", EXIT_FAILED, event_loop.services_mut().failure.take().unwrap_or_default())),
+        Ok(Ended::ByServices) => Err(Failure::new("STORE", EXIT_STORE, event_loop.services_mut().failure.take().unwrap_or_default())),
         Err(e) => Err(Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string())),
     }
 }
@@ -56,12 +66,13 @@ fn failed(code: &str, error: &dyn std::error::Error) -> Failure {
     Failure::new(code, EXIT_FAILED, error.to_string())
 }
 
-fn refuse_what_is_not_built(args: &Serve) -> Result<(), Failure> {
-    if args.volatile {
+fn refuse_no_choice(args: &Serve) -> Result<(), Failure> {
+    if args.volatile || args.store.is_some() {
         return Ok(());
     }
     Err(Failure::usage(
-        "durable storage is not built yet: give --volatile to keep everything in memory (the store is then empty at each start)",
+        "where is the store to be? Give --store DIR to keep it in a directory, or --volatile to keep everything in memory (the store is \
+         then empty at each start)",
     ))
 }
 
@@ -78,6 +89,14 @@ fn refuse_to_be_reached(args: &Serve) -> Result<(), Failure> {
     )))
 }
 
+/// Metrics name no agent and no file, but anybody who reaches the port can ask for them.
+fn listen_for_metrics(address: SocketAddr) -> Result<Port, Failure> {
+    if !address.ip().is_loopback() {
+        log::warn!("metrics on {address} are open to everybody who can reach it: let only your monitoring through to that port");
+    }
+    Port::listen(address)
+}
+
 fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Failure> {
     let mut addresses = addresses.to_vec();
     addresses.sort_unstable();
@@ -88,18 +107,25 @@ fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Failure> {
 
 type ServerLoop = EventLoop<Owned<Server>, Daemon>;
 
-fn set_up(config: Config, ports: Vec<UdpPort>, control: ControlServer) -> Result<ServerLoop, Failure> {
+fn set_up(
+    config: Config,
+    ports: Vec<UdpPort>,
+    control: ControlServer,
+    store: Kept,
+    id: StoreId,
+    bell: Bell,
+) -> Result<ServerLoop, Failure> {
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
+    //= wire-spec.md#11-7-restart-and-recovery
+    //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
+    //# more.
     let now = clock.now();
-    // A volatile store is a new one at each start.
-    let mut store = [0; 16];
-    store.copy_from_slice(&seed().map_err(|e| internal(&e))?[..16]);
-    let store = StoreId(store);
-    let options = LoopOptions { name: format!("server {:.8}", store.to_string()), ..LoopOptions::default() };
+    let options = LoopOptions { name: format!("server {:.8}", id.to_string()), ..LoopOptions::default() };
     let server =
-        Server::new(now, wall_clock(), store, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
-    let daemon = Daemon { store: MemoryStore::new(), control, stats: Arc::default(), wall_clock_told: now, failure: None };
+        Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
+    let backups = Backups::new(bell.clone());
+    let daemon = Daemon { store, bell, control, backups, stats: Arc::default(), metrics: None, wall_clock_told: now, failure: None };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
     event_loop.services_mut().stats = event_loop.stats();
     Ok(event_loop)
@@ -114,10 +140,14 @@ fn wall_clock() -> i64 {
     }
 }
 
-fn announce(args: &Serve, listen: Vec<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
+fn announce(args: &Serve, listen: Vec<SocketAddr>, metrics: Option<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
     if args.json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
-        return show::json(&json!({ "ready": true, "listen": listen, "control": state.socket().to_string_lossy() }));
+        let control = state.socket().to_string_lossy().into_owned();
+        return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics }));
+    }
+    if let Some(metrics) = metrics {
+        log::info!("metrics at http://{metrics}/metrics");
     }
     let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
     log::info!("listening on {}, control socket {}", listen.join(", "), state.socket().display());
@@ -126,22 +156,34 @@ fn announce(args: &Serve, listen: Vec<SocketAddr>, state: &StateDir) -> Result<(
 
 /// The guests of the server's loop: its store and its control socket.
 struct Daemon {
-    store: MemoryStore,
+    store: Kept,
+    bell: Bell,
     control: ControlServer,
+    backups: Backups,
     stats: Arc<Stats>,
+    metrics: Option<Publisher>,
     wall_clock_told: Instant,
     /// Why the loop was ended.
     failure: Option<String>,
 }
 
 impl Services<Server> for Daemon {
-    fn register(&mut self, registry: &Registry, _handle: &Handle) -> io::Result<()> {
+    fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
+        // Registered once, so it is empty.
+        let _ = self.bell.set(handle.clone());
         self.control.register(registry, 0)
     }
 
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let stats = &self.stats;
-        self.control.on_ready(token, &mut |_, line: &str| Response::Line(server_control::answer(server, now, &stats.read(), line)));
+        let (stats, store, backups) = (&self.stats, &self.store, &mut self.backups);
+        let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
+            Some(dir) => match backups.begin(asked, dir, || store.backup()) {
+                Ok(()) => Response::Later,
+                Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
+            },
+            None => Response::Line(server_control::answer(server, now, &stats.read(), store.stats(), line)),
+        };
+        self.control.on_ready(token, &mut answer);
     }
 
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
@@ -149,11 +191,10 @@ impl Services<Server> for Daemon {
             self.wall_clock_told = now;
             server.set_wall_clock(now, wall_clock());
         }
-        // A store in memory answers at once, so nothing waits for the next turn.
-        while let Some(work) = server.poll_effect() {
-            for event in self.store.take(work) {
-                server.store_event(now, event);
-            }
+        self.store.serve(server, now);
+        self.backups.tell(&mut self.control);
+        if let Some(metrics) = &self.metrics {
+            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }
         match server.failure() {
             Some(why) => {
@@ -173,7 +214,7 @@ mod tests {
 
     fn refusal(flags: &[&str]) -> Option<String> {
         let args = Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve;
-        refuse_what_is_not_built(&args).and_then(|()| refuse_to_be_reached(&args)).err().map(|failure| failure.message)
+        refuse_no_choice(&args).and_then(|()| refuse_to_be_reached(&args)).err().map(|failure| failure.message)
     }
 
     #[test]
@@ -189,8 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_refused_with_what_to_do() {
-        assert!(refusal(&[]).unwrap().contains("give --volatile"));
+    fn where_the_store_is_must_be_chosen() {
+        assert!(refusal(&[]).unwrap().contains("--store DIR") && refusal(&[]).unwrap().contains("--volatile"));
+        assert_eq!((refusal(&["--store", "/x"]), refusal(&["--volatile"])), (None, None));
+        assert!(Cisternd::try_parse_from(["cisternd", "--store", "/x", "--volatile"]).is_err());
     }
 
     #[test]

@@ -1,20 +1,23 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
-//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}` or `{"op": "evict", "agent": "…"}`; the answer
-//! is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. `status` and `sessions` change nothing.
+//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "backup", "dir": "…"}`
+//! or `{"op": "evict", "agent": "…"}`; the answer is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. All but `evict` change
+//! nothing. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
 //! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
 
 mod ask;
 
-pub(crate) use ask::{ask, evict, status};
+pub(crate) use ask::{ask, ask_at_leisure, evict, status};
 
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
 use crate::local::{Failure, micros, millis};
+use crate::metrics::{self, Snapshot};
 use crate::text::Text;
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
 use cistern_server::{Identity, Server, SessionRow};
+use cistern_store::CommitStats;
 use cistern_wire::{AgentId, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -33,6 +36,10 @@ enum Request {
     Status {},
     /// The sessions.
     Sessions {},
+    /// Every figure, as the metrics have it.
+    Stats {},
+    /// A copy of the store in this directory; answered when it is whole.
+    Backup { dir: Text },
     /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
     Evict { agent: String },
 }
@@ -83,13 +90,26 @@ pub(crate) fn who(identity: &Identity) -> String {
     format!("server {:.8}/{}", identity.store.to_string(), identity.incarnation)
 }
 
+/// The directory, if a line asks for a backup: that is answered later.
+pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
+    match serde_json::from_str(line) {
+        Ok(Request::Backup { dir }) => Some(dir),
+        _ => None,
+    }
+}
+
 /// Answers one line; called by the server's loop.
-pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, line: &str) -> String {
+pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: Option<CommitStats>, line: &str) -> String {
     let result = match serde_json::from_str(line) {
         Ok(Request::Status {}) => Ok(status_of(server, now, driver)),
         Ok(Request::Sessions {}) => Ok(sessions_of(server, now)),
+        Ok(Request::Stats {}) => {
+            let snapshot = Snapshot { figures: server.figures(now), driver: *driver, store };
+            Ok(metrics::as_json(&metrics::all(&snapshot)))
+        }
+        Ok(Request::Backup { .. }) => Err(Failure::usage("a backup is not answered here")),
         Ok(Request::Evict { agent }) => evict_from(server, now, &agent),
-        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, evict"))),
+        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, stats, backup, evict"))),
     };
     match result {
         Ok(value) => json!({ "ok": value }),
@@ -117,6 +137,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
             "blind": grace.blind,
         })),
         "failure": status.failure,
+        "room": status.room,
         "uptime_ms": millis(status.uptime),
         "lease_us": micros(status.lease),
         "timer_us": micros(status.wait),

@@ -17,6 +17,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 /// What was copied.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -67,56 +70,153 @@ pub(crate) fn import(args: &Import) -> Result<(), Failure> {
     result?.report(args.common.json)
 }
 
-/// Copies the directory `dir` to `path`.
+/// Copies the directory `dir` to `path`: directories one after the other, so that each is there before what is in it; all else by
+/// several workers, so that many changes are made durable together.
 pub(crate) fn import_tree(backend: &mut Backend, dir: &Path, path: &Text, progress: &mut Progress) -> Result<Tally, Failure> {
-    let mut tally = Tally::default();
     mkdir_parents(backend, path, 0o755)?;
-    tally.directories += 1;
+    let common = Common::default();
+    common.add(|tally| tally.directories += 1);
+    let (send, jobs) = sync_channel::<Job>(WORKERS * 2);
+    let jobs = Mutex::new(jobs);
+    thread::scope(|scope| {
+        for n in 0..WORKERS {
+            let own = match backend.again() {
+                Ok(own) => own,
+                Err(failure) if n == 0 => return Err(failure),
+                // A host's agent that is busy: fewer do it, too.
+                Err(_) => break,
+            };
+            let (jobs, common) = (&jobs, &common);
+            scope.spawn(move || work(own, jobs, common));
+        }
+        let walked = walk(backend, dir, path, &send, &common, progress);
+        drop(send);
+        walked
+    })?;
+    common.result()
+}
+
+/// Changes in flight at once: half of the window that a server grants by default.
+const WORKERS: usize = 32;
+
+/// Something to be copied that is not a directory.
+struct Job {
+    entry: fs::DirEntry,
+    to: Text,
+}
+
+/// What the workers have done so far.
+#[derive(Default)]
+struct Common {
+    tally: Mutex<Tally>,
+    /// Why everything stops.
+    stop: Mutex<Option<Failure>>,
+}
+
+impl Common {
+    fn add(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn failed(&self, from: &Path, failure: Failure) {
+        if failure.exit == crate::execute::EXIT_FAILED {
+            self.add(|tally| tally.left_out(&from.display().to_string(), &failure.message));
+        } else {
+            self.stop.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn result(self) -> Result<Tally, Failure> {
+        let stop = self.stop.into_inner().unwrap_or_else(PoisonError::into_inner);
+        stop.map_or_else(|| Ok(self.tally.into_inner().unwrap_or_else(PoisonError::into_inner)), Err)
+    }
+}
+
+fn walk(
+    backend: &mut Backend,
+    dir: &Path,
+    path: &Text,
+    jobs: &SyncSender<Job>,
+    common: &Common,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
     // A list of directories still to do, not recursion: trees can be deeper than a stack.
     let mut todo = vec![(dir.to_owned(), path.clone())];
     while let Some((dir, path)) = todo.pop() {
         let mut entries = match fs::read_dir(&dir).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
             Ok(entries) => entries,
             Err(e) => {
-                tally.left_out(&dir.display().to_string(), &e.to_string());
+                common.add(|tally| tally.left_out(&dir.display().to_string(), &e.to_string()));
                 continue;
             }
         };
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
-            let to = path.join(entry.file_name().as_bytes());
-            let from = entry.path();
-            match import_one(backend, &entry, &to, &mut tally) {
-                Ok(true) => todo.push((from, to)),
-                Ok(false) => {}
-                Err(failure) if failure.exit != crate::execute::EXIT_FAILED => return Err(failure),
-                Err(failure) => tally.left_out(&from.display().to_string(), &failure.message),
+            if common.stopped() {
+                return Ok(());
             }
-            tally.progress(progress);
+            let to = path.join(entry.file_name().as_bytes());
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let from = entry.path();
+                match import_directory(backend, &entry, &to) {
+                    Ok(()) => {
+                        common.add(|tally| tally.directories += 1);
+                        todo.push((from, to));
+                    }
+                    Err(failure) => common.failed(&from, failure),
+                }
+            } else if jobs.send(Job { entry, to }).is_err() {
+                return Err(Failure::new("INTERNAL", crate::execute::EXIT_SOFTWARE, "the workers have ended"));
+            }
+            common.add(|tally| tally.progress(progress));
         }
     }
-    Ok(tally)
+    Ok(())
 }
 
-/// Copies one entry; says whether it is a directory whose entries are still to be copied.
-fn import_one(backend: &mut Backend, entry: &fs::DirEntry, to: &Text, tally: &mut Tally) -> Result<bool, Failure> {
+/// Copies one thing after the other until there is no more.
+fn work(mut backend: Backend, jobs: &Mutex<Receiver<Job>>, common: &Common) {
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { entry, to }) = job else { return };
+        // What is left is taken and dropped, so that whoever hands it out is not kept.
+        if common.stopped() {
+            continue;
+        }
+        if let Err(failure) = import_one(&mut backend, &entry, &to, common) {
+            common.failed(&entry.path(), failure);
+        }
+    }
+}
+
+fn import_directory(backend: &mut Backend, entry: &fs::DirEntry, to: &Text) -> Result<(), Failure> {
+    let meta = entry.metadata().map_err(|e| Failure::failed(e.to_string()))?;
+    match attr(backend, Request::Mkdir { path: to.clone(), mode: mode_of(&meta) }) {
+        Err(failure) if failure.code != "EEXIST" => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+fn mode_of(meta: &fs::Metadata) -> u16 {
+    u16::try_from(meta.permissions().mode() & 0o7777).unwrap_or(0o755)
+}
+
+/// Copies one file or symbolic link.
+fn import_one(backend: &mut Backend, entry: &fs::DirEntry, to: &Text, common: &Common) -> Result<(), Failure> {
     let io_failure = |e: io::Error| Failure::failed(e.to_string());
     let kind = entry.file_type().map_err(io_failure)?;
     if kind.is_symlink() {
         let target = fs::read_link(entry.path()).map_err(io_failure)?;
         attr(backend, Request::Symlink { target: target.as_os_str().into(), path: to.clone() })?;
-        tally.symlinks += 1;
-        return Ok(false);
+        common.add(|tally| tally.symlinks += 1);
+        return Ok(());
     }
     let meta = entry.metadata().map_err(io_failure)?;
-    let mode = u16::try_from(meta.permissions().mode() & 0o7777).unwrap_or(0o755);
-    if kind.is_dir() {
-        match attr(backend, Request::Mkdir { path: to.clone(), mode }) {
-            Err(failure) if failure.code != "EEXIST" => return Err(failure),
-            _ => tally.directories += 1,
-        }
-        return Ok(true);
-    }
+    let mode = mode_of(&meta);
     if !kind.is_file() {
         return Err(Failure::failed("neither file, directory nor symbolic link"));
     }
@@ -127,9 +227,11 @@ fn import_one(backend: &mut Backend, entry: &fs::DirEntry, to: &Text, tally: &mu
     let bytes = data.len() as u64;
     attr(backend, Request::Put { path: to.clone(), data: Blob(data), mode, if_version: None })?;
     attr(backend, Request::SetAttr { path: to.clone(), mode: Some(mode), mtime_ns: mtime_ns(&meta), atime_ns: None, size: None })?;
-    tally.files += 1;
-    tally.bytes += bytes;
-    Ok(false)
+    common.add(|tally| {
+        tally.files += 1;
+        tally.bytes += bytes;
+    });
+    Ok(())
 }
 
 pub(crate) fn export(args: &Export) -> Result<(), Failure> {

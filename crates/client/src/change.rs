@@ -203,7 +203,7 @@ impl Batch {
     /// As [`Client::create`], but a symbolic link is not followed (EEXIST).
     #[must_use]
     pub fn create(self, path: impl AsRef<OsStr>, exclusive: bool, owner: Ownership) -> Self {
-        self.with(Command::Create { path: path_bytes(path), exclusive, owner })
+        self.with(Command::Create { path: path_bytes(path), exclusive, ephemeral: false, owner })
     }
 
     /// As [`Client::mkdir`].

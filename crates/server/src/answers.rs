@@ -12,7 +12,7 @@ use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Event, Standing};
-use crate::stats::Dropped;
+use crate::stats::{Dropped, Fared};
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -67,6 +67,8 @@ impl Server {
         let echo = match job.answering {
             Answering::Again { packet } => Some(packet),
             Answering::First => {
+                let waited = self.now.boot_ns.saturating_sub(job.came_ns);
+                self.stats.served.count(job.asked, Fared::told(reply), waited);
                 //= wire-spec.md#7-the-table-of-answers
                 //# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
                 //= wire-spec.md#11-2-delivery
@@ -200,6 +202,7 @@ impl Server {
             && let Some(session) = self.sessions.get_mut(op.job.key)
         {
             session.cache.withdraw(op.job.nonce);
+            self.stats.served.count(op.job.asked, Fared::Dropped, 0);
         }
     }
 

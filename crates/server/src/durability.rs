@@ -16,10 +16,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::SessionId;
-use log::{debug, error, warn};
+use log::{debug, error, info, warn};
 
 /// Something that waits for a batch.
 #[derive(Debug)]
@@ -82,7 +83,10 @@ impl Server {
             let batch = self.overlay.open_batch();
             self.hold(batch, Held::Tokens(up_to));
         }
-        self.overlay.seal().map(StoreWork::Persist)
+        let batch = self.overlay.seal()?;
+        let bytes = batch.writes.iter().map(|(key, value)| key.encoded_len() + value.as_ref().map_or(0, Bytes::len)).sum();
+        self.stats.commits.handed_over(batch.id, self.now.boot_ns, batch.writes.len(), bytes);
+        Some(StoreWork::Persist(batch))
     }
 
     /// Takes the store's word. `now` is read when the word is taken.
@@ -94,6 +98,7 @@ impl Server {
         match event {
             StoreEvent::Loaded(loaded) => self.loaded(loaded),
             StoreEvent::Durable(batch) => self.durable(batch),
+            StoreEvent::Room(room) => self.room(room),
             StoreEvent::Broken(_) if bugs::is(Bug::M41) => self.durable(BatchId::MAX),
             StoreEvent::Broken(what) => self.store_failed(&what),
         }
@@ -118,6 +123,7 @@ impl Server {
     fn durable(&mut self, batch: BatchId) {
         debug!("{}: batch {batch} is durable", self.who);
         self.overlay.durable(batch);
+        self.stats.commits.durable(batch, self.now.boot_ns);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
         while let Some(first) = self.holds.first_entry().filter(|first| *first.key() <= batch) {
@@ -140,9 +146,25 @@ impl Server {
         self.remove_orphans();
     }
 
+    /// The store is about to be full, or is so no more.
+    fn room(&mut self, room: bool) {
+        if self.namespace.has_room() == room {
+            return;
+        }
+        if room {
+            info!("{}: the store has room again: changes are executed as before", self.who);
+        } else {
+            warn!(
+                "{}: the store has no room left: only reads, locks and what takes something away go on; remove files, or give it more",
+                self.who
+            );
+        }
+        self.namespace.set_room(room);
+    }
+
     /// A write or sync failed: nothing that the server would say can be relied on any more.
     fn store_failed(&mut self, what: &str) {
-        error!("{}: the store failed, and the server stops answering: {what}", self.who);
+        error!("{}: the store failed, and the server stops answering: {what}; look at its disk before it is started again", self.who);
         //= wire-spec.md#11-7-restart-and-recovery
         //# After a write or a sync of the store has failed the server MUST stop.
         self.phase = Phase::Failed;

@@ -189,7 +189,19 @@ impl Server {
             };
             let id = self.parking.next_id();
             let (nonce, answering) = (object.0, Answering::First);
-            self.remove_ephemeral(Job { id, key: Key::SERVER, nonce, limit: SMALL, answering, entered: false, settled: false });
+            let came_ns = self.now.boot_ns;
+            let asked = Kind::Unlink;
+            self.remove_ephemeral(Job {
+                id,
+                key: Key::SERVER,
+                asked,
+                came_ns,
+                nonce,
+                limit: SMALL,
+                answering,
+                entered: false,
+                settled: false,
+            });
         }
     }
 
@@ -237,7 +249,7 @@ impl Server {
     }
 
     fn park_removal(&mut self, job: Job, wait: Wait) {
-        self.parking.park(Parked { job, kind: Kind::Unlink, body: Box::default(), wait });
+        self.parking.park(Parked { job, body: Box::default(), wait });
     }
 }
 

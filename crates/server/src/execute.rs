@@ -14,6 +14,7 @@ use crate::parked::{Answering, Job};
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::stage::Stages;
+use crate::stats::Fared;
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -238,6 +239,7 @@ impl Server {
                 self.answer(job, reply, None, Repeatable::Changes)
             }
             LockOutcome::Queued { ahead, holder } => {
+                self.stats.served.count(job.asked, Fared::Queued, 0);
                 if let Some(echo) = self.sessions.get_mut(key).and_then(|session| session.cache.queue(job.nonce)) {
                     self.queued(key, job.nonce, echo, lock, ahead, holder);
                 }

@@ -271,7 +271,11 @@ impl Server {
             // From now on no handshake finds it, or could bring it back.
             grace.set_state(*id, State::Accounting(self.overlay.open_batch()));
             if let Some(Recorded { agent, label, .. }) = grace.recorded.get(id) {
-                warn!("{}: session {id} of \"{}\" ({agent}) did not come back; its locks are lost", self.who, label.escape_ascii());
+                warn!(
+                    "{}: session {id} of \"{}\" ({agent}) did not come back; its locks are lost; look at its host",
+                    self.who,
+                    label.escape_ascii()
+                );
             }
         }
         //= wire-spec.md#11-7-restart-and-recovery

@@ -185,7 +185,10 @@ impl Server {
             self.probe_some();
         }
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
-            warn!("{}: refused agent {} at {}: the table of sessions is full", self.who, hello.agent, greeting.path.remote);
+            warn!(
+                "{}: refused agent {} at {}: the table of sessions is full; raise sessions-max, or evict agents",
+                self.who, hello.agent, greeting.path.remote
+            );
             //= wire-spec.md#8-2-limits-of-a-server
             //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
             //# still owed.

@@ -69,5 +69,5 @@ pub use config::{Config, ConfigError};
 pub use server::{Identity, Server};
 pub use standing::Cause;
 pub use stats::{Dropped, Stats};
-pub use status::{GraceStatus, SessionRow, Status};
+pub use status::{Figures, GraceStatus, SessionRow, Status};
 pub use timing_out::EvictError;

@@ -60,6 +60,10 @@ pub(crate) struct Job {
     pub(crate) id: OpId,
     /// Whose it is.
     pub(crate) key: Key,
+    /// What kind of request it is.
+    pub(crate) asked: Kind,
+    /// When it came, in nanoseconds of the boot clock.
+    pub(crate) came_ns: u64,
     /// Its nonce.
     pub(crate) nonce: u64,
     /// Largest datagram in which its answer may travel.
@@ -77,8 +81,6 @@ pub(crate) struct Job {
 pub(crate) struct Parked {
     /// The operation.
     pub(crate) job: Job,
-    /// Kind of its message.
-    pub(crate) kind: Kind,
     /// Body of its message.
     pub(crate) body: Box<[u8]>,
     /// What it waits for.
@@ -159,8 +161,9 @@ mod tests {
     }
 
     fn parked(id: OpId, wait: Wait) -> Parked {
-        let job = Job { id, key: Key::for_test(1), nonce: 1, limit: 548, answering: Answering::First, entered: false, settled: false };
-        Parked { job, kind: Kind::GetAttr, body: Box::default(), wait }
+        let (key, asked, answering) = (Key::for_test(1), Kind::GetAttr, Answering::First);
+        let job = Job { id, key, asked, came_ns: 0, nonce: 1, limit: 548, answering, entered: false, settled: false };
+        Parked { job, body: Box::default(), wait }
     }
 
     #[test]

@@ -143,7 +143,13 @@ impl Server {
                 let own = agent(key);
                 let foreign = others.into_iter().filter(|id| self.sessions.find(*id).and_then(agent) != own);
                 for other in foreign {
-                    warn!("{}: sessions {} and {other} both reclaim {} {}; both are failed", self.who, key.id(), item.lock, item.mode);
+                    warn!(
+                        "{}: sessions {} and {other} both reclaim {} {}; both are failed; was a state directory or a machine copied?",
+                        self.who,
+                        key.id(),
+                        item.lock,
+                        item.mode
+                    );
                     against.push(other);
                 }
                 Status::NOT_HELD

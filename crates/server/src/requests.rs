@@ -80,7 +80,7 @@ impl Server {
                 session.cache.begin(nonce, digest, packet);
                 self.stats.requests += 1;
                 let id = self.parking.next_id();
-                let job = Job { id, key, nonce, limit, answering: Answering::First, entered: false, settled: false };
+                let job = self.job(id, key, raw, nonce, limit, Answering::First);
                 if crowded {
                     self.fail_request(job, Status::BUSY, None);
                 } else {
@@ -101,19 +101,24 @@ impl Server {
             }
             Verdict::TooLargeToKeep => self.make_again(key, ask, packet, limit, raw, message),
             Verdict::Queued => self.queued_again(key, nonce, packet, message),
-            Verdict::Fenced => self.reply_once(key, nonce, packet, Status::ECANCELED),
+            Verdict::Fenced => self.reply_once(key, raw, nonce, packet, Status::ECANCELED),
             Verdict::OtherBody => {
                 debug!("{}: session {} used nonce {nonce} for two requests", self.who, key.id());
                 //= wire-spec.md#11-2-delivery
                 //# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered
                 //# NONCE_REUSED.
-                self.reply_once(key, nonce, packet, Status::NONCE_REUSED);
+                self.reply_once(key, raw, nonce, packet, Status::NONCE_REUSED);
             }
             Verdict::Drop(reason) => {
                 self.stats.count_dropped(reason);
                 trace!("{}: dropped request {nonce} of session {}: {}", self.who, key.id(), reason.name());
             }
         }
+    }
+
+    /// A request that came now, as an operation.
+    const fn job(&self, id: OpId, key: Key, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Job {
+        Job { id, key, asked: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, entered: false, settled: false }
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
@@ -126,13 +131,13 @@ impl Server {
         }
         let id = self.parking.next_id();
         let answering = Answering::Again { packet };
-        self.start(Job { id, key, nonce: ask.nonce, limit, answering, entered: false, settled: false }, raw, message);
+        let job = self.job(id, key, raw, ask.nonce, limit, answering);
+        self.start(job, raw, message);
     }
 
     /// Answers a transmission whose nonce executes nothing; nothing is kept.
-    fn reply_once(&mut self, key: Key, nonce: u64, packet: u64, status: Status) {
-        let answering = Answering::Again { packet };
-        let job = Job { id: OpId::BOOT, key, nonce, limit: SMALL, answering, entered: false, settled: false };
+    fn reply_once(&mut self, key: Key, raw: Raw<'_>, nonce: u64, packet: u64, status: Status) {
+        let job = self.job(OpId::BOOT, key, raw, nonce, SMALL, Answering::Again { packet });
         self.reply_failed(job, status, 0, Repeatable::Changes);
     }
 
@@ -200,7 +205,7 @@ impl Server {
         if given_up {
             return self.discard(&op);
         }
-        let raw = Raw { kind: op.kind, body: &op.body };
+        let raw = Raw { kind: op.job.asked, body: &op.body };
         let Some(message) = raw.decode() else {
             debug_assert!(false, "the message was decoded when it came");
             return;
@@ -246,7 +251,7 @@ impl Server {
         trace!("{}: request {} of session {} waits: {wait:?}", self.who, job.nonce, job.key.id());
         if let Some(session) = self.sessions.get_mut(job.key) {
             session.parked.push(job.id);
-            self.parking.park(Parked { job, kind: raw.kind, body: Box::from(raw.body), wait });
+            self.parking.park(Parked { job, body: Box::from(raw.body), wait });
         }
     }
 

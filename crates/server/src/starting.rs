@@ -25,16 +25,16 @@ use core::time::Duration;
 use log::{info, warn};
 
 /// The epoch of a store that was never restored.
-const FIRST_EPOCH: u8 = 1;
+pub(crate) const FIRST_EPOCH: u8 = 1;
 /// The bits of an object id below the epoch of the store in which it was given out.
-const ID_BITS: u32 = 56;
+pub(crate) const ID_BITS: u32 = 56;
 
 /// `Counter::Restored` of a copy that takes the place of its store.
-const RESTORED: u64 = 1;
+pub(crate) const RESTORED: u64 = 1;
 /// `Counter::Restored` while a wait without reclaim is owed.
 const OWED: u64 = 2;
 /// No T is longer: what a damaged store has beyond it is not waited for.
-const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
+pub(crate) const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
 
 /// The counters with which the server starts.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,6 +5,15 @@
 //! Invariant: counters only grow, and counting is all that a dropped datagram does.
 //! Leaves to others: showing them.
 
+mod commits;
+mod histogram;
+mod served;
+
+pub use commits::{Commits, SIZE_BOUNDS};
+pub use histogram::Histogram;
+pub(crate) use served::Fared;
+pub use served::{KindServed, Served, WAIT_BOUNDS_NS};
+
 use cistern_wire::{DropReason, Kind};
 
 macro_rules! drops {
@@ -86,6 +95,10 @@ pub struct Stats {
     pub clones: u64,
     /// RECLAIMs that conflicted with those of another agent.
     pub reclaim_conflicts: u64,
+    /// What became of requests, by kind.
+    pub served: Served,
+    /// What the store made durable.
+    pub commits: Commits,
 }
 
 impl Default for Stats {
@@ -108,6 +121,8 @@ impl Default for Stats {
             moves: 0,
             clones: 0,
             reclaim_conflicts: 0,
+            served: Served::default(),
+            commits: Commits::default(),
         }
     }
 }

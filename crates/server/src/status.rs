@@ -4,9 +4,11 @@
 //! (SERVER_STATUS). Invariant: looking changes nothing; lists come in an order that depends on nothing but what happened.
 //! Leaves to others: showing them (`cistern-cli`).
 
+use crate::locks::LockCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::Key;
 use crate::stats::Stats;
+use crate::store::{Counter, Memory};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,6 +26,8 @@ pub struct Status {
     pub serving: bool,
     /// Why its store failed, if it did.
     pub failure: Option<String>,
+    /// Whether its store has room: without it only what takes something away is executed.
+    pub room: bool,
     /// Since it started.
     pub uptime: Duration,
     /// Lease period τ.
@@ -94,7 +98,44 @@ pub struct SessionRow {
     pub notices: usize,
 }
 
+/// Every figure that there is, at one moment, for those who watch the server over time.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// What the server is and how it is.
+    pub status: Status,
+    /// The counters.
+    pub stats: Stats,
+    /// The lock table.
+    pub locks: LockCounts,
+    /// Sessions whose records are not durable yet, and those that are over and not freed yet.
+    pub opening_and_over: (usize, usize),
+    /// What is in memory of the store.
+    pub memory: Memory,
+    /// Objects in the namespace.
+    pub objects: u64,
+    /// Bytes of contents in it.
+    pub content_bytes: u64,
+    /// How many deadlines about silence there are.
+    pub listening: usize,
+}
+
 impl Server {
+    /// Every figure that there is; costs a copy of some tens of kilobytes, however large the tables are.
+    #[must_use]
+    pub fn figures(&self, now: Instant) -> Figures {
+        let counts = self.sessions.counts();
+        Figures {
+            status: self.status(now),
+            stats: self.stats.clone(),
+            locks: self.locks.counts(),
+            opening_and_over: (counts.opening, counts.over),
+            memory: self.overlay.memory(),
+            objects: self.overlay.count_of(Counter::Objects),
+            content_bytes: self.overlay.count_of(Counter::Bytes),
+            listening: self.listening.len(),
+        }
+    }
+
     /// What the server is and how it is.
     #[must_use]
     pub fn status(&self, now: Instant) -> Status {
@@ -104,6 +145,7 @@ impl Server {
             identity: self.identity,
             serving: self.phase == Phase::Serving,
             failure: self.failure.clone(),
+            room: self.namespace.has_room(),
             uptime: now.since(self.started),
             lease: self.config.lease,
             wait: self.config.wait(),

@@ -8,6 +8,7 @@
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
+pub mod check;
 mod directory;
 #[cfg(test)]
 pub(crate) mod disk;
@@ -16,6 +17,7 @@ mod key;
 mod loading;
 mod overlay;
 mod record;
+pub mod restore;
 mod sessions;
 mod slot;
 #[cfg(test)]
@@ -25,7 +27,7 @@ mod view;
 mod xattr;
 
 pub use key::{Counter, Key, KeyError};
-pub use overlay::{CacheLimits, Overlay};
+pub use overlay::{CacheLimits, Memory, Overlay};
 pub use record::{EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
 pub use view::{Lack, View};
 pub use xattr::XattrRecord;
@@ -136,6 +138,8 @@ pub enum StoreEvent {
     Loaded(Loaded),
     /// This batch and all before it are durable.
     Durable(BatchId),
+    /// Whether the store has room for more; until it says otherwise it has. Without room only what takes something away is executed.
+    Room(bool),
     /// A write or sync failed: the server must stop (R62). The text says what failed, where, and what to do.
     Broken(alloc::string::String),
 }

@@ -32,6 +32,8 @@ pub(crate) enum Work {
     GetAttr,
     /// LOCK (try) and RELEASE of a file, each an exchange.
     Lock,
+    /// SETATTR of a file.
+    SetAttr,
 }
 
 /// A load.
@@ -55,6 +57,7 @@ impl Case {
         let work = match self.work {
             Work::GetAttr => "getattr",
             Work::Lock => "lock+release",
+            Work::SetAttr => "setattr",
         };
         let Self { agents, in_flight, .. } = self;
         match (agents, self.pace) {
@@ -140,32 +143,38 @@ fn compare(name: String, [mut a, mut b]: [Side; 2], plan: &Plan) -> Result<Compa
 }
 
 /// A process under test and the load on it.
-struct Side {
+pub(crate) struct Side {
     // Ended first: what is in flight is nobody's any more.
     traffic: Traffic,
     host: Host,
 }
 
 impl Side {
-    fn start(role: Role, case: &Case, cores: Cores) -> Result<Self, Trouble> {
-        let host = Host::start(role, cores)?;
+    pub(crate) fn start(role: Role, case: &Case, cores: Cores) -> Result<Self, Trouble> {
+        Self::on(Host::start(role, cores)?, role, case, cores)
+    }
+
+    /// On a process that runs already.
+    pub(crate) fn on(host: Host, role: Role, case: &Case, cores: Cores) -> Result<Self, Trouble> {
         let lines = if case.own_sockets { case.agents } else { 1 };
         let sockets = (0..lines).map(|_| connected(&host)).collect::<Result<Vec<_>, _>>()?;
         let mut agents = match role {
-            Role::Server => open_sessions(case, &sockets)?,
+            Role::Server | Role::Durable => open_sessions(case, &sockets)?,
             Role::Echo => invent_sessions(case),
         };
         let steps = (0..case.in_flight).map(|slot| match case.work {
             Work::GetAttr => Ok(Step::GetAttr(ObjectId(ROOT))),
             Work::Lock if role == Role::Echo => Ok(Step::Lock(ObjectId(slot as u64 + 2))),
+            Work::SetAttr if role == Role::Echo => Ok(Step::SetAttr(ObjectId(slot as u64 + 2))),
             Work::Lock => opening::create(&sockets[0], &mut agents[0], &format!("bench-{slot}")).map(Step::Lock),
+            Work::SetAttr => opening::create(&sockets[0], &mut agents[0], &format!("bench-{slot}")).map(Step::SetAttr),
         });
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let traffic = Traffic::new(role, case.pace, sockets, agents, slots(&steps), cores.pinned.is_none())?;
         Ok(Self { traffic, host })
     }
 
-    fn round(&mut self, span: Duration) -> Result<Round, Trouble> {
+    pub(crate) fn round(&mut self, span: Duration) -> Result<Round, Trouble> {
         let before = self.host.usage()?;
         let traced = self.traffic.run(span)?;
         let usage = self.host.usage()?.since(before);

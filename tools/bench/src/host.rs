@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -27,6 +28,8 @@ const END_POLL: (Duration, u32) = (Duration::from_millis(5), 400);
 pub(crate) enum Role {
     /// The metadata server with its store in memory.
     Server,
+    /// The metadata server with its store in a directory.
+    Durable,
     /// The plain echo.
     Echo,
 }
@@ -35,6 +38,7 @@ impl Role {
     const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
+            Self::Durable => "durable",
             Self::Echo => "echo",
         }
     }
@@ -69,11 +73,19 @@ impl Usage {
 impl Host {
     /// Starts one on the core for processes under test and waits for its address.
     pub(crate) fn start(role: Role, cores: Cores) -> Result<Self, Trouble> {
+        Self::start_in(role, cores, None)
+    }
+
+    /// Starts one that keeps its store, if it has one, below a directory.
+    pub(crate) fn start_in(role: Role, cores: Cores, dir: Option<&Path>) -> Result<Self, Trouble> {
         let program = std::env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
         let mut command = Command::new(program);
         command.args(["under-test", role.name()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(core) = cores.under_test() {
             command.args(["--core", &core.to_string()]);
+        }
+        if let Some(dir) = dir {
+            command.arg("--dir").arg(dir);
         }
         let mut child = command.spawn().map_err(Trouble::at("starting a process under test"))?;
         let pid = Pid::from_raw(child.id().cast_signed());

@@ -8,6 +8,7 @@
 mod agent;
 mod cases;
 mod cores;
+mod durable;
 mod echo;
 mod figures;
 mod host;
@@ -25,6 +26,7 @@ use crate::report::Report;
 use crate::trouble::Trouble;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -61,6 +63,15 @@ enum Command {
         /// The core that it is pinned to
         #[arg(long)]
         core: Option<usize>,
+        /// Below which its store is
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// Measure durable mutations beside a bare fdatasync and the echo: latency, and rate at 1, 16, 64 and 256 in flight
+    Durable {
+        /// A directory on the disk to be measured
+        #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+        dir: PathBuf,
     },
 }
 
@@ -71,8 +82,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = match args.command {
-        Some(Command::UnderTest { role, core }) => under_test::serve(role, core),
+    let result = match &args.command {
+        Some(Command::UnderTest { role, core, dir }) => under_test::serve(*role, *core, dir.as_deref()),
+        Some(Command::Durable { dir }) => durable::bench(&args, dir),
         None => bench(&args),
     };
     match result {

@@ -1,14 +1,14 @@
 //! One place in flight: the request that stands in it, what answers it, and what it asks next.
 //!
-//! Decides the two kinds of work: GETATTR over and over, and LOCK (try) and RELEASE in turn, each with a file of its own, so that no
-//! request ever waits for another. Place: `traffic` has one for each request in flight.
+//! Decides the kinds of work: GETATTR over and over, SETATTR over and over, and LOCK (try) and RELEASE in turn, each with a file of its
+//! own, so that no request ever waits for another. Place: `traffic` has one for each request in flight.
 //! Invariant: a LOCK that is refused or anything but the one right reply is an error, never an exchange.
 
 use crate::agent::Agent;
 use crate::trouble::Trouble;
 use cistern_wire::{
-    Generation, GetAttr, Keep, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Release, ReleaseItem, Reply, SessionId,
-    Want,
+    Ask, Generation, GetAttr, Keep, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Release, ReleaseItem, Reply,
+    SessionId, SetAttr, SetMask, Terms, Want,
 };
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Step {
     /// The attributes of an object, without a cache lock.
     GetAttr(ObjectId),
+    /// The permission bits of a file, and its times; durable before it is answered.
+    SetAttr(ObjectId),
     /// An exclusive advisory lock on a file, if it is free.
     Lock(ObjectId),
     /// That lock, given back.
@@ -75,6 +77,7 @@ impl Slot {
         let release;
         let message = match self.step {
             Step::GetAttr(object) => agent.ask().map(|ask| Message::from(GetAttr { ask, object, want: Want::Nothing })),
+            Step::SetAttr(object) => agent.ask().map(|ask| Message::from(set_attr(ask, object))),
             Step::Lock(object) => agent.ask().map(|ask| Message::from(Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Try })),
             Step::Release(object, generation) => {
                 release = [ReleaseItem { lock: lock(object), generation, keep: Keep::Nothing }];
@@ -118,6 +121,7 @@ impl Slot {
     pub(crate) const fn echoed(&mut self) {
         self.step = match self.step {
             Step::GetAttr(object) => Step::GetAttr(object),
+            Step::SetAttr(object) => Step::SetAttr(object),
             Step::Lock(object) => Step::Release(object, Generation(1)),
             Step::Release(object, _) => Step::Lock(object),
         };
@@ -144,6 +148,9 @@ impl Slot {
     fn take_reply(&mut self, reply: &Reply<'_>) -> Taken {
         match (self.step, reply) {
             (Step::GetAttr(object), Reply::Stated(stated)) if stated.attr.object == object => Taken::Answer,
+            (Step::SetAttr(object), Reply::Changed(changed)) if changed.effects.iter().any(|effect| effect.attr.object == object) => {
+                Taken::Answer
+            }
             (Step::Lock(object), Reply::Granted(granted)) if granted.lock.object == object => {
                 self.step = Step::Release(object, granted.generation);
                 Taken::Answer
@@ -161,6 +168,7 @@ impl Slot {
     pub(crate) fn wrong(&self, message: &Message<'_>) -> Trouble {
         let (while_doing, expected) = match self.step {
             Step::GetAttr(_) => ("asking for attributes", "STATED"),
+            Step::SetAttr(_) => ("setting attributes", "CHANGED"),
             Step::Lock(_) => ("asking for a free lock", "GRANTED"),
             Step::Release(..) => ("giving a lock back", "RELEASED"),
         };
@@ -175,6 +183,11 @@ impl Slot {
         self.awaited = Awaited::Nothing;
         now.saturating_duration_since(self.first_sent)
     }
+}
+
+fn set_attr(ask: Ask, object: ObjectId) -> SetAttr<'static> {
+    let mask = SetMask { bits: SetMask::MODE | SetMask::MTIME_NOW };
+    SetAttr { ask, object, mask, mode: 0o600, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, terms: Terms::NONE }
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ impl Traffic {
         let bytes = &buf[..len];
         let wrong = |got: String| Trouble::Answer { while_doing: "measuring", expected: "an answer", got };
         let datagram = match peer {
-            Role::Server => Datagram::at_agent(bytes),
+            Role::Server | Role::Durable => Datagram::at_agent(bytes),
             Role::Echo => Datagram::at_server(bytes),
         };
         let datagram = datagram.map_err(|reason| wrong(reason.to_string()))?;
@@ -230,7 +230,7 @@ impl Traffic {
                     done(slot);
                 }
             }
-            Role::Server => {
+            Role::Server | Role::Durable => {
                 for message in datagram.messages() {
                     // An answer that no slot awaits is the second one to a request that was sent twice.
                     let taken = slots.iter_mut().find_map(|slot| slot.take(session, &message).map(|taken| (slot, taken)));

@@ -1,4 +1,4 @@
-//! What runs in a process under test: the server with its store in memory, or the echo, each in the driver's event loop.
+//! What runs in a process under test: the server with its store in memory or in a directory, or the echo, each in the driver's event loop.
 //!
 //! Decides that both are turned by the same loop with the same sockets and bounds, and that the server is the real one with a
 //! configuration that differs from the default only in how many sessions it takes. Place: the hidden command of this program.
@@ -8,22 +8,27 @@ use crate::cores;
 use crate::echo::Echo;
 use crate::host::Role;
 use crate::trouble::Trouble;
-use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Services, UdpPort, seed};
+use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Registry, Services, UdpPort, seed};
 use cistern_link::{Instant, Machine};
 use cistern_server::{Config, Server};
-use cistern_store::MemoryStore;
+use cistern_store::{DurableStore, Making, MemoryStore, Options};
 use cistern_wire::StoreId;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::SystemTime;
 
 /// Most sessions, and most of them opening at once; the default is for one server's worth of agents.
 const SESSIONS_MAX: u32 = 1 << 20;
 
+/// The store's id; nobody else has one like it on this machine.
+const STORE: StoreId = StoreId([0xBE; 16]);
+
 /// Serves on a free port of loopback until standard input ends; says the address in one line first.
-pub(crate) fn serve(role: Role, core: Option<usize>) -> Result<(), Trouble> {
+pub(crate) fn serve(role: Role, core: Option<usize>, dir: Option<&Path>) -> Result<(), Trouble> {
     if let Some(core) = core {
         cores::pin(core)?;
     }
@@ -31,18 +36,35 @@ pub(crate) fn serve(role: Role, core: Option<usize>) -> Result<(), Trouble> {
     match role {
         Role::Echo => run(Echo::default(), NoServices, clock),
         Role::Server => {
-            let server = server(clock.now())?;
+            let server = server(clock.now(), STORE, true)?;
             run(server, Stored { store: MemoryStore::new() }, clock)
         }
+        Role::Durable => durable(clock, dir.unwrap_or(Path::new("."))),
     }
 }
 
-fn server(now: Instant) -> Result<Server, Trouble> {
-    let config = Config { volatile: true, new_cluster: true, sessions_max: SESSIONS_MAX, ..Config::default() };
+/// The server on a store in a directory of its own, which goes with the process.
+fn durable(clock: Clock, dir: &Path) -> Result<(), Trouble> {
+    let dir = tempfile::tempdir_in(dir).map_err(Trouble::starting("making a directory for the store"))?;
+    let bell = Arc::new(OnceLock::<Handle>::new());
+    let wake = Arc::clone(&bell);
+    let options = Options::new(Making::New(STORE));
+    let store = DurableStore::open(dir.path(), &options, move || {
+        if let Some(handle) = wake.get() {
+            handle.wake();
+        }
+    });
+    let store = store.map_err(Trouble::starting("opening the store"))?;
+    let server = server(clock.now(), STORE, false)?;
+    run(server, Kept { store, bell }, clock)
+}
+
+fn server(now: Instant, store: StoreId, volatile: bool) -> Result<Server, Trouble> {
+    let config = Config { volatile, new_cluster: true, sessions_max: SESSIONS_MAX, ..Config::default() };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
     let seed = seed().map_err(Trouble::starting("drawing a seed"))?;
-    Server::new(now, unix_ns, StoreId([0xBE; 16]), config, seed).map_err(Trouble::starting("making the server"))
+    Server::new(now, unix_ns, store, config, seed).map_err(Trouble::starting("making the server"))
 }
 
 fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock) -> Result<(), Trouble> {
@@ -79,6 +101,31 @@ impl Services<Server> for Stored {
             for event in self.store.take(work) {
                 server.store_event(now, event);
             }
+        }
+        if server.failure().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The store in a directory: work out, events in, until there is neither; its threads ring when there are more.
+struct Kept {
+    store: DurableStore,
+    bell: Arc<OnceLock<Handle>>,
+}
+
+impl Services<Server> for Kept {
+    fn register(&mut self, _registry: &Registry, handle: &Handle) -> io::Result<()> {
+        // Registered once, so it is empty.
+        let _ = self.bell.set(handle.clone());
+        Ok(())
+    }
+
+    fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
+        loop {
+            while let Some(event) = self.store.event() {
+                server.store_event(now, event);
+            }
+            let Some(work) = server.poll_effect() else { break };
+            self.store.take(work);
         }
         if server.failure().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

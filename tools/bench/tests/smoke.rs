@@ -30,6 +30,21 @@ fn half_second_run_measures_every_case_on_both_sides() {
 }
 
 #[test]
+fn durable_mutations_are_measured_at_every_load() {
+    let output = bench(&["--seconds", "0.05", "--rounds", "1", "--json", "durable", "--dir", env!("CARGO_TARGET_TMPDIR")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let loads: Vec<_> = rows.as_array().expect("a list").iter().map(|row| row["in_flight"].as_u64()).collect();
+    assert_eq!(loads, [Some(1), Some(16), Some(64), Some(256)]);
+    for row in rows.as_array().expect("a list") {
+        assert!(row["exchanges"].as_u64() > Some(0), "{row}");
+        for figure in ["durable_p50_us", "echo_p50_us", "fdatasync_p50_us", "ratio", "per_second"] {
+            assert!(row[figure].as_f64() > Some(0.0), "{figure}: {row}");
+        }
+    }
+}
+
+#[test]
 fn impossible_option_is_refused_in_one_clear_line() {
     let output = bench(&["--rounds", "0"]);
     assert_eq!(output.status.code(), Some(2));

@@ -16,14 +16,29 @@ use std::time::Duration;
 /// How long a server may take to answer: it does so in the turn in which it is asked.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
+/// How long a backup may take. A server that ends closes the connection, which ends the wait.
+const LEISURE: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 /// Asks a server by its control socket.
 ///
 /// # Errors
 /// Nobody answers there, or the server says no.
 pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, Failure> {
+    ask_within(socket, request, ANSWER_TIME)
+}
+
+/// As [`ask`], for what takes as long as the disk takes.
+///
+/// # Errors
+/// Nobody answers there, or the server says no.
+pub(crate) fn ask_at_leisure(socket: &Path, request: &Value) -> Result<Value, Failure> {
+    ask_within(socket, request, LEISURE)
+}
+
+fn ask_within(socket: &Path, request: &Value, span: Duration) -> Result<Value, Failure> {
     let unavailable = |e: ClientError| Failure::new("NO_SERVER", EXIT_UNAVAILABLE, e.to_string());
     let mut client = ControlClient::connect(socket, ANSWER_TIME).map_err(unavailable)?;
-    let line = client.request(&request.to_string(), ANSWER_TIME).map_err(unavailable)?;
+    let line = client.request(&request.to_string(), span).map_err(unavailable)?;
     read_answer(&line).unwrap_or_else(|| {
         let shown: String = line.chars().take(80).collect();
         Err(Failure::new("NO_SERVER", EXIT_UNAVAILABLE, format!("{}: not an answer of a server: {shown:?}", socket.display())))

@@ -94,6 +94,8 @@ pub struct Namespace {
     draft: Draft,
     steps: Vec<WalkStep>,
     bytes: Vec<u8>,
+    /// Whether the store has room for more than what takes something away.
+    room: bool,
     /// The item of a batch that failed, if the last mutation was one and failed by one.
     failed: Option<u16>,
 }
@@ -102,7 +104,7 @@ impl Namespace {
     /// A namespace within bounds.
     #[must_use]
     pub fn new(limits: NamespaceLimits) -> Self {
-        Self { limits, requester: SessionId(0), draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), failed: None }
+        Self { limits, requester: SessionId(0), draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), room: true, failed: None }
     }
 
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and
@@ -208,14 +210,14 @@ fn entered<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord,
 }
 
 /// The permission bits that there are.
-const MODE_BITS: u16 = 0o7777;
+pub(crate) const MODE_BITS: u16 = 0o7777;
 
 fn check_mode(mode: u16) -> Result<(), Status> {
     if mode & !MODE_BITS == 0 { Ok(()) } else { Err(Status::EINVAL) }
 }
 
 /// Whether a name can be an entry of a directory.
-fn check_name(name: &[u8]) -> Result<(), Status> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
     if name.len() > NAME_MAX {
         return Err(Status::ENAMETOOLONG);
     }

@@ -159,18 +159,33 @@ impl Namespace {
         // What changes nothing looks at no counter: its answer shall not wait for changes elsewhere to be durable.
         if !self.draft.is_idle() {
             self.draft.check(view)?;
-            self.check_room(view)?;
+            self.check_room(view, mutation)?;
         }
         Ok(Plan::of(&self.draft))
     }
 
+    /// Whether the store has room for more than what takes something away.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.room
+    }
+
+    /// Notes whether the store has room.
+    pub(crate) const fn set_room(&mut self, room: bool) {
+        self.room = room;
+    }
+
     /// Whether what the draft adds fits the bounds.
-    fn check_room(&self, view: &View<'_>) -> Result<(), Lack> {
+    fn check_room(&self, view: &View<'_>, mutation: &Mutation<'_>) -> Result<(), Lack> {
         let (made, gone) = (self.draft.count(Fate::Made), self.draft.count(Fate::Gone));
         if made > gone && view.counter(Counter::Objects)? + (made - gone) > self.limits.objects_max {
             return Err(Status::ENOSPC.into());
         }
         let (more, less) = self.draft.bytes();
+        let takes = |item| matches!(item, Item::Unlink(_) | Item::Rmdir(_) | Item::RemoveXattr(_));
+        let removes = mutation.items().all(takes) || less > more;
+        if !self.room && !removes {
+            return Err(Status::ENOSPC.into());
+        }
         if more > less && view.counter(Counter::Bytes)? + (more - less) > self.limits.bytes_max {
             return Err(Status::ENOSPC.into());
         }

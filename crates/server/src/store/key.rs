@@ -120,6 +120,19 @@ impl Key {
         bytes
     }
 
+    /// Length of the encoded key.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Self::Counter(_) => 2,
+            Self::Session(_) | Self::Object(_) | Self::Xattrs(_) => 9,
+            Self::Outcome(..) => 11,
+            Self::Entry(_, name) => 9 + name.len(),
+            Self::Block(..) => 13,
+            Self::Ephemeral(..) => 17,
+        }
+    }
+
     /// Reads an encoded key, to its last byte.
     ///
     /// # Errors
@@ -182,7 +195,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_key_comes_back_from_its_bytes(key in any_key()) {
-            prop_assert_eq!(Key::from_bytes(&key.to_bytes()), Ok(key));
+            let bytes = key.to_bytes();
+            prop_assert_eq!(bytes.len(), key.encoded_len());
+            prop_assert_eq!(Key::from_bytes(&bytes), Ok(key));
         }
 
         #[test]

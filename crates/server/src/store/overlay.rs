@@ -35,6 +35,23 @@ impl Default for CacheLimits {
     }
 }
 
+/// What is in memory of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Records of objects.
+    pub objects: usize,
+    /// Directories of which entries are known.
+    pub directories: usize,
+    /// Blocks of contents.
+    pub blocks: usize,
+    /// Bytes that all of it takes, about.
+    pub bytes: usize,
+    /// The bound on those bytes.
+    pub bytes_max: usize,
+    /// Questions that the store has not answered.
+    pub asked: usize,
+}
+
 /// Memory of an object beside its name, in bytes: slot, key, hash table, its place in the ring.
 pub(super) const OBJECT_WEIGHT: usize = 200;
 /// Memory of a block beside its bytes.
@@ -218,6 +235,28 @@ impl Overlay {
     #[must_use]
     pub const fn durable_up_to(&self) -> BatchId {
         self.durable
+    }
+
+    /// What is in memory of the store.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory {
+            objects: self.objects.len(),
+            directories: self.directories.len(),
+            blocks: self.blocks.len(),
+            bytes: self.bytes,
+            bytes_max: self.limits.bytes_max,
+            asked: self.asked.len(),
+        }
+    }
+
+    /// A counter as it is now, durable or not; 0 if it is not known.
+    #[must_use]
+    pub fn count_of(&self, counter: Counter) -> u64 {
+        match self.counter(counter).map(|slot| &slot.known) {
+            Some(Known::Present(value)) => *value,
+            _ => 0,
+        }
     }
 
     /// Memory that the values take, in bytes, about.

@@ -54,7 +54,7 @@ fn lookup(ask: Ask, start: ObjectId, names: &'static [Bytes8<'static>]) -> Messa
 }
 
 fn create(ask: Ask, dir: ObjectId, name: &'static [u8]) -> Create<'static> {
-    Create { ask, dir, name: Bytes8(name), exclusive: true, mode: 0o644, uid: 0, gid: 0, terms: NONE }
+    Create { ask, dir, name: Bytes8(name), exclusive: true, ephemeral: false, mode: 0o644, uid: 0, gid: 0, terms: NONE }
 }
 
 fn mkdir(ask: Ask, dir: ObjectId, name: &'static [u8]) -> Mkdir<'static> {

@@ -292,12 +292,15 @@ impl Theatre {
         }
     }
 
-    /// Takes in what was sent to each peer.
+    /// Takes in what was sent to each peer, in the order in which it was sent: who holds what is judged at those instants.
     fn look(&mut self) {
+        let mut all = Vec::new();
         for n in 0..PEERS {
-            for got in self.world.got(&self.actors[n].peer) {
-                self.take(n, &got);
-            }
+            all.extend(self.world.got(&self.actors[n].peer).into_iter().map(|got| (n, got)));
+        }
+        all.sort_by_key(|(_, got)| got.at.boot_ns);
+        for (n, got) in all {
+            self.take(n, &got);
         }
     }
 

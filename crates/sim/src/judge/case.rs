@@ -137,7 +137,20 @@ pub(super) fn shown_by(reply: &Reply<'_>, mut tell: impl FnMut(&Attr)) {
         // Only versions are told; what is gone has none.
         Reply::Batched(done) => done.items.iter().filter(|item| item.version > 0).for_each(|item| {
             let (object, version, kind) = (item.object, item.version, cistern_wire::ObjectKind::File);
-            let none = Attr { object, version, kind, mode: 0, nlink: 1, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, ctime_ns: 0 };
+            let none = Attr {
+                object,
+                version,
+                kind,
+                mode: 0,
+                nlink: 1,
+                uid: 0,
+                gid: 0,
+                size: 0,
+                atime_ns: 0,
+                mtime_ns: 0,
+                ctime_ns: 0,
+                owner: SessionId(0),
+            };
             tell(&none);
         }),
         _ => {}

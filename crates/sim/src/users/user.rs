@@ -267,7 +267,7 @@ impl User {
             },
             _ => {
                 let path = Bytes::from(format!("/u/b{}", op.0));
-                let make = Command::Create { path: path.clone(), exclusive: true, owner: OWNER };
+                let make = Command::Create { path: path.clone(), exclusive: true, ephemeral: false, owner: OWNER };
                 let items = vec![make, write(Target::Path(path.clone())), set(Target::Path(path.clone()))];
                 return (Doing::Create(path), Command::Batch { items, guard: None });
             }

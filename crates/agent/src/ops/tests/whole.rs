@@ -161,7 +161,7 @@ fn what_is_expected_goes_with_the_first_change_of_a_command() {
 #[test]
 fn opening_what_exists_asks_the_server_when_something_is_expected() {
     let (mut bench, [_, _, g]) = bench();
-    let open = Command::Create { path: bytes("/g"), exclusive: false, owner: OWNER };
+    let open = Command::Create { path: bytes("/g"), exclusive: false, ephemeral: false, owner: OWNER };
     bench.cached(open.clone()).unwrap();
     let expect = vec![Expect { object: ObjectId(g), version: 99 }];
     let op = bench.start(Command::Expecting { expect, command: Box::new(open) });

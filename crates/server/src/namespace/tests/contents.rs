@@ -119,6 +119,24 @@ fn bound_on_all_contents_together_is_an_error() {
 }
 
 #[test]
+fn without_room_in_the_store_only_what_takes_away_is_executed() {
+    let mut w = World::new();
+    let (a, b, dir) = (w.file(b"a"), w.file(b"b"), w.dir(ROOT_DIR, b"d"));
+    w.done(write(a, 0, b"123456", false));
+    w.namespace.set_room(false);
+    assert_eq!(w.fails(super::create(ROOT_DIR, b"c")), Status::ENOSPC);
+    assert_eq!(w.fails(write(b, 0, b"1", false)), Status::ENOSPC);
+    assert_eq!(w.fails(write(a, 0, b"abcdef", false)), Status::ENOSPC);
+    assert_eq!(w.fails(super::link(a, dir, b"l")), Status::ENOSPC);
+    assert_eq!(w.contents(a), b"123456");
+    w.done(resize(a, 2));
+    w.done(super::unlink(ROOT_DIR, b"a"));
+    w.done(super::rmdir(ROOT_DIR, b"d"));
+    w.namespace.set_room(true);
+    w.done(write(b, 0, b"1", false));
+}
+
+#[test]
 fn only_files_have_contents_to_write() {
     let mut w = World::new();
     let l = w.done(symlink(ROOT_DIR, b"l", b"x"))[1].attr.object;

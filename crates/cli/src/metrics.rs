@@ -1,0 +1,85 @@
+//! Metrics: the figures of a running server for those who watch it over time.
+//!
+//! Decides: how a figure becomes a family of samples, once, for the Prometheus text format and for `cistern admin stats` alike.
+//! Place in the walk: beside it. The server's thread only copies its counters when somebody asks; everything else happens in the
+//! thread of the HTTP port.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `families` | which metrics there are: names, help, values |
+//! | `text` | the text format |
+//! | `http` | the port: what is answered to whom, and how long anybody may take |
+//! | `process` | what the system says of this process |
+//!
+//! Invariant: a scrape costs the server's loop one copy of some tens of kilobytes, whatever the number of sessions, locks and objects;
+//! without scrapes metrics cost one look at a flag in a turn.
+//! Leaves to others: what is counted (`cistern_server::stats`, `cistern_driver::stats`).
+
+mod families;
+mod http;
+mod process;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub(crate) use families::{all, as_json};
+pub(crate) use http::{Port, Publisher};
+
+use cistern_driver::stats::Counts;
+use cistern_server::Figures;
+use cistern_store::CommitStats;
+
+/// Everything that is known of a server at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    /// The core's.
+    pub(crate) figures: Figures,
+    /// The driver's.
+    pub(crate) driver: Counts,
+    /// The store's, if it is in a directory.
+    pub(crate) store: Option<CommitStats>,
+}
+
+/// What a family's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    /// Only grows, from the start of the process on.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts below bounds, their sum, and their number.
+    Histogram,
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
+    /// A count, or a size in bytes.
+    Whole(u64),
+    /// A span, in nanoseconds; shown in seconds.
+    Nanoseconds(u64),
+}
+
+/// One sample.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    /// What is appended to the family's name: parts of a histogram.
+    pub(crate) suffix: &'static str,
+    /// Names and values.
+    pub(crate) labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub(crate) value: Number,
+}
+
+/// Metrics of one name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Family {
+    /// Its name, with its unit.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) kind: Type,
+    /// One sentence, for people.
+    pub(crate) help: &'static str,
+    /// Its samples; none: nothing has been counted yet.
+    pub(crate) samples: Vec<Sample>,
+}

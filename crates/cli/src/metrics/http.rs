@@ -1,0 +1,247 @@
+//! The port at which metrics are fetched, by HTTP.
+//!
+//! Decides: what is answered to which request, and that nobody can hold the port for long: one connection at a time, each with a
+//! bound on time and bytes. Place in the walk: a thread of its own. It asks the server's loop for a snapshot by a flag and a wake,
+//! and gets it by a channel; the loop waits for nobody.
+//! Invariant: the server is not affected by anything that is sent to this port, but for one copy of its counters a request.
+//! Leaves to others: parsing (`httparse`), what is shown (`families`).
+
+use super::{Snapshot, families, process, text};
+use crate::execute::EXIT_FAILED;
+use crate::local::Failure;
+use cistern_driver::Handle;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a connection may take to send the head of its request.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+/// How long it may take to read the answer.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long the server's loop may take to give a snapshot: it does so in its next turn.
+const SNAPSHOT_TIME: Duration = Duration::from_secs(5);
+/// Longest head of a request, in bytes.
+const HEAD_MAX: usize = 8 << 10;
+/// Most header fields of a request.
+const FIELDS_MAX: usize = 64;
+/// After accepting has failed (no descriptors left, say) it is tried again after this time.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The loop's end: whether somebody wants a snapshot, and where it goes.
+pub(crate) struct Publisher {
+    wanted: Arc<AtomicBool>,
+    snapshots: SyncSender<Box<Snapshot>>,
+}
+
+impl Publisher {
+    /// Called in every turn: gives a snapshot to who waits for one.
+    pub(crate) fn publish(&self, snapshot: impl FnOnce() -> Snapshot) {
+        if !self.wanted.load(Ordering::Relaxed) || !self.wanted.swap(false, Ordering::Acquire) {
+            return;
+        }
+        match self.snapshots.try_send(Box::new(snapshot())) {
+            // Who asked has given up, and will find a snapshot at its next try, which it throws away.
+            Ok(()) | Err(TrySendError::Full(_)) => {}
+            Err(TrySendError::Disconnected(_)) => {
+                log::error!("metrics: the thread of the HTTP port is gone; restart the server to have it back");
+            }
+        }
+    }
+}
+
+/// A port that listens and is not served yet.
+pub(crate) struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Port {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address cannot be had; whoever named it is at fault.
+    pub(crate) fn listen(address: SocketAddr) -> Result<Self, Failure> {
+        let failed = |e: io::Error| {
+            Failure::new("METRICS", EXIT_FAILED, format!("cannot listen for metrics on {address}: {e}; --metrics names another address"))
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves it from a thread of its own, which lives as long as the process; `handle` wakes the loop that publishes.
+    ///
+    /// # Errors
+    /// The system has no thread to spare.
+    pub(crate) fn serve(self, handle: Handle) -> Result<Publisher, Failure> {
+        let (sender, snapshots) = sync_channel(1);
+        let wanted = Arc::new(AtomicBool::new(false));
+        let asker = Asker { wanted: Arc::clone(&wanted), snapshots, handle };
+        let run = move || serve(&self.listener, &asker);
+        thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(run)
+            .map_err(|e| Failure::new("METRICS", EXIT_FAILED, format!("no thread for metrics: {e}")))?;
+        Ok(Publisher { wanted, snapshots: sender })
+    }
+}
+
+/// The thread's end.
+struct Asker {
+    wanted: Arc<AtomicBool>,
+    snapshots: Receiver<Box<Snapshot>>,
+    handle: Handle,
+}
+
+impl Asker {
+    fn ask(&self) -> Option<Box<Snapshot>> {
+        // What came too late for an earlier request is old.
+        while self.snapshots.try_recv().is_ok() {}
+        self.wanted.store(true, Ordering::Release);
+        self.handle.wake();
+        self.snapshots.recv_timeout(SNAPSHOT_TIME).ok()
+    }
+}
+
+fn serve(listener: &TcpListener, asker: &Asker) {
+    loop {
+        match listener.accept() {
+            Ok((stream, from)) => {
+                if let Err(e) = connection(&stream, asker) {
+                    log::debug!("metrics: {from}: {e}");
+                }
+            }
+            Err(e) => {
+                log::warn!("metrics: cannot accept a connection: {e}; trying again");
+                thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
+    let head = match read_head(stream, Instant::now() + HEAD_TIME)? {
+        Some(head) => answer_to(&head),
+        None => Answer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"),
+    };
+    let (status, kind, body, bodiless) = match head {
+        Answer::Metrics { bodiless } => match asker.ask() {
+            Some(snapshot) => {
+                let mut all = families::all(&snapshot);
+                all.extend(process::families());
+                ("200 OK", text::CONTENT_TYPE, text::write(&all), bodiless)
+            }
+            None => {
+                ("503 Service Unavailable", PLAIN, "the server's loop gives no figures: it stands still, or has ended\n".to_owned(), false)
+            }
+        },
+        Answer::Refused(status, why) => (status, PLAIN, why.to_owned(), false),
+    };
+    let mut response = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
+    if status.starts_with("405") {
+        response.push_str("Allow: GET, HEAD\r\n");
+    }
+    response.push_str("\r\n");
+    if !bodiless {
+        response.push_str(&body);
+    }
+    write_all(stream, response.as_bytes(), Instant::now() + ANSWER_TIME)?;
+    stream.shutdown(std::net::Shutdown::Write)
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// What a request gets.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Metrics { bodiless: bool },
+    Refused(&'static str, &'static str),
+}
+
+fn answer_to(head: &[u8]) -> Answer {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut fields);
+    let (method, path) = match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => (request.method.unwrap_or_default(), request.path.unwrap_or_default()),
+        Ok(httparse::Status::Partial) | Err(_) => return Answer::Refused("400 Bad Request", "not a request of HTTP/1\n"),
+    };
+    let path = path.split('?').next().unwrap_or_default();
+    match (method, path) {
+        ("GET" | "HEAD", "/metrics") => Answer::Metrics { bodiless: method == "HEAD" },
+        ("GET" | "HEAD", _) => Answer::Refused("404 Not Found", "there is /metrics\n"),
+        _ => Answer::Refused("405 Method Not Allowed", "there are GET and HEAD\n"),
+    }
+}
+
+/// The head of a request, with the empty line at its end; `None`: it is too long.
+fn read_head(mut stream: &TcpStream, end: Instant) -> io::Result<Option<Vec<u8>>> {
+    let mut head = Vec::new();
+    let mut chunk = [0; 1_024];
+    loop {
+        stream.set_read_timeout(Some(left(end)?))?;
+        match stream.read(&mut chunk)? {
+            // What is there is judged as it is.
+            0 => return Ok(Some(head)),
+            count => head.extend_from_slice(&chunk[..count]),
+        }
+        if head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n") {
+            return Ok(Some(head));
+        }
+        if head.len() > HEAD_MAX {
+            return Ok(None);
+        }
+    }
+}
+
+fn write_all(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(end)?))?;
+        let written = stream.write(bytes)?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+/// What is left of the time until `end`.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(head: &str) -> &'static str {
+        match answer_to(head.as_bytes()) {
+            Answer::Refused(status, _) => status,
+            Answer::Metrics { .. } => "metrics",
+        }
+    }
+
+    #[test]
+    fn metrics_have_one_path_and_two_methods() {
+        assert_eq!(answer_to(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), Answer::Metrics { bodiless: false });
+        assert_eq!(answer_to(b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Answer::Metrics { bodiless: true });
+        assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), "404 Not Found");
+        assert_eq!(refused("POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for head in ["", "\r\n\r\n", "GET", "GET /metrics\r\n\r\n", "\u{0}\u{1}\r\n\r\n", "GET /metrics HTTP/3.9\r\n\r\n"] {
+            assert_eq!(refused(head), "400 Bad Request", "{head:?}");
+        }
+        let many: String = (0..FIELDS_MAX + 1).map(|n| format!("X-{n}: 1\r\n")).collect();
+        assert_eq!(refused(&format!("GET /metrics HTTP/1.1\r\n{many}\r\n")), "400 Bad Request");
+    }
+}

@@ -1,0 +1,93 @@
+//! Backups of the running server: written by a thread of their own, from what the store held at one moment.
+//!
+//! Decides: that there is one at a time, and that who asked is told when it is whole and durable, or why it is not. Place in the walk:
+//! begun by a line on the control socket, ended in a later turn. Invariant: the loop waits for none of it.
+//! Leaves to others: what a copy is (`cistern_store::Backup`), who may ask (the control socket's file).
+
+use super::kept::Bell;
+use crate::execute::EXIT_FAILED;
+use crate::local::Failure;
+use crate::text::Text;
+use cistern_driver::{ConnectionId, ControlServer};
+use cistern_store::Backup;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+/// The backup under way, if there is one.
+#[derive(Debug)]
+pub(super) struct Backups {
+    bell: Bell,
+    asked: Option<ConnectionId>,
+    sender: Sender<Result<Value, Failure>>,
+    results: Receiver<Result<Value, Failure>>,
+}
+
+impl Backups {
+    /// None yet; `bell` wakes the loop when one ends.
+    pub(super) fn new(bell: Bell) -> Self {
+        let (sender, results) = channel();
+        Self { bell, asked: None, sender, results }
+    }
+
+    /// Begins one for who asked; `backup` is taken only then.
+    ///
+    /// # Errors
+    /// There is one already, the directory is not absolute, or the store is in memory.
+    pub(super) fn begin(&mut self, asked: ConnectionId, dir: Text, backup: impl FnOnce() -> Option<Backup>) -> Result<(), Failure> {
+        let dir = PathBuf::from(dir.as_os());
+        if !dir.is_absolute() {
+            return Err(Failure::usage(format!(
+                "{}: name the directory from the root on; the server has another working directory",
+                dir.display()
+            )));
+        }
+        if self.asked.is_some() {
+            return Err(Failure::new("BUSY", EXIT_FAILED, "a backup is being made already; wait until it has ended"));
+        }
+        let Some(backup) = backup() else {
+            return Err(Failure::failed("the server keeps everything in memory (--volatile): there is nothing to back up"));
+        };
+        let (sender, bell) = (self.sender.clone(), self.bell.clone());
+        let run = move || {
+            let result = write(&backup, &dir);
+            // Fails only when the loop is gone, and with it who asked.
+            let _ = sender.send(result);
+            if let Some(handle) = bell.get() {
+                handle.wake();
+            }
+        };
+        thread::Builder::new().name("backup".to_owned()).spawn(run).map_err(|e| Failure::failed(format!("no thread for a backup: {e}")))?;
+        self.asked = Some(asked);
+        Ok(())
+    }
+
+    /// Tells who asked for a backup that it has ended.
+    pub(super) fn tell(&mut self, control: &mut ControlServer) {
+        let Ok(result) = self.results.try_recv() else { return };
+        if let Some(asked) = self.asked.take() {
+            let line = match result {
+                Ok(value) => json!({ "ok": value }),
+                Err(failure) => json!({ "error": failure }),
+            };
+            // Who asked may be gone; the log has it, too.
+            control.push(asked, &line.to_string());
+        }
+    }
+}
+
+fn write(backup: &Backup, dir: &std::path::Path) -> Result<Value, Failure> {
+    let begun = Instant::now();
+    match backup.write_to(dir) {
+        Ok(records) => {
+            log::info!("backup: {records} records are in {}, after {:?}", dir.display(), begun.elapsed());
+            Ok(json!({ "dir": dir.to_string_lossy(), "records": records, "seconds": begun.elapsed().as_secs_f64() }))
+        }
+        Err(e) => {
+            log::warn!("backup into {} failed, and is not to be used: {e}", dir.display());
+            Err(e.into())
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Requests by kind and result, and how long each kind waited for its answer.
+//!
+//! Decides: what counts as the result of a request: the status of its reply, QUEUED for a lock that is waited for, or DROPPED when
+//! its agent gave it up or its session ended first. Place in the walk: begun in `requests`, counted where the reply is produced
+//! (`answers`). Invariant: every request that was begun is counted once, when its fate is decided; a duplicate never.
+//! Time is that of the server's turns: a request that waits for nothing is answered in the turn in which it came, in no time.
+//! Leaves to others: NACKs and drops (counted by message and by reason).
+
+use super::histogram::Histogram;
+use alloc::vec::Vec;
+use cistern_wire::{Kind, Lane, ReplyKind, Status};
+
+/// Nanoseconds in a microsecond.
+const US: u64 = 1_000;
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000 * US;
+
+/// Bounds of waits and of commits, in nanoseconds: three for each power of ten, from below a fast disk's sync to above every timeout.
+pub const WAIT_BOUNDS_NS: [u64; 18] = [
+    100 * US,
+    250 * US,
+    500 * US,
+    MS,
+    2_500 * US,
+    5 * MS,
+    10 * MS,
+    25 * MS,
+    50 * MS,
+    100 * MS,
+    250 * MS,
+    500 * MS,
+    1_000 * MS,
+    2_500 * MS,
+    5_000 * MS,
+    10_000 * MS,
+    30_000 * MS,
+    60_000 * MS,
+];
+
+/// Results beside the statuses: of a newer version, waits in line, never answered.
+const OTHERS: [&str; 3] = ["?", "QUEUED", "DROPPED"];
+const QUEUED: usize = Status::ALL.len() + 1;
+const DROPPED: usize = Status::ALL.len() + 2;
+const RESULTS: usize = Status::ALL.len() + OTHERS.len();
+
+/// For each code of a message its place among the kinds of requests; 0xFF: it is none.
+const PLACES: [u8; 256] = {
+    let (mut places, mut next, mut at) = ([0xFF; 256], 0, 0);
+    while at < Kind::ALL.len() {
+        if matches!(Kind::ALL[at].lane(), Lane::Request) {
+            places[Kind::ALL[at].code() as usize] = next;
+            next += 1;
+        }
+        at += 1;
+    }
+    places
+};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fared {
+    /// It was answered with this status.
+    Answered(Status),
+    /// It waits for a lock; its outcome is a notice.
+    Queued,
+    /// It had no effect and gets no answer.
+    Dropped,
+}
+
+impl Fared {
+    /// The result that an encoded reply tells.
+    pub(crate) fn told(reply: &[u8]) -> Self {
+        Self::Answered(match reply {
+            [kind, a, b, ..] if *kind == ReplyKind::Failed as u8 => Status(u16::from_be_bytes([*a, *b])),
+            [kind, ..] if *kind == ReplyKind::LockRefused as u8 => Status::EAGAIN,
+            _ => Status::OK,
+        })
+    }
+
+    fn place(self) -> usize {
+        match self {
+            Self::Answered(status) => Status::ALL.iter().position(|known| *known == status).unwrap_or(Status::ALL.len()),
+            Self::Queued => QUEUED,
+            Self::Dropped => DROPPED,
+        }
+    }
+}
+
+/// The requests of one kind.
+#[derive(Clone, Debug)]
+pub struct KindServed {
+    kind: Kind,
+    results: [u64; RESULTS],
+    waits: Histogram<{ WAIT_BOUNDS_NS.len() }>,
+}
+
+impl KindServed {
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Each result that has occurred, by name, and how often.
+    pub fn results(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = Status::ALL.iter().map(|status| status.name()).chain(OTHERS);
+        names.zip(self.results).filter(|counted| counted.1 > 0)
+    }
+
+    /// From the receipt of a request to its answer, in nanoseconds.
+    #[must_use]
+    pub const fn waits(&self) -> &Histogram<{ WAIT_BOUNDS_NS.len() }> {
+        &self.waits
+    }
+}
+
+/// All requests, by kind.
+#[derive(Clone, Debug)]
+pub struct Served(Vec<KindServed>);
+
+impl Default for Served {
+    fn default() -> Self {
+        let requests = Kind::ALL.iter().copied().filter(|kind| PLACES[kind.code() as usize] != 0xFF);
+        Self(requests.map(|kind| KindServed { kind, results: [0; RESULTS], waits: Histogram::new(&WAIT_BOUNDS_NS) }).collect())
+    }
+}
+
+impl Served {
+    pub(crate) fn count(&mut self, kind: Kind, fared: Fared, waited_ns: u64) {
+        let Some(of) = self.0.get_mut(usize::from(PLACES[kind.code() as usize])) else {
+            debug_assert!(false, "{} is no request", kind.name());
+            return;
+        };
+        of.results[fared.place()] += 1;
+        if fared != Fared::Dropped {
+            of.waits.add(waited_ns);
+        }
+    }
+
+    /// Each kind of request, in order of code.
+    #[must_use]
+    pub fn kinds(&self) -> &[KindServed] {
+        &self.0
+    }
+
+    /// How many requests have come to their fate.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().flat_map(|of| of.results).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::{Done, Failed, Field as _, Reply};
+
+    fn told(reply: &Reply<'_>) -> Fared {
+        let mut bytes = Vec::new();
+        reply.put(&mut bytes);
+        Fared::told(&bytes)
+    }
+
+    #[test]
+    fn the_result_of_a_reply_is_its_status() {
+        assert_eq!(told(&Reply::Done(Done {})), Fared::Answered(Status::OK));
+        assert_eq!(told(&Reply::Failed(Failed { status: Status::EEXIST, retry_ms: 7 })), Fared::Answered(Status::EEXIST));
+    }
+
+    #[test]
+    fn every_status_has_a_count_of_its_own_and_an_unknown_one_is_not_lost() {
+        let mut served = Served::default();
+        for status in Status::ALL.iter().copied().chain([Status(999)]) {
+            served.count(Kind::Create, Fared::Answered(status), 1);
+        }
+        served.count(Kind::Create, Fared::Queued, 1);
+        served.count(Kind::Create, Fared::Dropped, 1);
+        let of = served.kinds().iter().find(|of| of.kind() == Kind::Create).unwrap();
+        assert!(of.results().all(|(_, count)| count == 1));
+        assert_eq!((of.results().count(), served.total()), (RESULTS, RESULTS as u64));
+        assert_eq!(of.waits().count(), RESULTS as u64 - 1, "what is dropped is not answered");
+    }
+}

@@ -1,0 +1,308 @@
+//! The store on disk: threads around the engine, so that the server's loop waits for neither.
+//!
+//! Decides: that all batches which wait when a commit begins are one transaction with one sync (group commit), that questions are
+//! answered by threads of their own, and what ends the store for good. Place in the walk: the driver hands it work after each turn and
+//! takes its events before the next. Implements `wire-spec.md` section 11.7 (R61, R62).
+//! Invariants: a batch is reported durable after the sync of its transaction, and after all before it; after a failed write or sync
+//! nothing is written and nothing reported durable any more; the directory's lock is held until the last thread has ended.
+//! Leaves to others: files (`engine`, `place`), what is held back until when (`cistern_server::durability`).
+
+mod threads;
+
+use crate::engine::Engine;
+use crate::error::OpenError;
+use crate::place::{Making, Place};
+use crate::space::{Gauge, SpaceLimits};
+use crate::stopped::{Entries, copy};
+use crate::witness::Witness;
+use cistern_server::store::{Batch, Query, StoreEvent, StoreWork};
+use cistern_wire::StoreId;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether it may be made.
+    pub making: Making,
+    /// Memory for blocks that were read, in bytes.
+    pub cache_bytes: u64,
+    /// Threads that answer questions; at least 1.
+    pub readers: usize,
+    /// Bounds on its space.
+    pub space: SpaceLimits,
+}
+
+impl Options {
+    /// 128 MiB of cache, two readers, no bound.
+    #[must_use]
+    pub fn new(making: Making) -> Self {
+        Self { making, cache_bytes: 128 << 20, readers: 2, space: SpaceLimits::default() }
+    }
+}
+
+/// A store in a directory, held by this process until the value is dropped.
+pub struct DurableStore {
+    shared: Arc<Shared>,
+    batches: Option<Sender<Batch>>,
+    events: Receiver<StoreEvent>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for DurableStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DurableStore").field("dir", &self.shared.place.dir()).finish_non_exhaustive()
+    }
+}
+
+impl DurableStore {
+    /// Opens the store in a directory, or makes it. `wake` is called from threads of the store when there are events to take; it must
+    /// not block.
+    ///
+    /// # Errors
+    /// [`OpenError`]: there is none, it is something else, damaged, in use, or may not be used; nothing was changed then.
+    pub fn open(dir: &Path, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
+        let place = Place::take(dir, options.making, Engine::make)?;
+        let (engine, number) = Engine::open(&place, options.cache_bytes)?;
+        let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
+        let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
+        let (batches, to_write) = channel();
+        let (say, events) = channel();
+        let gauge = Mutex::new(Gauge::new(options.space));
+        let shared = Arc::new(Shared {
+            engine,
+            place,
+            say,
+            wake: Box::new(wake),
+            questions: Mutex::default(),
+            asked: Condvar::new(),
+            gauge,
+            ended: Mutex::new(false),
+            end: Condvar::new(),
+            broken: AtomicBool::new(false),
+            counts: Counts::default(),
+        });
+        shared.look_at_space(true);
+        let mut store = Self { shared, batches: Some(batches), events, threads: Vec::new() };
+        store.start(to_write, witness, number, options.readers.max(1)).map_err(|e| OpenError::io(dir, "starting its threads", &e))?;
+        Ok(store)
+    }
+
+    /// The store's id.
+    #[must_use]
+    pub fn id(&self) -> StoreId {
+        self.shared.place.id()
+    }
+
+    /// Takes a piece of work; never waits for the disk. What comes of it are events.
+    pub fn take(&mut self, work: StoreWork) {
+        match work {
+            StoreWork::Load(queries) => {
+                lock(&self.shared.questions).waiting.extend(queries);
+                self.shared.asked.notify_all();
+            }
+            StoreWork::Persist(batch) => {
+                // The writer ends only when it has said why.
+                let _ = self.batches.as_ref().map(|batches| batches.send(batch));
+            }
+        }
+    }
+
+    /// The next event, if there is one; never waits.
+    pub fn event(&mut self) -> Option<StoreEvent> {
+        self.events.try_recv().ok()
+    }
+
+    /// The next event; waits for it at most so long.
+    pub fn event_within(&mut self, most: std::time::Duration) -> Option<StoreEvent> {
+        self.events.recv_timeout(most).ok()
+    }
+
+    /// What is in the store at this moment, to be copied while the server goes on; from any thread.
+    #[must_use]
+    pub fn backup(&self) -> Backup {
+        Backup { entries: Entries::of(&self.shared.engine), shared: Arc::clone(&self.shared) }
+    }
+
+    /// What was committed so far.
+    #[must_use]
+    pub fn stats(&self) -> CommitStats {
+        self.shared.stats()
+    }
+
+    /// Ends the threads when what was handed over is written, and gives the directory up. As dropping it does.
+    pub fn close(self) {}
+}
+
+impl Drop for DurableStore {
+    fn drop(&mut self) {
+        self.batches = None;
+        lock(&self.shared.questions).over = true;
+        *lock(&self.shared.ended) = true;
+        self.shared.asked.notify_all();
+        self.shared.end.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has nothing more to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// All that a store had at one moment.
+pub struct Backup {
+    entries: Entries,
+    /// The directory is this process's as long as it is read.
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Backup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backup").finish_non_exhaustive()
+    }
+}
+
+impl Backup {
+    /// Writes it as a store of its own, with the same id, into a directory that is missing or empty; durable when this returns.
+    /// Gives how many keys it has. Takes as long as the disk takes; the server goes on meanwhile.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the directory is not empty or cannot be written, or the store cannot be read.
+    pub fn write_to(&self, dir: &Path) -> Result<u64, OpenError> {
+        copy(&self.entries, self.shared.place.id(), self.shared.place.dir(), dir)
+    }
+
+    /// The directory of the store that it is of.
+    #[must_use]
+    pub fn source(&self) -> PathBuf {
+        self.shared.place.dir().to_owned()
+    }
+}
+
+/// What the threads share.
+struct Shared {
+    // Before `place`: the files are closed before the lock is given up.
+    engine: Engine,
+    place: Place,
+    say: Sender<StoreEvent>,
+    wake: Box<dyn Fn() + Send + Sync>,
+    questions: Mutex<Questions>,
+    asked: Condvar,
+    gauge: Mutex<Gauge>,
+    ended: Mutex<bool>,
+    end: Condvar,
+    broken: AtomicBool,
+    counts: Counts,
+}
+
+/// Questions that no thread has taken yet.
+#[derive(Default)]
+struct Questions {
+    waiting: VecDeque<Query>,
+    over: bool,
+}
+
+/// Buckets of spans and of sizes, by powers of two.
+const BUCKETS: usize = 24;
+
+#[derive(Default)]
+struct Counts {
+    commits: AtomicU64,
+    batches: AtomicU64,
+    writes: AtomicU64,
+    bytes: AtomicU64,
+    reads: AtomicU64,
+    failed_reads: AtomicU64,
+    nanos: AtomicU64,
+    spans: [AtomicU64; BUCKETS],
+    sizes: [AtomicU64; BUCKETS],
+}
+
+/// What a store has committed and read since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitStats {
+    /// Transactions, each with one sync.
+    pub commits: u64,
+    /// Batches in them.
+    pub batches: u64,
+    /// Keys written or deleted.
+    pub writes: u64,
+    /// Bytes of keys and values written.
+    pub bytes: u64,
+    /// Questions answered.
+    pub reads: u64,
+    /// Questions that could not be answered.
+    pub failed_reads: u64,
+    /// Time spent in commits, in nanoseconds.
+    pub nanos: u64,
+    /// Commits that took at least 2^n and less than 2^(n+1) microseconds; the first also those below, the last also those above.
+    pub spans: [u64; BUCKETS],
+    /// Commits of at least 2^n and less than 2^(n+1) batches.
+    pub sizes: [u64; BUCKETS],
+    /// Bytes that the store takes on disk, when they were counted last.
+    pub used: u64,
+    /// Bytes that were free on its file system.
+    pub free: u64,
+    /// Whether it has room for more.
+    pub room: bool,
+}
+
+impl Shared {
+    fn tell(&self, event: StoreEvent) {
+        // Nobody listens any more when the store is being dropped.
+        let _ = self.say.send(event);
+        (self.wake)();
+    }
+
+    /// The store is over; the first reason counts.
+    fn broke(&self, what: &str) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
+            self.tell(StoreEvent::Broken(format!(
+                "store {}: {what}; the server ends, and nothing that it promised is lost: find out why the disk failed, then start it again",
+                self.place.dir().display()
+            )));
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Tells the server if there is room no more, or again.
+    fn look_at_space(&self, count: bool) {
+        let changed = lock(&self.gauge).look(self.place.dir(), count);
+        match changed {
+            Ok(Some(room)) => self.tell(StoreEvent::Room(room)),
+            Ok(None) => {}
+            Err(e) => log::warn!("store {}: its space cannot be looked at: {e}", self.place.dir().display()),
+        }
+    }
+
+    fn stats(&self) -> CommitStats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let gauge = lock(&self.gauge);
+        let counts = &self.counts;
+        CommitStats {
+            commits: read(&counts.commits),
+            batches: read(&counts.batches),
+            writes: read(&counts.writes),
+            bytes: read(&counts.bytes),
+            reads: read(&counts.reads),
+            failed_reads: read(&counts.failed_reads),
+            nanos: read(&counts.nanos),
+            spans: std::array::from_fn(|n| read(&counts.spans[n])),
+            sizes: std::array::from_fn(|n| read(&counts.sizes[n])),
+            used: gauge.used,
+            free: gauge.free,
+            room: gauge.room,
+        }
+    }
+}
+
+/// What a thread that panicked has left is whole: every change under these locks is one assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,232 @@
+//! The threads of a store: one writes, some read, one watches.
+//!
+//! Decides: what is one transaction (all that waits, up to a bound), in which order things are said, how trouble is noticed while nobody
+//! writes. Place in the walk: between the queues (`durable`) and the engine. Implements `wire-spec.md` section 11.7 (R53, R61, R62).
+//! Invariant: only the writer writes, so transactions are in the order of the batches; an answer is read after its question was asked.
+//! Leaves to others: everything on disk (`engine`).
+
+use super::{BUCKETS, DurableStore, Shared, lock};
+use crate::engine::Writes;
+use crate::witness::Witness;
+use bytes::Bytes;
+use cistern_server::store::{Answer, Batch, Key, Loaded, Query, StoreEvent};
+use cistern_wire::SessionId;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// Bytes after which a transaction takes in no further batch: bounds its time on a slow disk.
+const GROUP_BYTES: usize = 8 << 20;
+/// Bytes written after which the space that the store takes is counted again.
+const COUNT_AFTER: usize = 16 << 20;
+/// Time between two looks of the watching thread.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// Time between two attempts to win space back.
+const REWRITE_PERIOD: Duration = Duration::from_secs(10);
+
+impl DurableStore {
+    pub(super) fn start(&mut self, batches: Receiver<Batch>, witness: Witness, number: u64, readers: usize) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let writer = Writer { shared, witness, number, uncounted: 0 };
+        self.threads.push(Builder::new().name("store-writer".to_owned()).spawn(move || writer.run(&batches))?);
+        for n in 0..readers {
+            let shared = Arc::clone(&self.shared);
+            self.threads.push(Builder::new().name(format!("store-reader-{n}")).spawn(move || shared.read())?);
+        }
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(Builder::new().name("store-watch".to_owned()).spawn(move || shared.watch())?);
+        Ok(())
+    }
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+    witness: Witness,
+    /// Of the newest transaction.
+    number: u64,
+    /// Bytes written since the space was counted.
+    uncounted: usize,
+}
+
+/// Batches that become one transaction.
+#[derive(Default)]
+struct Group {
+    writes: Writes,
+    batches: u64,
+    last: u64,
+    bytes: usize,
+}
+
+impl Group {
+    fn take(&mut self, batch: Batch) {
+        self.batches += 1;
+        self.last = batch.id;
+        for (key, value) in batch.writes {
+            let key = key.to_bytes();
+            self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+            self.writes.insert(key, value);
+        }
+    }
+}
+
+impl Writer {
+    fn run(mut self, batches: &Receiver<Batch>) {
+        while let Ok(first) = batches.recv() {
+            let mut group = Group::default();
+            group.take(first);
+            while group.bytes < GROUP_BYTES
+                && let Ok(next) = batches.try_recv()
+            {
+                group.take(next);
+            }
+            //= wire-spec.md#11-7-restart-and-recovery
+            //# After a write or a sync of the store has failed the server MUST stop.
+            if self.shared.is_broken() {
+                return;
+            }
+            if let Err(what) = self.commit(group) {
+                return self.shared.broke(&what);
+            }
+        }
+    }
+
+    fn commit(&mut self, group: Group) -> Result<(), String> {
+        let Group { writes, batches, last, bytes } = group;
+        let (keys, from) = (writes.len() as u64, Instant::now());
+        self.shared.engine.commit(writes, self.number + 1)?;
+        self.shared.counts.commit(from.elapsed(), batches, keys, bytes as u64);
+        self.number += 1;
+        self.witness.saw(self.number).map_err(|e| format!("writing `witness`: {e}"))?;
+        self.shared.tell(StoreEvent::Durable(last));
+        self.uncounted += bytes;
+        let count = self.uncounted > COUNT_AFTER;
+        if count {
+            self.uncounted = 0;
+        }
+        self.shared.look_at_space(count);
+        Ok(())
+    }
+}
+
+impl super::Counts {
+    fn commit(&self, span: Duration, batches: u64, writes: u64, bytes: u64) {
+        let add = |count: &AtomicU64, n| {
+            count.fetch_add(n, Ordering::Relaxed);
+        };
+        add(&self.commits, 1);
+        add(&self.batches, batches);
+        add(&self.writes, writes);
+        add(&self.bytes, bytes);
+        add(&self.nanos, u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        add(&self.spans[bucket(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))], 1);
+        add(&self.sizes[bucket(batches)], 1);
+    }
+}
+
+/// The place of a number among powers of two.
+fn bucket(n: u64) -> usize {
+    (n.max(1).ilog2() as usize).min(BUCKETS - 1)
+}
+
+impl Shared {
+    /// Answers questions until the store is dropped.
+    fn read(&self) {
+        loop {
+            let query = {
+                let mut questions = lock(&self.questions);
+                loop {
+                    if questions.over {
+                        return;
+                    }
+                    match questions.waiting.pop_front() {
+                        Some(query) => break query,
+                        None => questions = self.asked.wait(questions).unwrap_or_else(std::sync::PoisonError::into_inner),
+                    }
+                }
+            };
+            let answer = self.answer(&query).unwrap_or_else(|what| {
+                self.counts.failed_reads.fetch_add(1, Ordering::Relaxed);
+                log::error!(
+                    "store {}: cannot read {query:?}: {what}; run `cisternd check` on the stopped store",
+                    self.place.dir().display()
+                );
+                Answer::Failed
+            });
+            self.counts.reads.fetch_add(1, Ordering::Relaxed);
+            self.tell(StoreEvent::Loaded(Loaded { query, answer }));
+        }
+    }
+
+    fn answer(&self, query: &Query) -> Result<Answer, String> {
+        let most = |limit: &u32| usize::try_from(*limit).unwrap_or(usize::MAX);
+        Ok(match query {
+            Query::Get(key) => Answer::Value(self.engine.get(&key.to_bytes())?),
+            Query::Scan { dir, after, limit } => {
+                let prefix = Key::entry_prefix(*dir);
+                let from = [&prefix[..], after].concat();
+                let (entries, end) = self.engine.page(&prefix, &from, most(limit))?;
+                Answer::Entries { entries, end }
+            }
+            Query::Sessions { after, limit } => {
+                let from = Key::Session(*after).to_bytes();
+                let (found, end) = self.engine.page(&from[..1], &from, most(limit))?;
+                let id = |key: &[u8]| key.try_into().map(|id| SessionId(u64::from_be_bytes(id)));
+                let records: Result<_, _> = found.into_iter().map(|(key, value)| Ok((id(&key)?, value))).collect();
+                let records = records.map_err(|_: std::array::TryFromSliceError| "a key of a session has a wrong length".to_owned())?;
+                Answer::Sessions { records, end }
+            }
+            Query::Ephemerals { after, limit } => {
+                let from = Key::Ephemeral(after.0, after.1).to_bytes();
+                let (found, end) = self.engine.page(&from[..1], &from, most(limit))?;
+                let mut records = Vec::with_capacity(found.len());
+                for (rest, value) in found {
+                    let key = Key::from_bytes(&[&from[..1], &rest].concat());
+                    let Ok(Key::Ephemeral(session, object)) = key else {
+                        return Err("a key of an ephemeral file has a wrong length".to_owned());
+                    };
+                    records.push(((session, object), value));
+                }
+                Answer::Ephemerals { records, end }
+            }
+        })
+    }
+
+    /// Notices what no commit would: a failure in the background, the loss of the lock, space that is gone or back.
+    fn watch(&self) {
+        let mut rewritten = (Instant::now(), 0);
+        loop {
+            let ended = lock(&self.ended);
+            let (ended, _) =
+                self.end.wait_timeout_while(ended, WATCH_PERIOD, |ended| !*ended).unwrap_or_else(std::sync::PoisonError::into_inner);
+            if *ended || self.is_broken() {
+                return;
+            }
+            drop(ended);
+            //= wire-spec.md#11-7-restart-and-recovery
+            //# A server that may have been superseded MUST stop renewing.
+            if !self.place.is_ours() {
+                self.broke("its file `lock` was replaced, so another server may have taken the store");
+                return;
+            }
+            if let Err(what) = self.engine.health() {
+                return self.broke(&what);
+            }
+            self.look_at_space(true);
+            let (full, can) = {
+                let gauge = lock(&self.gauge);
+                (!gauge.room, gauge.can_rewrite())
+            };
+            let written = self.counts.writes.load(Ordering::Relaxed);
+            if full && can && rewritten.1 != written && rewritten.0.elapsed() > REWRITE_PERIOD {
+                rewritten = (Instant::now(), written);
+                log::info!("store {}: rewrites its tables, to win back the space of what was removed", self.place.dir().display());
+                if let Err(what) = self.engine.compact() {
+                    return self.broke(&what);
+                }
+            }
+        }
+    }
+}

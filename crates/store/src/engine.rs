@@ -1,0 +1,223 @@
+//! The engine: fjall, one keyspace, one transaction and one sync for each group of batches.
+//!
+//! Decides how the engine is set up and what its errors are called. Place in the walk: below the threads (`durable`), above the files.
+//! Invariants: transactions have consecutive numbers, each in its own record; a panic of the engine is an error of its caller.
+//! Leaves to others: what the engine does not check of its files (`guard`), threads (`durable`).
+
+use crate::error::{OpenError, Problem};
+use crate::guard::{self, MARK_KEY, Mark};
+use crate::place::{self, Place};
+use bytes::Bytes;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _, Snapshot};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Name of the one keyspace.
+const NAME: &str = "values";
+/// Bytes in memory of what is in a journal and not yet in tables; the largest part of what a start has to read.
+const MEMTABLE: u64 = 32 << 20;
+/// Bytes of journals that may be kept: with the above, what a start has to read at most.
+const JOURNALS: u64 = 128 << 20;
+/// Files that are kept open.
+const FILES: usize = 256;
+
+/// New values by key; `None`: deleted.
+pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Bytes>>;
+
+/// A database of the engine.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    database: Database,
+    values: Keyspace,
+}
+
+impl Engine {
+    /// Makes the engine's files, empty and durable.
+    pub(crate) fn make(data: &Path) -> Result<(), OpenError> {
+        Self::make_with(data, std::iter::empty()).map_err(|what| OpenError::new(Problem::Io, data, what))
+    }
+
+    /// Makes the engine's files, durable, with entries that come in the order of their keys.
+    pub(crate) fn make_with(data: &Path, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
+        let engine = Self::start(data, 8 << 20).map_err(|e| e.what)?;
+        let mut entries = entries.peekable();
+        if entries.peek().is_some() {
+            engine.fill(entries)?;
+        }
+        engine.commit(Writes::new(), 1)?;
+        drop(engine);
+        place::sync_directory(data).map_err(|e| e.to_string())
+    }
+
+    /// Opens the store's data: the engine, and the number of the newest transaction.
+    pub(crate) fn open(place: &Place, cache: u64) -> Result<(Self, u64), OpenError> {
+        let (dir, data) = (place.dir(), place.data());
+        if !fs::exists(&data).map_err(|e| OpenError::io(dir, "looking for `data`", &e))? {
+            return Err(OpenError::damaged(dir, "its directory `data` is missing"));
+        }
+        let reading = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => OpenError::damaged(dir, "a file of `data` is missing"),
+            _ => OpenError::io(dir, "reading `data`", &e),
+        };
+        let promised = guard::check(dir, &data).map_err(reading)?.map_err(|what| OpenError::damaged(dir, what))?;
+        let engine = Self::start(&data, cache).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
+        let mark = engine.get(MARK_KEY).map_err(|what| OpenError::damaged(dir, what))?;
+        match mark.as_deref().and_then(Mark::from_bytes) {
+            Some(mark) if mark.number >= promised => Ok((engine, mark.number)),
+            Some(mark) => {
+                Err(OpenError::damaged(dir, format_args!("it ends with transaction {}, and {promised} was promised", mark.number)))
+            }
+            None => Err(OpenError::damaged(dir, "it has no transaction at all")),
+        }
+    }
+
+    fn start(data: &Path, cache: u64) -> Result<Self, OpenError> {
+        let open = || {
+            let database = Database::builder(data)
+                .cache_size(cache)
+                .worker_threads(1)
+                .max_cached_files(Some(FILES))
+                .max_journaling_size(JOURNALS)
+                .open()?;
+            let values = database.keyspace(NAME, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE))?;
+            Ok(Self { database, values })
+        };
+        match catch_unwind(AssertUnwindSafe(open)) {
+            Ok(Ok(engine)) => Ok(engine),
+            Ok(Err(fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)))) if is_system(&e) => {
+                Err(OpenError::io(data, "opening it", &e))
+            }
+            Ok(Err(e)) => Err(OpenError::damaged(data, words(&e))),
+            Err(panic) => Err(OpenError::damaged(data, panic_words(&*panic))),
+        }
+    }
+
+    /// Makes writes durable, whole or not at all, as transaction `number`; returns after the sync.
+    ///
+    /// # Errors
+    /// What failed; nothing may be written any more (R62).
+    pub(crate) fn commit(&self, writes: Writes, number: u64) -> Result<(), String> {
+        caught(|| {
+            let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+            let mark = Mark { number, floor: self.database.seqno() };
+            batch.insert(&self.values, MARK_KEY, mark.to_bytes());
+            for (key, value) in writes {
+                match value {
+                    Some(value) => batch.insert(&self.values, key, &value[..]),
+                    None => batch.remove(&self.values, key),
+                }
+            }
+            batch.commit()
+        })
+    }
+
+    /// Whether nothing has failed so far, in the background either; does not wait for the disk.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        caught(|| self.database.persist(PersistMode::Buffer))
+    }
+
+    /// The value of a key.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, String> {
+        // Copied, for the engine's own slices hold on to the whole block that they lie in.
+        caught(|| self.values.get(key)).map(|value| value.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    /// The first values after `after` whose keys begin with `prefix`, at most `limit`, and whether there are no more.
+    pub(crate) fn page(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Page, String> {
+        caught(|| {
+            let mut found = Vec::new();
+            for guard in self.values.range::<&[u8], _>((Excluded(after), Unbounded)) {
+                let (key, value) = guard.into_inner()?;
+                if !key.starts_with(prefix) {
+                    break;
+                }
+                if found.len() == limit {
+                    return Ok((found, false));
+                }
+                found.push((key[prefix.len()..].into(), Bytes::copy_from_slice(&value)));
+            }
+            Ok((found, true))
+        })
+    }
+
+    /// All that there is at this moment.
+    pub(crate) fn snapshot(&self) -> Frozen {
+        Frozen { values: self.values.clone(), snapshot: self.database.snapshot() }
+    }
+
+    /// Puts values in that come in the order of their keys; only into an empty engine. Durable after the next commit.
+    fn fill(&self, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
+        let mut ingestion = caught(|| self.values.start_ingestion())?;
+        for entry in entries {
+            let (key, value) = entry?;
+            caught(|| ingestion.write(key, value))?;
+        }
+        caught(|| ingestion.finish())
+    }
+
+    /// Rewrites all tables without what was deleted or replaced.
+    pub(crate) fn compact(&self) -> Result<(), String> {
+        caught(|| self.values.rotate_memtable_and_wait())?;
+        caught(|| self.values.major_compact())
+    }
+}
+
+/// A key and its value, or why it cannot be read.
+pub(crate) type Entry = Result<(Vec<u8>, Vec<u8>), String>;
+
+/// What follows the prefix in each key, and its value; whether there are no more.
+pub(crate) type Page = (Vec<(Box<[u8]>, Bytes)>, bool);
+
+/// All values of one moment.
+pub(crate) struct Frozen {
+    values: Keyspace,
+    snapshot: Snapshot,
+}
+
+impl Frozen {
+    /// Keys and values, in the order of the keys, without what transactions say of themselves.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> + use<> {
+        let mut entries = self.snapshot.iter(&self.values);
+        let mut over = false;
+        std::iter::from_fn(move || {
+            if over {
+                return None;
+            }
+            let next = caught(|| entries.next().map(fjall::Guard::into_inner).transpose());
+            over = next.is_err();
+            next.map(|next| next.map(|(key, value)| (key.to_vec(), value.to_vec()))).transpose()
+        })
+        .filter(|entry| !matches!(entry, Ok((key, _)) if key == MARK_KEY))
+    }
+}
+
+/// Runs a call of the engine; what went wrong in words.
+fn caught<T>(call: impl FnOnce() -> fjall::Result<T>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|e| words(&e)),
+        Err(panic) => Err(panic_words(&*panic)),
+    }
+}
+
+fn words(error: &fjall::Error) -> String {
+    match error {
+        fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => e.to_string(),
+        fjall::Error::Poisoned => "an earlier write, sync, flush or compaction failed; the log says which".to_owned(),
+        fjall::Error::Storage(fjall::LsmError::ChecksumMismatch { .. }) => "a block of a table is not what was written".to_owned(),
+        e => format!("the engine says {e}"),
+    }
+}
+
+fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the engine gave up: {}", text.unwrap_or("without a reason"))
+}
+
+/// Whether the system refused, rather than that bytes made no sense.
+fn is_system(error: &io::Error) -> bool {
+    error.raw_os_error().is_some() && error.kind() != io::ErrorKind::NotFound
+}

@@ -1,0 +1,344 @@
+//! A store's directory: what it is, and who has it.
+//!
+//! Decides: when a directory is a store, when a new one is made in it, and that one process has it (R53). Place in the walk: before the
+//! engine sees a file. Implements `wire-spec.md` section 11.7 (R53).
+//! Invariants: a store is made whole or not at all: until its record (`format`) is in place, a file `making` says that nothing in the
+//! directory was ever promised to anybody. While a [`Place`] lives no other process has one of the same directory; the lock goes with
+//! the process, however it ends. A directory that is not a store is not touched.
+//! Leaves to others: the record's text (`format`), the engine's files (`guard`, `engine`).
+
+use crate::error::{OpenError, Problem};
+use crate::format::{self, Unreadable};
+use cistern_wire::StoreId;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{FsType, statfs};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const FORMAT: &str = "format";
+const LOCK: &str = "lock";
+const MAKING: &str = "making";
+const DATA: &str = "data";
+/// What a directory may hold and still be empty: file systems put it at their root.
+const LOST_FOUND: &str = "lost+found";
+
+/// Whether a store may be made where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Making {
+    /// What is missing is an error.
+    Never,
+    /// In a directory that is missing or empty one is made, with this id, which must be a random one.
+    New(StoreId),
+}
+
+/// A store's directory, held by this process.
+#[derive(Debug)]
+pub(crate) struct Place {
+    dir: PathBuf,
+    id: StoreId,
+    lock: Flock<File>,
+}
+
+impl Place {
+    /// Takes the directory. `fill` makes the engine's files in the directory that it is given, durably, if the store is new.
+    pub(crate) fn take(dir: &Path, making: Making, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<Self, OpenError> {
+        if !is_directory(dir)? {
+            let Making::New(_) = making else { return Err(missing(dir, "there is no such directory")) };
+            make_directory(dir).map_err(|e| OpenError::io(dir, "cannot be made", &e))?;
+        }
+        refuse_doubtful_locks(dir)?;
+        let known = read_format(dir)?;
+        if known.is_none() {
+            refuse_what_is_no_store(dir, making)?;
+        }
+        let lock = lock(dir)?;
+        // Another process may have made the store before this one had the lock.
+        let id = match (read_format(dir)?, making) {
+            (Some(id), _) => {
+                remove_if_there(&dir.join(MAKING)).map_err(|e| OpenError::io(dir, "removing `making`", &e))?;
+                id
+            }
+            (None, Making::New(id)) => {
+                make(dir, id, fill)?;
+                id
+            }
+            (None, Making::Never) => return Err(missing(dir, "its making was never finished, so nothing was ever in it")),
+        };
+        Ok(Self { dir: dir.to_owned(), id, lock })
+    }
+
+    /// The directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The engine's directory in it.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.join(DATA)
+    }
+
+    /// Whether the lock that this process holds is still the one that another would ask for.
+    pub(crate) fn is_ours(&self) -> bool {
+        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        fs::metadata(self.dir.join(LOCK)).is_ok_and(|there| self.lock.metadata().is_ok_and(|here| same(here, there)))
+    }
+
+    /// The store's id.
+    pub(crate) const fn id(&self) -> StoreId {
+        self.id
+    }
+}
+
+fn missing(dir: &Path, what: &str) -> OpenError {
+    let what = format!(
+        "no store here: {what}. For a new one give --new-cluster (no agent can hold locks of an earlier server) or --new-store \
+         (one may: the time of a lease is waited for); if there was one, is its file system mounted?"
+    );
+    OpenError::new(Problem::Missing, dir, what)
+}
+
+fn is_directory(dir: &Path) -> Result<bool, OpenError> {
+    match fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => Ok(true),
+        Ok(_) => Err(OpenError::new(Problem::Foreign, dir, "not a directory, so not a store")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            Err(OpenError::new(Problem::Foreign, dir, "a part of the path is not a directory"))
+        }
+        Err(e) => Err(OpenError::io(dir, "cannot be looked at", &e)),
+    }
+}
+
+/// Makes the directory for this user alone; those above it as usual.
+fn make_directory(dir: &Path) -> io::Result<()> {
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        fs::create_dir_all(above)?;
+    }
+    DirBuilder::new().mode(0o700).create(dir)?;
+    sync_directory(above.unwrap_or(Path::new(".")))
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+fn refuse_doubtful_locks(dir: &Path) -> Result<(), OpenError> {
+    let kind = statfs(dir).map_err(|e| OpenError::io(dir, "looking at its file system", &e.into()))?.filesystem_type();
+    let Some(name) = doubtful(kind) else { return Ok(()) };
+    let what = format!(
+        "its file system is {name}, on which two hosts may both believe that they have the store to themselves; use a file system of this host"
+    );
+    Err(OpenError::new(Problem::FileSystem, dir, what))
+}
+
+/// File systems on which a lock may be local to one host, or be lost unnoticed while it is held.
+fn doubtful(kind: FsType) -> Option<&'static str> {
+    let names = [
+        (0x6969, "NFS"),
+        (0x517B, "SMB"),
+        (0xFF53_4D42, "CIFS"),
+        (0xFE53_4D42, "SMB2"),
+        (0x6573_5546, "FUSE"),
+        (0x0102_1997, "9P"),
+        (0x00C3_6400, "Ceph"),
+        (0x5346_414F, "AFS"),
+        (0x6B41_4653, "AFS"),
+        (0x7375_7245, "Coda"),
+        (0x564C, "NCP"),
+        (0x0BD0_0BD0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x7461_636F, "OCFS2"),
+        (0x0116_1970, "GFS2"),
+        (0x786F_4256, "a VirtualBox share"),
+    ];
+    names.into_iter().find(|(magic, _)| kind.0 == *magic).map(|(_, name)| name)
+}
+
+/// The store's id by its record; `None`: there is no record.
+fn read_format(dir: &Path) -> Result<Option<StoreId>, OpenError> {
+    let file = match File::open(dir.join(FORMAT)) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(OpenError::io(dir, "opening `format`", &e)),
+    };
+    let mut bytes = Vec::new();
+    file.take(format::LEN_MAX as u64).read_to_end(&mut bytes).map_err(|e| OpenError::io(dir, "reading `format`", &e))?;
+    match format::from_bytes(&bytes) {
+        Ok(id) => Ok(Some(id)),
+        Err(Unreadable::Foreign) => {
+            Err(OpenError::new(Problem::Foreign, dir, "its file `format` is not a store's; name another directory"))
+        }
+        Err(Unreadable::Newer(version)) => {
+            let ours = format::FORMAT;
+            let what =
+                format!("its format is version {version}, and this is a server for version {ours}; use the newer server that wrote it");
+            Err(OpenError::new(Problem::Newer, dir, what))
+        }
+        Err(Unreadable::Damaged(what)) => Err(OpenError::damaged(dir, format_args!("its record `format`: {what}"))),
+    }
+}
+
+/// There is no record: only what is empty, or was begun and not finished, may become a store.
+fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> {
+    let looking = |e: io::Error| OpenError::io(dir, "cannot be listed", &e);
+    let mut others = Vec::new();
+    for entry in fs::read_dir(dir).map_err(looking)? {
+        let name = entry.map_err(looking)?.file_name();
+        if name == MAKING {
+            return Ok(());
+        }
+        if name != LOST_FOUND && name != LOCK {
+            others.push(name);
+        }
+    }
+    if others.iter().any(|name| name == DATA) {
+        return Err(OpenError::damaged(dir, "its record `format` is missing"));
+    }
+    match (others.first(), making) {
+        (Some(name), _) => {
+            let what = format!("not a store: it has no file `format`, but {}; name another directory", name.display());
+            Err(OpenError::new(Problem::Foreign, dir, what))
+        }
+        (None, Making::New(_)) => Ok(()),
+        (None, Making::Never) => Err(missing(dir, "the directory is empty")),
+    }
+}
+
+fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
+    let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(dir.join(LOCK));
+    let file = opened.map_err(|e| OpenError::io(dir, "opening `lock`", &e))?;
+    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(mut file, e)| match e {
+        Errno::EWOULDBLOCK => {
+            let mut pid = String::new();
+            // Who has it is only for the message.
+            let _ = file.read_to_string(&mut pid);
+            let who = if pid.is_empty() { String::new() } else { format!(" (process {})", pid.trim()) };
+            OpenError::new(Problem::InUse, dir, format!("another process has it{who}; end that one first"))
+        }
+        e => OpenError::io(dir, "locking `lock`", &e.into()),
+    })?;
+    let text = format!("{}\n", std::process::id());
+    lock.set_len(0).and_then(|()| lock.write_all(text.as_bytes())).map_err(|e| OpenError::io(dir, "writing `lock`", &e))?;
+    Ok(lock)
+}
+
+/// Makes the store; whatever an earlier attempt has left is thrown away.
+fn make(dir: &Path, id: StoreId, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
+    let failed = |doing: &'static str| move |e: io::Error| OpenError::io(dir, doing, &e);
+    let (making, data) = (dir.join(MAKING), dir.join(DATA));
+    File::create(&making).and_then(|file| file.sync_all()).map_err(failed("writing `making`"))?;
+    sync_directory(dir).map_err(failed("syncing it"))?;
+    if data.exists() {
+        fs::remove_dir_all(&data).map_err(failed("removing what an unfinished making left"))?;
+    }
+    remove_if_there(&dir.join(crate::witness::NAME)).map_err(failed("removing `witness`"))?;
+    fill(&data)?;
+    sync_directory(dir).map_err(failed("syncing it"))?;
+    let new = dir.join("format.new");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&new)?;
+        file.write_all(format::to_text(id).as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, dir.join(FORMAT))?;
+        sync_directory(dir)?;
+        fs::remove_file(&making)?;
+        sync_directory(dir)
+    };
+    write().map_err(failed("writing `format`"))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: Making = Making::New(StoreId([7; 16]));
+
+    fn take(dir: &Path, making: Making) -> Result<Place, OpenError> {
+        Place::take(dir, making, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
+    }
+
+    fn problem(result: Result<Place, OpenError>) -> Problem {
+        result.expect_err("taken").problem
+    }
+
+    #[test]
+    fn a_new_store_has_the_id_it_was_given_and_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        assert_eq!(problem(take(&path, Making::Never)), Problem::Missing);
+        assert!(!path.exists());
+        assert_eq!(take(&path, NEW).unwrap().id(), StoreId([7; 16]));
+        assert_eq!(take(&path, Making::New(StoreId([8; 16]))).unwrap().id(), StoreId([7; 16]));
+        assert_eq!(take(&path, Making::Never).unwrap().id(), StoreId([7; 16]));
+    }
+
+    //= wire-spec.md#11-7-restart-and-recovery
+    //= type=test
+    //# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+    #[test]
+    fn one_at_a_time_has_a_store_and_only_where_locks_are_coherent() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = take(dir.path(), NEW).unwrap();
+        let refused = take(dir.path(), NEW).unwrap_err();
+        assert_eq!(refused.problem, Problem::InUse);
+        assert!(refused.what.contains(&std::process::id().to_string()), "{refused}");
+        drop(first);
+        take(dir.path(), Making::Never).unwrap();
+        for kind in [0x6969, 0x6573_5546, 0xFF53_4D42] {
+            assert!(doubtful(FsType(kind)).is_some(), "{kind:x}");
+        }
+        // ext4, XFS, btrfs, tmpfs.
+        for kind in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994] {
+            assert_eq!(doubtful(FsType(kind)), None, "{kind:x}");
+        }
+    }
+
+    #[test]
+    fn what_is_something_else_is_refused_and_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("thesis.tex"), "x").unwrap();
+        let refused = take(dir.path(), NEW).unwrap_err();
+        assert!(refused.problem == Problem::Foreign && refused.what.contains("thesis.tex"), "{refused}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(problem(take(&dir.path().join("thesis.tex"), NEW)), Problem::Foreign);
+        assert_eq!(problem(take(&dir.path().join("thesis.tex/below"), NEW)), Problem::Foreign);
+        fs::write(dir.path().join("format"), "SQLite format 3").unwrap();
+        assert_eq!(problem(take(dir.path(), NEW)), Problem::Foreign);
+    }
+
+    #[test]
+    fn a_store_whose_record_is_gone_is_not_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(take(dir.path(), NEW).unwrap());
+        fs::remove_file(dir.path().join("format")).unwrap();
+        assert_eq!(problem(take(dir.path(), NEW)), Problem::Damaged);
+        assert!(dir.path().join("data").exists());
+    }
+
+    #[test]
+    fn making_that_was_broken_off_begins_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let broken = Place::take(dir.path(), NEW, |data| {
+            fs::create_dir(data).unwrap();
+            fs::write(data.join("half"), "x").unwrap();
+            Err(OpenError::new(Problem::Io, data, "broken off"))
+        });
+        assert_eq!(broken.unwrap_err().problem, Problem::Io);
+        assert_eq!(problem(take(dir.path(), Making::Never)), Problem::Missing);
+        let place = take(dir.path(), NEW).unwrap();
+        assert!(!place.data().join("half").exists() && !dir.path().join("making").exists());
+    }
+}

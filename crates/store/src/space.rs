@@ -1,0 +1,119 @@
+//! Whether there is room for more.
+//!
+//! Decides: when the server is told that the store is full, and when that it is so no more, by two bounds: what the store may take, and
+//! what its file system must keep free. Place in the walk: asked after commits and once a second. Invariant: told early enough that what
+//! is on the way, and what goes on without room (the ends of sessions, removals), still fits.
+//! Leaves to others: what is refused without room (`cistern_server`).
+
+use nix::sys::statvfs::statvfs;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Bounds on the space that a store takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceLimits {
+    /// Most bytes on disk; `None`: no bound. Sensible from 256 MiB on: journals alone may take half of that for a while.
+    pub limit: Option<u64>,
+    /// Bytes that the file system must have free for this user: below it nothing more is taken in. What is on the way when it is
+    /// reached, and the engine's own rewriting, need them.
+    pub reserve: u64,
+}
+
+impl Default for SpaceLimits {
+    /// No bound, 256 MiB to be kept free.
+    fn default() -> Self {
+        Self { limit: None, reserve: 256 << 20 }
+    }
+}
+
+/// What was seen of the space last.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    limits: SpaceLimits,
+    /// Bytes that the store takes, when they were counted last.
+    pub(crate) used: u64,
+    /// Bytes that are free.
+    pub(crate) free: u64,
+    /// What the server was told.
+    pub(crate) room: bool,
+}
+
+impl Gauge {
+    pub(crate) const fn new(limits: SpaceLimits) -> Self {
+        Self { limits, used: 0, free: 0, room: true }
+    }
+
+    /// Looks at the disk; `count`: also at what the store takes, file by file. Gives what to tell the server, if it changed.
+    pub(crate) fn look(&mut self, dir: &Path, count: bool) -> io::Result<Option<bool>> {
+        if count {
+            self.used = taken(dir)?;
+        }
+        let disk = statvfs(dir)?;
+        self.free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        Ok(self.judge())
+    }
+
+    /// Once full, an eighth of the reserve, or a thirty-second of the limit, must be won back: otherwise each removal would let one
+    /// mutation in.
+    fn judge(&mut self) -> Option<bool> {
+        let SpaceLimits { limit, reserve } = self.limits;
+        let limit = limit.unwrap_or(u64::MAX);
+        let (most, least) = if self.room { (limit, reserve) } else { (limit - limit / 32, reserve + reserve / 8) };
+        let room = self.used <= most && self.free >= least;
+        let changed = room != self.room;
+        self.room = room;
+        changed.then_some(room)
+    }
+
+    /// Whether a rewriting of everything could win space back without running out of it on the way.
+    pub(crate) const fn can_rewrite(&self) -> bool {
+        self.free > self.used.saturating_mul(2)
+    }
+}
+
+/// Bytes that a directory and all in it take on the disk; files that go meanwhile do not count.
+fn taken(dir: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = match entry.metadata() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        sum += match metadata.is_dir() {
+            true => taken(&entry.path()).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(0) } else { Err(e) })?,
+            false => metadata.blocks() * 512,
+        };
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_is_told_once_and_taken_back_only_when_something_was_won() {
+        let mut gauge = Gauge::new(SpaceLimits { limit: Some(3_200), reserve: 800 });
+        let mut at = |used, free| {
+            (gauge.used, gauge.free) = (used, free);
+            gauge.judge()
+        };
+        assert_eq!(at(3_200, 800), None);
+        assert_eq!((at(3_201, 800), at(3_300, 800)), (Some(false), None));
+        assert_eq!((at(3_150, 900), at(3_100, 899), at(3_100, 900)), (None, None, Some(true)));
+        assert_eq!((at(0, 799), at(0, 850), at(0, 900)), (Some(false), None, Some(true)));
+    }
+
+    #[test]
+    fn what_is_taken_is_what_the_files_take() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("in")).unwrap();
+        fs::write(dir.path().join("in/a"), vec![1; 100_000]).unwrap();
+        fs::File::create(dir.path().join("sparse")).unwrap().set_len(1 << 30).unwrap();
+        let taken = taken(dir.path()).unwrap();
+        assert!((100_000..1 << 20).contains(&taken), "{taken}");
+    }
+}

@@ -1,0 +1,150 @@
+//! A store that no server runs on: what an operator's commands see of it.
+//!
+//! Decides: how all keys are gone through, how a store is copied, how it is made smaller. Place in the walk: beside it.
+//! Invariant: a [`StoppedStore`] holds the same lock as a server, so neither ever sees the other's half-done work; a copy is a whole
+//! store or no store.
+//! Leaves to others: what keys and values mean (`cistern_server::store`), what is wrong with them (`cisternd check`).
+
+use crate::engine::{Engine, Frozen, Writes};
+use crate::error::{OpenError, Problem};
+use crate::place::{Making, Place};
+use crate::witness::Witness;
+use bytes::Bytes;
+use cistern_wire::StoreId;
+use std::io;
+use std::path::Path;
+
+/// Memory for blocks: everything is read once.
+const CACHE: u64 = 16 << 20;
+
+/// A store opened by an operator's command.
+pub struct StoppedStore {
+    // Before `place`: the files are closed before the lock is given up.
+    engine: Engine,
+    number: u64,
+    witness: Witness,
+    place: Place,
+}
+
+impl std::fmt::Debug for StoppedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoppedStore").field("dir", &self.place.dir()).finish_non_exhaustive()
+    }
+}
+
+impl StoppedStore {
+    /// Opens the store in a directory.
+    ///
+    /// # Errors
+    /// [`OpenError`]: as for a server; nothing was changed then.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        Self::take(dir, Making::Never)
+    }
+
+    /// Makes an empty store in a directory that is missing or empty; `id` must be a random one, or that of the store that it replaces.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the directory is not empty, or cannot be written.
+    pub fn create(dir: &Path, id: StoreId) -> Result<Self, OpenError> {
+        let store = Self::take(dir, Making::New(id))?;
+        match store.iter().next() {
+            None if store.id() == id => Ok(store),
+            _ => Err(OpenError::new(Problem::Foreign, dir, "there is a store already; name a directory that is empty or missing")),
+        }
+    }
+
+    fn take(dir: &Path, making: Making) -> Result<Self, OpenError> {
+        let place = Place::take(dir, making, Engine::make)?;
+        let (engine, number) = Engine::open(&place, CACHE)?;
+        let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
+        let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
+        Ok(Self { engine, number, witness, place })
+    }
+
+    /// The store's id.
+    #[must_use]
+    pub fn id(&self) -> StoreId {
+        self.place.id()
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.place.dir()
+    }
+
+    /// The value of a key, as bytes.
+    ///
+    /// # Errors
+    /// What cannot be read, in words.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, String> {
+        self.engine.get(key)
+    }
+
+    /// All keys and values, as bytes, in the order of the keys; every block of every table is checked on the way. After an error
+    /// nothing follows.
+    pub fn iter(&self) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), String>> + use<> {
+        self.engine.snapshot().iter()
+    }
+
+    /// Writes (`None`: deletes) keys, whole or not at all; durable when this returns.
+    ///
+    /// # Errors
+    /// What failed, in words; the store must not be written again by this value.
+    pub fn write(&mut self, writes: impl IntoIterator<Item = (Vec<u8>, Option<Bytes>)>) -> Result<(), String> {
+        self.engine.commit(writes.into_iter().collect::<Writes>(), self.number + 1)?;
+        self.number += 1;
+        self.witness.saw(self.number).map_err(|e| format!("writing `witness`: {e}"))
+    }
+
+    /// Rewrites all tables without what was deleted or replaced. Needs as much space again while it runs.
+    ///
+    /// # Errors
+    /// What failed, in words; nothing is lost.
+    pub fn compact(&self) -> Result<(), String> {
+        self.engine.compact()
+    }
+
+    /// Writes all of it as a store with the same id into a directory that is missing or empty; durable when this returns. Gives how
+    /// many keys it has.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the directory is not empty or cannot be written, or this store cannot be read.
+    pub fn copy_to(&self, dir: &Path) -> Result<u64, OpenError> {
+        copy(&Entries::of(&self.engine), self.id(), self.dir(), dir)
+    }
+}
+
+/// All keys and values that a store had at one moment.
+pub struct Entries {
+    frozen: Frozen,
+}
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entries").finish_non_exhaustive()
+    }
+}
+
+impl Entries {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self { frozen: engine.snapshot() }
+    }
+}
+
+/// Makes a store of these entries.
+pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path) -> Result<u64, OpenError> {
+    let mut count = 0;
+    let fill = |data: &Path| {
+        Engine::make_with(data, entries.frozen.iter().inspect(|entry| count += u64::from(entry.is_ok())))
+            .map_err(|what| OpenError::new(Problem::Io, to, format!("copying {} into it: {what}", from.display())))
+    };
+    let place = Place::take(to, Making::New(id), fill)?;
+    if count == 0 && entries.frozen.iter().next().is_some() {
+        return Err(OpenError::new(Problem::Foreign, to, "there is a store already; name a directory that is empty or missing"));
+    }
+    let witness = Witness::open(to).and_then(|witness| witness.saw(1));
+    witness.map_err(|e: io::Error| OpenError::io(to, "writing `witness`", &e))?;
+    drop(place);
+    Ok(count)
+}

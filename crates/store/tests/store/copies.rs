@@ -1,0 +1,56 @@
+//! Copies, of a running store and of a stopped one, and what makes a store smaller.
+
+use crate::world::{hand, newest_numbered, numbered, opened, wait};
+use bytes::Bytes;
+use cistern_server::store::{Counter, Key};
+use cistern_store::{Problem, StoppedStore};
+
+#[test]
+fn backup_of_a_running_store_is_of_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
+    let mut store = opened(&source);
+    for id in 1..=50 {
+        hand(&mut store, id, numbered(id));
+    }
+    wait(&mut store, 50);
+    let backup = store.backup();
+    for id in 51..=100 {
+        hand(&mut store, id, numbered(id));
+    }
+    let writer = std::thread::spawn(move || backup.write_to(&copy).map(|count| (copy, count)));
+    wait(&mut store, 100);
+    let (copy, count) = writer.join().unwrap().unwrap();
+    assert_eq!(count, 50 * crate::world::NUMBERED + 1);
+    let copied = StoppedStore::open(&copy).unwrap();
+    assert_eq!((copied.id(), newest_numbered(&copied)), (store.id(), Ok(50)));
+    let refused = store.backup().write_to(&source).unwrap_err();
+    assert_eq!(refused.problem, Problem::InUse);
+    drop(copied);
+    let refused = store.backup().write_to(&copy).unwrap_err();
+    assert!(refused.problem == Problem::Foreign && refused.what.contains("empty or missing"), "{refused}");
+    assert_eq!(newest_numbered(&StoppedStore::open(&copy).unwrap()), Ok(50), "what was there stays");
+}
+
+#[test]
+fn a_stopped_store_can_be_copied_written_and_made_smaller() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
+    let mut store = opened(&source);
+    for id in 1..=20 {
+        hand(&mut store, id, numbered(id));
+    }
+    wait(&mut store, 20);
+    drop(store);
+    let source = StoppedStore::open(&source).unwrap();
+    assert_eq!(source.copy_to(&copy).unwrap(), 20 * crate::world::NUMBERED + 1);
+    let mut copy = StoppedStore::open(&copy).unwrap();
+    let key = Key::Counter(Counter::Restored).to_bytes();
+    copy.write([(key.clone(), Some(Bytes::from_static(b"\x01")))]).unwrap();
+    copy.compact().unwrap();
+    let dir = copy.dir().to_owned();
+    drop(copy);
+    let copy = StoppedStore::open(&dir).unwrap();
+    assert_eq!((newest_numbered(&copy), copy.get(&key)), (Ok(20), Ok(Some(Bytes::from_static(b"\x01")))));
+    assert_eq!((newest_numbered(&source), source.get(&key)), (Ok(20), Ok(None)), "the source is as it was");
+}

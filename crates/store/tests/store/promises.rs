@@ -1,0 +1,139 @@
+//! What a store promises while nothing goes wrong, and what it says when it cannot be opened.
+
+use crate::world::{ID, ask, entry, hand, numbered, open, opened, value, wait};
+use bytes::Bytes;
+use cistern_server::store::{Answer, Key, Query};
+use cistern_store::{DurableStore, Making, Options, Problem, StoppedStore};
+use cistern_wire::{ObjectId, SessionId, StoreId};
+use std::fs;
+
+#[test]
+fn what_was_durable_is_there_after_the_next_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = opened(dir.path());
+    assert_eq!(store.id(), ID);
+    hand(&mut store, 1, vec![(entry(1, "a"), Some(Bytes::from_static(b"1"))), (entry(1, "b"), Some(Bytes::new()))]);
+    hand(&mut store, 2, vec![(entry(1, "a"), None)]);
+    wait(&mut store, 2);
+    drop(store);
+    let mut store = DurableStore::open(dir.path(), &Options::new(Making::Never), || {}).unwrap();
+    assert_eq!(store.id(), ID);
+    assert_eq!((value(&mut store, entry(1, "a")), value(&mut store, entry(1, "b"))), (None, Some(Bytes::new())));
+}
+
+#[test]
+fn batches_that_wait_become_one_transaction_with_the_last_word_of_each_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = opened(dir.path());
+    let count = 500;
+    for id in 1..=count {
+        hand(&mut store, id, numbered(id));
+    }
+    wait(&mut store, count);
+    let stats = store.stats();
+    assert_eq!(stats.batches, count);
+    assert!(stats.commits < count, "{} commits of {count} batches handed over at once", stats.commits);
+    assert_eq!(value(&mut store, entry(1, "newest")).unwrap()[..], count.to_be_bytes());
+}
+
+#[test]
+fn pages_of_directories_and_sessions_are_those_of_the_store_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = opened(dir.path());
+    let v = || Some(Bytes::from_static(b"v"));
+    let names = [(1, "z"), (2, "b"), (2, "a"), (2, "c"), (3, "a")];
+    let mut writes: Vec<_> = names.iter().map(|(dir, name)| (entry(*dir, name), v())).collect();
+    writes.extend([9, 3, u64::MAX].map(|id| (Key::Session(SessionId(id)), v())));
+    writes.push((Key::Outcome(SessionId(3), 0), v()));
+    hand(&mut store, 1, writes);
+    wait(&mut store, 1);
+    let mut names = |after: &str, limit| match ask(&mut store, Query::Scan { dir: ObjectId(2), after: after.as_bytes().into(), limit }) {
+        Answer::Entries { entries, end } => (entries.iter().map(|(name, _)| name.to_vec()).collect::<Vec<_>>(), end),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(names("", 2), (vec![b"a".to_vec(), b"b".to_vec()], false));
+    assert_eq!(names("b", 2), (vec![b"c".to_vec()], true));
+    assert_eq!(names("c", 1), (vec![], true));
+    let mut ids = |after, limit| match ask(&mut store, Query::Sessions { after: SessionId(after), limit }) {
+        Answer::Sessions { records, end } => (records.iter().map(|record| record.0.0).collect::<Vec<_>>(), end),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ids(0, 2), (vec![3, 9], false));
+    assert_eq!(ids(9, 2), (vec![u64::MAX], true));
+    assert_eq!(ids(u64::MAX, 1), (vec![], true));
+}
+
+#[test]
+fn waker_is_called_for_every_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rang, bell) = std::sync::mpsc::channel();
+    let mut store = DurableStore::open(dir.path(), &crate::world::options(), move || {
+        let _ = rang.send(());
+    })
+    .unwrap();
+    hand(&mut store, 1, numbered(1));
+    bell.recv_timeout(std::time::Duration::from_secs(60)).expect("woken");
+    assert!(store.event().is_some());
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+#[test]
+fn a_store_in_use_is_refused_to_servers_and_commands_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(dir.path());
+    assert_eq!(open(dir.path()).unwrap_err().problem, Problem::InUse);
+    assert_eq!(StoppedStore::open(dir.path()).unwrap_err().problem, Problem::InUse);
+    drop(store);
+    let stopped = StoppedStore::open(dir.path()).unwrap();
+    assert_eq!(open(dir.path()).unwrap_err().problem, Problem::InUse);
+    drop(stopped);
+    opened(dir.path());
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A server that may have been superseded MUST stop renewing.
+#[test]
+fn a_store_whose_lock_was_replaced_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = opened(dir.path());
+    fs::remove_file(dir.path().join("lock")).unwrap();
+    let event = store.event_within(std::time::Duration::from_secs(60));
+    assert!(matches!(&event, Some(cistern_server::store::StoreEvent::Broken(why)) if why.contains("`lock` was replaced")), "{event:?}");
+    hand(&mut store, 1, numbered(1));
+    drop(store);
+    assert_eq!(StoppedStore::open(dir.path()).unwrap().iter().count(), 0, "written after the end");
+}
+
+#[test]
+fn each_trouble_has_its_name_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let never = Options::new(Making::Never);
+    let refused = |dir: &std::path::Path| DurableStore::open(dir, &never, || {}).unwrap_err();
+    let missing = refused(&dir.path().join("none"));
+    assert!(missing.problem == Problem::Missing && missing.to_string().contains("--new-cluster"), "{missing}");
+    let path = dir.path().join("store");
+    drop(opened(&path));
+    let format = fs::read_to_string(path.join("format")).unwrap();
+    assert!(format.starts_with("cistern store\nformat 1\nengine fjall-3\nstore c1c1"), "{format}");
+    let body = "cistern store\nformat 2\n";
+    fs::write(path.join("format"), format!("{body}crc32 {:08x}\n", crc32fast::hash(body.as_bytes()))).unwrap();
+    let newer = refused(&path);
+    assert!(newer.problem == Problem::Newer && newer.what.contains("version 2"), "{newer}");
+    fs::write(path.join("format"), format.replace("c1c1", "c1c2")).unwrap();
+    let damaged = refused(&path);
+    assert!(damaged.problem == Problem::Damaged && damaged.to_string().contains("cisternd check"), "{damaged}");
+    fs::write(path.join("format"), format).unwrap();
+    fs::rename(path.join("data"), path.join("elsewhere")).unwrap();
+    assert_eq!(refused(&path).problem, Problem::Damaged);
+}
+
+#[test]
+fn ids_of_stores_are_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = StoreId([2; 16]);
+    drop(StoppedStore::create(&dir.path().join("b"), other).unwrap());
+    assert_eq!(opened(&dir.path().join("b")).id(), other);
+}

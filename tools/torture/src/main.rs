@@ -1,0 +1,135 @@
+//! `cistern-torture`: kills servers and agents at random moments under load, with SIGKILL, and checks what they had promised.
+//!
+//! Decides the command line and the exit status. This process starts and kills the others: a server (`cisternd`) on a store in a
+//! temporary directory, and workers (this program again), each an agent of its own. Workers write down what they are about to do and
+//! what they were told; what they wrote outlives them.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `campaign` | who is killed when, and what is checked after each kill |
+//! | `processes` | starting, killing, asking |
+//! | `worker` | the load: lives of files, and counters under locks |
+//! | `life` | what a file can be, given what was done to it and what was answered |
+//! | `record` | the lines that workers write |
+//! | `judge` | what must hold of the records and of what the server shows in the end |
+//!
+//! Exit status: 0 if everything promised was kept, 1 if not (or nothing could be checked), 2 for a wrong command line.
+
+#![allow(clippy::print_stdout, reason = "the report goes to standard output")]
+
+mod campaign;
+mod judge;
+mod life;
+mod processes;
+mod record;
+mod worker;
+
+use campaign::Campaign;
+use clap::{Parser, Subcommand};
+use serde_json::json;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo build --release && cargo run --release -p cistern-torture -- --rounds 300
+  cargo run --release -p cistern-torture -- --rounds 40 --at-most 60 --seed 7 --json
+
+What is checked:
+  - every change that was answered is there, and none was made twice: each file's history fits what it is (after every kill by the
+    worker that made it, in the end by another agent)
+  - the store is sound after kills of the server: `cisternd check` finds nothing
+  - fencing tokens grow over all holders, restarts and steals; a counter that is changed under a lock loses no change
+  - after every kill, all workers get on with their work in bounded time
+
+Exit status:
+  0  all of it holds
+  1  something does not, or the run could not go on
+  2  wrong usage";
+
+/// Kills a server and its agents under load, and checks what they promised.
+#[derive(Debug, Parser)]
+#[command(name = "cistern-torture", version, after_help = EXAMPLES, max_term_width = 120)]
+struct Args {
+    /// How many kills
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Kill nobody any more after so many seconds, however many kills there were; judging comes on top
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
+    /// Who is killed when; told at the start, by default another one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Agents, each a process (1 to 16)
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
+    agents: u8,
+    /// Users of each agent, each a thread (1 to 64)
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    users: u8,
+    /// Check the store after each so many kills of the server
+    #[arg(long, default_value_t = 1, value_name = "KILLS", value_parser = clap::value_parser!(u32).range(1..))]
+    check_every: u32,
+    /// The directory of `cistern` and `cisternd`; by default that of this program
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// Leave the store, the records and the logs where they are, and say where, also when all is well
+    #[arg(long)]
+    keep: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// An agent with its users; started by the torture itself
+    #[command(hide = true)]
+    Worker(worker::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(Command::Worker(args)) = &args.command {
+        return worker::main(args);
+    }
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            // If standard error is closed, the exit status is all that can be said.
+            let _ = writeln!(io::stderr(), "cistern-torture: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool, String> {
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => cistern_driver::seed()
+            .map(|seed| u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], 0, 0, 0, 0]))
+            .map_err(|e| e.to_string())?,
+    };
+    let programs = match &args.programs {
+        Some(dir) => dir.clone(),
+        None => std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned())).ok_or("where is this program?")?,
+    };
+    let mut campaign = Campaign::new(seed, args.agents, args.users, args.check_every, &programs)?;
+    let report = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
+    let kept = (args.keep || !report.violations.is_empty()).then(|| campaign.keep());
+    if args.json {
+        let mut value = serde_json::to_value(&report).map_err(|e| e.to_string())?;
+        value["kept"] = json!(kept);
+        println!("{value}");
+    } else {
+        print!("{report}");
+        if let Some(dir) = &kept {
+            println!("store, records and logs: {}", dir.display());
+        }
+    }
+    Ok(report.violations.is_empty())
+}

@@ -1,0 +1,196 @@
+//! The processes of a campaign: started, asked, killed; nothing of them is left behind.
+//!
+//! Decides: command lines, and how long anything may take. Invariant: whoever starts a process ends it: with SIGKILL, by its own id.
+//! Leaves to others: when (`campaign`).
+
+use crate::worker;
+use cistern_driver::ControlClient;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a process to be ready, to answer or to end: far above what it takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The lease of a campaign: short, so that steals and graces are.
+const LEASE: &str = "500ms";
+
+/// A process that is killed when it is dropped.
+#[derive(Debug)]
+struct Owned(Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Fails only if it has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where everything of a campaign is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Records, logs, state directories, the store.
+    pub(crate) dir: PathBuf,
+    /// The server's program.
+    pub(crate) cisternd: PathBuf,
+}
+
+impl Place {
+    /// The store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.dir.join("store")
+    }
+
+    fn log(&self, name: &str) -> Result<File, String> {
+        let path = self.dir.join(format!("log-{name}"));
+        OpenOptions::new().create(true).append(true).open(&path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+}
+
+/// The server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Owned,
+    /// Where it listens.
+    pub(crate) address: String,
+    control: PathBuf,
+}
+
+impl Server {
+    /// Starts one on the store of the campaign; `address` may have port 0.
+    pub(crate) fn start(place: &Place, address: &str, first: bool) -> Result<Self, String> {
+        let mut command = Command::new(&place.cisternd);
+        command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
+        command.args(["--listen", address, "--lease", LEASE, "--json"]);
+        if first {
+            command.arg("--new-cluster");
+        }
+        without_settings(&mut command);
+        let mut child = Owned(spawn(&mut command, Stdio::piped(), place.log("server")?)?);
+        let mut line = String::new();
+        let out = child.0.stdout.take().ok_or("the server has no standard output")?;
+        BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
+        let ready: Value =
+            serde_json::from_str(&line).map_err(|_| format!("the server did not start: see {}", place.dir.join("log-server").display()))?;
+        let text =
+            |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| format!("not what a server says when it is ready: {line}"));
+        Ok(Self { process: child, address: text(&ready["listen"][0])?, control: text(&ready["control"])?.into() })
+    }
+
+    /// Kills it, at once.
+    pub(crate) fn kill(self) {
+        drop(self.process);
+    }
+
+    /// Asks it to end, and waits.
+    pub(crate) fn end(mut self) -> Result<(), String> {
+        let pid = i32::try_from(self.process.0.id()).map_err(|e| e.to_string())?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM).map_err(|e| e.to_string())?;
+        match wait(&mut self.process)? {
+            Some(0) => Ok(()),
+            code => Err(format!("the server ended with {code:?} when it was asked to end")),
+        }
+    }
+
+    /// Its figures, by its control socket.
+    pub(crate) fn status(&self) -> Result<Value, String> {
+        let asked = ControlClient::connect(&self.control, PATIENCE)
+            .and_then(|mut socket| socket.request(&json!({ "op": "status" }).to_string(), PATIENCE));
+        let line = asked.map_err(|e| e.to_string())?;
+        let mut answer: Value = serde_json::from_str(&line).map_err(|e| format!("{line}: {e}"))?;
+        Ok(answer["ok"].take())
+    }
+
+    /// Whether it runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.process.0.try_wait(), Ok(None))
+    }
+}
+
+/// An agent with its users.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    process: Owned,
+}
+
+impl Worker {
+    /// Starts one; an earlier one of the same number is gone.
+    pub(crate) fn start(place: &Place, server: &str, agent: u8, users: u8, seed: u64) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new(program);
+        command.arg("worker").arg("--dir").arg(&place.dir).args(["--server", server]);
+        command.args(["--agent", &agent.to_string(), "--users", &users.to_string(), "--seed", &seed.to_string()]);
+        without_settings(&mut command);
+        Ok(Self { process: Owned(spawn(&mut command, Stdio::null(), place.log(&format!("w{agent}"))?)?) })
+    }
+
+    /// Kills it, at once.
+    pub(crate) fn kill(self) {
+        drop(self.process);
+    }
+
+    /// The exit status of one that has ended by itself.
+    pub(crate) fn ended(&mut self) -> Option<Option<i32>> {
+        self.process.0.try_wait().ok().flatten().map(|status| status.code())
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(mut self) -> Result<Option<i32>, String> {
+        wait(&mut self.process)
+    }
+}
+
+/// Checks the stopped store; what was found, and nothing if it is sound.
+pub(crate) fn check(place: &Place) -> Result<Vec<String>, String> {
+    let mut command = Command::new(&place.cisternd);
+    command.arg("check").arg(place.store()).arg("--json");
+    without_settings(&mut command);
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
+    let said = || format!("{} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| format!("`cisternd check` said no JSON: {}", said()))?;
+    let findings: Vec<String> = report["findings"].as_array().into_iter().flatten().map(ToString::to_string).collect();
+    match output.status.code() {
+        Some(0) if findings.is_empty() => Ok(findings),
+        Some(1) if !findings.is_empty() => Ok(findings),
+        code => Err(format!("`cisternd check` ended with {code:?}: {}", said())),
+    }
+}
+
+fn spawn(command: &mut Command, out: Stdio, log: File) -> Result<Child, String> {
+    command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(log)
+        .spawn()
+        .map_err(|e| format!("{}: {e}; --programs names another directory", Path::new(command.get_program()).display()))
+}
+
+fn wait(process: &mut Owned) -> Result<Option<i32>, String> {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if let Some(status) = process.0.try_wait().map_err(|e| e.to_string())? {
+            return Ok(status.code());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err("a process that was to end did not".to_owned())
+}
+
+/// Nothing from outside.
+fn without_settings(command: &mut Command) {
+    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
+        command.env_remove(name);
+    }
+}
+
+/// How many bytes each user has written to its records: it works as long as that grows.
+pub(crate) fn written(place: &Place, agents: u8, users: u8) -> Vec<u64> {
+    let names = (0..agents).flat_map(|agent| (0..users).map(move |user| worker::user_name(agent, user)));
+    names.map(|name| std::fs::metadata(worker::records_of(&place.dir, &name)).map_or(0, |data| data.len())).collect()
+}
