@@ -272,8 +272,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} files, {} changes answered, {} with unknown outcome; {} locks held for certain, {} counter steps",
-            verdict.lives, verdict.answered, verdict.unknown, verdict.holds, verdict.raised
+            "{} files, {} changes answered, {} with unknown outcome; {} locks held for certain, {} counter steps under them; {} steps by compare-and-set",
+            verdict.lives, verdict.answered, verdict.unknown, verdict.holds, verdict.raised, verdict.stepped
         )?;
         for violation in &self.violations {
             writeln!(f, "MUST NOT BE: {violation}")?;

@@ -6,7 +6,7 @@
 
 use crate::life::{Answer, Life, NAMES, State, letter};
 use crate::record::Record;
-use crate::worker::{self, LIVES_PER_DIRECTORY, LOCKS};
+use crate::worker::{self, LIVES_PER_DIRECTORY, LOCKS, TALLIES};
 use cistern_client::{Client, ObjectId, Status};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ pub(crate) struct Verdict {
     pub(crate) unknown: u64,
     pub(crate) holds: u64,
     pub(crate) raised: u64,
+    pub(crate) stepped: u64,
 }
 
 /// Judges a campaign that is over, except for its server; what was done, and what must not be.
@@ -35,9 +36,11 @@ pub(crate) fn judge(dir: &Path, server: &str, agents: u8, users: u8) -> Result<(
             violations.extend(compare(&name, &lives, &shown));
         }
     }
-    let records = Record::read_all(&worker::lock_records(dir)).map_err(|e| e.to_string())?;
-    let finals = (0..LOCKS).map(|lock| counter(&client, lock)).collect::<Result<Vec<_>, _>>()?;
+    let records = Record::read_all(&worker::shared_records(dir)).map_err(|e| e.to_string())?;
+    let finals = (0..LOCKS).map(|lock| count(&client, &format!("/counter{lock}"))).collect::<Result<Vec<_>, _>>()?;
     violations.extend(locks(&records, &finals, &mut verdict));
+    let finals = (0..TALLIES).map(|tally| count(&client, &worker::tally_path(tally))).collect::<Result<Vec<_>, _>>()?;
+    violations.extend(tallies(&records, &finals, &mut verdict));
     Ok((verdict, violations))
 }
 
@@ -61,7 +64,7 @@ fn replay(records: &[Record], verdict: &mut Verdict) -> BTreeMap<u64, Life> {
                     of.seen(state);
                 }
             }
-            Record::Held(..) | Record::Certain(..) | Record::Raised(..) => {}
+            Record::Held(..) | Record::Certain(..) | Record::Raised(..) | Record::Trying(..) | Record::Stepped(..) => {}
         }
     }
     // What was begun and not answered: its worker was killed.
@@ -143,9 +146,10 @@ fn compare(user: &str, lives: &BTreeMap<u64, Life>, shown: &Directory) -> Vec<St
     wrong
 }
 
-fn counter(client: &Client, lock: u8) -> Result<u64, String> {
-    match client.read(format!("/counter{lock}")).wait() {
-        Ok(contents) => String::from_utf8_lossy(&contents.data).parse().map_err(|_| format!("/counter{lock} has {:?}", contents.data)),
+/// The number in a file; 0 if there is none.
+fn count(client: &Client, path: &str) -> Result<u64, String> {
+    match client.read(path).wait() {
+        Ok(contents) => worker::number(&contents.data).ok_or_else(|| format!("{path} has {:?}", contents.data)),
         Err(e) if e.status() == Some(Status::ENOENT) => Ok(0),
         Err(e) => Err(format!("the judge cannot read: {e}")),
     }
@@ -195,6 +199,33 @@ fn locks(records: &[Record], finals: &[u64], verdict: &mut Verdict) -> Vec<Strin
     wrong
 }
 
+/// What was done by compare-and-set: each value was set by one who read the one before, and by one only.
+fn tallies(records: &[Record], finals: &[u64], verdict: &mut Verdict) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (tally, last) in (0..).zip(finals) {
+        let (mut tried, mut stepped) = (BTreeSet::new(), BTreeSet::new());
+        for record in records {
+            match *record {
+                Record::Trying(of, value, _) if of == tally => _ = tried.insert(value),
+                Record::Stepped(of, value, _) if of == tally => {
+                    verdict.stepped += 1;
+                    if !stepped.insert(value) {
+                        wrong.push(format!("tally {tally}: two were told that they set it to {value}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if stepped.last().is_some_and(|newest| newest > last) {
+            wrong.push(format!("tally {tally} is {last} in the end, and was set to {stepped:?}: a change is lost"));
+        }
+        if let Some(nobody) = (1..=*last).find(|value| !tried.contains(value)) {
+            wrong.push(format!("tally {tally} is {last} in the end, and nobody has set it to {nobody}"));
+        }
+    }
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +249,18 @@ mod tests {
         assert!(judged(&sound, 1) > 0 && judged(&sound, 3) > 0, "in the end, too");
         let uncertain = [vec![Record::Held(0, 9, 0)], hold(5, 0).to_vec()].concat();
         assert_eq!(judged(&uncertain, 1), 0, "who was not certain any more says nothing");
+    }
+
+    #[test]
+    fn a_tally_that_was_stepped_twice_or_by_nobody_is_found() {
+        let judged = |records: &[Record], last| tallies(records, &[last], &mut Verdict::default()).len();
+        let step = |value| [Record::Trying(0, value, 1), Record::Stepped(0, value, 1)];
+        assert_eq!(judged(&[step(1), step(2)].concat(), 2), 0);
+        let unanswered = [Record::Trying(0, 3, 1), Record::Trying(0, 3, 1)];
+        assert_eq!(judged(&[&step(1)[..], &step(2), &unanswered].concat(), 3), 0, "one of them may have done it");
+        assert!(judged(&[step(1), step(1)].concat(), 1) > 0, "both from the same value");
+        assert!(judged(&[step(1), step(2)].concat(), 1) > 0, "lost");
+        assert!(judged(&step(1), 2) > 0, "made twice");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `campaign` | who is killed when, and what is checked after each kill |
 //! | `processes` | starting, killing, asking |
-//! | `worker` | the load: lives of files, and counters under locks |
+//! | `worker` | the load: lives of files, counters under locks, tallies by compare-and-set |
 //! | `life` | what a file can be, given what was done to it and what was answered |
 //! | `record` | the lines that workers write |
 //! | `judge` | what must hold of the records and of what the server shows in the end |
@@ -41,6 +41,7 @@ What is checked:
   - every change that was answered is there, and none was made twice: each file's history fits what it is (after every kill by the
     worker that made it, in the end by another agent)
   - the store is sound after kills of the server: `cisternd check` finds nothing
+  - of those who set a value by compare-and-set, one alone is told that it did
   - fencing tokens grow over all holders, restarts and steals; a counter that is changed under a lock loses no change
   - after every kill, all workers get on with their work in bounded time
 

@@ -25,6 +25,10 @@ pub(crate) enum Record {
     Certain(u8, u64, u64),
     /// A counter was raised to this under a lock with this token, and that was answered: lock, token, new value.
     Raised(u8, u64, u64),
+    /// A tally is about to be set to this by compare-and-set: tally, new value, and the version that it was read in. Shared, too.
+    Trying(u8, u64, u64),
+    /// That was answered as done.
+    Stepped(u8, u64, u64),
 }
 
 impl fmt::Display for Record {
@@ -35,6 +39,8 @@ impl fmt::Display for Record {
             Self::Seen(life, state) => write!(f, "seen {life} {} {}", state.names, state.contents),
             Self::Held(lock, token, value) => write!(f, "held {lock} {token} {value}"),
             Self::Certain(lock, token, _) => write!(f, "certain {lock} {token} 0"),
+            Self::Trying(tally, value, version) => write!(f, "trying {tally} {value} {version}"),
+            Self::Stepped(tally, value, version) => write!(f, "stepped {tally} {value} {version}"),
             Self::Raised(lock, token, value) => write!(f, "raised {lock} {token} {value}"),
         }
     }
@@ -58,6 +64,8 @@ impl Record {
             }
             "held" => two().and_then(|(token, value)| Some(Self::Held(first.parse().ok()?, token, value)))?,
             "certain" => two().and_then(|(token, zero)| Some(Self::Certain(first.parse().ok()?, token, zero)))?,
+            "trying" => two().and_then(|(value, version)| Some(Self::Trying(first.parse().ok()?, value, version)))?,
+            "stepped" => two().and_then(|(value, version)| Some(Self::Stepped(first.parse().ok()?, value, version)))?,
             "raised" => two().and_then(|(token, value)| Some(Self::Raised(first.parse().ok()?, token, value)))?,
             _ => return None,
         })
@@ -113,6 +121,8 @@ mod tests {
             Record::Held(1, 77, 5),
             Record::Certain(1, 77, 0),
             Record::Raised(1, 77, 6),
+            Record::Trying(0, 5, 9),
+            Record::Stepped(0, 5, 9),
         ];
         let mut records = Records::append_to(&path).unwrap();
         all.iter().for_each(|record| records.write(*record).unwrap());

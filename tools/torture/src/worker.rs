@@ -1,14 +1,15 @@
 //! A worker: one agent and its users, who never stop.
 //!
 //! Decides the load. Each user has a directory and a file of records of its own: it makes files, gives them names and contents, takes
-//! names away, and looks now and then at what it has; and it raises counters under locks that the users of all agents share.
+//! names away, and looks now and then at what it has; it raises counters under locks, and steps tallies by compare-and-set without one,
+//! that the users of all agents share.
 //! Invariant: what is asked for is written down before, what is answered after; a user that finds a file in a state that no history
 //! allows says so and ends the process with [`EXIT_VIOLATION`].
 //! Leaves to others: being killed (`campaign`), the last judgement (`judge`).
 
 use crate::life::{Answer, Life, NAMES, Op, State, letter};
 use crate::record::{Record, Records};
-use cistern_client::{Client, Config, Error, Ownership, RenameRule, Status};
+use cistern_client::{Client, Config, Error, Expect, Ownership, RenameRule, Status};
 use cistern_link::Rng;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -25,8 +26,10 @@ pub(crate) const LIVES_PER_DIRECTORY: u64 = 256;
 pub(crate) const LOCKS: u8 = 3;
 /// Most operations in a life.
 const OPS_MAX: u64 = 8;
-/// One of so many things that a user does is to raise a counter.
-const LOCKED_SHARE: u64 = 6;
+/// Tallies, which all users share and step by compare-and-set, without a lock.
+pub(crate) const TALLIES: u8 = 2;
+/// Of so many things that a user does one is to raise a counter, and one to step a tally.
+const SHARED_SHARE: u64 = 8;
 /// How long a lock is waited for: longer than a steal takes.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// How long an operation may take: longer than a restart of the server with its grace.
@@ -60,9 +63,9 @@ pub(crate) fn records_of(dir: &Path, user: &str) -> PathBuf {
     dir.join(format!("records-{user}"))
 }
 
-/// Where the records of all holders of locks are.
-pub(crate) fn lock_records(dir: &Path) -> PathBuf {
-    dir.join("records-locks")
+/// Where the records of what all users share are.
+pub(crate) fn shared_records(dir: &Path) -> PathBuf {
+    dir.join("records-shared")
 }
 
 /// The file that tells workers to end.
@@ -139,7 +142,7 @@ struct User {
     client: Client,
     rng: Rng,
     records: Records,
-    locks: Records,
+    shared: Records,
     dir: PathBuf,
     next_life: u64,
     /// The directory that was made last.
@@ -155,16 +158,19 @@ impl User {
             Record::read_all(&path)?.iter().filter_map(|record| if let Record::Begin(life, _) = record { Some(*life) } else { None }).max();
         let next_life = begun.map_or(0, |last| last + 1);
         let rng = rng(args.seed, u64::from(number));
-        let locks = Records::append_shared(&lock_records(&args.dir))?;
-        Ok(Self { name: name.to_owned(), client, rng, records, locks, dir: args.dir.clone(), next_life, made: None })
+        let shared = Records::append_shared(&shared_records(&args.dir))?;
+        Ok(Self { name: name.to_owned(), client, rng, records, shared, dir: args.dir.clone(), next_life, made: None })
     }
 
     /// Works until it is told to stop, or until somebody has found something.
     fn work(&mut self, found: &AtomicBool) -> io::Result<()> {
         while !found.load(Ordering::Relaxed) && !stop_file(&self.dir).exists() {
-            if self.rng.below(LOCKED_SHARE) == 0 {
-                self.raise_a_counter()?;
-            } else if let Some(why) = self.live()? {
+            let found = match self.rng.below(SHARED_SHARE) {
+                0 => self.raise_a_counter()?,
+                1 => self.step_a_tally()?,
+                _ => self.live()?,
+            };
+            if let Some(why) = found {
                 return Err(io::Error::other(why));
             }
         }
@@ -297,34 +303,64 @@ impl User {
     }
 
     /// Takes one of the locks and raises its counter by one.
-    fn raise_a_counter(&mut self) -> io::Result<()> {
+    fn raise_a_counter(&mut self) -> io::Result<Option<String>> {
         let lock = u8::try_from(self.rng.below(u64::from(LOCKS))).unwrap_or(0);
         let (lock_path, counter) = (format!("/lock{lock}"), format!("/counter{lock}"));
         if self.client.create(&lock_path, false, OWNER).wait().is_err() {
             thread::sleep(PAUSE);
-            return Ok(());
+            return Ok(None);
         }
-        let Ok(guard) = self.client.lock(&lock_path).at_most(LOCK_WAIT).wait() else { return Ok(()) };
+        let Ok(guard) = self.client.lock(&lock_path).at_most(LOCK_WAIT).wait() else { return Ok(None) };
         let value = match self.client.read(&counter).wait() {
-            Ok(contents) => String::from_utf8_lossy(&contents.data)
-                .parse()
-                .map_err(|_| io::Error::other(format!("{counter} has {:?}", contents.data)))?,
+            Ok(contents) => match number(&contents.data) {
+                Some(value) => value,
+                None => return Ok(Some(format!("{counter} has {:?}", contents.data))),
+            },
             Err(e) if e.status() == Some(Status::ENOENT) => 0,
-            Err(_) => return Ok(()),
+            Err(_) => return Ok(None),
         };
         if !guard.is_valid() {
-            return Ok(());
+            return Ok(None);
         }
-        self.locks.write(Record::Held(lock, guard.token(), value))?;
+        self.shared.write(Record::Held(lock, guard.token(), value))?;
         if !guard.is_valid() {
-            return Ok(());
+            return Ok(None);
         }
-        self.locks.write(Record::Certain(lock, guard.token(), 0))?;
+        self.shared.write(Record::Certain(lock, guard.token(), 0))?;
         if self.client.put_guarded(&counter, (value + 1).to_string(), OWNER, &guard).wait().is_ok() {
-            self.locks.write(Record::Raised(lock, guard.token(), value + 1))?;
+            self.shared.write(Record::Raised(lock, guard.token(), value + 1))?;
         }
-        Ok(())
+        Ok(None)
     }
+
+    /// Reads one of the tallies, and sets it to one more if nobody has changed it since.
+    fn step_a_tally(&mut self) -> io::Result<Option<String>> {
+        let tally = u8::try_from(self.rng.below(u64::from(TALLIES))).unwrap_or(0);
+        let path = tally_path(tally);
+        if self.client.create(&path, false, OWNER).wait().is_err() {
+            thread::sleep(PAUSE);
+            return Ok(None);
+        }
+        let Ok(contents) = self.client.read(&path).wait() else { return Ok(None) };
+        let Some(value) = number(&contents.data) else { return Ok(Some(format!("{path} has {:?}", contents.data))) };
+        let (object, version) = (contents.attr.object, contents.attr.version);
+        self.shared.write(Record::Trying(tally, value + 1, version))?;
+        let stepped = self.client.expecting([Expect { object, version }]).replace(object, (value + 1).to_string()).wait();
+        if stepped.is_ok() {
+            self.shared.write(Record::Stepped(tally, value + 1, version))?;
+        }
+        Ok(None)
+    }
+}
+
+/// Where a tally is.
+pub(crate) fn tally_path(tally: u8) -> String {
+    format!("/tally{tally}")
+}
+
+/// A number as it stands in a file; an empty one is 0.
+pub(crate) fn number(data: &[u8]) -> Option<u64> {
+    if data.is_empty() { Some(0) } else { std::str::from_utf8(data).ok()?.parse().ok() }
 }
 
 /// The number of a file's contents; `None`: they are not what this life wrote.

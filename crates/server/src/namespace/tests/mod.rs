@@ -10,6 +10,7 @@ mod names;
 mod pages;
 mod reads;
 mod renames;
+mod tree;
 mod xattrs;
 
 use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step, carried};
