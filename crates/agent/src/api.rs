@@ -252,7 +252,8 @@ pub enum Command {
     /// Several changes, all of them or none → [`Output::Batched`], or [`OpError::Item`].
     Batch {
         /// Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr, without guards of their own; 1 to
-        /// 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made.
+        /// 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
+        /// one through a name that an item before has exchanged fails with EINVAL. All that is staged together: at most 4 MiB, or E2BIG.
         /// Create does not follow a symbolic link (EEXIST).
         items: Vec<Command>,
         /// The lock that guards them.

@@ -241,6 +241,7 @@ impl Agent {
         // standing.
         let of_operation = flight.is_some_and(|flight| matches!(flight.asker, Asker::Op(..)));
         if of_operation && let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(result.nonce) {
+            self.note_ephemerals(&result.reply);
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
         }
     }

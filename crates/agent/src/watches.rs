@@ -257,6 +257,11 @@ impl Agent {
     /// A mutation of this agent was acknowledged: keeps account of the files that go with its session, for which it renews its lease. One
     /// that somebody else takes away is forgotten when that is heard of.
     pub(crate) fn note_ephemerals(&mut self, reply: &Reply<'_>) {
+        if let Reply::Batched(batched) = reply {
+            for item in batched.items.iter().filter(|item| item.version == 0) {
+                self.own_ephemerals.remove(&item.object);
+            }
+        }
         let Reply::Changed(changed) = reply else { return };
         for effect in changed.effects.iter().filter(|effect| effect.attr.is_ephemeral()) {
             if effect.attr.nlink == 0 {

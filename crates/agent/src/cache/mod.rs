@@ -232,6 +232,15 @@ impl Cache {
         }
     }
 
+    /// Drops the state of an object that has changed, or may have: what an answer tells of this version or an earlier one is not taken in
+    /// any more under the same lock.
+    pub(crate) fn drop_changed(&mut self, object: ObjectId) {
+        self.drop_object(object);
+        if let Some(floor) = self.unwanted.get_mut(&object) {
+            *floor += 1;
+        }
+    }
+
     /// The object is gone from the namespace; if its lock is `held`, that is offered for release.
     pub(crate) fn gone(&mut self, object: ObjectId, version: u64, held: bool) {
         self.drop_object(object);

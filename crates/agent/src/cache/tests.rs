@@ -140,6 +140,17 @@ fn a_dropped_object_comes_back_only_as_new_as_it_was() {
 }
 
 #[test]
+fn of_an_object_that_has_changed_nothing_older_comes_back_under_the_same_lock() {
+    let mut cache = cache();
+    cache.drop_changed(X);
+    assert!(!cache.install(&attr(7, 5), hold(10, 10)), "an answer that the change has overtaken");
+    assert!(cache.install(&attr(7, 6), hold(10, 10)));
+    cache.drop_changed(X);
+    cache.revoke(X, Keep::Nothing);
+    assert!(cache.install(&attr(7, 6), fresh(12)), "it did not change after all, as a new lock says");
+}
+
+#[test]
 fn a_lock_given_back_leaves_nothing_behind() {
     let mut cache = cache();
     cache.revoke(X, Keep::Shared);

@@ -14,7 +14,7 @@ use crate::walk::{End, Found, NOT_AN_ANSWER};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX, EXPECT_MAX};
-use cistern_wire::{ObjectId, Status};
+use cistern_wire::{ObjectId, RenameRule, Status};
 
 /// Paths that one item names at most.
 pub(super) const LEGS: usize = 2;
@@ -34,6 +34,28 @@ fn made_path(item: &Command) -> Option<&Bytes> {
 fn names(path: &[u8]) -> Option<Vec<&[u8]>> {
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
     if names.contains(&&b".."[..]) { None } else { Some(names) }
+}
+
+/// Whether a path of item `at` leads through a name that an item before has exchanged: what is there now has no number.
+fn is_exchanged_before(items: &[Command], at: usize) -> bool {
+    let mut exchanged = Vec::new();
+    for item in &items[..at] {
+        if let Command::Rename { from, to, rule: RenameRule::Exchange, .. } = item {
+            exchanged.extend([names(from), names(to)]);
+        }
+    }
+    // Where `..` leads is not known here.
+    let is_below = |made: &Option<Vec<&[u8]>>, wanted: &Option<Vec<&[u8]>>| match (made, wanted) {
+        (Some(made), Some(wanted)) => wanted.starts_with(made),
+        _ => true,
+    };
+    (0..LEGS).any(|nth| match leg(&items[at], nth) {
+        Some(Leg::Path(path, _)) => {
+            let wanted = names(path);
+            exchanged.iter().any(|made| is_below(made, &wanted))
+        }
+        _ => false,
+    })
 }
 
 /// What item `at` finds in its place `nth`, if an item before it makes it.
@@ -66,8 +88,12 @@ impl Task {
         if items.is_empty() || items.len() > BATCH_MAX {
             return Err((0, if items.is_empty() { Status::EINVAL } else { Status::E2BIG }));
         }
-        let numbered = items.iter().zip(0..);
-        numbered.map(|(item, index)| self.to_item(item, usize::from(index) * LEGS).map_err(|status| (index, status))).collect()
+        let to_item = |(item, index)| {
+            let at = usize::from(index);
+            let change = if is_exchanged_before(items, at) { Err(Status::EINVAL) } else { self.to_item(item, at * LEGS) };
+            change.map_err(|status| (index, status))
+        };
+        items.iter().zip(0..).map(to_item).collect()
     }
 
     fn to_item(&self, item: &Command, base: usize) -> Result<Change, Status> {
@@ -190,8 +216,16 @@ mod tests {
 
     #[test]
     fn the_latest_maker_of_a_name_counts_and_none_after() {
-        let moved = Command::Rename { from: "/x".into(), to: "/a".into(), rule: cistern_wire::RenameRule::Replace, force: false };
+        let moved = Command::Rename { from: "/x".into(), to: "/a".into(), rule: RenameRule::Replace, force: false };
         let items = [stat("/a"), mkdir("/a"), moved, stat("/a")];
         assert_eq!((seen(&items, 0), seen(&items, 3)), (None, Some((2, None))));
+    }
+
+    #[test]
+    fn through_an_exchanged_name_no_path_leads() {
+        let exchange = Command::Rename { from: "/a".into(), to: "/d/b".into(), rule: RenameRule::Exchange, force: false };
+        let items = [stat("/a/f"), exchange, stat("/a/f"), stat("/d/b"), stat("/d"), stat("/ab"), stat("/q/../a")];
+        let refused: Vec<bool> = (0..items.len()).map(|at| is_exchanged_before(&items, at)).collect();
+        assert_eq!(refused, [false, false, true, true, false, false, true]);
     }
 }

@@ -18,6 +18,8 @@ use cistern_wire::{BatchFailed, Reply, Status};
 
 /// Most values that are staged for one mutation: as many stages as a session may have by default.
 const STAGES_MAX: usize = 8;
+/// Most bytes that are staged for one mutation: as many as a session may stage by default.
+const STAGED_MAX: usize = 4 << 20;
 
 /// A mutation and what is staged for it.
 #[derive(Debug)]
@@ -75,6 +77,9 @@ impl Task {
                 Some(data) if carrying.staged.len() < STAGES_MAX => carrying.staged.push((desk.office.stages, data)),
                 _ => return Flow::failed(Status::E2BIG),
             }
+        }
+        if carrying.staged.iter().map(|(_, data)| data.len()).sum::<usize>() > STAGED_MAX {
+            return Flow::failed(Status::E2BIG);
         }
         self.next_loads(desk)
     }

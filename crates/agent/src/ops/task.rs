@@ -436,7 +436,7 @@ impl Call {
                     effects::absorb(&mut view, change, &self.held, changed.effects);
                 }
                 // What it did may not be taken in, or is not known.
-                _ => self.suspended.iter().for_each(|object| desk.cache.drop_object(*object)),
+                _ => self.suspended.iter().for_each(|object| desk.cache.drop_changed(*object)),
             }
         }
         self.resume(desk);
