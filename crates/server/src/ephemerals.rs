@@ -93,9 +93,9 @@ impl Ephemerals {
         self.rows.len()
     }
 
-    fn is_full(&self, session: SessionId, limits: PresenceLimits) -> bool {
+    fn has_room(&self, session: SessionId, more: usize, limits: PresenceLimits) -> bool {
         let own = self.by_session.get(&session).map_or(0, BTreeSet::len);
-        self.rows.len() >= limits.ephemerals_max || own >= limits.ephemerals_per_session
+        self.rows.len() + more <= limits.ephemerals_max && own + more <= limits.ephemerals_per_session
     }
 
     /// Whether removals are left to be begun.
@@ -127,9 +127,9 @@ impl Ephemerals {
 }
 
 impl Server {
-    /// Whether one ephemeral file more of a session would be too many.
-    pub(crate) fn has_no_room_for_ephemeral(&self, session: SessionId) -> bool {
-        self.ephemerals.is_full(session, self.config.presence)
+    /// Whether a session may have so many ephemeral files more.
+    pub(crate) fn has_room_for_ephemerals(&self, session: SessionId, more: usize) -> bool {
+        self.ephemerals.has_room(session, more, self.config.presence)
     }
 
     /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.

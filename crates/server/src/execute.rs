@@ -123,7 +123,8 @@ impl Server {
         if let Some((status, item)) = self.forbidden(job.key, &terms, &plan) {
             return self.leave_failed_by(job, status, item.filter(|_| mutation.is_batch()), rests_on);
         }
-        if mutation.is_ephemeral() && self.has_no_room_for_ephemeral(session) {
+        let ephemerals = mutation.ephemerals();
+        if ephemerals > 0 && !self.has_room_for_ephemerals(session, ephemerals) {
             return self.leave_failed_by(job, Status::BUSY, None, None);
         }
         match self.locks.mutation_enter(self.now, job.id.ticket(), session, plan.affected(), terms.held) {

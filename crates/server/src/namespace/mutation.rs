@@ -77,10 +77,10 @@ impl<'a> Mutation<'a> {
         one.into_iter().chain(batch)
     }
 
-    /// Whether it makes an ephemeral file.
+    /// How many ephemeral files it makes.
     #[must_use]
-    pub fn is_ephemeral(&self) -> bool {
-        self.items().any(|item| matches!(item, Item::Create(m) if m.ephemeral))
+    pub fn ephemerals(&self) -> usize {
+        self.items().filter(|item| matches!(item, Item::Create(m) if m.ephemeral)).count()
     }
 
     /// The stages that have what its items bring.

@@ -6,8 +6,8 @@ use crate::config::PresenceLimits;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Attr, Bytes8, Claim, Create, EndReason, EndSession, GetAttr, Keep, Kind, Link, List, Lookup, Message, ObjectId, Receipt, ReceiptAnswer,
-    Release, ReleaseItem, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
+    Ask, Attr, Batch, Bytes8, Claim, Create, EndReason, EndSession, GetAttr, Item, Keep, Kind, Link, List, Lookup, Message, ObjectId,
+    Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
 };
 use core::time::Duration;
 
@@ -176,6 +176,9 @@ fn it_has_one_name_is_made_exclusively_and_within_bounds() {
     let one = |ask| Create { ephemeral: true, ..create(ask, "more", Want::Nothing) };
     let ask = a.ask_only();
     assert_eq!(world.failed(&mut a, one(ask).into()).0, Status::BUSY, "two of one session");
+    let two = ["b1", "b2"].map(|name| Item::from(Create { ephemeral: true, ..create(Ask::NONE, name, Want::Nothing) }));
+    let batch = Batch { ask: b.ask_only(), items: List::of(&two), terms: Terms::NONE };
+    assert_eq!(world.failed(&mut b, batch.into()).0, Status::BUSY, "one too many in a batch, of which nothing is done");
     ephemeral(&mut world, &mut b, "m3");
     let ask = b.ask_only();
     assert_eq!(world.failed(&mut b, one(ask).into()).0, Status::BUSY, "three in all");
