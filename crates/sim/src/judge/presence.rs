@@ -7,15 +7,15 @@
 //! again with growing pauses, and time in which a machine stands still does not count.
 //! Leaves to others: whom the server may probe (packet scripts of the server), delivery (`delivery`).
 
-use super::case::{Case, Verdict, at, violated};
-use super::sessions::{GivenUp, Record};
+use super::case::{Case, Verdict, at, reply_of, violated};
+use super::sessions::Record;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
 use bytes::Bytes;
 use cistern_agent::api::{Command, Event, WatchEvent, WatchId};
 use cistern_server::store::Key;
-use cistern_wire::{ObjectId, SessionId};
-use std::collections::BTreeMap;
+use cistern_wire::{Message, ObjectId, Reply, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What comes on top of the formula, for retransmissions, queues and commits.
@@ -45,6 +45,11 @@ pub(super) struct Presence {
     /// When each machine, or the server, was seen standing still or down last.
     stood_still: BTreeMap<Node, True>,
     restored: bool,
+    /// Sessions whose end was handed to the store, by this start of the server.
+    ending: BTreeSet<SessionId>,
+    /// RECLAIM_COMPLETEs that came before that, by session and nonce; and the sessions of which the server has said that it is done.
+    completing: BTreeMap<(SessionId, u64), SessionId>,
+    reclaimed: BTreeSet<SessionId>,
 }
 
 impl Family for Presence {
@@ -56,12 +61,21 @@ impl Family for Presence {
         match case.seen {
             Seen::Persisted { batch } => {
                 for (key, value) in &batch.writes {
-                    if let Key::Ephemeral(_, object) = key {
-                        self.written(case, facts, *object, value.as_ref())?;
+                    match key {
+                        Key::Ephemeral(_, object) => self.written(case, facts, *object, value.as_ref())?,
+                        Key::Session(session) if value.is_none() => {
+                            self.ending.insert(*session);
+                        }
+                        _ => {}
                     }
                 }
             }
-            Seen::Started { node: Node::Server, .. } => self.load(case),
+            Seen::Started { node: Node::Server, .. } => {
+                self.ending.clear();
+                self.completing.clear();
+                self.load(case);
+            }
+            Seen::Received { by: Node::Server, .. } | Seen::Sent { from: Node::Server, .. } => self.note_reclaims(case),
             Seen::Restored => self.restored = true,
             Seen::Crashed { node: Node::Agent(agent) } => self.watches.retain(|(of, _), _| of != agent),
             Seen::Submitted { agent, command: Command::Unwatch { watch }, .. } => {
@@ -83,13 +97,40 @@ impl Family for Presence {
 
 /// Ephemeral files.
 impl Presence {
+    /// What was reclaimed from a session before that could end belongs to the new one.
+    fn note_reclaims(&mut self, case: &Case<'_>) {
+        if let Some(packet) = case.received_by_server() {
+            for message in &packet.messages {
+                if let Message::ReclaimComplete(complete) = message
+                    && !self.ending.contains(&complete.from)
+                {
+                    self.completing.insert((packet.session(), complete.ask.nonce), complete.from);
+                }
+            }
+        }
+        if let Some(packet) = case.sent_by_server() {
+            for message in &packet.messages {
+                if let Some((nonce, Reply::Done(_))) = reply_of(message)
+                    && let Some(from) = self.completing.get(&(packet.session(), nonce))
+                {
+                    self.reclaimed.insert(*from);
+                }
+            }
+        }
+    }
+
+    /// Whether a session has ended, and not by a reclaim from it.
+    fn is_over(&self, case: &Case<'_>, facts: &Facts, session: SessionId) -> bool {
+        facts.sessions.get(session).is_none_or(|known| known.is_over(case.server_now()) && !self.reclaimed.contains(&session))
+    }
+
     fn written(&mut self, case: &Case<'_>, facts: &Facts, object: ObjectId, value: Option<&Bytes>) -> Verdict {
         if let Some(bound) = value.and_then(|bytes| bound_to(bytes)) {
             self.ephemerals.insert(object, Ephemeral { bound, over: None });
             return Ok(());
         }
         let Some(Ephemeral { bound, .. }) = self.ephemerals.remove(&object) else { return Ok(()) };
-        if !self.restored && !is_over(case, facts, bound) {
+        if !self.restored && !self.is_over(case, facts, bound) {
             let what = format!(
                 "the ephemeral file {object} goes at {}, and session {bound}, to which it is bound, is not over",
                 at(case.sight.now)
@@ -190,12 +231,6 @@ impl Presence {
             }
         }
     }
-}
-
-/// Whether nothing of a session goes on: it has ended, and nobody has taken it over.
-fn is_over(case: &Case<'_>, facts: &Facts, session: SessionId) -> bool {
-    let Some(session) = facts.sessions.get(session) else { return true };
-    session.is_over(case.server_now()) && session.given_up != Some(GivenUp::Reclaimed)
 }
 
 /// The session in the record of an ephemeral file: its last eight bytes.
