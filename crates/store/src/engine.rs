@@ -63,8 +63,17 @@ impl Engine {
             io::ErrorKind::NotFound => OpenError::damaged(dir, "a file of `data` is missing"),
             _ => OpenError::io(dir, "reading `data`", &e),
         };
-        let promised = guard::check(dir, &data).map_err(reading)?.map_err(|what| OpenError::damaged(dir, what))?;
-        let engine = Self::start(&data, cache).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
+        let checked = guard::check(dir, &data).map_err(reading)?.map_err(|what| OpenError::damaged(dir, what))?;
+        Self::open_checked(dir, &data, cache, checked.promised).inspect_err(|_| {
+            if let Some(Err(e)) = checked.cut.map(|cut| cut.undo()) {
+                log::error!("store {}: what was cut off its journal cannot be put back: {e}; keep the file `cut-off`", dir.display());
+            }
+        })
+    }
+
+    /// Opens files that were checked; they are closed again if this fails.
+    fn open_checked(dir: &Path, data: &Path, cache: u64, promised: u64) -> Result<(Self, u64), OpenError> {
+        let engine = Self::start(data, cache).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
         let mark = engine.get(MARK_KEY).map_err(|what| OpenError::damaged(dir, what))?;
         match mark.as_deref().and_then(Mark::from_bytes) {
             Some(mark) if mark.number >= promised => Ok((engine, mark.number)),
