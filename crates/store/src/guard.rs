@@ -21,6 +21,8 @@
 //! Integers are little endian. The first item of each batch is the transaction's own record ([`Mark`]).
 
 use crate::witness;
+use nix::errno::Errno;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -107,10 +109,28 @@ pub(crate) fn check(dir: &Path, data: &Path) -> io::Result<Result<Checked, Strin
     check_journals(dir, data, promised)
 }
 
+/// Opens a file to read what the disk has of it. After a failed sync the kernel may keep pages that never reached the disk and call them
+/// clean; and what a killed server wrote may not be synced yet, although it is about to be counted as durable.
+fn from_disk(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    match posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED) {
+        // Where a file system knows no such advice, it has no such pages or cannot be helped.
+        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(file),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// The list of tables is the one that `current` names, byte for byte.
 fn check_tables(keyspace: &Path) -> io::Result<Result<(), String>> {
     let damaged = |what: &str| Ok(Err(format!("{} {what}", keyspace.display())));
-    let current = match fs::read(keyspace.join("current")) {
+    let read = |name: &str| {
+        from_disk(&keyspace.join(name)).and_then(|mut file| {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map(|_| bytes)
+        })
+    };
+    let current = match read("current") {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return damaged("has no list of its tables"),
         Err(e) => return Err(e),
@@ -120,7 +140,7 @@ fn check_tables(keyspace: &Path) -> io::Result<Result<(), String>> {
         return damaged("has a damaged file `current`");
     };
     let id = u64::from_le_bytes(*id);
-    match fs::read(keyspace.join(format!("v{id}"))) {
+    match read(&format!("v{id}")) {
         Ok(list) if xxh3_128(&list).to_le_bytes() == sum[..16] => Ok(Ok(())),
         Ok(_) => damaged(&format!("has a list of tables `v{id}` that is not the one written")),
         Err(e) if e.kind() == io::ErrorKind::NotFound => damaged(&format!("has no list of tables `v{id}`")),
@@ -286,7 +306,7 @@ impl From<io::Error> for Broken {
 
 impl Journal<BufReader<File>> {
     fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { input: BufReader::with_capacity(1 << 18, File::open(path)?), at: 0, items: Vec::new() })
+        Ok(Self { input: BufReader::with_capacity(1 << 18, from_disk(path)?), at: 0, items: Vec::new() })
     }
 
     /// Reads batches as long as they are whole; gives where they end. An error: whole batches that were never written so.
