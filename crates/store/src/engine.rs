@@ -15,6 +15,7 @@ use std::io;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::Duration;
 
 /// Name of the one keyspace.
 const NAME: &str = "values";
@@ -22,6 +23,8 @@ const NAME: &str = "values";
 const MEMTABLE: u64 = 32 << 20;
 /// Bytes of journals that may be kept: with the above, what a start has to read at most.
 const JOURNALS: u64 = 128 << 20;
+/// Time between two looks whether what was in memory is in tables.
+const FLUSH_POLL: Duration = Duration::from_millis(10);
 /// Files that are kept open.
 const FILES: usize = 256;
 
@@ -63,8 +66,17 @@ impl Engine {
             io::ErrorKind::NotFound => OpenError::damaged(dir, "a file of `data` is missing"),
             _ => OpenError::io(dir, "reading `data`", &e),
         };
-        let promised = guard::check(dir, &data).map_err(reading)?.map_err(|what| OpenError::damaged(dir, what))?;
-        let engine = Self::start(&data, cache).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
+        let checked = guard::check(dir, &data).map_err(reading)?.map_err(|what| OpenError::damaged(dir, what))?;
+        Self::open_checked(dir, &data, cache, checked.promised).inspect_err(|_| {
+            if let Some(Err(e)) = checked.cut.map(|cut| cut.undo()) {
+                log::error!("store {}: what was cut off its journal cannot be put back: {e}; keep the file `cut-off`", dir.display());
+            }
+        })
+    }
+
+    /// Opens files that were checked; they are closed again if this fails.
+    fn open_checked(dir: &Path, data: &Path, cache: u64, promised: u64) -> Result<(Self, u64), OpenError> {
+        let engine = Self::start(data, cache).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
         let mark = engine.get(MARK_KEY).map_err(|what| OpenError::damaged(dir, what))?;
         match mark.as_deref().and_then(Mark::from_bytes) {
             Some(mark) if mark.number >= promised => Ok((engine, mark.number)),
@@ -161,7 +173,13 @@ impl Engine {
 
     /// Rewrites all tables without what was deleted or replaced.
     pub(crate) fn compact(&self) -> Result<(), String> {
-        caught(|| self.values.rotate_memtable_and_wait())?;
+        self.health()?;
+        caught(|| self.values.rotate_memtable())?;
+        // The engine's own way of waiting would not end when a flush has failed, for then nothing is flushed any more.
+        while self.values.sealed_memtable_count() > 0 {
+            self.health()?;
+            std::thread::sleep(FLUSH_POLL);
+        }
         caught(|| self.values.major_compact())
     }
 }

@@ -4,8 +4,9 @@
 //! tables whenever it reads one, but three things it takes on trust: that a journal which cannot be read on ends there, that the numbers
 //! at the head of a journal's batches are right, and that a list of tables is the one that was written. A byte flipped in one of these
 //! would lose transactions that were promised, or show them in another order, without a word. Place in the walk: between the lock and the
-//! engine. Invariant: nothing that was ever promised is cut off: what cannot be read is cut only if it is the last of the newest journal
-//! and no newer transaction is witnessed, and a copy of it is kept.
+//! engine. Invariant: nothing that was ever promised is cut off: what cannot be read is cut only if it is the last of the newest journal,
+//! no whole transaction lies behind it and no newer one is witnessed; a copy of it is kept, and it is put back when the engine then turns
+//! out to lack something ([`Cut::undo`]).
 //! Leaves to others: tables and their blocks (the engine), what was promised (`witness`).
 //!
 //! The layouts are those of fjall 3.1 and lsm-tree 3.1, read from their sources; `format::ENGINE` names the version, and tests drive this
@@ -20,8 +21,11 @@
 //! Integers are little endian. The first item of each batch is the transaction's own record ([`Mark`]).
 
 use crate::witness;
+use nix::errno::Errno;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -35,6 +39,10 @@ const HEAD: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
 const ITEM_HEAD_LEN: usize = 20;
+/// In the first item of a batch: lengths of key and value (the latter twice), and the key, which is [`MARK_KEY`].
+const MARK_LENGTHS_AND_KEY: [u8; 11] = [1, 0, 16, 0, 0, 0, 16, 0, 0, 0, 0];
+/// Length of a batch of one item, its mark.
+const BATCH_MIN: usize = 13 + 1 + ITEM_HEAD_LEN + 1 + 16 + 13;
 /// Largest value that is believed; the largest written is a block of contents.
 const VALUE_MAX: u32 = 1 << 20;
 /// Sequence numbers that the engine may use for itself between two transactions: a few for each flush and compaction.
@@ -63,13 +71,26 @@ impl Mark {
         let floor = u64::from_be_bytes(*floor.first_chunk()?);
         (bytes.len() == 16).then_some(Self { number: u64::from_be_bytes(*number), floor })
     }
+
+    /// Whether the engine can have given its transaction this sequence number.
+    fn allows(self, seqno: u64) -> bool {
+        seqno.checked_sub(self.floor).is_some_and(|step| step <= STEP_MAX)
+    }
 }
 
-/// Checks what the engine would not; gives a lower bound of the newest transaction that it must then have.
+/// What is known of files that may be given to the engine.
+pub(crate) struct Checked {
+    /// A lower bound of the newest transaction that the engine must then have.
+    pub(crate) promised: u64,
+    /// What was cut off, to be put back if it has not.
+    pub(crate) cut: Option<Cut>,
+}
+
+/// Checks what the engine would not.
 ///
 /// # Errors
 /// What is damaged, in words; nothing was changed then.
-pub(crate) fn check(dir: &Path, data: &Path) -> io::Result<Result<u64, String>> {
+pub(crate) fn check(dir: &Path, data: &Path) -> io::Result<Result<Checked, String>> {
     let promised = match witness::read(dir)? {
         Some(number) => number,
         None => {
@@ -88,10 +109,28 @@ pub(crate) fn check(dir: &Path, data: &Path) -> io::Result<Result<u64, String>> 
     check_journals(dir, data, promised)
 }
 
+/// Opens a file to read what the disk has of it. After a failed sync the kernel may keep pages that never reached the disk and call them
+/// clean; and what a killed server wrote may not be synced yet, although it is about to be counted as durable.
+fn from_disk(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    match posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED) {
+        // Where a file system knows no such advice, it has no such pages or cannot be helped.
+        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(file),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// The list of tables is the one that `current` names, byte for byte.
 fn check_tables(keyspace: &Path) -> io::Result<Result<(), String>> {
     let damaged = |what: &str| Ok(Err(format!("{} {what}", keyspace.display())));
-    let current = match fs::read(keyspace.join("current")) {
+    let read = |name: &str| {
+        from_disk(&keyspace.join(name)).and_then(|mut file| {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map(|_| bytes)
+        })
+    };
+    let current = match read("current") {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return damaged("has no list of its tables"),
         Err(e) => return Err(e),
@@ -101,7 +140,7 @@ fn check_tables(keyspace: &Path) -> io::Result<Result<(), String>> {
         return damaged("has a damaged file `current`");
     };
     let id = u64::from_le_bytes(*id);
-    match fs::read(keyspace.join(format!("v{id}"))) {
+    match read(&format!("v{id}")) {
         Ok(list) if xxh3_128(&list).to_le_bytes() == sum[..16] => Ok(Ok(())),
         Ok(_) => damaged(&format!("has a list of tables `v{id}` that is not the one written")),
         Err(e) if e.kind() == io::ErrorKind::NotFound => damaged(&format!("has no list of tables `v{id}`")),
@@ -129,9 +168,10 @@ struct Seen {
     seqno: u64,
 }
 
-fn check_journals(dir: &Path, data: &Path, promised: u64) -> io::Result<Result<u64, String>> {
+fn check_journals(dir: &Path, data: &Path, promised: u64) -> io::Result<Result<Checked, String>> {
     let journals = journals(data)?;
     let mut seen = Seen::default();
+    let mut torn = None;
     for (at, (_, path)) in journals.iter().enumerate() {
         let newest = at + 1 == journals.len();
         let mut journal = Journal::open(path)?;
@@ -148,40 +188,105 @@ fn check_journals(dir: &Path, data: &Path, promised: u64) -> io::Result<Result<u
             let what = format!("cannot be read from byte {end} on; its last whole transaction is {last}, and {promised} was promised");
             return Ok(Err(format!("{} {what}", path.display())));
         }
-        cut(dir, path, end)?;
-    }
-    match seen.mark {
-        Some(mark) if mark.number < promised => {
-            Ok(Err(format!("its journals end with transaction {}, and {promised} was promised", mark.number)))
+        let rest = Rest::read(path, end)?;
+        // Each transaction is synced before the next is begun: a crash tears the last, and nothing lies behind it.
+        if let Some((at, number)) = rest.whole_batch(&seen)? {
+            let what = format!("cannot be read at byte {end}, and the whole transaction {number} follows at byte {at}");
+            return Ok(Err(format!("{} {what}", path.display())));
         }
-        Some(mark) => Ok(Ok(mark.number)),
-        None => Ok(Ok(promised)),
+        torn = Some((path, rest));
+    }
+    let promised = match seen.mark {
+        Some(mark) if mark.number < promised => {
+            return Ok(Err(format!("its journals end with transaction {}, and {promised} was promised", mark.number)));
+        }
+        Some(mark) => mark.number,
+        None => promised,
+    };
+    let cut = torn.map(|(path, rest)| rest.cut(dir, path)).transpose()?;
+    Ok(Ok(Checked { promised, cut }))
+}
+
+/// What follows the last whole transaction of a journal, without the zeros at its end.
+struct Rest {
+    start: u64,
+    /// Length of the file.
+    len: u64,
+    bytes: Vec<u8>,
+}
+
+impl Rest {
+    fn read(path: &Path, start: u64) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        io::Seek::seek(&mut file, io::SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        let len = start + file.read_to_end(&mut bytes)? as u64;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        Ok(Self { start, len, bytes })
+    }
+
+    /// Where in the file the first whole transaction begins that may come after what was seen, and its number.
+    fn whole_batch(&self, seen: &Seen) -> io::Result<Option<(u64, u64)>> {
+        // Contents may look like a journal: a number that cannot follow is none of this store's.
+        let most = (self.bytes.len() / BATCH_MIN) as u64 + 1;
+        for at in 0..self.bytes.len() {
+            let bytes = &self.bytes[at..];
+            // The first item, as every transaction has it, up to its keyspace and from its lengths on.
+            if bytes[0] != HEAD || bytes.get(13..16) != Some(&[ITEM, 0, 0]) || bytes.get(24..35) != Some(&MARK_LENGTHS_AND_KEY) {
+                continue;
+            }
+            let mut journal = Journal { input: bytes, at: 0, items: Vec::new() };
+            let (seqno, mark) = match journal.batch() {
+                Ok((seqno, Some(mark))) => (seqno, mark),
+                Ok((_, None)) | Err(Broken::Torn) => continue,
+                Err(Broken::Io(e)) => return Err(e),
+            };
+            let follows = seen.mark.is_none_or(|last| mark.number > last.number && mark.number - last.number <= most && seqno > seen.seqno);
+            if follows && mark.allows(seqno) {
+                return Ok(Some((self.start + at as u64, mark.number)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Cuts it off, keeping a copy.
+    fn cut(self, dir: &Path, path: &Path) -> io::Result<Cut> {
+        let mut copy = File::create(dir.join(CUT))?;
+        copy.write_all(&self.bytes)?;
+        copy.sync_all()?;
+        log::warn!(
+            "store {}: the last transaction was never finished, as a crash leaves it, and was promised to nobody: cut {} bytes off {}, kept \
+             in `{CUT}`",
+            dir.display(),
+            self.bytes.len(),
+            path.display()
+        );
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(self.start)?;
+        file.sync_all()?;
+        Ok(Cut { path: path.to_owned(), rest: self })
     }
 }
 
-/// Cuts the torn end off a journal, keeping a copy.
-fn cut(dir: &Path, path: &Path, end: u64) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-    io::Seek::seek(&mut file, io::SeekFrom::Start(end))?;
-    file.read_to_end(&mut bytes)?;
-    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    let mut copy = File::create(dir.join(CUT))?;
-    copy.write_all(&bytes[..used])?;
-    copy.sync_all()?;
-    log::warn!(
-        "store {}: the last transaction was never finished, as a crash leaves it, and was promised to nobody: cut {used} bytes off {}, kept in \
-         `{CUT}`",
-        dir.display(),
-        path.display()
-    );
-    file.set_len(end)?;
-    file.sync_all()
+/// An end that was cut off a journal.
+pub(crate) struct Cut {
+    path: PathBuf,
+    rest: Rest,
+}
+
+impl Cut {
+    /// Puts it back, for it was no torn end after all; the engine must have closed the journal.
+    pub(crate) fn undo(&self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.write_all_at(&self.rest.bytes, self.rest.start)?;
+        file.set_len(self.rest.len)?;
+        file.sync_all()
+    }
 }
 
 /// A journal that is read from its start.
-struct Journal {
-    input: BufReader<File>,
+struct Journal<R> {
+    input: R,
     at: u64,
     items: Vec<u8>,
 }
@@ -199,9 +304,9 @@ impl From<io::Error> for Broken {
     }
 }
 
-impl Journal {
+impl Journal<BufReader<File>> {
     fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { input: BufReader::with_capacity(1 << 18, File::open(path)?), at: 0, items: Vec::new() })
+        Ok(Self { input: BufReader::with_capacity(1 << 18, from_disk(path)?), at: 0, items: Vec::new() })
     }
 
     /// Reads batches as long as they are whole; gives where they end. An error: whole batches that were never written so.
@@ -218,13 +323,28 @@ impl Journal {
                 let before = seen.mark.map_or(0, |before| before.number);
                 return Ok(Err(format!("has transaction {} after {before} at byte {start}", mark.number)));
             }
-            if seqno < mark.floor || seqno - mark.floor > STEP_MAX || (seen.mark.is_some() && seqno <= seen.seqno) {
+            if !mark.allows(seqno) || (seen.mark.is_some() && seqno <= seen.seqno) {
                 return Ok(Err(format!("has a wrong sequence number at byte {start}")));
             }
             *seen = Seen { mark: Some(mark), seqno };
         }
     }
 
+    /// Whether nothing was ever written from `end` on.
+    fn rest_is_blank(&mut self, end: u64) -> io::Result<bool> {
+        io::Seek::seek(&mut self.input, io::SeekFrom::Start(end))?;
+        let mut chunk = vec![0; 1 << 16];
+        loop {
+            match self.input.read(&mut chunk)? {
+                0 => return Ok(true),
+                n if chunk[..n].iter().all(|byte| *byte == 0) => {}
+                _ => return Ok(false),
+            }
+        }
+    }
+}
+
+impl<R: Read> Journal<R> {
     /// Reads one batch: its sequence number, and what it says of itself.
     fn batch(&mut self) -> Result<(u64, Option<Mark>), Broken> {
         let head: [u8; 13] = self.take()?;
@@ -272,19 +392,6 @@ impl Journal {
         self.input.read_exact(&mut bytes)?;
         self.at += N as u64;
         Ok(bytes)
-    }
-
-    /// Whether nothing was ever written from `end` on.
-    fn rest_is_blank(&mut self, end: u64) -> io::Result<bool> {
-        io::Seek::seek(&mut self.input, io::SeekFrom::Start(end))?;
-        let mut chunk = vec![0; 1 << 16];
-        loop {
-            match self.input.read(&mut chunk)? {
-                0 => return Ok(true),
-                n if chunk[..n].iter().all(|byte| *byte == 0) => {}
-                _ => return Ok(false),
-            }
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The threads of a store: one writes, some read, one watches.
+//! The threads of a store: one writes, some read, one watches, one wins space back.
 //!
 //! Decides: what is one transaction (all that waits, up to a bound), in which order things are said, how trouble is noticed while nobody
 //! writes. Place in the walk: between the queues (`durable`) and the engine. Implements `wire-spec.md` section 11.7 (R53, R61, R62).
@@ -24,13 +24,16 @@ const GROUP_BYTES: usize = 8 << 20;
 const COUNT_AFTER: usize = 16 << 20;
 /// Time between two looks of the watching thread.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// Time between two attempts to win space back.
+/// Shortest time between two attempts to win space back.
 const REWRITE_PERIOD: Duration = Duration::from_secs(10);
+/// An attempt is followed by so many times its own duration without one, for it takes the disk from everybody.
+const REWRITE_REST: u32 = 10;
 
 impl DurableStore {
     pub(super) fn start(&mut self, batches: Receiver<Batch>, witness: Witness, number: u64, readers: usize) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let writer = Writer { shared, witness, number, uncounted: 0 };
+        let removed = Arc::new(AtomicU64::new(0));
+        let writer = Writer { shared, witness, number, uncounted: 0, removed: Arc::clone(&removed) };
         self.threads.push(Builder::new().name("store-writer".to_owned()).spawn(move || writer.run(&batches))?);
         for n in 0..readers {
             let shared = Arc::clone(&self.shared);
@@ -38,6 +41,8 @@ impl DurableStore {
         }
         let shared = Arc::clone(&self.shared);
         self.threads.push(Builder::new().name("store-watch".to_owned()).spawn(move || shared.watch())?);
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(Builder::new().name("store-rewrite".to_owned()).spawn(move || shared.win_back(&removed))?);
         Ok(())
     }
 }
@@ -49,6 +54,8 @@ struct Writer {
     number: u64,
     /// Bytes written since the space was counted.
     uncounted: usize,
+    /// Keys removed since the start.
+    removed: Arc<AtomicU64>,
 }
 
 /// Batches that become one transaction.
@@ -95,9 +102,11 @@ impl Writer {
 
     fn commit(&mut self, group: Group) -> Result<(), String> {
         let Group { writes, batches, last, bytes } = group;
+        let removed = writes.values().filter(|value| value.is_none()).count() as u64;
         let (keys, from) = (writes.len() as u64, Instant::now());
         self.shared.engine.commit(writes, self.number + 1)?;
         self.shared.counts.commit(from.elapsed(), batches, keys, bytes as u64);
+        self.removed.fetch_add(removed, Ordering::Relaxed);
         self.number += 1;
         self.shared.tell(StoreEvent::Durable(last));
         // After the word, for it keeps nobody waiting, and never before the sync.
@@ -125,6 +134,11 @@ impl super::Counts {
         add(&self.spans[bucket(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))], 1);
         add(&self.sizes[bucket(batches)], 1);
     }
+}
+
+/// Time without an attempt to win space back after one that took so long.
+fn rest_after(attempt: Duration) -> Duration {
+    attempt.saturating_mul(REWRITE_REST).max(REWRITE_PERIOD)
 }
 
 /// The place of a number among powers of two.
@@ -195,17 +209,17 @@ impl Shared {
         })
     }
 
+    /// Waits for the next look; whether there is to be none.
+    fn over(&self) -> bool {
+        let ended = lock(&self.ended);
+        let (ended, _) =
+            self.end.wait_timeout_while(ended, WATCH_PERIOD, |ended| !*ended).unwrap_or_else(std::sync::PoisonError::into_inner);
+        *ended || self.is_broken()
+    }
+
     /// Notices what no commit would: a failure in the background, the loss of the lock, space that is gone or back.
     fn watch(&self) {
-        let mut rewritten = (Instant::now(), 0);
-        loop {
-            let ended = lock(&self.ended);
-            let (ended, _) =
-                self.end.wait_timeout_while(ended, WATCH_PERIOD, |ended| !*ended).unwrap_or_else(std::sync::PoisonError::into_inner);
-            if *ended || self.is_broken() {
-                return;
-            }
-            drop(ended);
+        while !self.over() {
             //= wire-spec.md#11-7-restart-and-recovery
             //# A server that may have been superseded MUST stop renewing.
             if !self.place.is_ours() {
@@ -216,18 +230,38 @@ impl Shared {
                 return self.broke(&what);
             }
             self.look_at_space(true);
+        }
+    }
+
+    /// Rewrites the tables of a full store when keys were removed; once also without, for the removals may be those before a restart.
+    fn win_back(&self, removed: &AtomicU64) {
+        let (mut not_before, mut done) = (Instant::now() + REWRITE_PERIOD, None);
+        while !self.over() {
             let (full, can) = {
                 let gauge = lock(&self.gauge);
                 (!gauge.room, gauge.can_rewrite())
             };
-            let written = self.counts.writes.load(Ordering::Relaxed);
-            if full && can && rewritten.1 != written && rewritten.0.elapsed() > REWRITE_PERIOD {
-                rewritten = (Instant::now(), written);
-                log::info!("store {}: rewrites its tables, to win back the space of what was removed", self.place.dir().display());
-                if let Err(what) = self.engine.compact() {
-                    return self.broke(&what);
-                }
+            let (now, count) = (Instant::now(), removed.load(Ordering::Relaxed));
+            if !full || !can || done == Some(count) || now < not_before {
+                continue;
             }
+            log::info!("store {}: rewrites its tables, to win back the space of what was removed", self.place.dir().display());
+            if let Err(what) = self.engine.compact() {
+                return self.broke(&what);
+            }
+            done = Some(count);
+            not_before = Instant::now() + rest_after(now.elapsed());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_attempt_is_followed_by_a_longer_rest() {
+        assert_eq!(rest_after(Duration::from_millis(3)), REWRITE_PERIOD);
+        assert_eq!(rest_after(Duration::from_secs(60)), Duration::from_secs(600));
     }
 }

@@ -54,3 +54,16 @@ fn a_stopped_store_can_be_copied_written_and_made_smaller() {
     assert_eq!((newest_numbered(&copy), copy.get(&key)), (Ok(20), Ok(Some(Bytes::from_static(b"\x01")))));
     assert_eq!((newest_numbered(&source), source.get(&key)), (Ok(20), Ok(None)), "the source is as it was");
 }
+
+#[test]
+fn making_smaller_what_cannot_be_flushed_is_an_error_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(opened(dir.path()));
+    let mut store = StoppedStore::open(dir.path()).unwrap();
+    store.write(numbered(1).into_iter().map(|(key, value)| (key.to_bytes(), value))).unwrap();
+    std::fs::remove_dir_all(dir.path().join("data/keyspaces/1/tables")).unwrap();
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || say.send(store.compact()));
+    let result = said.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends");
+    assert!(result.is_err_and(|what| what.contains("failed")), "tables that could not be written");
+}

@@ -124,6 +124,43 @@ fn a_file_cut_at_any_length_is_an_error_or_harmless() {
     }
 }
 
+/// Flips the byte at a share of the journal's written bytes, and opens; what was refused must be left as it was.
+fn flipped_journal_is_refused(image: &Path, parts: usize, of: usize) {
+    let path = image.join("data/0.jnl");
+    let mut bytes = fs::read(&path).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[used * parts / of] ^= 4;
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(look(image), Found::Refused(Problem::Damaged), "byte {parts}/{of} of {used} is flipped");
+    assert!(fs::read(&path).unwrap() == bytes, "the journal was refused, and changed");
+}
+
+#[test]
+fn damage_before_a_whole_transaction_is_refused_and_nothing_changed_whatever_the_witness_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = store(dir.path());
+    let image = dir.path().join("image");
+    let witnesses: [fn(&Path); 3] =
+        [|_| (), |path| fs::remove_file(path).unwrap(), |path| fs::write(path, "not what was written").unwrap()];
+    for witness in witnesses {
+        for parts in [0, 1, 3, 500, 900] {
+            copy_dir(&sound, &image);
+            witness(&image.join("witness"));
+            flipped_journal_is_refused(&image, parts, 1_000);
+            assert!(!image.join("cut-off").exists(), "something was cut off");
+            fs::remove_dir_all(&image).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_only_transaction_of_a_journal_is_put_back_when_it_was_promised() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("store");
+    drop(opened(&image));
+    flipped_journal_is_refused(&image, 1, 2);
+}
+
 #[test]
 fn a_table_that_goes_bad_under_a_running_store_fails_those_who_need_it_and_lies_to_nobody() {
     let dir = tempfile::tempdir().unwrap();
