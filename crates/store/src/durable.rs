@@ -11,7 +11,7 @@ mod threads;
 
 use crate::engine::Engine;
 use crate::error::OpenError;
-use crate::place::{Making, Place};
+use crate::place::{Making, Place, Purpose};
 use crate::space::{Gauge, SpaceLimits};
 use crate::stopped::{Entries, copy};
 use crate::witness::Witness;
@@ -64,9 +64,9 @@ impl DurableStore {
     /// not block.
     ///
     /// # Errors
-    /// [`OpenError`]: there is none, it is something else, damaged, in use, or may not be used; nothing was changed then.
+    /// [`OpenError`]: there is none, it is something else, a copy, damaged, in use, or may not be used; nothing was changed then.
     pub fn open(dir: &Path, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
-        let place = Place::take(dir, options.making, Engine::make)?;
+        let place = Place::take(dir, options.making, Purpose::Serve, Engine::make)?;
         let (engine, number) = Engine::open(&place, options.cache_bytes)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
@@ -166,7 +166,7 @@ impl std::fmt::Debug for Backup {
 }
 
 impl Backup {
-    /// Writes it as a store of its own, with the same id, into a directory that is missing or empty; durable when this returns.
+    /// Writes it as a copy with the same id, which no server goes on from, into a directory that is missing or empty; durable when this returns.
     /// Gives how many keys it has. Takes as long as the disk takes; the server goes on meanwhile.
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 //! Leaves to others: the record's text (`format`), the engine's files (`guard`, `engine`).
 
 use crate::error::{OpenError, Problem};
-use crate::format::{self, Unreadable};
+use crate::format::{self, Record, Unreadable};
 use cistern_wire::StoreId;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -19,6 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "format";
+const FORMAT_NEW: &str = "format.new";
 const LOCK: &str = "lock";
 const MAKING: &str = "making";
 const DATA: &str = "data";
@@ -34,40 +35,69 @@ pub enum Making {
     New(StoreId),
 }
 
+/// What a directory is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be served: a copy is refused.
+    Serve,
+    /// To be looked at and changed by an operator's command, be it a copy or not.
+    Work,
+    /// To be made as a copy.
+    Copy,
+}
+
 /// A store's directory, held by this process.
 #[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
     id: StoreId,
+    new: bool,
     lock: Flock<File>,
 }
 
 impl Place {
     /// Takes the directory. `fill` makes the engine's files in the directory that it is given, durably, if the store is new.
-    pub(crate) fn take(dir: &Path, making: Making, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<Self, OpenError> {
+    pub(crate) fn take(
+        dir: &Path,
+        making: Making,
+        purpose: Purpose,
+        fill: impl FnOnce(&Path) -> Result<(), OpenError>,
+    ) -> Result<Self, OpenError> {
         if !is_directory(dir)? {
             let Making::New(_) = making else { return Err(missing(dir, "there is no such directory")) };
             make_directory(dir).map_err(|e| OpenError::io(dir, "cannot be made", &e))?;
         }
         refuse_doubtful_locks(dir)?;
         let known = read_format(dir)?;
-        if known.is_none() {
-            refuse_what_is_no_store(dir, making)?;
+        match known {
+            Some(record) => refuse_copy(dir, record, purpose)?,
+            None => refuse_what_is_no_store(dir, making)?,
         }
         let lock = lock(dir)?;
         // Another process may have made the store before this one had the lock.
-        let id = match (read_format(dir)?, making) {
-            (Some(id), _) => {
+        let (id, new) = match (read_format(dir)?, making) {
+            (Some(record), _) => {
+                refuse_copy(dir, record, purpose)?;
                 remove_if_there(&dir.join(MAKING)).map_err(|e| OpenError::io(dir, "removing `making`", &e))?;
-                id
+                (record.id, false)
             }
             (None, Making::New(id)) => {
-                make(dir, id, fill)?;
-                id
+                make(dir, Record { id, copy: purpose == Purpose::Copy }, fill)?;
+                (id, true)
             }
             (None, Making::Never) => return Err(missing(dir, "its making was never finished, so nothing was ever in it")),
         };
-        Ok(Self { dir: dir.to_owned(), id, lock })
+        Ok(Self { dir: dir.to_owned(), id, new, lock })
+    }
+
+    /// Whether there was no store before it was taken.
+    pub(crate) const fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// Takes the mark of a copy away, durably: from now on a server may go on from it.
+    pub(crate) fn unmark(&self) -> io::Result<()> {
+        write_format(&self.dir, Record { id: self.id, copy: false })
     }
 
     /// The directory.
@@ -156,8 +186,18 @@ fn doubtful(kind: FsType) -> Option<&'static str> {
     names.into_iter().find(|(magic, _)| kind.0 == *magic).map(|(_, name)| name)
 }
 
-/// The store's id by its record; `None`: there is no record.
-fn read_format(dir: &Path) -> Result<Option<StoreId>, OpenError> {
+/// Going on from a copy would give out the original's tokens and object ids a second time (R54, R73).
+fn refuse_copy(dir: &Path, record: Record, purpose: Purpose) -> Result<(), OpenError> {
+    if !record.copy || purpose != Purpose::Serve {
+        return Ok(());
+    }
+    let what = "a copy of a store, and no server goes on from one: it would give out tokens and ids again that its original has given \
+                out. Make a store of it with `cisternd restore COPY STORE`, and serve that";
+    Err(OpenError::new(Problem::Copy, dir, what))
+}
+
+/// What the store's record says; `None`: there is no record.
+fn read_format(dir: &Path) -> Result<Option<Record>, OpenError> {
     let file = match File::open(dir.join(FORMAT)) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -166,7 +206,7 @@ fn read_format(dir: &Path) -> Result<Option<StoreId>, OpenError> {
     let mut bytes = Vec::new();
     file.take(format::LEN_MAX as u64).read_to_end(&mut bytes).map_err(|e| OpenError::io(dir, "reading `format`", &e))?;
     match format::from_bytes(&bytes) {
-        Ok(id) => Ok(Some(id)),
+        Ok(record) => Ok(Some(record)),
         Err(Unreadable::Foreign) => {
             Err(OpenError::new(Problem::Foreign, dir, "its file `format` is not a store's; name another directory"))
         }
@@ -225,7 +265,7 @@ fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
 }
 
 /// Makes the store; whatever an earlier attempt has left is thrown away.
-fn make(dir: &Path, id: StoreId, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
+fn make(dir: &Path, record: Record, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
     let failed = |doing: &'static str| move |e: io::Error| OpenError::io(dir, doing, &e);
     let (making, data) = (dir.join(MAKING), dir.join(DATA));
     File::create(&making).and_then(|file| file.sync_all()).map_err(failed("writing `making`"))?;
@@ -236,17 +276,18 @@ fn make(dir: &Path, id: StoreId, fill: impl FnOnce(&Path) -> Result<(), OpenErro
     remove_if_there(&dir.join(crate::witness::NAME)).map_err(failed("removing `witness`"))?;
     fill(&data)?;
     sync_directory(dir).map_err(failed("syncing it"))?;
-    let new = dir.join("format.new");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(format::to_text(id).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, dir.join(FORMAT))?;
-        sync_directory(dir)?;
-        fs::remove_file(&making)?;
-        sync_directory(dir)
-    };
-    write().map_err(failed("writing `format`"))
+    write_format(dir, record).map_err(failed("writing `format`"))?;
+    fs::remove_file(&making).and_then(|()| sync_directory(dir)).map_err(failed("removing `making`"))
+}
+
+/// Writes the record, whole or not at all; durable when this returns.
+fn write_format(dir: &Path, record: Record) -> io::Result<()> {
+    let new = dir.join(FORMAT_NEW);
+    let mut file = File::create(&new)?;
+    file.write_all(format::to_text(record).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(FORMAT))?;
+    sync_directory(dir)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -267,7 +308,7 @@ mod tests {
     const NEW: Making = Making::New(StoreId([7; 16]));
 
     fn take(dir: &Path, making: Making) -> Result<Place, OpenError> {
-        Place::take(dir, making, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
+        Place::take(dir, making, Purpose::Serve, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
     }
 
     fn problem(result: Result<Place, OpenError>) -> Problem {
@@ -320,6 +361,24 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_is_served_only_after_its_mark_was_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let fill = |data: &Path| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e));
+        drop(Place::take(dir.path(), NEW, Purpose::Copy, fill).unwrap());
+        let lock = fs::read(dir.path().join("lock")).unwrap();
+        for making in [NEW, Making::Never] {
+            let refused = take(dir.path(), making).unwrap_err();
+            assert!(refused.problem == Problem::Copy && refused.what.contains("cisternd restore"), "{refused}");
+        }
+        assert_eq!(fs::read(dir.path().join("lock")).unwrap(), lock);
+        let place = Place::take(dir.path(), Making::Never, Purpose::Work, fill).unwrap();
+        assert!(!place.is_new());
+        place.unmark().unwrap();
+        drop(place);
+        assert_eq!(take(dir.path(), Making::Never).unwrap().id(), StoreId([7; 16]));
+    }
+
+    #[test]
     fn a_store_whose_record_is_gone_is_not_made_anew() {
         let dir = tempfile::tempdir().unwrap();
         drop(take(dir.path(), NEW).unwrap());
@@ -331,7 +390,7 @@ mod tests {
     #[test]
     fn making_that_was_broken_off_begins_again() {
         let dir = tempfile::tempdir().unwrap();
-        let broken = Place::take(dir.path(), NEW, |data| {
+        let broken = Place::take(dir.path(), NEW, Purpose::Serve, |data| {
             fs::create_dir(data).unwrap();
             fs::write(data.join("half"), "x").unwrap();
             Err(OpenError::new(Problem::Io, data, "broken off"))

@@ -3,7 +3,7 @@
 use crate::world::{hand, newest_numbered, numbered, opened, wait};
 use bytes::Bytes;
 use cistern_server::store::{Counter, Key};
-use cistern_store::{Problem, StoppedStore};
+use cistern_store::{DurableStore, Making, Options, Problem, StoppedStore};
 
 #[test]
 fn backup_of_a_running_store_is_of_one_moment() {
@@ -30,6 +30,12 @@ fn backup_of_a_running_store_is_of_one_moment() {
     let refused = store.backup().write_to(&copy).unwrap_err();
     assert!(refused.problem == Problem::Foreign && refused.what.contains("empty or missing"), "{refused}");
     assert_eq!(newest_numbered(&StoppedStore::open(&copy).unwrap()), Ok(50), "what was there stays");
+    // Of what the original has given out since, the copy knows nothing.
+    let serve = || DurableStore::open(&copy, &Options::new(Making::Never), || {});
+    let refused = serve().unwrap_err();
+    assert!(refused.problem == Problem::Copy && refused.to_string().contains("cisternd restore"), "{refused}");
+    StoppedStore::open(&copy).unwrap().release().unwrap();
+    assert_eq!(serve().unwrap().id(), store.id());
 }
 
 #[test]
