@@ -170,9 +170,11 @@ impl Backup {
     /// Gives how many keys it has. Takes as long as the disk takes; the server goes on meanwhile.
     ///
     /// # Errors
-    /// [`OpenError`]: the directory is not empty or cannot be written, or the store cannot be read.
+    /// [`OpenError`]: the directory is not empty or cannot be written, the store cannot be read, or the copy would leave less than the
+    /// reserve free on the store's own file system; what was written is removed then.
     pub fn write_to(&self, dir: &Path) -> Result<u64, OpenError> {
-        copy(&self.entries, self.shared.place.id(), self.shared.place.dir(), dir)
+        let reserve = lock(&self.shared.gauge).reserve();
+        copy(&self.entries, self.shared.place.id(), self.shared.place.dir(), dir, reserve)
     }
 
     /// The directory of the store that it is of.

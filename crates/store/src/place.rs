@@ -63,7 +63,8 @@ impl Place {
         purpose: Purpose,
         fill: impl FnOnce(&Path) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
-        if !is_directory(dir)? {
+        let made_directory = !is_directory(dir)?;
+        if made_directory {
             let Making::New(_) = making else { return Err(missing(dir, "there is no such directory")) };
             make_directory(dir).map_err(|e| OpenError::io(dir, "cannot be made", &e))?;
         }
@@ -82,7 +83,11 @@ impl Place {
                 (record.id, false)
             }
             (None, Making::New(id)) => {
-                make(dir, Record { id, copy: purpose == Purpose::Copy }, fill)?;
+                let made = make(dir, Record { id, copy: purpose == Purpose::Copy }, fill);
+                if made.is_err() && purpose == Purpose::Copy {
+                    unmake(dir, made_directory);
+                }
+                made?;
                 (id, true)
             }
             (None, Making::Never) => return Err(missing(dir, "its making was never finished, so nothing was ever in it")),
@@ -112,8 +117,7 @@ impl Place {
 
     /// Whether the lock that this process holds is still the one that another would ask for.
     pub(crate) fn is_ours(&self) -> bool {
-        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-        fs::metadata(self.dir.join(LOCK)).is_ok_and(|there| self.lock.metadata().is_ok_and(|here| same(here, there)))
+        is_in_place(&self.lock, &self.dir)
     }
 
     /// The store's id.
@@ -246,6 +250,11 @@ fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> 
     }
 }
 
+fn is_in_place(lock: &File, dir: &Path) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    fs::metadata(dir.join(LOCK)).is_ok_and(|there| lock.metadata().is_ok_and(|here| same(here, there)))
+}
+
 fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
     let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(dir.join(LOCK));
     let file = opened.map_err(|e| OpenError::io(dir, "opening `lock`", &e))?;
@@ -259,6 +268,10 @@ fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
         }
         e => OpenError::io(dir, "locking `lock`", &e.into()),
     })?;
+    // Whoever had it may have removed it at the end, as a copy that failed does.
+    if !is_in_place(&lock, dir) {
+        return Err(OpenError::new(Problem::InUse, dir, "another process has just removed its `lock`; try again"));
+    }
     let text = format!("{}\n", std::process::id());
     lock.set_len(0).and_then(|()| lock.write_all(text.as_bytes())).map_err(|e| OpenError::io(dir, "writing `lock`", &e))?;
     Ok(lock)
@@ -278,6 +291,27 @@ fn make(dir: &Path, record: Record, fill: impl FnOnce(&Path) -> Result<(), OpenE
     sync_directory(dir).map_err(failed("syncing it"))?;
     write_format(dir, record).map_err(failed("writing `format`"))?;
     fs::remove_file(&making).and_then(|()| sync_directory(dir)).map_err(failed("removing `making`"))
+}
+
+/// Removes what a failed making of a copy has left, so that it takes no room; the word on it is that of the failure.
+fn unmake(dir: &Path, with_directory: bool) {
+    let remove = || -> io::Result<()> {
+        // While `making` is there the rest is known for what it is.
+        for name in [FORMAT, FORMAT_NEW] {
+            remove_if_there(&dir.join(name))?;
+        }
+        match fs::remove_dir_all(dir.join(DATA)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        for name in [MAKING, LOCK] {
+            remove_if_there(&dir.join(name))?;
+        }
+        if with_directory { fs::remove_dir(dir) } else { Ok(()) }
+    };
+    if let Err(e) = remove() {
+        log::warn!("{}: what a copy that failed has left cannot be removed: {e}", dir.display());
+    }
 }
 
 /// Writes the record, whole or not at all; durable when this returns.

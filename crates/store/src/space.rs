@@ -45,13 +45,17 @@ impl Gauge {
         Self { limits, used: 0, free: 0, room: true }
     }
 
+    /// Bytes that its file system must have free.
+    pub(crate) const fn reserve(&self) -> u64 {
+        self.limits.reserve
+    }
+
     /// Looks at the disk; `count`: also at what the store takes, file by file. Gives what to tell the server, if it changed.
     pub(crate) fn look(&mut self, dir: &Path, count: bool) -> io::Result<Option<bool>> {
         if count {
             self.used = taken(dir)?;
         }
-        let disk = statvfs(dir)?;
-        self.free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        self.free = free(dir)?;
         Ok(self.judge())
     }
 
@@ -71,6 +75,50 @@ impl Gauge {
     pub(crate) const fn can_rewrite(&self) -> bool {
         self.free > self.used.saturating_mul(2)
     }
+}
+
+/// Bytes of a copy after which the free space is looked at again.
+const LOOK_AFTER: usize = 4 << 20;
+
+/// What keeps a copy from filling the file system of the store that it is of.
+#[derive(Debug)]
+pub(crate) struct Frugal {
+    /// What is to stay free there; `None`: the copy is on another, and may fill it.
+    reserve: Option<u64>,
+    /// Bytes since the last look; begins with a look.
+    unseen: usize,
+}
+
+impl Frugal {
+    /// For a copy in `to`, a directory that is there, of the store in `from`, on whose file system `reserve` is to stay free.
+    pub(crate) fn new(from: &Path, to: &Path, reserve: u64) -> io::Result<Self> {
+        let same = fs::metadata(from)?.dev() == fs::metadata(to)?.dev();
+        Ok(Self { reserve: same.then_some(reserve), unseen: LOOK_AFTER })
+    }
+
+    /// Before so many bytes are written into `to`; an error says what is missing.
+    pub(crate) fn spend(&mut self, to: &Path, bytes: usize) -> Result<(), String> {
+        let Some(reserve) = self.reserve else { return Ok(()) };
+        self.unseen += bytes;
+        if self.unseen < LOOK_AFTER {
+            return Ok(());
+        }
+        let unseen = std::mem::take(&mut self.unseen) as u64;
+        let free = free(to).map_err(|e| format!("looking at its free space: {e}"))?;
+        if free >= reserve.saturating_add(unseen) {
+            return Ok(());
+        }
+        Err(format!(
+            "stopped, and what was copied is removed: {free} bytes are free on the file system that the store is on too, and {reserve} must \
+             stay free for its server; make room, or name a directory on another file system"
+        ))
+    }
+}
+
+/// Bytes that are free for this user on a directory's file system.
+fn free(dir: &Path) -> io::Result<u64> {
+    let disk = statvfs(dir)?;
+    Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
 }
 
 /// Bytes that a directory and all in it take on the disk; files that go meanwhile do not count.

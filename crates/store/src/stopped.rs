@@ -8,6 +8,7 @@
 use crate::engine::{Engine, Frozen, Writes};
 use crate::error::{OpenError, Problem};
 use crate::place::{Making, Place, Purpose};
+use crate::space::Frugal;
 use crate::witness::Witness;
 use bytes::Bytes;
 use cistern_wire::StoreId;
@@ -115,9 +116,10 @@ impl StoppedStore {
     /// many keys it has.
     ///
     /// # Errors
-    /// [`OpenError`]: the directory is not empty or cannot be written, or this store cannot be read.
+    /// [`OpenError`]: the directory is not empty or cannot be written, or this store cannot be read; what was written is removed then.
     pub fn copy_to(&self, dir: &Path) -> Result<u64, OpenError> {
-        copy(&Entries::of(&self.engine), self.id(), self.dir(), dir)
+        // No server needs the space.
+        copy(&Entries::of(&self.engine), self.id(), self.dir(), dir, 0)
     }
 }
 
@@ -142,11 +144,18 @@ fn there_is_one(dir: &Path) -> OpenError {
     OpenError::new(Problem::Foreign, dir, "there is a store already; name a directory that is empty or missing")
 }
 
-/// Makes a copy of these entries.
-pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path) -> Result<u64, OpenError> {
+/// Makes a copy of these entries, as long as `reserve` bytes stay free if it is on the file system of what it is of.
+pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path, reserve: u64) -> Result<u64, OpenError> {
     let mut count = 0;
     let fill = |data: &Path| {
-        Engine::make_with(data, entries.frozen.iter().inspect(|entry| count += u64::from(entry.is_ok())))
+        let mut frugal = Frugal::new(from, to, reserve).map_err(|e| OpenError::io(to, "looking at its file system", &e))?;
+        let frugally = entries.frozen.iter().map(|entry| {
+            let (key, value) = entry?;
+            frugal.spend(to, key.len() + value.len())?;
+            count += 1;
+            Ok((key, value))
+        });
+        Engine::make_with(data, frugally)
             .map_err(|what| OpenError::new(Problem::Io, to, format!("copying {} into it: {what}", from.display())))
     };
     let place = Place::take(to, Making::New(id), Purpose::Copy, fill)?;
