@@ -12,7 +12,7 @@ mod threads;
 use crate::engine::Engine;
 use crate::error::OpenError;
 use crate::place::{Making, Place, Purpose};
-use crate::space::{Gauge, SpaceLimits};
+use crate::space::{Gauge, Seen, SpaceLimits};
 use crate::stopped::{Entries, copy};
 use crate::witness::Witness;
 use cistern_server::store::{Batch, Query, StoreEvent, StoreWork};
@@ -275,11 +275,23 @@ impl Shared {
 
     /// Tells the server if there is room no more, or again.
     fn look_at_space(&self, count: bool) {
-        let changed = lock(&self.gauge).look(self.place.dir(), count);
-        match changed {
-            Ok(Some(room)) => self.tell(StoreEvent::Room(room)),
-            Ok(None) => {}
-            Err(e) => log::warn!("store {}: its space cannot be looked at: {e}", self.place.dir().display()),
+        // Without the gauge, for the server's loop reads it, and must not wait for the disk.
+        let seen = match Seen::of(self.place.dir(), count) {
+            Ok(seen) => seen,
+            Err(e) => return log::warn!("store {}: its space cannot be looked at: {e}", self.place.dir().display()),
+        };
+        let changed = {
+            let mut gauge = lock(&self.gauge);
+            let changed = gauge.take(seen);
+            if let Some(room) = changed {
+                // With it, for two threads look, and the last word must be the last judgement. Nobody listens any more when the
+                // store is being dropped.
+                let _ = self.say.send(StoreEvent::Room(room));
+            }
+            changed
+        };
+        if changed.is_some() {
+            (self.wake)();
         }
     }
 

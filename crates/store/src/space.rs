@@ -28,6 +28,23 @@ impl Default for SpaceLimits {
     }
 }
 
+/// One look at the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Bytes that the store takes; `None`: not counted.
+    used: Option<u64>,
+    /// Bytes that are free.
+    free: u64,
+}
+
+impl Seen {
+    /// Looks at the disk, and waits for it; `count`: also at what the store takes, file by file.
+    pub(crate) fn of(dir: &Path, count: bool) -> io::Result<Self> {
+        let used = if count { Some(taken(dir)?) } else { None };
+        Ok(Self { used, free: free(dir)? })
+    }
+}
+
 /// What was seen of the space last.
 #[derive(Debug)]
 pub(crate) struct Gauge {
@@ -50,13 +67,11 @@ impl Gauge {
         self.limits.reserve
     }
 
-    /// Looks at the disk; `count`: also at what the store takes, file by file. Gives what to tell the server, if it changed.
-    pub(crate) fn look(&mut self, dir: &Path, count: bool) -> io::Result<Option<bool>> {
-        if count {
-            self.used = taken(dir)?;
-        }
-        self.free = free(dir)?;
-        Ok(self.judge())
+    /// Takes in what was seen. Gives what to tell the server, if it changed.
+    pub(crate) fn take(&mut self, seen: Seen) -> Option<bool> {
+        self.used = seen.used.unwrap_or(self.used);
+        self.free = seen.free;
+        self.judge()
     }
 
     /// Once full, an eighth of the reserve, or a thirty-second of the limit, must be won back: otherwise each removal would let one
@@ -145,14 +160,13 @@ mod tests {
     #[test]
     fn full_is_told_once_and_taken_back_only_when_something_was_won() {
         let mut gauge = Gauge::new(SpaceLimits { limit: Some(3_200), reserve: 800 });
-        let mut at = |used, free| {
-            (gauge.used, gauge.free) = (used, free);
-            gauge.judge()
-        };
+        let mut at = |used, free| gauge.take(Seen { used: Some(used), free });
         assert_eq!(at(3_200, 800), None);
         assert_eq!((at(3_201, 800), at(3_300, 800)), (Some(false), None));
         assert_eq!((at(3_150, 900), at(3_100, 899), at(3_100, 900)), (None, None, Some(true)));
         assert_eq!((at(0, 799), at(0, 850), at(0, 900)), (Some(false), None, Some(true)));
+        assert_eq!(gauge.take(Seen { used: None, free: 799 }), Some(false));
+        assert_eq!((gauge.used, gauge.free), (0, 799), "what was not counted is as it was");
     }
 
     #[test]
