@@ -5,7 +5,11 @@
 //! Invariants: a store is made whole or not at all: until its record (`format`) is in place, a file `making` says that nothing in the
 //! directory was ever promised to anybody. While a [`Place`] lives no other process has one of the same directory; the lock goes with
 //! the process, however it ends. A directory that is not a store is not touched.
-//! Leaves to others: the record's text (`format`), the engine's files (`guard`, `engine`).
+//! Leaves to others: how one is made (`place::making`), the record's text (`format`), the engine's files (`guard`, `engine`).
+
+mod making;
+#[cfg(test)]
+mod tests;
 
 use crate::error::{OpenError, Problem};
 use crate::format::{self, Record, Unreadable};
@@ -83,9 +87,9 @@ impl Place {
                 (record.id, false)
             }
             (None, Making::New(id)) => {
-                let made = make(dir, Record { id, copy: purpose == Purpose::Copy }, fill);
+                let made = making::make(dir, Record { id, copy: purpose == Purpose::Copy }, fill);
                 if made.is_err() && purpose == Purpose::Copy {
-                    unmake(dir, made_directory);
+                    making::unmake(dir, made_directory);
                 }
                 made?;
                 (id, true)
@@ -225,13 +229,13 @@ fn read_format(dir: &Path) -> Result<Option<Record>, OpenError> {
 }
 
 /// There is no record: only what is empty, or was begun and not finished, may become a store.
-fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> {
+fn refuse_what_is_no_store(dir: &Path, wanted: Making) -> Result<(), OpenError> {
     let looking = |e: io::Error| OpenError::io(dir, "cannot be listed", &e);
     let mut others = Vec::new();
     for entry in fs::read_dir(dir).map_err(looking)? {
         let name = entry.map_err(looking)?.file_name();
         if name == MAKING {
-            return Ok(());
+            return making::refuse_unless_ours(dir);
         }
         if name != LOST_FOUND && name != LOCK {
             others.push(name);
@@ -240,7 +244,7 @@ fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> 
     if others.iter().any(|name| name == DATA) {
         return Err(OpenError::damaged(dir, "its record `format` is missing"));
     }
-    match (others.first(), making) {
+    match (others.first(), wanted) {
         (Some(name), _) => {
             let what = format!("not a store: it has no file `format`, but {}; name another directory", name.display());
             Err(OpenError::new(Problem::Foreign, dir, what))
@@ -277,43 +281,6 @@ fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
     Ok(lock)
 }
 
-/// Makes the store; whatever an earlier attempt has left is thrown away.
-fn make(dir: &Path, record: Record, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
-    let failed = |doing: &'static str| move |e: io::Error| OpenError::io(dir, doing, &e);
-    let (making, data) = (dir.join(MAKING), dir.join(DATA));
-    File::create(&making).and_then(|file| file.sync_all()).map_err(failed("writing `making`"))?;
-    sync_directory(dir).map_err(failed("syncing it"))?;
-    if data.exists() {
-        fs::remove_dir_all(&data).map_err(failed("removing what an unfinished making left"))?;
-    }
-    remove_if_there(&dir.join(crate::witness::NAME)).map_err(failed("removing `witness`"))?;
-    fill(&data)?;
-    sync_directory(dir).map_err(failed("syncing it"))?;
-    write_format(dir, record).map_err(failed("writing `format`"))?;
-    fs::remove_file(&making).and_then(|()| sync_directory(dir)).map_err(failed("removing `making`"))
-}
-
-/// Removes what a failed making of a copy has left, so that it takes no room; the word on it is that of the failure.
-fn unmake(dir: &Path, with_directory: bool) {
-    let remove = || -> io::Result<()> {
-        // While `making` is there the rest is known for what it is.
-        for name in [FORMAT, FORMAT_NEW] {
-            remove_if_there(&dir.join(name))?;
-        }
-        match fs::remove_dir_all(dir.join(DATA)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            other => other?,
-        }
-        for name in [MAKING, LOCK] {
-            remove_if_there(&dir.join(name))?;
-        }
-        if with_directory { fs::remove_dir(dir) } else { Ok(()) }
-    };
-    if let Err(e) = remove() {
-        log::warn!("{}: what a copy that failed has left cannot be removed: {e}", dir.display());
-    }
-}
-
 /// Writes the record, whole or not at all; durable when this returns.
 fn write_format(dir: &Path, record: Record) -> io::Result<()> {
     let new = dir.join(FORMAT_NEW);
@@ -333,105 +300,4 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 
 pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NEW: Making = Making::New(StoreId([7; 16]));
-
-    fn take(dir: &Path, making: Making) -> Result<Place, OpenError> {
-        Place::take(dir, making, Purpose::Serve, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
-    }
-
-    fn problem(result: Result<Place, OpenError>) -> Problem {
-        result.expect_err("taken").problem
-    }
-
-    #[test]
-    fn a_new_store_has_the_id_it_was_given_and_keeps_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/b");
-        assert_eq!(problem(take(&path, Making::Never)), Problem::Missing);
-        assert!(!path.exists());
-        assert_eq!(take(&path, NEW).unwrap().id(), StoreId([7; 16]));
-        assert_eq!(take(&path, Making::New(StoreId([8; 16]))).unwrap().id(), StoreId([7; 16]));
-        assert_eq!(take(&path, Making::Never).unwrap().id(), StoreId([7; 16]));
-    }
-
-    //= wire-spec.md#11-7-restart-and-recovery
-    //= type=test
-    //# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
-    #[test]
-    fn one_at_a_time_has_a_store_and_only_where_locks_are_coherent() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = take(dir.path(), NEW).unwrap();
-        let refused = take(dir.path(), NEW).unwrap_err();
-        assert_eq!(refused.problem, Problem::InUse);
-        assert!(refused.what.contains(&std::process::id().to_string()), "{refused}");
-        drop(first);
-        take(dir.path(), Making::Never).unwrap();
-        for kind in [0x6969, 0x6573_5546, 0xFF53_4D42] {
-            assert!(doubtful(FsType(kind)).is_some(), "{kind:x}");
-        }
-        // ext4, XFS, btrfs, tmpfs.
-        for kind in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994] {
-            assert_eq!(doubtful(FsType(kind)), None, "{kind:x}");
-        }
-    }
-
-    #[test]
-    fn what_is_something_else_is_refused_and_not_touched() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("thesis.tex"), "x").unwrap();
-        let refused = take(dir.path(), NEW).unwrap_err();
-        assert!(refused.problem == Problem::Foreign && refused.what.contains("thesis.tex"), "{refused}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert_eq!(problem(take(&dir.path().join("thesis.tex"), NEW)), Problem::Foreign);
-        assert_eq!(problem(take(&dir.path().join("thesis.tex/below"), NEW)), Problem::Foreign);
-        fs::write(dir.path().join("format"), "SQLite format 3").unwrap();
-        assert_eq!(problem(take(dir.path(), NEW)), Problem::Foreign);
-    }
-
-    #[test]
-    fn a_copy_is_served_only_after_its_mark_was_taken_away() {
-        let dir = tempfile::tempdir().unwrap();
-        let fill = |data: &Path| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e));
-        drop(Place::take(dir.path(), NEW, Purpose::Copy, fill).unwrap());
-        let lock = fs::read(dir.path().join("lock")).unwrap();
-        for making in [NEW, Making::Never] {
-            let refused = take(dir.path(), making).unwrap_err();
-            assert!(refused.problem == Problem::Copy && refused.what.contains("cisternd restore"), "{refused}");
-        }
-        assert_eq!(fs::read(dir.path().join("lock")).unwrap(), lock);
-        let place = Place::take(dir.path(), Making::Never, Purpose::Work, fill).unwrap();
-        assert!(!place.is_new());
-        place.unmark().unwrap();
-        drop(place);
-        assert_eq!(take(dir.path(), Making::Never).unwrap().id(), StoreId([7; 16]));
-    }
-
-    #[test]
-    fn a_store_whose_record_is_gone_is_not_made_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        drop(take(dir.path(), NEW).unwrap());
-        fs::remove_file(dir.path().join("format")).unwrap();
-        assert_eq!(problem(take(dir.path(), NEW)), Problem::Damaged);
-        assert!(dir.path().join("data").exists());
-    }
-
-    #[test]
-    fn making_that_was_broken_off_begins_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let broken = Place::take(dir.path(), NEW, Purpose::Serve, |data| {
-            fs::create_dir(data).unwrap();
-            fs::write(data.join("half"), "x").unwrap();
-            Err(OpenError::new(Problem::Io, data, "broken off"))
-        });
-        assert_eq!(broken.unwrap_err().problem, Problem::Io);
-        assert_eq!(problem(take(dir.path(), Making::Never)), Problem::Missing);
-        let place = take(dir.path(), NEW).unwrap();
-        assert!(!place.data().join("half").exists() && !dir.path().join("making").exists());
-    }
 }
