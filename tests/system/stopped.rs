@@ -266,6 +266,9 @@ fn a_backup_of_a_running_server_has_all_that_was_answered_before_and_is_sound() 
     writer.join().unwrap();
     let (code, report) = check(&backup);
     assert_eq!(code, Some(0), "{report}");
+    let refused = cisternd(&["--store", text(&backup)]);
+    assert!(refused.status.code() == Some(65) && said(&refused).contains("cisternd restore"), "{}", said(&refused));
+    assert!(cisternd(&["compact", text(&backup)]).status.success());
     let restored = server.dir.path().join("restored");
     assert!(cisternd(&["restore", text(&backup), text(&restored)]).status.success());
     let other = Server::on_store(&restored);

@@ -133,7 +133,7 @@ Exit status:
 
 const BACKUP_HELP: &str = "\
 The server goes on meanwhile. The copy has everything that was answered before the command was given; it is durable when the command \
-ends, and is a store of its own: `cisternd check` checks it, `cisternd restore` makes the server's store of it.
+ends. No server starts from it: `cisternd check` checks it, `cisternd restore` makes a server's store of it.
 
 Examples:
   cistern admin backup /backup/monday
@@ -189,7 +189,7 @@ Exit status:
   0   ended because it was asked to
   1   cannot serve: an address or a control socket cannot be used
   2   wrong usage or settings
-  65  --store: the store is damaged, or the directory is something else
+  65  --store: the store is damaged, or the directory is a backup or something else
   66  --store: there is no store
   70  a defect of cistern itself
   74  the store could not be read or written; nothing that was promised is lost

@@ -64,6 +64,7 @@ impl From<cistern_store::OpenError> for Failure {
         use cistern_store::Problem;
         let (code, exit) = match error.problem {
             Problem::Missing => ("NO_STORE", EXIT_NO_STORE),
+            Problem::Copy => ("COPY_OF_STORE", EXIT_DAMAGED),
             Problem::Foreign => ("FOREIGN_STORE", EXIT_DAMAGED),
             Problem::Damaged => ("DAMAGED_STORE", EXIT_DAMAGED),
             Problem::Newer => ("NEWER_STORE", EXIT_NEWER),

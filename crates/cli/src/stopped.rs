@@ -70,7 +70,7 @@ fn restore(args: &Restore) -> Result<(), Failure> {
     }
     let restoration = restoration(&report, now(), args.above).map_err(|e| Failure::new("NOT_RESTORED", EXIT_FAILED, e.to_string()))?;
     refuse_what_is_there(&args.store)?;
-    // Until it is marked, a copy is a store that a server would go on with as if nothing had happened: it gets its name last.
+    // It is a copy, which no server goes on from, until all that makes it a store of its own is in it; it gets its name last.
     let staging = staging(&args.store);
     if staging.exists() {
         let what = "is in the way: it is what an interrupted restore has left; remove it";
@@ -84,9 +84,10 @@ fn restore(args: &Restore) -> Result<(), Failure> {
     let mut made = StoppedStore::open(&staging)?;
     let writes = restoration.writes.into_iter().map(|(key, value)| (key.to_bytes(), value));
     made.write(writes).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", staging.display())))?;
-    drop(made);
     let (key, value) = restoration.note;
     copy.write([(key.to_bytes(), value)]).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", args.copy.display())))?;
+    made.release().map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", staging.display())))?;
+    drop(made);
     take_place(&staging, &args.store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", args.store.display())))?;
     if args.json {
         return show::json(&json!({ "store": args.store.to_string_lossy(), "records": records, "epoch": restoration.epoch }));

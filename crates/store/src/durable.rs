@@ -11,8 +11,8 @@ mod threads;
 
 use crate::engine::Engine;
 use crate::error::OpenError;
-use crate::place::{Making, Place};
-use crate::space::{Gauge, SpaceLimits};
+use crate::place::{Making, Place, Purpose};
+use crate::space::{Gauge, Seen, SpaceLimits};
 use crate::stopped::{Entries, copy};
 use crate::witness::Witness;
 use cistern_server::store::{Batch, Query, StoreEvent, StoreWork};
@@ -64,9 +64,9 @@ impl DurableStore {
     /// not block.
     ///
     /// # Errors
-    /// [`OpenError`]: there is none, it is something else, damaged, in use, or may not be used; nothing was changed then.
+    /// [`OpenError`]: there is none, it is something else, a copy, damaged, in use, or may not be used; nothing was changed then.
     pub fn open(dir: &Path, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
-        let place = Place::take(dir, options.making, Engine::make)?;
+        let place = Place::take(dir, options.making, Purpose::Serve, Engine::make)?;
         let (engine, number) = Engine::open(&place, options.cache_bytes)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
@@ -166,13 +166,15 @@ impl std::fmt::Debug for Backup {
 }
 
 impl Backup {
-    /// Writes it as a store of its own, with the same id, into a directory that is missing or empty; durable when this returns.
+    /// Writes it as a copy with the same id, which no server goes on from, into a directory that is missing or empty; durable when this returns.
     /// Gives how many keys it has. Takes as long as the disk takes; the server goes on meanwhile.
     ///
     /// # Errors
-    /// [`OpenError`]: the directory is not empty or cannot be written, or the store cannot be read.
+    /// [`OpenError`]: the directory is not empty or cannot be written, the store cannot be read, or the copy would leave less than the
+    /// reserve free on the store's own file system; what was written is removed then.
     pub fn write_to(&self, dir: &Path) -> Result<u64, OpenError> {
-        copy(&self.entries, self.shared.place.id(), self.shared.place.dir(), dir)
+        let reserve = lock(&self.shared.gauge).reserve();
+        copy(&self.entries, self.shared.place.id(), self.shared.place.dir(), dir, reserve)
     }
 
     /// The directory of the store that it is of.
@@ -273,11 +275,23 @@ impl Shared {
 
     /// Tells the server if there is room no more, or again.
     fn look_at_space(&self, count: bool) {
-        let changed = lock(&self.gauge).look(self.place.dir(), count);
-        match changed {
-            Ok(Some(room)) => self.tell(StoreEvent::Room(room)),
-            Ok(None) => {}
-            Err(e) => log::warn!("store {}: its space cannot be looked at: {e}", self.place.dir().display()),
+        // Without the gauge, for the server's loop reads it, and must not wait for the disk.
+        let seen = match Seen::of(self.place.dir(), count) {
+            Ok(seen) => seen,
+            Err(e) => return log::warn!("store {}: its space cannot be looked at: {e}", self.place.dir().display()),
+        };
+        let changed = {
+            let mut gauge = lock(&self.gauge);
+            let changed = gauge.take(seen);
+            if let Some(room) = changed {
+                // With it, for two threads look, and the last word must be the last judgement. Nobody listens any more when the
+                // store is being dropped.
+                let _ = self.say.send(StoreEvent::Room(room));
+            }
+            changed
+        };
+        if changed.is_some() {
+            (self.wake)();
         }
     }
 

@@ -13,6 +13,8 @@ pub enum Problem {
     Missing,
     /// What is there is something else.
     Foreign,
+    /// It is a copy, which no server may go on from (R54, R73).
+    Copy,
     /// A newer version of Cistern has written it.
     Newer,
     /// Its bytes are not those that were written.

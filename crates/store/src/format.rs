@@ -2,6 +2,7 @@
 //!
 //! Decides: its text, one fact a line, closed by a checksum, so that a person can read it and a flipped byte is seen. Place in the walk:
 //! read before anything else of a store. Invariant: a record is of this version, or named as newer, foreign or damaged; never guessed.
+//! The line `copy` is there only in a copy: no server may go on from it, for its tokens and ids were given out by another (R54, R73).
 //! Leaves to others: the directory around it (`place`).
 //!
 //! ```text
@@ -9,6 +10,7 @@
 //! format 1
 //! engine fjall-3
 //! store 0123456789abcdef0123456789abcdef
+//! copy
 //! crc32 89abcdef
 //! ```
 
@@ -20,6 +22,8 @@ pub(crate) const FORMAT: u32 = 1;
 pub(crate) const ENGINE: &str = "fjall-3";
 /// First line.
 const MAGIC: &str = "cistern store";
+/// Last line of a copy's record before the checksum.
+const COPY: &str = "copy\n";
 /// A record is far shorter; more is not read.
 pub(crate) const LEN_MAX: usize = 4_096;
 
@@ -34,15 +38,25 @@ pub(crate) enum Unreadable {
     Damaged(&'static str),
 }
 
+/// What a record says of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The store's id.
+    pub(crate) id: StoreId,
+    /// Whether it is a copy, which no server may go on from.
+    pub(crate) copy: bool,
+}
+
 /// The text of a store's record.
-pub(crate) fn to_text(store: StoreId) -> String {
-    let body = format!("{MAGIC}\nformat {FORMAT}\nengine {ENGINE}\nstore {store}\n");
+pub(crate) fn to_text(Record { id, copy }: Record) -> String {
+    let mark = if copy { COPY } else { "" };
+    let body = format!("{MAGIC}\nformat {FORMAT}\nengine {ENGINE}\nstore {id}\n{mark}");
     let crc = crc32fast::hash(body.as_bytes());
     format!("{body}crc32 {crc:08x}\n")
 }
 
 /// Reads a record.
-pub(crate) fn from_bytes(bytes: &[u8]) -> Result<StoreId, Unreadable> {
+pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Record, Unreadable> {
     let damaged = Unreadable::Damaged;
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not text"))?;
     if !text.starts_with(MAGIC) {
@@ -59,7 +73,8 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<StoreId, Unreadable> {
     if value("engine ") != Some(ENGINE) {
         return Err(damaged("it names another engine"));
     }
-    value("store ").and_then(store_id).ok_or(damaged("it has no store id"))
+    let id = value("store ").and_then(store_id).ok_or(damaged("it has no store id"))?;
+    Ok(Record { id, copy: body.ends_with(&format!("\n{COPY}")) })
 }
 
 /// All before the checksum, if the checksum fits and nothing follows it.
@@ -88,7 +103,10 @@ mod tests {
 
     #[test]
     fn a_record_comes_back_from_its_text() {
-        assert_eq!(from_bytes(to_text(ID).as_bytes()), Ok(ID));
+        for copy in [false, true] {
+            let record = Record { id: ID, copy };
+            assert_eq!(from_bytes(to_text(record).as_bytes()), Ok(record));
+        }
     }
 
     #[test]
@@ -100,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_length_is_seen() {
-        let text = to_text(ID).into_bytes();
+        let text = to_text(Record { id: ID, copy: true }).into_bytes();
         for len in 0..text.len() {
             assert!(from_bytes(&text[..len]).is_err(), "{len} bytes");
         }

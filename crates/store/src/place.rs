@@ -5,10 +5,14 @@
 //! Invariants: a store is made whole or not at all: until its record (`format`) is in place, a file `making` says that nothing in the
 //! directory was ever promised to anybody. While a [`Place`] lives no other process has one of the same directory; the lock goes with
 //! the process, however it ends. A directory that is not a store is not touched.
-//! Leaves to others: the record's text (`format`), the engine's files (`guard`, `engine`).
+//! Leaves to others: how one is made (`place::making`), the record's text (`format`), the engine's files (`guard`, `engine`).
+
+mod making;
+#[cfg(test)]
+mod tests;
 
 use crate::error::{OpenError, Problem};
-use crate::format::{self, Unreadable};
+use crate::format::{self, Record, Unreadable};
 use cistern_wire::StoreId;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -19,6 +23,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "format";
+const FORMAT_NEW: &str = "format.new";
 const LOCK: &str = "lock";
 const MAKING: &str = "making";
 const DATA: &str = "data";
@@ -34,40 +39,74 @@ pub enum Making {
     New(StoreId),
 }
 
+/// What a directory is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be served: a copy is refused.
+    Serve,
+    /// To be looked at and changed by an operator's command, be it a copy or not.
+    Work,
+    /// To be made as a copy.
+    Copy,
+}
+
 /// A store's directory, held by this process.
 #[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
     id: StoreId,
+    new: bool,
     lock: Flock<File>,
 }
 
 impl Place {
     /// Takes the directory. `fill` makes the engine's files in the directory that it is given, durably, if the store is new.
-    pub(crate) fn take(dir: &Path, making: Making, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<Self, OpenError> {
-        if !is_directory(dir)? {
+    pub(crate) fn take(
+        dir: &Path,
+        making: Making,
+        purpose: Purpose,
+        fill: impl FnOnce(&Path) -> Result<(), OpenError>,
+    ) -> Result<Self, OpenError> {
+        let made_directory = !is_directory(dir)?;
+        if made_directory {
             let Making::New(_) = making else { return Err(missing(dir, "there is no such directory")) };
             make_directory(dir).map_err(|e| OpenError::io(dir, "cannot be made", &e))?;
         }
         refuse_doubtful_locks(dir)?;
         let known = read_format(dir)?;
-        if known.is_none() {
-            refuse_what_is_no_store(dir, making)?;
+        match known {
+            Some(record) => refuse_copy(dir, record, purpose)?,
+            None => refuse_what_is_no_store(dir, making)?,
         }
         let lock = lock(dir)?;
         // Another process may have made the store before this one had the lock.
-        let id = match (read_format(dir)?, making) {
-            (Some(id), _) => {
+        let (id, new) = match (read_format(dir)?, making) {
+            (Some(record), _) => {
+                refuse_copy(dir, record, purpose)?;
                 remove_if_there(&dir.join(MAKING)).map_err(|e| OpenError::io(dir, "removing `making`", &e))?;
-                id
+                (record.id, false)
             }
             (None, Making::New(id)) => {
-                make(dir, id, fill)?;
-                id
+                let made = making::make(dir, Record { id, copy: purpose == Purpose::Copy }, fill);
+                if made.is_err() && purpose == Purpose::Copy {
+                    making::unmake(dir, made_directory);
+                }
+                made?;
+                (id, true)
             }
             (None, Making::Never) => return Err(missing(dir, "its making was never finished, so nothing was ever in it")),
         };
-        Ok(Self { dir: dir.to_owned(), id, lock })
+        Ok(Self { dir: dir.to_owned(), id, new, lock })
+    }
+
+    /// Whether there was no store before it was taken.
+    pub(crate) const fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// Takes the mark of a copy away, durably: from now on a server may go on from it.
+    pub(crate) fn unmark(&self) -> io::Result<()> {
+        write_format(&self.dir, Record { id: self.id, copy: false })
     }
 
     /// The directory.
@@ -82,8 +121,7 @@ impl Place {
 
     /// Whether the lock that this process holds is still the one that another would ask for.
     pub(crate) fn is_ours(&self) -> bool {
-        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-        fs::metadata(self.dir.join(LOCK)).is_ok_and(|there| self.lock.metadata().is_ok_and(|here| same(here, there)))
+        is_in_place(&self.lock, &self.dir)
     }
 
     /// The store's id.
@@ -156,8 +194,18 @@ fn doubtful(kind: FsType) -> Option<&'static str> {
     names.into_iter().find(|(magic, _)| kind.0 == *magic).map(|(_, name)| name)
 }
 
-/// The store's id by its record; `None`: there is no record.
-fn read_format(dir: &Path) -> Result<Option<StoreId>, OpenError> {
+/// Going on from a copy would give out the original's tokens and object ids a second time (R54, R73).
+fn refuse_copy(dir: &Path, record: Record, purpose: Purpose) -> Result<(), OpenError> {
+    if !record.copy || purpose != Purpose::Serve {
+        return Ok(());
+    }
+    let what = "a copy of a store, and no server goes on from one: it would give out tokens and ids again that its original has given \
+                out. Make a store of it with `cisternd restore COPY STORE`, and serve that";
+    Err(OpenError::new(Problem::Copy, dir, what))
+}
+
+/// What the store's record says; `None`: there is no record.
+fn read_format(dir: &Path) -> Result<Option<Record>, OpenError> {
     let file = match File::open(dir.join(FORMAT)) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -166,7 +214,7 @@ fn read_format(dir: &Path) -> Result<Option<StoreId>, OpenError> {
     let mut bytes = Vec::new();
     file.take(format::LEN_MAX as u64).read_to_end(&mut bytes).map_err(|e| OpenError::io(dir, "reading `format`", &e))?;
     match format::from_bytes(&bytes) {
-        Ok(id) => Ok(Some(id)),
+        Ok(record) => Ok(Some(record)),
         Err(Unreadable::Foreign) => {
             Err(OpenError::new(Problem::Foreign, dir, "its file `format` is not a store's; name another directory"))
         }
@@ -181,13 +229,13 @@ fn read_format(dir: &Path) -> Result<Option<StoreId>, OpenError> {
 }
 
 /// There is no record: only what is empty, or was begun and not finished, may become a store.
-fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> {
+fn refuse_what_is_no_store(dir: &Path, wanted: Making) -> Result<(), OpenError> {
     let looking = |e: io::Error| OpenError::io(dir, "cannot be listed", &e);
     let mut others = Vec::new();
     for entry in fs::read_dir(dir).map_err(looking)? {
         let name = entry.map_err(looking)?.file_name();
         if name == MAKING {
-            return Ok(());
+            return making::refuse_unless_ours(dir);
         }
         if name != LOST_FOUND && name != LOCK {
             others.push(name);
@@ -196,7 +244,7 @@ fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> 
     if others.iter().any(|name| name == DATA) {
         return Err(OpenError::damaged(dir, "its record `format` is missing"));
     }
-    match (others.first(), making) {
+    match (others.first(), wanted) {
         (Some(name), _) => {
             let what = format!("not a store: it has no file `format`, but {}; name another directory", name.display());
             Err(OpenError::new(Problem::Foreign, dir, what))
@@ -204,6 +252,11 @@ fn refuse_what_is_no_store(dir: &Path, making: Making) -> Result<(), OpenError> 
         (None, Making::New(_)) => Ok(()),
         (None, Making::Never) => Err(missing(dir, "the directory is empty")),
     }
+}
+
+fn is_in_place(lock: &File, dir: &Path) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    fs::metadata(dir.join(LOCK)).is_ok_and(|there| lock.metadata().is_ok_and(|here| same(here, there)))
 }
 
 fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
@@ -219,34 +272,23 @@ fn lock(dir: &Path) -> Result<Flock<File>, OpenError> {
         }
         e => OpenError::io(dir, "locking `lock`", &e.into()),
     })?;
+    // Whoever had it may have removed it at the end, as a copy that failed does.
+    if !is_in_place(&lock, dir) {
+        return Err(OpenError::new(Problem::InUse, dir, "another process has just removed its `lock`; try again"));
+    }
     let text = format!("{}\n", std::process::id());
     lock.set_len(0).and_then(|()| lock.write_all(text.as_bytes())).map_err(|e| OpenError::io(dir, "writing `lock`", &e))?;
     Ok(lock)
 }
 
-/// Makes the store; whatever an earlier attempt has left is thrown away.
-fn make(dir: &Path, id: StoreId, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
-    let failed = |doing: &'static str| move |e: io::Error| OpenError::io(dir, doing, &e);
-    let (making, data) = (dir.join(MAKING), dir.join(DATA));
-    File::create(&making).and_then(|file| file.sync_all()).map_err(failed("writing `making`"))?;
-    sync_directory(dir).map_err(failed("syncing it"))?;
-    if data.exists() {
-        fs::remove_dir_all(&data).map_err(failed("removing what an unfinished making left"))?;
-    }
-    remove_if_there(&dir.join(crate::witness::NAME)).map_err(failed("removing `witness`"))?;
-    fill(&data)?;
-    sync_directory(dir).map_err(failed("syncing it"))?;
-    let new = dir.join("format.new");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(format::to_text(id).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, dir.join(FORMAT))?;
-        sync_directory(dir)?;
-        fs::remove_file(&making)?;
-        sync_directory(dir)
-    };
-    write().map_err(failed("writing `format`"))
+/// Writes the record, whole or not at all; durable when this returns.
+fn write_format(dir: &Path, record: Record) -> io::Result<()> {
+    let new = dir.join(FORMAT_NEW);
+    let mut file = File::create(&new)?;
+    file.write_all(format::to_text(record).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(FORMAT))?;
+    sync_directory(dir)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -258,87 +300,4 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 
 pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NEW: Making = Making::New(StoreId([7; 16]));
-
-    fn take(dir: &Path, making: Making) -> Result<Place, OpenError> {
-        Place::take(dir, making, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
-    }
-
-    fn problem(result: Result<Place, OpenError>) -> Problem {
-        result.expect_err("taken").problem
-    }
-
-    #[test]
-    fn a_new_store_has_the_id_it_was_given_and_keeps_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/b");
-        assert_eq!(problem(take(&path, Making::Never)), Problem::Missing);
-        assert!(!path.exists());
-        assert_eq!(take(&path, NEW).unwrap().id(), StoreId([7; 16]));
-        assert_eq!(take(&path, Making::New(StoreId([8; 16]))).unwrap().id(), StoreId([7; 16]));
-        assert_eq!(take(&path, Making::Never).unwrap().id(), StoreId([7; 16]));
-    }
-
-    //= wire-spec.md#11-7-restart-and-recovery
-    //= type=test
-    //# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
-    #[test]
-    fn one_at_a_time_has_a_store_and_only_where_locks_are_coherent() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = take(dir.path(), NEW).unwrap();
-        let refused = take(dir.path(), NEW).unwrap_err();
-        assert_eq!(refused.problem, Problem::InUse);
-        assert!(refused.what.contains(&std::process::id().to_string()), "{refused}");
-        drop(first);
-        take(dir.path(), Making::Never).unwrap();
-        for kind in [0x6969, 0x6573_5546, 0xFF53_4D42] {
-            assert!(doubtful(FsType(kind)).is_some(), "{kind:x}");
-        }
-        // ext4, XFS, btrfs, tmpfs.
-        for kind in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994] {
-            assert_eq!(doubtful(FsType(kind)), None, "{kind:x}");
-        }
-    }
-
-    #[test]
-    fn what_is_something_else_is_refused_and_not_touched() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("thesis.tex"), "x").unwrap();
-        let refused = take(dir.path(), NEW).unwrap_err();
-        assert!(refused.problem == Problem::Foreign && refused.what.contains("thesis.tex"), "{refused}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert_eq!(problem(take(&dir.path().join("thesis.tex"), NEW)), Problem::Foreign);
-        assert_eq!(problem(take(&dir.path().join("thesis.tex/below"), NEW)), Problem::Foreign);
-        fs::write(dir.path().join("format"), "SQLite format 3").unwrap();
-        assert_eq!(problem(take(dir.path(), NEW)), Problem::Foreign);
-    }
-
-    #[test]
-    fn a_store_whose_record_is_gone_is_not_made_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        drop(take(dir.path(), NEW).unwrap());
-        fs::remove_file(dir.path().join("format")).unwrap();
-        assert_eq!(problem(take(dir.path(), NEW)), Problem::Damaged);
-        assert!(dir.path().join("data").exists());
-    }
-
-    #[test]
-    fn making_that_was_broken_off_begins_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let broken = Place::take(dir.path(), NEW, |data| {
-            fs::create_dir(data).unwrap();
-            fs::write(data.join("half"), "x").unwrap();
-            Err(OpenError::new(Problem::Io, data, "broken off"))
-        });
-        assert_eq!(broken.unwrap_err().problem, Problem::Io);
-        assert_eq!(problem(take(dir.path(), Making::Never)), Problem::Missing);
-        let place = take(dir.path(), NEW).unwrap();
-        assert!(!place.data().join("half").exists() && !dir.path().join("making").exists());
-    }
 }

@@ -28,6 +28,23 @@ impl Default for SpaceLimits {
     }
 }
 
+/// One look at the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Bytes that the store takes; `None`: not counted.
+    used: Option<u64>,
+    /// Bytes that are free.
+    free: u64,
+}
+
+impl Seen {
+    /// Looks at the disk, and waits for it; `count`: also at what the store takes, file by file.
+    pub(crate) fn of(dir: &Path, count: bool) -> io::Result<Self> {
+        let used = if count { Some(taken(dir)?) } else { None };
+        Ok(Self { used, free: free(dir)? })
+    }
+}
+
 /// What was seen of the space last.
 #[derive(Debug)]
 pub(crate) struct Gauge {
@@ -45,14 +62,16 @@ impl Gauge {
         Self { limits, used: 0, free: 0, room: true }
     }
 
-    /// Looks at the disk; `count`: also at what the store takes, file by file. Gives what to tell the server, if it changed.
-    pub(crate) fn look(&mut self, dir: &Path, count: bool) -> io::Result<Option<bool>> {
-        if count {
-            self.used = taken(dir)?;
-        }
-        let disk = statvfs(dir)?;
-        self.free = disk.blocks_available().saturating_mul(disk.fragment_size());
-        Ok(self.judge())
+    /// Bytes that its file system must have free.
+    pub(crate) const fn reserve(&self) -> u64 {
+        self.limits.reserve
+    }
+
+    /// Takes in what was seen. Gives what to tell the server, if it changed.
+    pub(crate) fn take(&mut self, seen: Seen) -> Option<bool> {
+        self.used = seen.used.unwrap_or(self.used);
+        self.free = seen.free;
+        self.judge()
     }
 
     /// Once full, an eighth of the reserve, or a thirty-second of the limit, must be won back: otherwise each removal would let one
@@ -71,6 +90,50 @@ impl Gauge {
     pub(crate) const fn can_rewrite(&self) -> bool {
         self.free > self.used.saturating_mul(2)
     }
+}
+
+/// Bytes of a copy after which the free space is looked at again.
+const LOOK_AFTER: usize = 4 << 20;
+
+/// What keeps a copy from filling the file system of the store that it is of.
+#[derive(Debug)]
+pub(crate) struct Frugal {
+    /// What is to stay free there; `None`: the copy is on another, and may fill it.
+    reserve: Option<u64>,
+    /// Bytes since the last look; begins with a look.
+    unseen: usize,
+}
+
+impl Frugal {
+    /// For a copy in `to`, a directory that is there, of the store in `from`, on whose file system `reserve` is to stay free.
+    pub(crate) fn new(from: &Path, to: &Path, reserve: u64) -> io::Result<Self> {
+        let same = fs::metadata(from)?.dev() == fs::metadata(to)?.dev();
+        Ok(Self { reserve: same.then_some(reserve), unseen: LOOK_AFTER })
+    }
+
+    /// Before so many bytes are written into `to`; an error says what is missing.
+    pub(crate) fn spend(&mut self, to: &Path, bytes: usize) -> Result<(), String> {
+        let Some(reserve) = self.reserve else { return Ok(()) };
+        self.unseen += bytes;
+        if self.unseen < LOOK_AFTER {
+            return Ok(());
+        }
+        let unseen = std::mem::take(&mut self.unseen) as u64;
+        let free = free(to).map_err(|e| format!("looking at its free space: {e}"))?;
+        if free >= reserve.saturating_add(unseen) {
+            return Ok(());
+        }
+        Err(format!(
+            "stopped, and what was copied is removed: {free} bytes are free on the file system that the store is on too, and {reserve} must \
+             stay free for its server; make room, or name a directory on another file system"
+        ))
+    }
+}
+
+/// Bytes that are free for this user on a directory's file system.
+fn free(dir: &Path) -> io::Result<u64> {
+    let disk = statvfs(dir)?;
+    Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
 }
 
 /// Bytes that a directory and all in it take on the disk; files that go meanwhile do not count.
@@ -97,14 +160,13 @@ mod tests {
     #[test]
     fn full_is_told_once_and_taken_back_only_when_something_was_won() {
         let mut gauge = Gauge::new(SpaceLimits { limit: Some(3_200), reserve: 800 });
-        let mut at = |used, free| {
-            (gauge.used, gauge.free) = (used, free);
-            gauge.judge()
-        };
+        let mut at = |used, free| gauge.take(Seen { used: Some(used), free });
         assert_eq!(at(3_200, 800), None);
         assert_eq!((at(3_201, 800), at(3_300, 800)), (Some(false), None));
         assert_eq!((at(3_150, 900), at(3_100, 899), at(3_100, 900)), (None, None, Some(true)));
         assert_eq!((at(0, 799), at(0, 850), at(0, 900)), (Some(false), None, Some(true)));
+        assert_eq!(gauge.take(Seen { used: None, free: 799 }), Some(false));
+        assert_eq!((gauge.used, gauge.free), (0, 799), "what was not counted is as it was");
     }
 
     #[test]

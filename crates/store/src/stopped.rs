@@ -1,13 +1,14 @@
 //! A store that no server runs on: what an operator's commands see of it.
 //!
 //! Decides: how all keys are gone through, how a store is copied, how it is made smaller. Place in the walk: beside it.
-//! Invariant: a [`StoppedStore`] holds the same lock as a server, so neither ever sees the other's half-done work; a copy is a whole
-//! store or no store.
+//! Invariant: a [`StoppedStore`] holds the same lock as a server, so neither ever sees the other's half-done work; a copy is whole or
+//! nothing, and marked, so that no server goes on from it before a restore has made a store of its own of it (R54).
 //! Leaves to others: what keys and values mean (`cistern_server::store`), what is wrong with them (`cisternd check`).
 
 use crate::engine::{Engine, Frozen, Writes};
 use crate::error::{OpenError, Problem};
-use crate::place::{Making, Place};
+use crate::place::{Making, Place, Purpose};
+use crate::space::Frugal;
 use crate::witness::Witness;
 use bytes::Bytes;
 use cistern_wire::StoreId;
@@ -36,7 +37,7 @@ impl StoppedStore {
     /// Opens the store in a directory.
     ///
     /// # Errors
-    /// [`OpenError`]: as for a server; nothing was changed then.
+    /// [`OpenError`]: as for a server, but that a copy is accepted; nothing was changed then.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         Self::take(dir, Making::Never)
     }
@@ -47,14 +48,11 @@ impl StoppedStore {
     /// [`OpenError`]: the directory is not empty, or cannot be written.
     pub fn create(dir: &Path, id: StoreId) -> Result<Self, OpenError> {
         let store = Self::take(dir, Making::New(id))?;
-        match store.iter().next() {
-            None if store.id() == id => Ok(store),
-            _ => Err(OpenError::new(Problem::Foreign, dir, "there is a store already; name a directory that is empty or missing")),
-        }
+        if store.place.is_new() { Ok(store) } else { Err(there_is_one(dir)) }
     }
 
     fn take(dir: &Path, making: Making) -> Result<Self, OpenError> {
-        let place = Place::take(dir, making, Engine::make)?;
+        let place = Place::take(dir, making, Purpose::Work, Engine::make)?;
         let (engine, number) = Engine::open(&place, CACHE)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
@@ -105,13 +103,23 @@ impl StoppedStore {
         self.engine.compact()
     }
 
-    /// Writes all of it as a store with the same id into a directory that is missing or empty; durable when this returns. Gives how
+    /// Makes of a copy a store that a server may serve; durable when this returns. Only after what ends its sessions and raises its
+    /// epoch was written.
+    ///
+    /// # Errors
+    /// What failed, in words; it is still a copy then.
+    pub fn release(&self) -> Result<(), String> {
+        self.place.unmark().map_err(|e| format!("writing `format`: {e}"))
+    }
+
+    /// Writes all of it as a copy with the same id into a directory that is missing or empty; durable when this returns. Gives how
     /// many keys it has.
     ///
     /// # Errors
-    /// [`OpenError`]: the directory is not empty or cannot be written, or this store cannot be read.
+    /// [`OpenError`]: the directory is not empty or cannot be written, or this store cannot be read; what was written is removed then.
     pub fn copy_to(&self, dir: &Path) -> Result<u64, OpenError> {
-        copy(&Entries::of(&self.engine), self.id(), self.dir(), dir)
+        // No server needs the space.
+        copy(&Entries::of(&self.engine), self.id(), self.dir(), dir, 0)
     }
 }
 
@@ -132,16 +140,27 @@ impl Entries {
     }
 }
 
-/// Makes a store of these entries.
-pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path) -> Result<u64, OpenError> {
+fn there_is_one(dir: &Path) -> OpenError {
+    OpenError::new(Problem::Foreign, dir, "there is a store already; name a directory that is empty or missing")
+}
+
+/// Makes a copy of these entries, as long as `reserve` bytes stay free if it is on the file system of what it is of.
+pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path, reserve: u64) -> Result<u64, OpenError> {
     let mut count = 0;
     let fill = |data: &Path| {
-        Engine::make_with(data, entries.frozen.iter().inspect(|entry| count += u64::from(entry.is_ok())))
+        let mut frugal = Frugal::new(from, to, reserve).map_err(|e| OpenError::io(to, "looking at its file system", &e))?;
+        let frugally = entries.frozen.iter().map(|entry| {
+            let (key, value) = entry?;
+            frugal.spend(to, key.len() + value.len())?;
+            count += 1;
+            Ok((key, value))
+        });
+        Engine::make_with(data, frugally)
             .map_err(|what| OpenError::new(Problem::Io, to, format!("copying {} into it: {what}", from.display())))
     };
-    let place = Place::take(to, Making::New(id), fill)?;
-    if count == 0 && entries.frozen.iter().next().is_some() {
-        return Err(OpenError::new(Problem::Foreign, to, "there is a store already; name a directory that is empty or missing"));
+    let place = Place::take(to, Making::New(id), Purpose::Copy, fill)?;
+    if !place.is_new() {
+        return Err(there_is_one(to));
     }
     let witness = Witness::open(to).and_then(|witness| witness.saw(1));
     witness.map_err(|e: io::Error| OpenError::io(to, "writing `witness`", &e))?;

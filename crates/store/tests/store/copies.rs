@@ -3,7 +3,9 @@
 use crate::world::{hand, newest_numbered, numbered, opened, wait};
 use bytes::Bytes;
 use cistern_server::store::{Counter, Key};
-use cistern_store::{Problem, StoppedStore};
+use cistern_store::{DurableStore, Making, Options, Problem, SpaceLimits, StoppedStore};
+use cistern_wire::StoreId;
+use std::os::unix::fs::MetadataExt as _;
 
 #[test]
 fn backup_of_a_running_store_is_of_one_moment() {
@@ -30,6 +32,37 @@ fn backup_of_a_running_store_is_of_one_moment() {
     let refused = store.backup().write_to(&copy).unwrap_err();
     assert!(refused.problem == Problem::Foreign && refused.what.contains("empty or missing"), "{refused}");
     assert_eq!(newest_numbered(&StoppedStore::open(&copy).unwrap()), Ok(50), "what was there stays");
+    // Of what the original has given out since, the copy knows nothing.
+    let serve = || DurableStore::open(&copy, &Options::new(Making::Never), || {});
+    let refused = serve().unwrap_err();
+    assert!(refused.problem == Problem::Copy && refused.to_string().contains("cisternd restore"), "{refused}");
+    StoppedStore::open(&copy).unwrap().release().unwrap();
+    assert_eq!(serve().unwrap().id(), store.id());
+}
+
+#[test]
+fn backup_beside_the_store_leaves_the_server_its_reserve_and_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    let space = SpaceLimits { limit: None, reserve: u64::MAX / 4 };
+    let options = Options { space, ..Options::new(Making::New(StoreId([1; 16]))) };
+    let mut store = DurableStore::open(&source, &options, || {}).unwrap();
+    hand(&mut store, 1, numbered(1));
+    wait(&mut store, 1);
+    let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    for copy in [&missing, &empty] {
+        let refused = store.backup().write_to(copy).unwrap_err();
+        assert!(refused.problem == Problem::Io && refused.what.contains("another file system"), "{refused}");
+    }
+    assert!(!missing.exists());
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    hand(&mut store, 2, numbered(2));
+    wait(&mut store, 2);
+    // On another file system it is none of the server's business.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let device = |dir: &tempfile::TempDir| std::fs::metadata(dir.path()).unwrap().dev();
+    assert!(device(&memory) == device(&dir) || store.backup().write_to(&memory.path().join("copy")).unwrap() > 0);
 }
 
 #[test]
