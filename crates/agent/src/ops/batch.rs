@@ -50,8 +50,12 @@ fn is_exchanged_before(items: &[Command], at: usize) -> bool {
         _ => true,
     };
     (0..LEGS).any(|nth| match leg(&items[at], nth) {
-        Some(Leg::Path(path, _)) => {
-            let wanted = names(path);
+        Some(Leg::Path(path, end)) => {
+            let mut wanted = names(path);
+            // A name is looked up by the server, in the order of the items: only its directory is found before.
+            if let (Some(wanted), End::Name | End::NameOfDirectory | End::Create) = (&mut wanted, end) {
+                wanted.pop();
+            }
             exchanged.iter().any(|made| is_below(made, &wanted))
         }
         _ => false,
@@ -224,8 +228,9 @@ mod tests {
     #[test]
     fn through_an_exchanged_name_no_path_leads() {
         let exchange = Command::Rename { from: "/a".into(), to: "/d/b".into(), rule: RenameRule::Exchange, force: false };
-        let items = [stat("/a/f"), exchange, stat("/a/f"), stat("/d/b"), stat("/d"), stat("/ab"), stat("/q/../a")];
+        let items =
+            [stat("/a/f"), exchange, stat("/a/f"), stat("/d/b"), stat("/d"), stat("/ab"), stat("/q/../a"), mkdir("/a"), mkdir("/a/n")];
         let refused: Vec<bool> = (0..items.len()).map(|at| is_exchanged_before(&items, at)).collect();
-        assert_eq!(refused, [false, false, true, true, false, false, true]);
+        assert_eq!(refused, [false, false, true, true, false, false, true, false, true]);
     }
 }
