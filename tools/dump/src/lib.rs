@@ -9,11 +9,13 @@ pub mod args;
 pub mod failure;
 pub mod fields;
 pub mod filter;
+pub mod follow;
 #[cfg(test)]
 mod golden;
 pub mod input;
 pub mod json;
 pub mod labels;
+pub mod leases;
 pub mod line;
 pub mod memory;
 pub mod numbers;
