@@ -15,8 +15,8 @@ use crate::packet::{Packet, Recogniser};
 use crate::stats::Stats;
 use crate::stop::Stop;
 use crate::time::{Clock, Form};
-use crate::{line, record};
-use cistern_capture::Writer;
+use crate::{line, record, segments};
+use cistern_capture::{Datagram, Writer};
 use cistern_wire::Message;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -41,7 +41,7 @@ pub fn show(args: &Show) -> Result<u8, Failure> {
     while !stop.is_asked() {
         match inputs.advance() {
             Next::Datagram(input, datagram) => {
-                if !walk.datagram(&mut out, input, &datagram)? {
+                if !walk.captured(&mut out, input, datagram)? {
                     break;
                 }
             }
@@ -105,8 +105,23 @@ impl<'a> Walk<'a> {
         })
     }
 
+    /// Takes what was captured as one datagram; false if no further one can be shown.
+    fn captured(&mut self, out: &mut impl Write, input: usize, captured: Datagram) -> Result<bool, Failure> {
+        let parts = segments::split(&captured.payload);
+        if parts.len() == 1 {
+            return self.datagram(out, input, &captured);
+        }
+        for part in parts {
+            let payload = captured.payload.slice_ref(part);
+            if !self.datagram(out, input, &Datagram { payload, ..captured.clone() })? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Takes a datagram; false if no further one can be shown.
-    fn datagram(&mut self, out: &mut impl Write, input: usize, datagram: &cistern_capture::Datagram) -> Result<bool, Failure> {
+    fn datagram(&mut self, out: &mut impl Write, input: usize, datagram: &Datagram) -> Result<bool, Failure> {
         let packet = Packet::new(input, datagram);
         if !self.recogniser.is_ours(&packet) {
             self.foreign += 1;

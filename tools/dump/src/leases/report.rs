@@ -55,28 +55,19 @@ impl Leases {
         });
         writeln!(out, "session {id}:{label}{address}; {terms}")?;
         let failed = known.is_some_and(|session| session.nack.is_some() || session.stolen.is_some());
-        let mut over: Option<Duration> = None;
+        // The end of the lease that is not told yet.
+        let mut end: Option<Duration> = None;
         for entry in &told.entries {
-            if let (Thing::Stretch(stretch), Some(until)) = (&entry.what, over)
-                && stretch.from > until
-            {
-                writeln!(out, "  {}  no lease for {}", time_of_day(until), span(stretch.from - until))?;
-            }
+            over(out, &mut end, entry.at)?;
             if let Thing::Stretch(stretch) = &entry.what {
-                over = Some(stretch.until);
+                end = Some(stretch.until);
             }
             if let Some(text) = words(entry, failed) {
                 writeln!(out, "  {}  {text}", time_of_day(entry.at))?;
             }
         }
-        if let Some(until) = over {
-            let now = self.story.now();
-            let ended = known.is_some_and(|session| session.ended.is_some() || session.given_up.is_some());
-            if until < now && !ended {
-                writeln!(out, "  {}  the lease is over and was not renewed in the rest of the capture", time_of_day(until))?;
-            }
-        }
-        Ok(())
+        let ended = known.is_some_and(|session| session.ended.is_some() || session.given_up.is_some());
+        if ended { Ok(()) } else { over(out, &mut end, self.story.now()) }
     }
 
     fn session_json(&self, id: SessionId) -> Value {
@@ -92,6 +83,14 @@ impl Leases {
             "wait_s": promise.map(|promise| promise.wait.as_secs_f64()),
             "entries": entries,
         })
+    }
+}
+
+/// Tells that the lease was over by this time, if it was.
+fn over(out: &mut impl Write, end: &mut Option<Duration>, by: Duration) -> io::Result<()> {
+    match end.take_if(|end| *end < by) {
+        Some(end) => writeln!(out, "  {}  the lease is over", time_of_day(end)),
+        None => Ok(()),
     }
 }
 
