@@ -47,7 +47,7 @@ impl Lines {
         let tree = (self.verbose > 0).then(|| DatagramTree::of(packet.bytes));
         let input = self.inputs.get(packet.input).map_or(String::new(), |name| format!("{name}: "));
         let time = self.clock.line(packet.at);
-        let lease = aside.map_or(String::new(), |aside| format!("[{:>11}] ", aside.lease.words()));
+        let lease = aside.map_or(String::new(), |aside| format!("[{:>13}] ", aside.lease.words()));
         let moved = aside.and_then(|aside| aside.moved_from).map_or(String::new(), |from| format!(" (moved, was {from})"));
         let head = format!("{input}{time}{lease}{}{moved} > {}", labels.show(packet.from), labels.show(packet.to));
         match &packet.content {
