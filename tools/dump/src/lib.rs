@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod failure;
+pub mod json;
 
 use crate::args::Cli;
 use crate::failure::{EXIT_USAGE, Failure};
