@@ -4,7 +4,7 @@
 
 /// A parameter that cannot be: the caller's mistake.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{what} is {value}; it must be {rule}")]
+#[error("{what} is {}; it must be {rule}", shown(*value))]
 pub struct Invalid {
     /// The parameter.
     pub what: &'static str,
@@ -12,6 +12,12 @@ pub struct Invalid {
     pub value: f64,
     /// What it must be.
     pub rule: &'static str,
+}
+
+/// A number as people write it; those with many zeros by their exponent.
+fn shown(value: f64) -> String {
+    let many = value.is_finite() && value != 0.0 && !(1e-5..1e9).contains(&value.abs());
+    if many { format!("{value:e}") } else { value.to_string() }
 }
 
 /// A finite number above zero.
@@ -27,4 +33,18 @@ pub(crate) fn not_negative(what: &'static str, value: f64) -> Result<f64, Invali
 /// A number between 0 and 1, neither of them.
 pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64, Invalid> {
     if value > 0.0 && value < 1.0 { Ok(value) } else { Err(Invalid { what, value, rule: "above 0 and below 1" }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_short_line() {
+        for (value, text) in
+            [(0.0, "τ is 0; it must be long"), (1e300, "τ is 1e300; it must be long"), (-2.5, "τ is -2.5; it must be long")]
+        {
+            assert_eq!(Invalid { what: "τ", value, rule: "long" }.to_string(), text);
+        }
+    }
 }

@@ -70,6 +70,12 @@ pub fn normal_quantile(epsilon: f64) -> f64 {
     high
 }
 
+/// Pr\[|x − τ| ≥ δτ\] by the central limit theorem: 2 − 2Φ(δ√k).
+#[must_use]
+pub fn normal_outside(k: f64, delta: f64) -> f64 {
+    libm::erfc(delta * (k / 2.0).sqrt())
+}
+
 /// Pr\[|x − τ| ≥ δτ\] for a period x of k stages: k stages are over before t when a Poisson process of rate k/τ has had k events, so the
 /// two tails are those of Poisson counts with the means k(1−δ) and k(1+δ).
 #[must_use]

@@ -1,5 +1,7 @@
 //! The solved chain against values with 60 digits and more (`precise/make.py`, by another way), and against a dense solution.
 
+#![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test")]
+
 use cistern_model::Magnitude;
 use cistern_model::chain::chain;
 use cistern_model::renewal::{Explicit, Lease, Solution, Stages};
