@@ -7,10 +7,26 @@
 
 pub mod args;
 pub mod failure;
+pub mod fields;
+pub mod filter;
+#[cfg(test)]
+mod golden;
+pub mod input;
 pub mod json;
+pub mod labels;
+pub mod line;
+pub mod memory;
+pub mod numbers;
+pub mod packet;
+pub mod record;
+pub mod show;
+pub mod stats;
+pub mod stop;
+pub mod time;
+pub mod words;
 
 use crate::args::Cli;
-use crate::failure::{EXIT_USAGE, Failure};
+use crate::failure::Failure;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -34,8 +50,8 @@ pub fn main(cli: &Cli) -> ExitCode {
 /// # Errors
 /// What kept it from doing so, with the exit status.
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
-    if cli.show.files.is_empty() {
-        return Err(Failure::new(EXIT_USAGE, "nothing to read: name a capture"));
+    match &cli.command {
+        Some(command) => match *command {},
+        None => show::show(&cli.show),
     }
-    Err(Failure::new(EXIT_USAGE, "captures cannot be read yet"))
 }
