@@ -127,7 +127,7 @@ fn dense(lease: &Lease, k: usize) -> Vec<f64> {
     }
     let mut p = vec![1.0f64];
     for j in 1..n {
-        let next = (0..j).map(|i| p[i] * q[i][j]).sum();
+        let next = p.iter().zip(&q).map(|(p, row)| p * row[j]).sum();
         p.push(next);
     }
     let whole: f64 = p.iter().sum();

@@ -88,7 +88,7 @@ fn setting(args: &Args, seen: Option<&Seen>) -> Result<Setting, Failure> {
             ));
         }
     };
-    let fixed = args.delivery_timeout.or_else(|| settings.sets_delivery_timeout().then(|| server.delivery_timeout.as_secs_f64()));
+    let fixed = args.delivery_timeout.or_else(|| settings.sets_delivery_timeout().then_some(server.delivery_timeout.as_secs_f64()));
     Ok(Setting {
         requests,
         fail_every: args.network.fail_every,
