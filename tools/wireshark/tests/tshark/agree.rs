@@ -43,7 +43,7 @@ fn lines(number: usize, sent: &Sent) -> Vec<String> {
     let packet = Packet::new(0, &datagram);
     let all = vec![true; DatagramTree::of(&sent.payload).messages.len()];
     let mut text = Vec::new();
-    record::datagram(&mut text, None, &Labels::default(), &packet, &Notes::default(), &all).unwrap();
+    record::datagram(&mut text, None, &Labels::default(), &packet, &Notes::default(), None, &all).unwrap();
     String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
 }
 
