@@ -24,4 +24,6 @@ mod posix;
 mod relay;
 mod stopped;
 mod units;
+#[path = "../world/mod.rs"]
+#[allow(dead_code, reason = "the tests on separate hosts share it, and neither needs all of it")]
 mod world;

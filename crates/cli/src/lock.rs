@@ -143,7 +143,12 @@ fn watch(mut running: Running, path: &Text) -> u8 {
             }
             Event::StopUndone => tell(path, "cannot be suspended: a stopped process renews no lease; it goes on"),
             Event::Ended(_) | Event::PassedOn(_) => log::debug!("{path}: {event:?}"),
-            Event::TreeGone(outcome) => return outcome.code(),
+            Event::TreeGone(outcome) => {
+                if !outcome.in_time {
+                    tell(path, "the command was gone only after its lock had ceased to be certain; the fencing token has to keep it out");
+                }
+                return outcome.code();
+            }
         }
     }
 }
