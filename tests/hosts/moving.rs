@@ -1,10 +1,10 @@
 //! Agents that move: another address on their host, another port on a NAT (R85).
 
 use crate::cast::{agent, server, waiter};
-use crate::network::{Host, Namespace, Network};
+use crate::network::{Home, Host, Network};
 use crate::world::{Agent, Server, eventually};
 use serde_json::json;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Where the server sends what it has to say to an agent.
 fn address_of(server: &Server, label: &str) -> SocketAddr {
@@ -49,46 +49,42 @@ fn an_agent_whose_host_gets_another_address_keeps_its_locks() {
     let server = server(&network, &["--lease", "2s"]);
     let host = network.host("a");
     let (mut a, b) = (agent(&server, host), agent(&server, network.host("b")));
-    let (from, to) = moves_and_keeps(&server, &mut a, &b, "a", || readdress(host));
-    assert_eq!((from.ip(), to.ip()), (host.v4.into(), NEW_ADDRESS.into()));
+    let (from, to) = moves_and_keeps(&server, &mut a, &b, "a", || readdress(host, host.v4, SECOND));
+    assert_eq!((from.ip(), to.ip()), (host.v4.into(), SECOND.into()));
 }
 
-const NEW_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 77, 0, 200);
+/// Addresses that hosts get besides those they begin with.
+const SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 200);
+const THIRD: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 201);
 
-fn readdress(host: &Host) {
-    host.namespace.ip(&format!("addr del {}/24 dev eth0", host.v4));
-    host.namespace.ip(&format!("addr add {NEW_ADDRESS}/24 dev eth0"));
+fn readdress(host: &Host, from: Ipv4Addr, to: Ipv4Addr) {
+    host.namespace.ip(&format!("addr del {from}/24 dev eth0"));
+    host.namespace.ip(&format!("addr add {to}/24 dev eth0"));
 }
 
-/// A home behind a router that translates addresses, and what the router does it with.
-struct Home<'n> {
-    router: &'n Host,
-    inside: Namespace,
-}
-
-impl<'n> Home<'n> {
-    fn behind(network: &'n Network, router: &'static str) -> Self {
-        let router = network.host(router);
-        let inside = network.beside("home");
-        router.namespace.ip(&format!("link add inside type veth peer name eth0 netns {}", inside.name()));
-        router.namespace.ip("addr add 192.168.77.1/24 dev inside");
-        router.namespace.ip("link set inside up");
-        router.namespace.set("ipv4/ip_forward", "1");
-        inside.ip("addr add 192.168.77.2/24 dev eth0");
-        inside.ip("link set eth0 up");
-        inside.ip("route add default via 192.168.77.1");
-        router.namespace.nft("add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }");
-        let home = Self { router, inside };
-        home.map_to("20000-20999");
-        home
+#[test]
+fn an_agent_that_somebody_waits_for_is_found_at_each_new_address_before_its_delivery_fails() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let server = server(&network, &["--lease", "3s", "--delivery-timeout", "400ms"]);
+    let host = network.host("a");
+    let (mut a, b) = (agent(&server, host), agent(&server, network.host("b")));
+    a.put("/job", "");
+    let mut user = a.line();
+    let (hold, token) = user.lock("/job");
+    let waiting = waiter(&b);
+    eventually("B waits", || (server.count("waiting") == 1).then_some(()));
+    // Right after a renewal: the next keep-alive would be due in 1.8 s, and by then a probe, of which there is one in 1.5 s, has failed.
+    for (moves, (from, to)) in (1..).zip([(host.v4, SECOND), (SECOND, THIRD), (THIRD, SECOND)]) {
+        let renewed = a.count("renewals_explicit");
+        eventually("A has just renewed", || (a.count("renewals_explicit") > renewed).then_some(()));
+        readdress(host, from, to);
+        eventually("the server sends to the new address", || (address_of(&server, "a").ip() == to).then_some(()));
+        assert_eq!((user.hold(hold), server.count("delivery_failures")), ("certain".to_owned(), 0));
+        assert_eq!(server.count("moves"), moves);
     }
-
-    /// From now on datagrams from inside come from one of these ports, those of old flows, too.
-    fn map_to(&self, ports: &str) {
-        let rule = format!("flush chain ip nat post; add rule ip nat post oifname eth0 meta l4proto udp masquerade to :{ports}");
-        self.router.namespace.nft(&rule);
-        self.router.namespace.exec("conntrack -F");
-    }
+    user.unlock(hold);
+    assert!(waiting.join().unwrap().token > token);
+    assert_eq!((server.count("delivery_failures"), a.count("nacks")), (0, 0));
 }
 
 #[test]
@@ -96,7 +92,7 @@ fn an_agent_whose_nat_gives_it_another_port_keeps_its_locks() {
     let Some(network) = Network::of(&["server", "router", "b"]) else { return };
     let server = server(&network, &["--lease", "2s"]);
     let home = Home::behind(&network, "router");
-    let mut a = Agent::at(&home.inside.place(), &server, &[server.address], "home", &["--idle", "eager"]);
+    let mut a = Agent::at(&home.place(), &server, &[server.address], "home", &["--idle", "eager"]);
     let b = agent(&server, network.host("b"));
     let (from, to) = moves_and_keeps(&server, &mut a, &b, "home", || home.map_to("30000-30999"));
     assert_eq!((from.ip(), to.ip()), (home.router.v4.into(), home.router.v4.into()));

@@ -142,7 +142,8 @@ impl Network {
         self.switch.ip(&format!("link set dev {name} master bridge up"));
         namespace.ip(&format!("addr add {v4}/24 dev eth0"));
         namespace.ip(&format!("addr add {v6}/64 dev eth0 nodad"));
-        namespace.ip("link set eth0 up");
+        // Else several datagrams of one send call travel as one packet that no limit of size and no loss divides.
+        namespace.ip("link set eth0 up gso_max_segs 1");
         Host { name, namespace, v4, v6 }
     }
 
@@ -202,6 +203,49 @@ impl Network {
 
     fn rule(&self, rule: &str) {
         self.switch.nft(&format!("add rule bridge wire pass {rule}"));
+    }
+}
+
+/// A home behind a router that translates addresses, and what the router does it with.
+pub(crate) struct Home<'n> {
+    pub(crate) router: &'n Host,
+    inside: Namespace,
+}
+
+impl<'n> Home<'n> {
+    /// A host behind the one named, which has nothing of its own but an address inside.
+    pub(crate) fn behind(network: &'n Network, router: &'static str) -> Self {
+        let router = network.host(router);
+        let inside = network.beside("home");
+        router.namespace.ip(&format!("link add inside type veth peer name eth0 netns {}", inside.name()));
+        router.namespace.ip("addr add 192.168.77.1/24 dev inside");
+        router.namespace.ip("link set inside up");
+        router.namespace.set("ipv4/ip_forward", "1");
+        inside.ip("addr add 192.168.77.2/24 dev eth0");
+        inside.ip("link set eth0 up gso_max_segs 1");
+        inside.ip("route add default via 192.168.77.1");
+        router.namespace.nft("add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }");
+        let home = Self { router, inside };
+        home.map_to("20000-20999");
+        home
+    }
+
+    /// Where processes of the home are started.
+    pub(crate) fn place(&self) -> Place {
+        self.inside.place()
+    }
+
+    /// Sets something of the wire between home and router, at both ends.
+    pub(crate) fn wire(&self, setting: &str) {
+        self.inside.ip(&format!("link set eth0 {setting}"));
+        self.router.namespace.ip(&format!("link set inside {setting}"));
+    }
+
+    /// From now on datagrams from inside come from one of these ports, those of old flows, too.
+    pub(crate) fn map_to(&self, ports: &str) {
+        let rule = format!("flush chain ip nat post; add rule ip nat post oifname eth0 meta l4proto udp masquerade to :{ports}");
+        self.router.namespace.nft(&rule);
+        self.router.namespace.exec("conntrack -F");
     }
 }
 

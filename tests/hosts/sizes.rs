@@ -1,9 +1,10 @@
 //! Paths that carry only small packets: nothing is fragmented, and what does not fit goes in smaller pieces (R28, R80).
 
 use crate::cast::{agent, waiter};
-use crate::network::Network;
+use crate::network::{Home, Network};
 use crate::world::{Agent, Server, base64};
 use serde_json::json;
+use std::fs;
 use std::net::SocketAddr;
 
 /// Counts datagrams that may be fragmented, or are fragments.
@@ -54,9 +55,75 @@ fn black_hole(mtu: u32, v6: bool) {
     let (mut a, mut b) = (agent(&server, network.host("a")), agent(&server, network.host("b")));
     everything_passes(&server, &mut a, &mut b);
     none_was_fragmented(&network);
-    if mtu >= 1280 {
-        assert_eq!(server.status()["driver"]["dropped_send_too_big"], 0);
+    assert_eq!(a.count("retransmissions") > 0, mtu < 1_280, "what fits is not lost, and what does not fit is");
+}
+
+/// Every host's wire and the switch carry packets of 9,000 bytes, and the settings let datagrams be as large as they can be.
+fn large_datagrams(network: &Network) -> (Server, [Agent; 2]) {
+    network.switch_port("bridge", "mtu 9000");
+    for name in ["server", "a", "b"] {
+        network.switch_port(name, "mtu 9000");
+        network.host(name).namespace.ip("link set eth0 mtu 9000");
     }
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join("settings.toml");
+    fs::write(&settings, "[server]\nmax-datagram = 8952\n[agent]\nmax-datagram = 8952\n").unwrap();
+    let settings = settings.to_str().unwrap();
+    let host = network.host("server");
+    let server = Server::at(&host.place(), &[host.server()], &["--lease", "2s", "--config", settings]);
+    let args = ["--idle", "eager", "--config", settings];
+    let agents = ["a", "b"].map(|name| Agent::at(&network.host(name).place(), &server, &[server.address], name, &args));
+    (server, agents)
+}
+
+#[test]
+fn large_datagrams_are_used_where_every_wire_carries_them() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let (server, [mut a, mut b]) = large_datagrams(&network);
+    network.count("large", "udp length > 4000");
+    count_fragments(&network);
+    everything_passes(&server, &mut a, &mut b);
+    none_was_fragmented(&network);
+    assert!(network.counted("large") > 0);
+}
+
+#[test]
+fn large_datagrams_that_one_wire_swallows_are_given_up_for_small_ones() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let (server, [mut a, mut b]) = large_datagrams(&network);
+    network.switch_port("a", "mtu 1280");
+    count_fragments(&network);
+    everything_passes(&server, &mut a, &mut b);
+    none_was_fragmented(&network);
+}
+
+#[test]
+fn an_agent_on_a_host_whose_own_wire_takes_576_bytes_works_with_small_datagrams() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let host = network.host("server");
+    let server = Server::at(&host.place(), &[host.server()], &["--lease", "2s"]);
+    network.switch_port("a", "mtu 576");
+    network.host("a").namespace.ip("link set eth0 mtu 576");
+    count_fragments(&network);
+    let (mut a, mut b) = (agent(&server, network.host("a")), agent(&server, network.host("b")));
+    everything_passes(&server, &mut a, &mut b);
+    none_was_fragmented(&network);
+}
+
+#[test]
+fn a_router_that_refuses_large_packets_by_icmp_is_believed_by_nobody_and_small_ones_pass() {
+    let Some(network) = Network::of(&["server", "router", "b"]) else { return };
+    let host = network.host("server");
+    let server = Server::at(&host.place(), &[host.server()], &["--lease", "2s"]);
+    let home = Home::behind(&network, "router");
+    home.wire("mtu 576");
+    count_fragments(&network);
+    let mut a = Agent::at(&home.place(), &server, &[server.address], "home", &["--idle", "eager"]);
+    let mut b = agent(&server, network.host("b"));
+    // What A asks for first comes in large datagrams.
+    everything_passes(&server, &mut b, &mut a);
+    none_was_fragmented(&network);
+    assert!(server.status()["driver"]["icmp_too_big"].as_u64() > Some(0), "the router said nothing");
 }
 
 #[test]

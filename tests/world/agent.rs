@@ -16,7 +16,7 @@ impl Line {
     }
 
     pub(crate) fn ok(&mut self, request: Value) -> Value {
-        self.ask(&request).unwrap_or_else(|e| panic!("{request}: {e}"))
+        self.ask(&request).unwrap_or_else(|e| panic!("{}: {e}", request.to_string().chars().take(200).collect::<String>()))
     }
 
     /// Takes an exclusive lock; gives its hold and its token.

@@ -18,6 +18,7 @@ mod outbox;
 mod receive_pool;
 pub mod services;
 pub mod socket;
+mod sources;
 pub mod stats;
 mod turn;
 
@@ -29,4 +30,5 @@ pub use event_loop::{Ended, EventLoop, Handle, LoopError, LoopOptions, Owned, Ow
 pub use mio::{Registry, Token};
 pub use services::{NoServices, Services};
 pub use socket::{OpenError, PortOptions, UdpPort};
+pub use sources::Sources;
 pub use stats::{Counts, Stats};
