@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod cache;
+mod captures;
 mod changes;
 mod command;
 mod disk;
@@ -20,6 +21,7 @@ mod linearizable;
 mod locks;
 mod membership;
 mod metrics;
+mod models;
 mod posix;
 mod relay;
 mod stopped;
