@@ -83,9 +83,7 @@ fn bursts_and_traces() {
     for tau in [1.0, 3.0, 6.0] {
         for parts in [Parts::PAPER, EARLY] {
             let at = |arrivals: &Arrivals| {
-                simulate(&Scene { arrivals: arrivals.clone(), ..scene(Policy::Opportunistic(parts), tau) }, 300_000, 5)
-                    .unwrap()
-                    .overhead()
+                simulate(&Scene { arrivals: arrivals.clone(), ..scene(Policy::Opportunistic(parts), tau) }, 300_000, 5).unwrap().overhead()
             };
             let x = parts.renew_from * tau;
             near("bursts", at(&BURSTS), BURSTS.overhead(x));
