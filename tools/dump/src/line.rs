@@ -5,6 +5,7 @@
 //! Leaves to others: words (`words`), fields (`fields`), what was seen before (`memory`).
 
 use crate::fields;
+use crate::follow::Aside;
 use crate::labels::Labels;
 use crate::memory::{Lease, Note, Notes};
 use crate::packet::Packet;
@@ -13,6 +14,7 @@ use crate::words::{short, words};
 use cistern_wire::{DatagramTree, Kind, Message};
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// Writes lines.
 #[derive(Debug)]
@@ -30,8 +32,7 @@ impl Lines {
         Self { clock, verbose, inputs }
     }
 
-    /// Writes a datagram: those of its messages that are to be shown, or why it has none. `before` is what stands before the time of the
-    /// first line, `after` what is added to its end.
+    /// Writes a datagram: those of its messages that are to be shown, or why it has none; behind the time what stands `aside`.
     ///
     /// # Errors
     /// Those of `out`.
@@ -41,12 +42,15 @@ impl Lines {
         labels: &Labels,
         packet: &Packet<'_>,
         notes: &Notes,
+        aside: Option<&Aside>,
         shown: &[bool],
     ) -> io::Result<()> {
         let tree = (self.verbose > 0).then(|| DatagramTree::of(packet.bytes));
         let input = self.inputs.get(packet.input).map_or(String::new(), |name| format!("{name}: "));
         let time = self.clock.line(packet.at);
-        let head = format!("{input}{time}{} > {}", labels.show(packet.from), labels.show(packet.to));
+        let lease = aside.map_or(String::new(), |aside| format!("[{:>13}] ", aside.lease.words()));
+        let moved = aside.and_then(|aside| aside.moved_from).map_or(String::new(), |from| format!(" (moved, was {from})"));
+        let head = format!("{input}{time}{lease}{}{moved} > {}", labels.show(packet.from), labels.show(packet.to));
         match &packet.content {
             Err(reason) => writeln!(out, "{head}  MALFORMED: {reason}; {} bytes, which whoever receives them drops", packet.bytes.len())?,
             Ok(datagram) => {
@@ -75,6 +79,35 @@ impl Lines {
             fields::hex(out, packet.bytes)?;
         }
         Ok(())
+    }
+
+    /// What stands on the lines of the messages that are to be shown, without time and ends; of a datagram that does not parse, why.
+    #[must_use]
+    pub fn texts(&self, packet: &Packet<'_>, notes: &Notes, shown: &[bool]) -> Vec<String> {
+        match &packet.content {
+            Err(reason) => vec![format!("MALFORMED: {reason}")],
+            Ok(datagram) => {
+                let noted = datagram.messages().zip(&notes.messages).zip(shown);
+                noted.filter(|(_, shown)| **shown).map(|((message, note), _)| self.message(packet, &message, note)).collect()
+            }
+        }
+    }
+
+    /// The same in short: what each message is and means, without what was seen before it.
+    #[must_use]
+    pub fn heads(&self, packet: &Packet<'_>, notes: &Notes, shown: &[bool]) -> Vec<String> {
+        let Ok(datagram) = &packet.content else { return vec!["MALFORMED".to_owned()] };
+        let noted = datagram.messages().zip(&notes.messages).zip(shown);
+        let head = |message: &Message<'_>, note: &Note| {
+            let name = note.numbers.name.map_or(String::new(), |name| format!(" {name}"));
+            format!("{}{name}: {}", message.kind().name(), words(message))
+        };
+        noted.filter(|(_, shown)| **shown).map(|((message, note), _)| head(&message, note)).collect()
+    }
+
+    /// The time of a line in the lines' form.
+    pub fn moment(&mut self, at: Duration) -> String {
+        self.clock.line(at).trim_end().to_owned()
     }
 
     fn message(&self, packet: &Packet<'_>, message: &Message<'_>, note: &Note) -> String {

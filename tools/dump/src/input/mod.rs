@@ -9,7 +9,7 @@ mod live;
 mod source;
 
 use crate::args::Show;
-use crate::failure::{EXIT_DAMAGED, EXIT_IO, Failure};
+use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_USAGE, Failure};
 use crate::stop::Stop;
 use cistern_capture::{Datagram, ReadError, Reader};
 use live::Live;
@@ -45,6 +45,8 @@ struct Input {
     /// The next datagram, if it has been read.
     next: Option<Datagram>,
     ended: bool,
+    /// Whether it was told that it is no capture: then there is nothing to tell of what it holds.
+    foreign: bool,
 }
 
 impl Inputs {
@@ -57,6 +59,9 @@ impl Inputs {
         if let Some(interface) = &show.interface {
             let (live, flow) = Live::open(interface)?;
             inputs.push(Input::new(interface.clone(), Box::new(live), flow));
+        }
+        if show.tail && show.files.len() != 1 {
+            return Err(Failure::new(EXIT_USAGE, "--tail takes one file: of several it is not known which has the next datagram"));
         }
         for file in &show.files {
             let (source, flow) = Source::open(file, show.tail)?;
@@ -121,7 +126,7 @@ impl Inputs {
     #[must_use]
     pub fn finish(&self) -> u8 {
         let mut exit = self.exit;
-        for input in &self.inputs {
+        for input in self.inputs.iter().filter(|input| !input.foreign) {
             let mut tally = input.reader.tally().clone();
             if !input.ended {
                 tally.unfinished_bytes = 0;
@@ -150,7 +155,7 @@ pub(crate) fn tell(text: &str) {
 
 impl Input {
     fn new(name: String, source: Box<dyn Read>, flow: Flow) -> Self {
-        Self { name, reader: Reader::new(source), flow, next: None, ended: false }
+        Self { name, reader: Reader::new(source), flow, next: None, ended: false, foreign: false }
     }
 
     /// Reads on; false if there is nothing now.
@@ -165,13 +170,14 @@ impl Input {
                 let tally = self.reader.tally();
                 // Fewer bytes than any format begins with.
                 if tally.frames == 0 && tally.unfinished_bytes > 0 {
+                    self.foreign = true;
                     return Err((EXIT_DAMAGED, format!("{}: cut off before its first frame, or no capture", self.name)));
                 }
                 Ok(true)
             }
             Ok(None) => Ok(false),
             Err(error @ ReadError::NotACapture(_)) => {
-                self.ended = true;
+                (self.ended, self.foreign) = (true, true);
                 Err((EXIT_DAMAGED, format!("{}: {error}", self.name)))
             }
             Err(error @ ReadError::Io(_)) => {
