@@ -176,6 +176,7 @@ types["ReclaimItem"] = { is = "structure", name = "ReclaimItem",
   { name = "lock", type = types["LockId"], doc = "The lock." },
   { name = "mode", type = types["Mode"], doc = "The mode held." },
   { name = "generation", type = types["Generation"], doc = "The generation held." },
+  { name = "first", type = types["Generation"], doc = "The generation with which the agent began to hold it, in this mode or a stronger one, without a break; at most `generation`." },
   { name = "run", type = types["u32"], doc = "How many tokens its run has; 0 for a cache lock." },
   { name = "version", type = types["u64"], doc = "Version of the object as cached; 0: nothing is cached." },
 }
@@ -183,7 +184,7 @@ types["list of ReclaimItem"] = { is = "list", of = types["ReclaimItem"] }
 types["Reclaim"] = { is = "structure", name = "Reclaim",
   { name = "ask", type = types["Ask"], doc = "The request." },
   { name = "from", type = types["SessionId"], doc = "The former session." },
-  { name = "items", type = types["list of ReclaimItem"], doc = "The locks; at most 16." },
+  { name = "items", type = types["list of ReclaimItem"], doc = "The locks; at most 12." },
 }
 types["ReclaimComplete"] = { is = "structure", name = "ReclaimComplete",
   { name = "ask", type = types["Ask"], doc = "The request." },
