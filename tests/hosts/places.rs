@@ -15,7 +15,7 @@ fn hosts_without_ipv4_do_all_that_others_do() {
         network.host(name).namespace.ip("-4 addr flush dev lo");
     }
     let (host, a, b) = (network.host("server"), network.host("a"), network.host("b"));
-    let server = Server::at(&host.place(), &[host.server_v6()], &["--lease", "1s"]);
+    let server = Server::at(&host.place(), &[host.server_v6()], &["--lease", "2s"]);
     let mut first = agent_by(&server, a, &[host.server_v6()]);
     let contents = "x".repeat(100_000);
     first.put("/f", &contents);
