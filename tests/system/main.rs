@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod cache;
+mod captures;
 mod changes;
 mod command;
 mod disk;

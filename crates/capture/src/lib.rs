@@ -3,7 +3,8 @@
 //! Decides what can be read of a capture and what is named instead; used by everything that looks at captures (the inspector, the
 //! auditor, tests) and by everything that writes one (`--pcap` of every program, the simulator, the fault proxy). The way of a frame:
 //! `feed` (bytes, bounded) → `classic` or `blocks` (the file format: one frame with its time and link type) → `frame` (link, IP and UDP
-//! headers off) → [`Datagram`]; what falls out on the way is counted by reason in the [`Tally`].
+//! headers off) → `Datagram`; what falls out on the way is counted by reason in the `Tally`. The way back: [`Writer`], or [`Recorder`] where
+//! the disk must not be waited for.
 //! Invariants: no bytes make it panic; memory is bounded however long the capture is; a source that ends in the middle, or has ended
 //! only for now (a file that grows, a pipe), gives everything that is whole.
 //! Leaves to others: what a datagram says (`cistern-wire`), what datagrams mean together (`cistern-audit`).
@@ -11,34 +12,29 @@
 //! Formats: pcap and pcapng are described in the drafts of the IETF's opsawg group (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng),
 //! link types in draft-ietf-opsawg-pcaplinktype.
 
+#[cfg(feature = "read")]
 mod blocks;
+#[cfg(feature = "read")]
 mod classic;
+#[cfg(feature = "read")]
+mod datagram;
+#[cfg(feature = "read")]
 mod feed;
+#[cfg(feature = "read")]
 mod frame;
+#[cfg(feature = "read")]
 mod reader;
+mod record;
+mod recorder;
+#[cfg(feature = "read")]
 mod tally;
 mod writer;
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use bytes::Bytes;
-
+#[cfg(feature = "read")]
+pub use datagram::Datagram;
+#[cfg(feature = "read")]
 pub use reader::{ReadError, Reader};
+pub use recorder::{Recorded, Recorder};
+#[cfg(feature = "read")]
 pub use tally::{Rubbish, Skip, Tally};
 pub use writer::{CreateError, Writer};
-
-/// A UDP datagram of a capture.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// Which frame of the capture brought it, the first is 1 (as Wireshark counts); 0 if it comes from no capture.
-    pub number: u64,
-    /// When it was captured, since 1970-01-01 UTC, to the nanosecond as far as the capture says it; zero if the capture does not.
-    pub at: Duration,
-    /// Who sent it.
-    pub from: SocketAddr,
-    /// To whom.
-    pub to: SocketAddr,
-    /// The UDP payload, whole.
-    pub payload: Bytes,
-}

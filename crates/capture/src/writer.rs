@@ -1,25 +1,19 @@
 //! Datagrams written as a capture file that tcpdump and Wireshark read.
 //!
-//! Decides the file's bytes: pcap with nanoseconds, little-endian, link type RAW; the IP and UDP headers are made here (they are not what
-//! was on the wire), with right lengths and checksums. Invariant: records leave whole, so a file whose writer was killed ends at most
-//! in one cut record, and everything flushed is readable at once. Leaves to others: which datagrams there are, and threads.
+//! Decides when bytes leave. The IP and UDP headers of a file are made by this crate (they are not what was on the wire), with right
+//! lengths and checksums. Invariant: records leave whole, so a file whose writer was killed ends at most in one cut record, and everything
+//! flushed is readable at once. Leaves to others: the bytes (`record`), not waiting for a disk (`recorder`).
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use etherparse::{IpHeaders, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder, ip_number};
+use crate::record;
 
-/// Nanoseconds; and little-endian, as it is written.
-const MAGIC: u32 = 0xA1B2_3C4D;
-const LINKTYPE_RAW: u32 = 101;
-/// The largest frame that the header announces.
-const SNAPPED_AT: u32 = 262_144;
 /// Bytes gathered before they are written without being asked to.
 const GATHERED: usize = 64 << 10;
-const HOPS: u8 = 64;
 
 /// Why a capture file could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +21,12 @@ const HOPS: u8 = 64;
 pub struct CreateError {
     path: PathBuf,
     source: io::Error,
+}
+
+impl CreateError {
+    pub(crate) fn new(path: &Path, source: io::Error) -> Self {
+        Self { path: path.to_owned(), source }
+    }
 }
 
 /// Writes a capture.
@@ -45,7 +45,7 @@ impl Writer<File> {
     /// # Errors
     /// [`CreateError`], which names the file: whoever chose the path is at fault.
     pub fn create(path: &Path) -> Result<Self, CreateError> {
-        let failed = |source| CreateError { path: path.to_owned(), source };
+        let failed = |source| CreateError::new(path, source);
         Self::new(File::create(path).map_err(failed)?).map_err(failed)
     }
 }
@@ -56,11 +56,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of `out`.
     pub fn new(out: W) -> io::Result<Self> {
-        let mut this = Self { out, gathered: Vec::with_capacity(GATHERED) };
-        this.gathered.extend(MAGIC.to_le_bytes());
-        this.gathered.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        this.gathered.extend(SNAPPED_AT.to_le_bytes());
-        this.gathered.extend(LINKTYPE_RAW.to_le_bytes());
+        let mut this = Self { out, gathered: record::header() };
         this.flush()?;
         Ok(this)
     }
@@ -71,18 +67,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of `out`; `InvalidInput` if the payload is larger than a UDP datagram can be, and then nothing is written.
     pub fn write(&mut self, at: Duration, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        let packet = PacketBuilder::ip(headers(from.ip(), to.ip())).udp(from.port(), to.port());
-        let length = packet.size(payload.len());
-        let word = u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
-        let before = self.gathered.len();
-        self.gathered.extend(u32::try_from(at.as_secs()).unwrap_or(u32::MAX).to_le_bytes());
-        self.gathered.extend(at.subsec_nanos().to_le_bytes());
-        self.gathered.extend(word);
-        self.gathered.extend(word);
-        if let Err(error) = packet.write(&mut self.gathered, payload) {
-            self.gathered.truncate(before);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error.to_string()));
-        }
+        record::add(&mut self.gathered, at, from, to, payload)?;
         if self.gathered.len() >= GATHERED { self.flush() } else { Ok(()) }
     }
 
@@ -103,32 +88,4 @@ impl<W: Write> Drop for Writer<W> {
         // Nobody is left to tell; who wants to know flushes first.
         let _ = self.flush();
     }
-}
-
-fn headers(from: IpAddr, to: IpAddr) -> IpHeaders {
-    if let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) {
-        let header = Ipv4Header {
-            dont_fragment: true,
-            time_to_live: HOPS,
-            protocol: ip_number::UDP,
-            source: from.octets(),
-            destination: to.octets(),
-            ..Ipv4Header::default()
-        };
-        return IpHeaders::Ipv4(header, Default::default());
-    }
-    let octets = |address| match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    };
-    let header = Ipv6Header {
-        traffic_class: 0,
-        flow_label: Ipv6FlowLabel::ZERO,
-        payload_length: 0,
-        next_header: ip_number::UDP,
-        hop_limit: HOPS,
-        source: octets(from),
-        destination: octets(to),
-    };
-    IpHeaders::Ipv6(header, Default::default())
 }

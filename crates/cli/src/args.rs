@@ -163,6 +163,9 @@ Exit status:
 #[derive(Debug, Parser)]
 #[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
 pub(crate) struct Cistern {
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -174,6 +177,9 @@ pub(crate) struct Cistern {
 pub(crate) struct Cisternd {
     #[command(subcommand)]
     pub(crate) command: Option<StoppedCommand>,
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
@@ -184,6 +190,7 @@ Examples:
   cisternd --store /var/lib/cistern/store                   every other time
   cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a network in which all are trusted
   cisternd --volatile --new-cluster                         to try it out: everything in memory
+  cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
 
 Exit status:
   0   ended because it was asked to

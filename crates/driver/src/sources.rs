@@ -62,7 +62,7 @@ fn sources(servers: &[SocketAddr]) -> Vec<Option<IpAddr>> {
 }
 
 /// The address that the system picks for a datagram to `server`; none is sent.
-fn source(server: SocketAddr) -> io::Result<IpAddr> {
+pub(crate) fn source(server: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let probe = UdpSocket::bind((any, 0))?;
     probe.connect(server)?;

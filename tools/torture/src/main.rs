@@ -75,6 +75,9 @@ struct Args {
     /// The directory of `cistern` and `cisternd`; by default that of this program
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
+    /// Write what each server sends and receives to DIR/server-1.pcap, DIR/server-2.pcap, ..., for cistern-dump
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
     /// Leave the store, the records and the logs where they are, and say where, also when all is well
     #[arg(long)]
     keep: bool,
@@ -119,7 +122,7 @@ fn run(args: &Args) -> Result<bool, String> {
         Some(dir) => dir.clone(),
         None => std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned())).ok_or("where is this program?")?,
     };
-    let mut campaign = Campaign::new(seed, args.agents, args.users, args.check_every, &programs)?;
+    let mut campaign = Campaign::new(seed, args.agents, args.users, args.check_every, &programs, args.pcap.as_deref())?;
     let report = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
     let kept = (args.keep || !report.violations.is_empty()).then(|| campaign.keep());
     if args.json {

@@ -39,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) dir: PathBuf,
     /// The server's program.
     pub(crate) cisternd: PathBuf,
+    /// Where the servers' captures go, if they are wanted.
+    pub(crate) captures: Option<PathBuf>,
 }
 
 impl Place {
@@ -63,11 +65,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one on the store of the campaign; `address` may have port 0.
-    pub(crate) fn start(place: &Place, address: &str, first: bool) -> Result<Self, String> {
+    /// Starts one on the store of the campaign, the `number`-th from 1 on; `address` may have port 0.
+    pub(crate) fn start(place: &Place, address: &str, first: bool, number: u64) -> Result<Self, String> {
         let mut command = Command::new(&place.cisternd);
         command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
         command.args(["--listen", address, "--lease", LEASE, "--json"]);
+        if let Some(captures) = &place.captures {
+            command.arg("--pcap").arg(captures.join(format!("server-{number}.pcap")));
+        }
         if first {
             command.arg("--new-cluster");
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use cistern_capture::{Datagram, Reader, Writer};
+use cistern_capture::{Datagram, Reader, Recorder, Writer};
 use proptest::prelude::*;
 
 use super::read;
@@ -90,8 +90,35 @@ fn what_was_flushed_is_readable_while_the_writer_lives_and_after_a_kill_in_the_m
 
 #[test]
 fn a_file_that_cannot_be_made_is_named() {
-    let error = Writer::create(std::path::Path::new("/nowhere/at/all.pcap")).expect_err("there is no such directory");
+    let path = std::path::Path::new("/nowhere/at/all.pcap");
+    let error = Writer::create(path).expect_err("there is no such directory");
     assert!(error.to_string().contains("/nowhere/at/all.pcap"), "{error}");
+    let error = Recorder::create(path).expect_err("there is no such directory");
+    assert!(error.to_string().contains("/nowhere/at/all.pcap"), "{error}");
+}
+
+#[test]
+fn what_many_threads_record_is_all_in_the_file_each_thread_in_its_order() {
+    let path = tempfile::NamedTempFile::new().unwrap();
+    let recorder = Recorder::create(path.path()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u16 {
+            let recorder = &recorder;
+            scope.spawn(move || {
+                let address = SocketAddr::from(([127, 0, 0, 1], thread));
+                (0..500_u32).for_each(|n| recorder.record(Duration::from_secs(n.into()), address, address, &n.to_be_bytes()));
+            });
+        }
+    });
+    let recorded = recorder.finish();
+    assert_eq!((recorded.written, recorded.left_out), (2_000, 0));
+    let mut reader = Reader::new(path.reopen().unwrap());
+    let datagrams: Vec<_> = reader.by_ref().map(|datagram| datagram.unwrap()).collect();
+    assert!(reader.tally().is_clean());
+    for thread in 0..4 {
+        let mine = datagrams.iter().filter(|datagram| datagram.from.port() == thread);
+        assert!(mine.map(|datagram| datagram.payload.to_vec()).eq((0..500_u32).map(|n| n.to_be_bytes().to_vec())));
+    }
 }
 
 #[test]
