@@ -5,6 +5,7 @@
 //! Leaves to others: words (`words`), fields (`fields`), what was seen before (`memory`).
 
 use crate::fields;
+use crate::follow::Aside;
 use crate::labels::Labels;
 use crate::memory::{Lease, Note, Notes};
 use crate::packet::Packet;
@@ -30,8 +31,7 @@ impl Lines {
         Self { clock, verbose, inputs }
     }
 
-    /// Writes a datagram: those of its messages that are to be shown, or why it has none. `before` is what stands before the time of the
-    /// first line, `after` what is added to its end.
+    /// Writes a datagram: those of its messages that are to be shown, or why it has none; behind the time what stands `aside`.
     ///
     /// # Errors
     /// Those of `out`.
@@ -41,12 +41,15 @@ impl Lines {
         labels: &Labels,
         packet: &Packet<'_>,
         notes: &Notes,
+        aside: Option<&Aside>,
         shown: &[bool],
     ) -> io::Result<()> {
         let tree = (self.verbose > 0).then(|| DatagramTree::of(packet.bytes));
         let input = self.inputs.get(packet.input).map_or(String::new(), |name| format!("{name}: "));
         let time = self.clock.line(packet.at);
-        let head = format!("{input}{time}{} > {}", labels.show(packet.from), labels.show(packet.to));
+        let lease = aside.map_or(String::new(), |aside| format!("[{:>13}] ", aside.lease.words()));
+        let moved = aside.and_then(|aside| aside.moved_from).map_or(String::new(), |from| format!(" (moved, was {from})"));
+        let head = format!("{input}{time}{lease}{}{moved} > {}", labels.show(packet.from), labels.show(packet.to));
         match &packet.content {
             Err(reason) => writeln!(out, "{head}  MALFORMED: {reason}; {} bytes, which whoever receives them drops", packet.bytes.len())?,
             Ok(datagram) => {

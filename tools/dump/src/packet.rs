@@ -6,7 +6,7 @@
 
 use crate::filter::SessionPrefix;
 use cistern_wire::limits::{MAGIC, VERSION};
-use cistern_wire::{Datagram, DropReason, Message};
+use cistern_wire::{Datagram, DropReason, Message, SessionId};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,6 +40,15 @@ impl<'d> Packet<'d> {
         let bytes = &datagram.payload[..];
         let cistern_capture::Datagram { number, at, from, to, .. } = *datagram;
         Self { input, number, at, from, to, bytes, content: Datagram::seen(bytes) }
+    }
+
+    /// The session that it opens, if it is a WELCOME.
+    #[must_use]
+    pub fn opened(&self) -> Option<SessionId> {
+        self.content.as_ref().ok()?.messages().find_map(|message| match message {
+            Message::Welcome(m) => Some(m.session),
+            _ => None,
+        })
     }
 
     /// Whether it is of this session, or opens it, or tells what became of it.

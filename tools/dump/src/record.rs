@@ -3,6 +3,7 @@
 //! Decides: what stands beside the fields of a message: where it was seen, what it means, what was seen before. Keys that have nothing to
 //! say are left out. Leaves to others: the fields (`json`), the words (`words`), what was seen before (`memory`).
 
+use crate::follow::Aside;
 use crate::json::{DatagramFields, MessageFields};
 use crate::labels::Labels;
 use crate::memory::{Note, Notes};
@@ -36,7 +37,19 @@ struct Record<'a> {
     said: Option<Said<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     malformed: Option<Malformed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<Lease>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved_from: Option<String>,
     cistern: Fields<'a>,
+}
+
+/// How the lease of a followed session stands.
+#[derive(Serialize)]
+struct Lease {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_s: Option<f64>,
 }
 
 /// Which message of its datagram.
@@ -106,6 +119,7 @@ pub fn datagram(
     labels: &Labels,
     packet: &Packet<'_>,
     notes: &Notes,
+    aside: Option<&Aside>,
     shown: &[bool],
 ) -> io::Result<()> {
     let tree = DatagramTree::of(packet.bytes);
@@ -123,6 +137,11 @@ pub fn datagram(
         kind,
         said,
         malformed: packet.content.as_ref().err().map(malformed),
+        lease: aside.map(|aside| {
+            let (state, left_s) = aside.lease.parts();
+            Lease { state, left_s }
+        }),
+        moved_from: aside.and_then(|aside| aside.moved_from).map(|from| from.to_string()),
         cistern,
     };
     if packet.content.is_err() && tree.messages.is_empty() {

@@ -112,12 +112,12 @@ impl Renewals {
         })
     }
 
-    /// The figures of all: arrivals by their mean over sessions, weighted by requests.
+    /// The figures of all: the rate is that of a session, and the variation the mean over sessions, weighted by requests.
     pub(super) fn all(&self) -> Cost {
         let costs: Vec<_> = self.sessions().collect();
         let requests: u64 = costs.iter().map(|cost| cost.requests).sum();
         let explicit = costs.iter().map(|cost| cost.explicit).sum();
-        let seconds = costs.iter().map(|cost| cost.seconds).sum();
+        let seconds: f64 = costs.iter().map(|cost| cost.seconds).sum();
         let expected_explicit = costs.iter().map(|cost| cost.expected_explicit).sum::<Option<f64>>();
         let weighted = |value: fn(&Cost) -> Option<f64>| {
             let known: Vec<_> = costs.iter().filter_map(|cost| Some((cost.requests, value(cost)?))).collect();
@@ -135,7 +135,7 @@ impl Renewals {
             expected_explicit,
             expected_per_request: expected_explicit.filter(|_| requests > 0).map(|expected| expected / float(requests)),
             expected_of_gaps: costs.iter().map(|cost| cost.expected_of_gaps).sum(),
-            rate: weighted(|cost| cost.rate),
+            rate: (seconds > 0.0).then(|| float(requests) / seconds),
             variation: weighted(|cost| cost.variation),
         }
     }
