@@ -21,6 +21,7 @@ mod linearizable;
 mod locks;
 mod membership;
 mod metrics;
+mod models;
 mod posix;
 mod relay;
 mod stopped;

@@ -23,7 +23,9 @@ mod locks;
 mod logging;
 mod member;
 mod metrics;
+mod model;
 mod places;
+mod plan;
 mod serve;
 mod server_control;
 mod settings;
@@ -107,6 +109,8 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Agent(args) => host_agent::agent(args).map(|()| 0),
         Command::Serve(args) => serve::serve(args).map(|()| 0),
         Command::Settings => settings::print_all().map(|()| 0),
+        Command::Plan(args) => plan::plan(args),
+        Command::Model(args) => model::model(args).map(|()| 0),
     }
 }
 

@@ -102,14 +102,14 @@ impl<'a> Tree<'a> {
     #[must_use]
     pub fn of(kind: Kind, body: &'a [u8], at: usize) -> Self {
         let mut walk = Walk { r: Reader::new(body), end: at + body.len() };
-        let mut nodes = Vec::new();
-        let mut malformed = walk.value(kind.field(), kind.shape(), Shown::Decimal, &mut nodes).err();
+        let (shape, mut children) = (kind.shape(), Vec::new());
+        let mut malformed = walk.fields(shape, &mut children).err();
         if malformed.is_none() && !walk.r.rest().is_empty() {
             malformed = Some(Malformed::new(Fault::Trailing).within(kind.name(), "end"));
         }
-        let mut node = nodes.pop().unwrap_or_else(|| undecoded(&[], at));
-        node.children.extend(walk.rest());
-        node.len = body.len();
+        children.extend(walk.rest());
+        let (name, shown, len) = (kind.field(), Shown::Decimal, body.len());
+        let node = Node { name, shape, shown, at, len, value: Value::Parts, children };
         Self { node, malformed }
     }
 }
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
         Some(MessageTree { kind, node, reason })
     }
 
-    /// Reads one value into `into`; on a fault, as much of it as there is.
+    /// Reads one value into `into`; on a fault, as much of it as there is, if there is anything.
     fn value(&mut self, name: &'static str, shape: &'static Shape, shown: Shown, into: &mut Vec<Node<'a>>) -> Result<(), Malformed> {
         let at = self.at();
         let mut children = Vec::new();
@@ -241,7 +241,9 @@ impl<'a> Walk<'a> {
                 return fault.map_or(Ok(()), |fault| Err(Malformed::new(fault)));
             }
         };
-        into.push(Node { name, shape, shown, at, len: self.at() - at, value: Value::Parts, children });
+        if read.is_ok() || !children.is_empty() {
+            into.push(Node { name, shape, shown, at, len: self.at() - at, value: Value::Parts, children });
+        }
         read.map(drop)
     }
 

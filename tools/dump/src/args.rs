@@ -19,17 +19,17 @@ where the capture was made.";
 
 const EXAMPLES: &str = "\
 Examples:
-  cistern-dump run.pcap                          every message of a capture (pcap or pcapng; Ethernet, Linux cooked, raw IP, loopback)
-  cistern-dump -i lo                             live, with the right to capture (as root, or with CAP_NET_RAW)
-  cistern-dump -i any -w site.pcap               live, and kept
+  cistern-dump run.pcap                     every message of a capture (pcap or pcapng)
+  cistern-dump -i lo                        live (as root, or with CAP_NET_RAW)
+  cistern-dump -i any -w site.pcap          live, and kept
   ssh host tcpdump -i any -U -w - udp port 7311 | cistern-dump -
-  cistern-dump --tail agent.pcap                 a capture that is still being written (by --pcap of any program of Cistern, say)
+  cistern-dump --tail agent.pcap            what a program started with --pcap agent.pcap is writing
   cistern-dump -ttt --kind DEMAND,RECEIPT,RELEASE,GRANT run.pcap
   cistern-dump --kind '!KEEPALIVE,ALIVE' --object 18 run.pcap
   cistern-dump --session 3f2a --nonce 7 -v run.pcap
   cistern-dump --follow 3f2a91c4 agent.pcap server.pcap
-  cistern-dump --leases run.pcap                 who had a lease when, what was demanded, what failed, who was stolen from
-  cistern-dump --stats run.pcap                  messages, bytes, round trips, retransmissions, what renewing cost
+  cistern-dump --leases run.pcap            who had a lease when, what was demanded, who was stolen from
+  cistern-dump --stats run.pcap             messages, round trips, retransmissions, what renewing cost
   cistern-dump --json run.pcap | jq -r 'select(.kind == \"NACK\") | .time'
   cistern-dump --name 10.0.0.1:7311=server --from +10 --to +12.5 run.pcap
 
@@ -41,8 +41,9 @@ Exit status:
   74  reading or writing failed
   77  no right to capture
 
-What could not be read of a capture is counted and named on standard error when it ends. docs/inspecting.md reads three captures line by \
-line, and has the schema of --json.";
+Captures are of Ethernet (also VLAN), Linux cooked, raw IP or loopback, with IPv4 or IPv6; what could not be read of one is counted and \
+named on standard error when it ends. A signal (Ctrl-C) ends it with a summary. docs/inspecting.md reads three captures line by line, and \
+has the schema of --json.";
 
 /// Shows what Cistern says on the wire: messages in words, from captures or live.
 #[derive(Debug, Parser)]

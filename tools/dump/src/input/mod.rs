@@ -9,7 +9,7 @@ mod live;
 mod source;
 
 use crate::args::Show;
-use crate::failure::{EXIT_DAMAGED, EXIT_IO, Failure};
+use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_USAGE, Failure};
 use crate::stop::Stop;
 use cistern_capture::{Datagram, ReadError, Reader};
 use live::Live;
@@ -57,6 +57,9 @@ impl Inputs {
         if let Some(interface) = &show.interface {
             let (live, flow) = Live::open(interface)?;
             inputs.push(Input::new(interface.clone(), Box::new(live), flow));
+        }
+        if show.tail && show.files.len() != 1 {
+            return Err(Failure::new(EXIT_USAGE, "--tail takes one file: of several it is not known which has the next datagram"));
         }
         for file in &show.files {
             let (source, flow) = Source::open(file, show.tail)?;

@@ -8,6 +8,7 @@ use super::{Entry, Leases, Notice, Stretch, Thing, phase};
 use crate::failure::Failure;
 use crate::time::{seconds, span, time_of_day};
 use cistern_audit::Session;
+use cistern_audit::story::Promise;
 use cistern_wire::{EndReason, Keep, Kind, ReceiptAnswer, SessionId};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -54,7 +55,7 @@ impl Leases {
             format!("τ {}, T {}, delivery timeout {}", span(promise.tau), span(promise.wait), span(promise.delivery_timeout))
         });
         writeln!(out, "session {id}:{label}{address}; {terms}")?;
-        let failed = known.is_some_and(|session| session.nack.is_some() || session.stolen.is_some());
+        let failed = known.filter(|session| session.nack.is_some() || session.stolen.is_some()).and(promise);
         // The end of the lease that is not told yet.
         let mut end: Option<Duration> = None;
         for entry in &told.entries {
@@ -74,7 +75,8 @@ impl Leases {
         let known = self.story.session(id);
         let promise = known.and_then(|session| session.promise);
         let told = self.sessions.get(&id);
-        let entries: Vec<_> = told.iter().flat_map(|told| &told.entries).map(entry_json).collect();
+        let failed = known.filter(|session| session.nack.is_some() || session.stolen.is_some()).and(promise);
+        let entries: Vec<_> = told.iter().flat_map(|told| &told.entries).map(|entry| entry_json(entry, failed)).collect();
         json!({
             "session": id.to_string(),
             "agent": known.and_then(|session| self.label(session)),
@@ -94,8 +96,15 @@ fn over(out: &mut impl Write, end: &mut Option<Duration>, by: Duration) -> io::R
     }
 }
 
-/// What an entry says to people; nothing for what goes without saying. `failed`: some delivery to the session has failed.
-fn words(entry: &Entry, failed: bool) -> Option<String> {
+/// When a session is timing out, at the earliest: from the decision that a delivery has failed on, for T.
+fn timing_out(entry: &Entry, promise: &Promise) -> (Duration, Duration) {
+    let from = entry.at + promise.delivery_timeout;
+    (from, from + promise.wait)
+}
+
+/// What an entry says to people; nothing for what goes without saying. `failed`: some delivery to the session has failed, and what the
+/// session was promised.
+fn words(entry: &Entry, failed: Option<Promise>) -> Option<String> {
     Some(match &entry.what {
         Thing::Opened => "opened".to_owned(),
         Thing::Moved { from, to } => format!("the agent moved from {from} to {to}"),
@@ -130,7 +139,7 @@ fn stretch_words(stretch: &Stretch) -> String {
     format!("lease until {}, {length} in all: renewed {times}, {explicit} of them by KEEPALIVE{oldest}", time_of_day(stretch.until))
 }
 
-fn notice_words(entry: &Entry, notice: &Notice, failed: bool) -> Option<String> {
+fn notice_words(entry: &Entry, notice: &Notice, failed: Option<Promise>) -> Option<String> {
     if notice.kind != Kind::Demand && notice.receipt.is_some() {
         return None;
     }
@@ -145,7 +154,10 @@ fn notice_words(entry: &Entry, notice: &Notice, failed: bool) -> Option<String> 
         (Some((at, answer)), _) => format!("receipted after {}: {answer}", since(at)),
         (None, Some(_)) => String::new(),
         (None, None) => {
-            let fate = if failed { ": the delivery failed" } else { " in this capture" };
+            let fate = failed.map_or(" in this capture".to_owned(), |promise| {
+                let (from, until) = timing_out(entry, &promise);
+                format!(": the delivery failed; timing out from {} to {} at the earliest", time_of_day(from), time_of_day(until))
+            });
             format!("sent {} times over {}, never receipted{fate}", notice.transmissions, since(notice.last))
         }
     };
@@ -161,7 +173,7 @@ fn notice_words(entry: &Entry, notice: &Notice, failed: bool) -> Option<String> 
     Some(format!("{} q{}{about}: {receipt}{between}{back}", notice.kind.name(), notice.seq))
 }
 
-fn entry_json(entry: &Entry) -> Value {
+fn entry_json(entry: &Entry, failed: Option<Promise>) -> Value {
     let mut map = Map::new();
     map.insert("time".to_owned(), json!(seconds(entry.at)));
     map.insert("frame".to_owned(), json!(entry.frame));
@@ -191,6 +203,10 @@ fn entry_json(entry: &Entry) -> Value {
                 "last": seconds(notice.last),
                 "receipted": notice.receipt.map(|(at, _)| seconds(at)),
                 "receipt": notice.receipt.map(|(_, answer)| answer.name()),
+                "timing_out": failed.filter(|_| notice.receipt.is_none() && notice.back.is_none()).map(|promise| {
+                    let (from, until) = timing_out(entry, &promise);
+                    json!({ "from": seconds(from), "until": seconds(until) })
+                }),
                 "given_back": notice.back.map(|(at, _)| seconds(at)),
                 "kept": notice.back.map(|(_, keep)| keep.name()),
             }),

@@ -82,7 +82,7 @@ fn effect(m: &Effect) -> String {
 
 /// Who holds a lock, since when, and how long that can last.
 fn holder(m: &Holder<'_>) -> String {
-    format!("{} holds it {} since {}{}", text(m.label.0), m.mode, millis(m.since_ms), bound(m.standing, m.bound_ms))
+    format!("{} has held it {} for {}{}", text(m.label.0), m.mode, millis(m.since_ms), bound(m.standing, m.bound_ms))
 }
 
 fn bound(standing: Standing, bound_ms: u64) -> String {
@@ -104,7 +104,7 @@ fn row(m: &LockRow<'_>) -> String {
         RowState::Waits => "waits for",
     };
     let bound = bound(m.standing, m.bound_ms);
-    format!("{} {state} {} ({}, since {}{bound})", text(m.label.0), lock_name(m.lock), m.mode, millis(m.since_ms))
+    format!("{} {state} {} ({}, for {}{bound})", text(m.label.0), lock_name(m.lock), m.mode, millis(m.since_ms))
 }
 
 fn server(m: &ServerReport) -> String {

@@ -65,6 +65,7 @@ fn inputs_that_are_not_there_are_named() {
         (&["/"], 66, "is a directory"),
         (&["-i", "no-such-if"], 66, "there is no interface \"no-such-if\"; there are"),
         (&[], 2, "FILE"),
+        (&["--tail", "a.pcap", "b.pcap"], 2, "one file"),
         (&["--follow", "xyz", "x.pcap"], 2, "is no session"),
     ] {
         let output = run(args);
