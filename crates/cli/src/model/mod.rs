@@ -4,9 +4,11 @@
 //! results are shown (`shown`, `picture`).
 
 mod compare;
+mod measure;
 mod papers;
 mod picture;
 pub(crate) mod shown;
+mod simulate;
 mod single;
 #[cfg(test)]
 mod tests;
@@ -26,5 +28,7 @@ pub(crate) fn model(args: &Model) -> Result<(), Failure> {
         Model::GcFigure(args) => papers::v_figure(args),
         Model::Table(args) => papers::table(args),
         Model::Compare(args) => compare::compare(args),
+        Model::Simulate(args) => simulate::simulate(args),
+        Model::Measure(args) => measure::measure(args),
     }
 }
