@@ -253,7 +253,7 @@ impl Campaign {
 }
 
 /// A line for a person at a terminal; nothing otherwise.
-fn progress(text: &str) {
+pub(crate) fn progress(text: &str) {
     let mut out = io::stderr().lock();
     if out.is_terminal() {
         // If standard error is closed there is nobody to tell.

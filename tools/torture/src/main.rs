@@ -18,6 +18,7 @@
 #![allow(clippy::print_stdout, reason = "the report goes to standard output")]
 
 mod campaign;
+mod images;
 mod judge;
 mod life;
 mod processes;
@@ -87,17 +88,28 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Images(images::Args),
     /// An agent with its users; started by the torture itself
     #[command(hide = true)]
     Worker(worker::Args),
+    /// A server that is recorded; started by the torture itself
+    #[command(hide = true)]
+    RecordedServer(images::ServingArgs),
+    /// The opening of a store that is recorded; started by the torture itself
+    #[command(hide = true)]
+    RecordedOpening(images::OpeningArgs),
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(Command::Worker(args)) = &args.command {
-        return worker::main(args);
-    }
-    match run(&args) {
+    let done = match &args.command {
+        Some(Command::Worker(args)) => return worker::main(args),
+        Some(Command::Images(args)) => images::run(args),
+        Some(Command::RecordedServer(args)) => images::serve(args).map(|()| true),
+        Some(Command::RecordedOpening(args)) => images::open(args).map(|()| true),
+        None => run(&args),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -108,13 +120,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// The seed that was given, or a short one by chance.
+fn seed(given: Option<u64>) -> Result<u64, String> {
+    let chance = || cistern_driver::seed().map(|seed| u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], 0, 0, 0, 0]));
+    given.map_or_else(|| chance().map_err(|e| e.to_string()), Ok)
+}
+
 fn run(args: &Args) -> Result<bool, String> {
-    let seed = match args.seed {
-        Some(seed) => seed,
-        None => cistern_driver::seed()
-            .map(|seed| u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], 0, 0, 0, 0]))
-            .map_err(|e| e.to_string())?,
-    };
+    let seed = seed(args.seed)?;
     let programs = match &args.programs {
         Some(dir) => dir.clone(),
         None => std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned())).ok_or("where is this program?")?,

@@ -183,7 +183,7 @@ fn wait(process: &mut Owned) -> Result<Option<i32>, String> {
 }
 
 /// Nothing from outside.
-fn without_settings(command: &mut Command) {
+pub(crate) fn without_settings(command: &mut Command) {
     for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
         command.env_remove(name);
     }
