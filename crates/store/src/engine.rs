@@ -6,7 +6,7 @@
 
 use crate::error::{OpenError, Problem};
 use crate::guard::{self, MARK_KEY, Mark};
-use crate::place::{self, Place};
+use crate::place::Place;
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _, Snapshot};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Engine {
         }
         engine.commit(Writes::new(), 1)?;
         drop(engine);
-        place::sync_directory(data).map_err(|e| e.to_string())
+        guard::sync_names(data).map_err(|e| e.to_string())
     }
 
     /// Opens the store's data: the engine, and the number of the newest transaction.

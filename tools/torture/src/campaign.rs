@@ -4,6 +4,8 @@
 //! before are still recovering. Invariant: everything that must not be is in the report, with enough to find it; a campaign ends.
 //! Leaves to others: processes, the load (`worker`), the last judgement (`judge`).
 
+mod faults;
+
 use crate::judge::{self, Verdict};
 use crate::processes::{PATIENCE, Place, Server, Worker, check, written};
 use crate::worker;

@@ -31,7 +31,7 @@ pub(super) fn extra_key() -> Key {
 }
 
 /// How a store is opened: as by `cisternd --new-cluster`, with less memory.
-pub(super) fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { cache_bytes: 4 << 20, memtable_bytes: 256 << 10, readers: 1, ..Options::new(Making::New(ID)) }
 }
 

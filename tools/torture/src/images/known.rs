@@ -146,6 +146,9 @@ mod tests {
             entries.iter().for_each(|(n, value)| sum.add(&object(*n).to_bytes(), value.as_bytes()));
             known.state(sum)
         };
-        assert_eq!([state(&[(2, "1"), (1, "1")]), state(&[(1, "2")]), state(&[(1, "1")]), state(&[(1, "2"), (2, "1")])], [Some(1), Some(2), None, None]);
+        assert_eq!(
+            [state(&[(2, "1"), (1, "1")]), state(&[(1, "2")]), state(&[(1, "1")]), state(&[(1, "2"), (2, "1")])],
+            [Some(1), Some(2), None, None]
+        );
     }
 }

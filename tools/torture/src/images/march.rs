@@ -113,7 +113,8 @@ impl March<'_> {
         send: &dyn Fn(Job) -> bool,
         said: &Receiver<Verdict>,
     ) -> Result<(), String> {
-        let mut pace = Pace { names: self.names, begun: Instant::now(), at_most, lengths: BTreeMap::new(), of: steps.len(), passed: (0, 0) };
+        let mut pace =
+            Pace { names: self.names, begun: Instant::now(), at_most, lengths: BTreeMap::new(), of: steps.len(), passed: (0, 0) };
         for (at, step) in steps.iter().enumerate() {
             disk.step(step);
             match step {

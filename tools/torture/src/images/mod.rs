@@ -24,6 +24,7 @@ mod replay;
 mod serving;
 mod strace;
 
+pub(crate) use judge::options;
 pub(crate) use serving::{OpeningArgs, ServingArgs, open, serve};
 
 use crate::campaign::progress;
@@ -36,6 +37,9 @@ use serde_json::json;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Steps in which a store is made, about.
+const MAKING_STEPS: u64 = 100;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -152,16 +156,23 @@ fn print(march: &March<'_>, replay: &Replay, tally: &Tally, seen: &march::Seen, 
     for failure in &tally.failures {
         writeln!(out, "MUST NOT BE: {failure}")?;
     }
-    writeln!(out, "{}", if tally.failures.is_empty() { "the store opened from every image as it must" } else { "it did not open as it must" })
+    writeln!(
+        out,
+        "{}",
+        if tally.failures.is_empty() { "the store opened from every image as it must" } else { "it did not open as it must" }
+    )
 }
 
 /// Records the opening of one image by chance, and crashes it again.
 fn opening(march: &March<'_>, replay: &Replay, number: u64, at_most: Option<Duration>) -> Result<Tally, String> {
     let mut rng = crate::worker::rng(march.seed, u64::MAX - number);
-    let at = usize::try_from(rng.below(replay.steps.len() as u64)).unwrap_or_default();
+    // Every third while the store is being made.
+    let of = if number % 3 == 0 { MAKING_STEPS.min(replay.steps.len() as u64) } else { replay.steps.len() as u64 };
+    let at = usize::try_from(rng.below(of)).unwrap_or_default();
     let mut disk = disk::Disk::new();
     replay.steps[..=at].iter().for_each(|step| disk.step(step));
-    let image = Image::of(&disk, Way::Mixed(rng.next_u64()));
+    let way = if rng.below(2) == 0 { Way::Seen } else { Way::Mixed(rng.next_u64()) };
+    let image = Image::of(&disk, way);
     let area = march.dir.join("opening");
     let probe = judge::judge(&march.dir.join("probe"), &image, march.known, judge::Promised::default());
     let found = match probe {

@@ -282,7 +282,13 @@ mod tests {
 
     #[test]
     fn what_is_not_whole_is_an_error() {
-        for log in ["1 write(3, \"a\"..., 9) = 9\n", "1 write(3, \"a\n", "1 <... write resumed>) = 1\n", "x\n", "1 write(3, \"a\" <unfinished ...>\n"] {
+        for log in [
+            "1 write(3, \"a\"..., 9) = 9\n",
+            "1 write(3, \"a\n",
+            "1 <... write resumed>) = 1\n",
+            "x\n",
+            "1 write(3, \"a\" <unfinished ...>\n",
+        ] {
             assert!(told(log).is_err(), "{log}");
         }
     }
