@@ -1,8 +1,9 @@
 //! The march through a record: images after each step, judged by all cores.
 //!
 //! Decides at which steps images are made, and of which ways. After a change, everything that is seen and chance; after a sync or a
-//! promise, what is synced and chance. Where time is short, steps that are the same for every transaction (the journal's, the witness's)
-//! are passed over first, evenly over the whole record; while a journal is nearly full, and every opening has to read it, most are.
+//! promise, what is synced and chance. Where time is short it is shared: one half for steps that are the same for every transaction (the
+//! journal's, the witness's), one for all others, both evenly over the whole record. While a journal is nearly full, and every opening
+//! has to read it, most steps are passed over.
 //! Invariant: every image is judged by what was promised before the crash.
 //! Leaves to others: what is wrong with an image (`judge`).
 
@@ -13,6 +14,7 @@ use super::known::Known;
 use super::plant::{is_journal, is_list};
 use super::replay::Replay;
 use crate::campaign::progress;
+use cistern_link::Rng;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,8 +28,9 @@ use std::time::{Duration, Instant};
 const FAILURES_MAX: usize = 10;
 /// From so many bytes in a journal on, of so many steps one is looked at: of names and tables, of transactions.
 const LONG: (u64, usize, usize) = (8 << 20, 8, 64);
-/// How much later than transactions, as a part of the time, steps of names and tables are passed over.
-const FAVOUR: f64 = 0.2;
+/// Images a second, until it is seen how many there are; and at a step, without those by chance.
+const RATE: f64 = 20.0;
+const WAYS: f64 = 2.0;
 
 /// How images are made of a record.
 #[derive(Clone, Copy)]
@@ -41,6 +44,8 @@ pub(super) struct March<'a> {
     pub(super) seed: u64,
     /// After so many failures it ends.
     pub(super) stop_at: usize,
+    /// Only after these steps there are images.
+    pub(super) focus: (usize, usize),
 }
 
 /// What came of it.
@@ -113,8 +118,7 @@ impl March<'_> {
         send: &dyn Fn(Job) -> bool,
         said: &Receiver<Verdict>,
     ) -> Result<(), String> {
-        let mut pace =
-            Pace { names: self.names, begun: Instant::now(), at_most, lengths: BTreeMap::new(), of: steps.len(), passed: (0, 0) };
+        let mut pace = Pace::new(self, steps, at_most);
         for (at, step) in steps.iter().enumerate() {
             disk.step(step);
             match step {
@@ -122,7 +126,8 @@ impl March<'_> {
                 Step::PromiseExtra(value) => promised.extra = *value,
                 _ => {}
             }
-            if !pace.is_due(at, step) {
+            let in_focus = (self.focus.0..self.focus.1).contains(&at);
+            if !in_focus || !pace.is_due(step, tally.images()) {
                 continue;
             }
             tally.steps += 1;
@@ -213,6 +218,26 @@ fn is_common(name: &str) -> bool {
     is_journal(name) || name.ends_with("/witness")
 }
 
+/// Which kind of step it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One of every transaction.
+    Common,
+    /// A name, a table, a list.
+    Rare,
+    /// Nothing that a crash could change.
+    None,
+}
+
+fn kind(step: &Step, names: &[String]) -> Kind {
+    match step {
+        Step::Make { .. } => Kind::None,
+        Step::Promise(_) => Kind::Common,
+        Step::Change(node, _) | Step::Sync(node, _) if is_common(&names[*node]) => Kind::Common,
+        _ => Kind::Rare,
+    }
+}
+
 /// Which steps are looked at.
 struct Pace<'a> {
     names: &'a [String],
@@ -220,36 +245,56 @@ struct Pace<'a> {
     at_most: Option<Duration>,
     /// Bytes written to the journals that there are.
     lengths: BTreeMap<Node, u64>,
-    of: usize,
-    /// Steps passed over since the last that was looked at, while a journal is long: of names and tables, of transactions.
+    /// Steps that are still to come, of every transaction and others.
+    to_come: (usize, usize),
+    /// Images at a step.
+    each: f64,
+    /// Steps passed over since the last that was looked at, while a journal is long: of every transaction and others.
     passed: (usize, usize),
+    rng: Rng,
 }
 
-impl Pace<'_> {
-    fn is_due(&mut self, at: usize, step: &Step) -> bool {
-        let common = match step {
-            Step::Make { .. } => return false,
-            Step::Promise(_) => true,
-            Step::Change(node, change) => {
-                if let (Change::Write(start, data), true) = (change, is_journal(&self.names[*node])) {
-                    *self.lengths.entry(*node).or_default() = start + data.len() as u64;
-                }
-                is_common(&self.names[*node])
-            }
-            Step::Sync(node, _) => is_common(&self.names[*node]),
-            Step::Name(_, Naming::Remove(name)) => {
-                self.lengths.retain(|node, _| !self.names[*node].ends_with(&**name));
-                false
-            }
-            Step::Name(..) | Step::PromiseExtra(_) => false,
-        };
-        self.is_in_time(at, common) && !self.is_passed_over(common)
+impl<'a> Pace<'a> {
+    fn new(march: &March<'a>, steps: &[Step], at_most: Option<Duration>) -> Self {
+        let focus = &steps[march.focus.0.min(steps.len())..march.focus.1.min(steps.len())];
+        let count = |wanted| focus.iter().filter(|step| kind(step, march.names) == wanted).count();
+        Self {
+            names: march.names,
+            begun: Instant::now(),
+            at_most,
+            lengths: BTreeMap::new(),
+            to_come: (count(Kind::Common), count(Kind::Rare)),
+            each: WAYS + figure(march.mixes),
+            passed: (0, 0),
+            rng: crate::worker::rng(march.seed, 1),
+        }
     }
 
-    fn is_in_time(&self, at: usize, common: bool) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "a share of steps")]
-        let share = at as f64 / self.of as f64 + if common { 0.0 } else { FAVOUR };
-        self.at_most.is_none_or(|most| self.begun.elapsed().as_secs_f64() <= most.as_secs_f64() * share.min(1.0))
+    fn is_due(&mut self, step: &Step, images: u64) -> bool {
+        match step {
+            Step::Change(node, Change::Write(start, data)) if is_journal(&self.names[*node]) => {
+                *self.lengths.entry(*node).or_default() = start + data.len() as u64;
+            }
+            Step::Name(_, Naming::Remove(name)) => self.lengths.retain(|node, _| !self.names[*node].ends_with(&**name)),
+            _ => {}
+        }
+        let common = match kind(step, self.names) {
+            Kind::None => return false,
+            Kind::Common => true,
+            Kind::Rare => false,
+        };
+        let to_come = if common { &mut self.to_come.0 } else { &mut self.to_come.1 };
+        let left = std::mem::replace(to_come, to_come.saturating_sub(1)).max(1);
+        !self.is_passed_over(common) && self.is_in_time(left, images)
+    }
+
+    /// Whether this one of the steps that are left of its kind is looked at: there is time for some of them.
+    fn is_in_time(&mut self, left: usize, images: u64) -> bool {
+        let Some(at_most) = self.at_most else { return true };
+        let elapsed = self.begun.elapsed().as_secs_f64();
+        let rate = if elapsed < 1.0 { RATE } else { figure(images) / elapsed };
+        let share = (at_most.as_secs_f64() - elapsed) * rate / 2.0 / (figure(left as u64) * self.each);
+        figure(self.rng.below(1 << 20)) < share * figure(1 << 20)
     }
 
     fn is_passed_over(&mut self, common: bool) -> bool {
@@ -258,10 +303,15 @@ impl Pace<'_> {
         if self.lengths.len() != 1 || self.lengths.values().all(|len| *len < long) {
             return false;
         }
-        let (passed, one_of) = if common { (&mut self.passed.1, few) } else { (&mut self.passed.0, some) };
+        let (passed, one_of) = if common { (&mut self.passed.0, few) } else { (&mut self.passed.1, some) };
         *passed = (*passed + 1) % one_of;
         *passed != 0
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of one run stay far below 2^53")]
+const fn figure(count: u64) -> f64 {
+    count as f64
 }
 
 /// What happened in a record, so that it can be seen that it did.

@@ -95,7 +95,8 @@ pub(crate) fn run(args: &Args) -> Result<bool, String> {
     let Recording { replay, known } = recording::record(dir.path(), Duration::from_secs(args.phase), seed, &progress)?;
     // The engine says on standard error what it panics over; here that is a finding like any other.
     std::panic::set_hook(Box::new(|_| {}));
-    let march = March { known: &known, names: &replay.names, dir: dir.path(), mixes: args.mixes, seed, stop_at: 10 };
+    let march =
+        March { known: &known, names: &replay.names, dir: dir.path(), mixes: args.mixes, seed, stop_at: 10, focus: (0, usize::MAX) };
     let well = if args.planted { planted(args, &march, &replay)? } else { images(args, &march, &replay, started)? };
     progress("");
     if args.keep || !well {
@@ -195,9 +196,9 @@ fn opening(march: &March<'_>, replay: &Replay, number: u64, at_most: Option<Dura
 fn planted(args: &Args, march: &March<'_>, replay: &Replay) -> Result<bool, String> {
     let mut well = true;
     for plant in Plant::ALL {
-        let steps = plant.falsify(replay);
+        let (steps, focus) = plant.falsify(replay);
         let at_most = args.at_most.map_or(Duration::from_secs(60), Duration::from_secs);
-        let march = March { stop_at: 1, ..*march };
+        let march = March { stop_at: 1, focus, ..*march };
         let tally = march.images(disk::Disk::new(), &steps, judge::Promised::default(), Some(at_most))?;
         let found = tally.failures.first();
         well &= found.is_some();

@@ -37,8 +37,8 @@ impl Plant {
         }
     }
 
-    /// What would have been recorded.
-    pub(super) fn falsify(self, replay: &Replay) -> Vec<Step> {
+    /// What would have been recorded, and the steps between which it shows.
+    pub(super) fn falsify(self, replay: &Replay) -> (Vec<Step>, (usize, usize)) {
         let lost = |node: Node| match self {
             Self::JournalSync => is_journal(&replay.names[node]),
             Self::TableSync => replay.names[node].contains("/tables/"),
@@ -46,17 +46,20 @@ impl Plant {
             Self::NameSync => matches!(replay.disk.things[node], Thing::Directory(_)),
             Self::EarlyPromise | Self::EarlyRemoval => false,
         };
-        let (mut steps, mut last_sync, mut last_journal) = (Vec::with_capacity(replay.steps.len()), 0, 0);
+        let mut steps = Vec::with_capacity(replay.steps.len());
+        // The last one may be that of the transaction after: the promise is made by another thread.
+        let (mut last_syncs, mut last_journal, mut focus) = ((0, 0), 0, None);
         for step in &replay.steps {
             match step {
                 Step::Sync(node, _) if lost(*node) => continue,
-                Step::Sync(node, _) if is_journal(&replay.names[*node]) => last_sync = steps.len(),
+                Step::Sync(node, _) if is_journal(&replay.names[*node]) => last_syncs = (last_syncs.1, steps.len()),
                 Step::Promise(_) if self == Self::EarlyPromise => {
-                    steps.insert(last_sync, step.clone());
+                    steps.insert(last_syncs.0, step.clone());
                     continue;
                 }
                 Step::Name(_, Naming::Add(name, _)) if is_journal(name) => last_journal = steps.len() + 1,
                 Step::Name(_, Naming::Remove(name)) if self == Self::EarlyRemoval && is_journal(name) => {
+                    focus.get_or_insert((last_journal, steps.len()));
                     steps.insert(last_journal, step.clone());
                     continue;
                 }
@@ -64,7 +67,8 @@ impl Plant {
             }
             steps.push(step.clone());
         }
-        steps
+        let all = (0, steps.len());
+        (steps, focus.unwrap_or(all))
     }
 }
 
