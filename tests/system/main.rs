@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod cache;
+mod captures;
 mod changes;
 mod command;
 mod disk;
@@ -20,8 +21,11 @@ mod linearizable;
 mod locks;
 mod membership;
 mod metrics;
+mod models;
 mod posix;
 mod relay;
 mod stopped;
 mod units;
+#[path = "../world/mod.rs"]
+#[allow(dead_code, reason = "the tests on separate hosts share it, and neither needs all of it")]
 mod world;

@@ -91,6 +91,7 @@ impl Agent {
         let lease = self.session_lease();
         let valid_ends = lease.valid_ends().filter(|_| holds || in_use);
         let is_valid = lease.phase(self.now) == Phase::Valid;
+        let worth = self.worth(in_use);
         let Some(session) = &mut self.session else {
             self.timers.cancel(Timer::Phase);
             return;
@@ -101,12 +102,15 @@ impl Agent {
         if has_user {
             session.wake();
         }
-        if valid_ends.is_none() || is_valid {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent whose own address has changed SHOULD send a keep-alive at once if it would renew its lease.
+        let unseen = session.moved.is_some() && worth == Worth::Renewing;
+        if valid_ends.is_none() || is_valid && !unseen {
             session.stop_keeping();
             self.time(Timer::Phase, valid_ends, Question::LeaseOver);
             return;
         }
-        match self.worth(in_use) {
+        match worth {
             Worth::Renewing => self.renew_on_purpose(),
             Worth::Lapsing => self.let_lapse(),
             Worth::GivingBack => {
@@ -136,7 +140,9 @@ impl Agent {
             self.timers.cancel(Timer::Phase);
             return;
         }
-        let asked = if asks { Some(self.now) } else { session.asked };
+        // What went out before the host moved may not be answered to where it is now.
+        let last = session.asked.filter(|asked| session.moved.is_none_or(|moved| asked.waited(moved)));
+        let asked = if asks { Some(self.now) } else { last };
         let answer_by = asked.map(|asked| asked.plus(session.rtt.rto())).filter(|by| !self.now.waited(*by));
         if answer_by.is_none() {
             session.controls.keep_alive();

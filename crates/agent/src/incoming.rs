@@ -162,6 +162,10 @@ impl Agent {
         } else if bugs::is(Bug::M2) {
             sent = session.sent_at(session.counter.last()).unwrap_or(sent);
         }
+        if session.moved.is_some_and(|moved| sent.waited(moved)) {
+            // The server knows where this host is now, or the old address serves as well.
+            session.moved = None;
+        }
         if prompt {
             session.rtt.sample(self.now.since(sent));
         }

@@ -52,6 +52,7 @@ mod incoming;
 mod lease;
 mod locks;
 mod looks;
+mod moving;
 mod notices;
 mod opening;
 mod ops;

@@ -116,10 +116,10 @@ impl Locks {
         cache.chain(advisory).collect()
     }
 
-    /// How a lock is held: mode, generation, length of its run. `None` if it is not, or is being given back or converted.
-    pub(crate) fn terms_of(&self, lock: LockId) -> Option<(Mode, Generation, u32)> {
+    /// How a lock is held: mode, generation, the first one without a break, length of its run. `None` if it is not, or is being given back or converted.
+    pub(crate) fn terms_of(&self, lock: LockId) -> Option<(Mode, Generation, Generation, u32)> {
         match lock.class {
-            LockClass::Cache => self.cache.terms_of(lock.object).map(|(mode, generation)| (mode, generation, 0)),
+            LockClass::Cache => self.cache.terms_of(lock.object).map(|(mode, generation)| (mode, generation, generation, 0)),
             LockClass::Advisory => self.advisory.entry(lock.object)?.terms(),
         }
     }

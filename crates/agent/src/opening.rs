@@ -374,6 +374,7 @@ impl Agent {
             cancels: BTreeMap::new(),
             challenged: None,
             asked: None,
+            moved: None,
             silence: 0,
             dormant: false,
         });

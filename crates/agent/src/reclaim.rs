@@ -212,14 +212,14 @@ impl Agent {
     fn name_locks(&mut self, from: SessionId, locks: &[LockId]) {
         let mut items = Vec::with_capacity(locks.len());
         for lock in locks {
-            let Some((mode, generation, run)) = self.locks.terms_of(*lock) else {
+            let Some((mode, generation, first, run)) = self.locks.terms_of(*lock) else {
                 self.lose_lock(*lock);
                 continue;
             };
             let version = if lock.class == LockClass::Cache { self.ops.version_of(lock.object, generation) } else { 0 };
             //= wire-spec.md#11-7-restart-and-recovery
             //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
-            items.push(ReclaimItem { lock: *lock, mode, generation, run, version });
+            items.push(ReclaimItem { lock: *lock, mode, generation, first, run, version });
         }
         let Some(reclaim) = self.reclaim.as_mut().filter(|_| !items.is_empty()) else { return };
         reclaim.last_batch += 1;

@@ -294,13 +294,23 @@ impl Requests {
         }
         let came_through = self.size_for(flight.losses, now);
         if came_through < self.path_size(now) {
-            // Once may have been an outage of the whole path; again, by a request that began after that, is a sign.
-            if self.shrunk.is_some_and(|at| flight.first_sent.waited(at)) {
-                self.small = Some((came_through, now.plus(SMALL_FOR)));
-            }
-            self.shrunk = Some(now);
+            self.came_through_small(&flight, came_through, now);
         }
         Some(flight)
+    }
+
+    /// A request was answered only when it, or the answer that it allowed, had been made smaller. Once may have been an outage of the
+    /// whole path; again, by a request that began after that, is a sign. Those that were under way then say nothing more: with several
+    /// at once there would always be one more of them.
+    fn came_through_small(&mut self, flight: &Flight, size: usize, now: Instant) {
+        match self.shrunk.filter(|at| !now.waited(at.plus(SMALL_FOR))) {
+            Some(at) if flight.first_sent.waited(at) => {
+                self.small = Some((size, now.plus(SMALL_FOR)));
+                self.shrunk = Some(now);
+            }
+            Some(_) => {}
+            None => self.shrunk = Some(now),
+        }
     }
 
     /// The reads of a command that is over: their answers are not awaited any more.
@@ -409,6 +419,34 @@ mod tests {
         requests.retire(nonce, at(12));
         assert_eq!(requests.path_size(at(13)), 548, "two in a row are a sign");
         assert_eq!(requests.path_size(at(12).plus(SMALL_FOR)), 8_000, "for a while");
+    }
+
+    #[test]
+    fn requests_of_which_there_is_always_another_under_way_find_out_how_small_the_path_is() {
+        let mut requests = Requests::new(64, 1_232);
+        let begin = |requests: &mut Requests, now| requests.start(Asker::Op(TASK, 0), vec![0; 1_000], false, at(now)).unwrap();
+        let lose = |requests: &mut Requests, nonce, now| {
+            requests.send(nonce, at(now));
+            requests.overdue(nonce, at(now + 1)).0
+        };
+        let mut older = begin(&mut requests, 0);
+        (0..2).for_each(|n| assert_eq!(lose(&mut requests, older, n), Overdue::Again));
+        let mut taken_back = 0;
+        // Each begins when the one before it is half through its four losses.
+        for round in 1..10 {
+            let now = round * 100;
+            let younger = begin(&mut requests, now);
+            assert_eq!(lose(&mut requests, older, now + 1), Overdue::Again);
+            (2..4).for_each(|n| assert_eq!(lose(&mut requests, younger, now + n), Overdue::Again));
+            assert_eq!(lose(&mut requests, older, now + 4), Overdue::TakeBack);
+            requests.retire(older, at(now + 5));
+            taken_back += 1;
+            older = younger;
+            if requests.path_size(at(now + 5)) == DATAGRAM_MIN {
+                break;
+            }
+        }
+        assert_eq!(taken_back, 3, "the first, the one that was under way then, and the first that began after");
     }
 
     #[test]

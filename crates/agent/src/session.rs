@@ -49,6 +49,8 @@ pub(crate) struct Session {
     pub(crate) challenged: Option<u64>,
     /// When something that will be answered was sent for the first time last: its answer may renew the lease.
     pub(crate) asked: Option<Instant>,
+    /// When this host moved, as long as nothing that was sent since has been answered.
+    pub(crate) moved: Option<Instant>,
     /// Timeouts since the server was heard last.
     pub(crate) silence: u32,
     /// Nothing is in use and the server is silent: what is unanswered waits until one of the two changes.

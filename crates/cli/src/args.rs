@@ -4,6 +4,8 @@
 //! are possible (`settings`).
 
 mod change;
+pub(crate) mod model;
+mod units;
 
 pub(crate) use change::{BatchArgs, Chmod, Truncate, Xattr, XattrAct, XattrName, XattrSet};
 
@@ -163,6 +165,9 @@ Exit status:
 #[derive(Debug, Parser)]
 #[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
 pub(crate) struct Cistern {
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -174,6 +179,9 @@ pub(crate) struct Cistern {
 pub(crate) struct Cisternd {
     #[command(subcommand)]
     pub(crate) command: Option<StoppedCommand>,
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
@@ -184,6 +192,7 @@ Examples:
   cisternd --store /var/lib/cistern/store                   every other time
   cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a network in which all are trusted
   cisternd --volatile --new-cluster                         to try it out: everything in memory
+  cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
 
 Exit status:
   0   ended because it was asked to
@@ -261,6 +270,12 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Print every setting, its default and the relation it must keep, as a TOML file
     Settings,
+    /// Choose a lease period: what each costs in messages and availability, and how long a failover takes
+    #[command(after_help = model::PLAN_HELP)]
+    Plan(model::Plan),
+    /// What the papers' models of leases give: overhead, availability, figures, claims
+    #[command(subcommand, after_help = model::MODEL_HELP)]
+    Model(model::Model),
 }
 
 /// Which server, which agent, which output.
@@ -687,7 +702,7 @@ fn loopback_or_address(text: &str) -> Result<SocketAddr, String> {
     port.or_else(|_| text.parse()).map_err(|_| "an address and a port such as 127.0.0.1:9311, or a port alone".to_owned())
 }
 
-/// `1.5s`, `200ms`, `3m`, or a plain number of seconds.
+/// `1.5s`, `200ms`, `3m`, `1d`, or a plain number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
@@ -696,7 +711,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "us" => 1e-6,
         "m" | "min" => 60.0,
         "h" => 3_600.0,
-        unit => return Err(format!("{unit:?} is no unit of time: use us, ms, s, m or h")),
+        "d" => 86_400.0,
+        unit => return Err(format!("{unit:?} is no unit of time: use us, ms, s, m, h or d")),
     };
     let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
     Duration::try_from_secs_f64(number * scale).map_err(|_| "a time must be zero or more, and not immense".to_owned())

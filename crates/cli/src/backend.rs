@@ -6,7 +6,7 @@
 use crate::args::Common;
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
 use crate::local::{Answer, Failure, Request, Response};
-use crate::settings;
+use crate::{capture, settings};
 use cistern_client::Client;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -65,6 +65,10 @@ impl Backend {
     /// Opens what the command line asks for; with an agent of its own, a session, too.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         match &common.agent {
+            Some(_) if capture::tap().is_some() => Err(Failure::usage(
+                "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
+                 `cistern agent`, or unset CISTERN_AGENT",
+            )),
             Some(path) => Ok(Self::Host(Line::open(path)?)),
             None => Ok(Self::Own(own_client(common, None)?, Holds::default())),
         }
@@ -111,6 +115,9 @@ pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Clien
     }
     if let Some(label) = label {
         builder = builder.label(label);
+    }
+    if let Some(tap) = capture::tap() {
+        builder = builder.tap(tap);
     }
     Ok(builder.connect()?)
 }

@@ -12,7 +12,7 @@ use crate::args::{Agent, Idle};
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Answer, Failure};
 use crate::signals::{End, wait_for};
-use crate::{places, settings, show};
+use crate::{capture, places, settings, show};
 use cistern_client::{Client, IdlePolicy};
 use nix::poll::{PollFd, PollFlags};
 use serde_json::json;
@@ -77,6 +77,9 @@ fn start(args: &Agent) -> Result<(Client, Duration), Failure> {
     }
     if let Some(label) = &args.label {
         builder = builder.label(label);
+    }
+    if let Some(tap) = capture::tap() {
+        builder = builder.tap(tap);
     }
     Ok((builder.start()?, close_within))
 }

@@ -10,6 +10,7 @@ mod admin;
 mod args;
 mod backend;
 mod batch;
+mod capture;
 mod change;
 mod changes;
 mod demo;
@@ -22,7 +23,9 @@ mod locks;
 mod logging;
 mod member;
 mod metrics;
+mod model;
 mod places;
+mod plan;
 mod serve;
 mod server_control;
 mod settings;
@@ -48,7 +51,7 @@ pub fn main_cistern() -> ExitCode {
     let args = Cistern::parse();
     let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(_));
     logging::start(daemon);
-    finish("cistern", dispatch(&args.command))
+    finish("cistern", carry_out(&args))
 }
 
 /// The program `cisternd`: its exit status.
@@ -58,14 +61,27 @@ pub fn main_cisternd() -> ExitCode {
     logging::start(args.command.is_none());
     let result = match &args.command {
         Some(command) => stopped::run(command),
-        None => serve::serve(&args.serve).map(|()| 0),
+        None => capture::start(args.pcap.as_deref()).and_then(|()| serve::serve(&args.serve)).map(|()| 0),
     };
     finish("cisternd", result)
 }
 
+fn carry_out(args: &Cistern) -> Result<u8, Failure> {
+    let pcap = args.pcap.as_deref();
+    match &args.command {
+        // Its datagrams are those of other processes.
+        Command::Demo(demo) => demo::demo(demo, pcap),
+        command => {
+            let exit = |failure: Failure| if matches!(command, Command::Lock(_)) { lock::own(failure) } else { failure };
+            capture::start(pcap).map_err(exit)?;
+            dispatch(command)
+        }
+    }
+}
+
 fn dispatch(command: &Command) -> Result<u8, Failure> {
     match command {
-        Command::Demo(args) => demo::demo(args),
+        Command::Demo(args) => demo::demo(args, None),
         Command::Ls(args) => files::ls(args).map(|()| 0),
         Command::Stat(args) => files::stat(args).map(|()| 0),
         Command::Cat(args) => files::cat(args).map(|()| 0),
@@ -93,10 +109,13 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Agent(args) => host_agent::agent(args).map(|()| 0),
         Command::Serve(args) => serve::serve(args).map(|()| 0),
         Command::Settings => settings::print_all().map(|()| 0),
+        Command::Plan(args) => plan::plan(args),
+        Command::Model(args) => model::model(args).map(|()| 0),
     }
 }
 
 fn finish(program: &str, result: Result<u8, Failure>) -> ExitCode {
+    capture::finish();
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -24,11 +24,10 @@ const CLOSE_TIME: Duration = Duration::from_millis(500);
 
 /// Runs the command; gives the exit status.
 pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
-    let fail = |failure: Failure| Failure { exit: EXIT_FAILURE, ..failure };
     if args.common.agent.is_some() {
-        return Err(fail(Failure::usage("`cistern lock` has an agent of its own; --agent is for the other commands")));
+        return Err(own(Failure::usage("`cistern lock` has an agent of its own; --agent is for the other commands")));
     }
-    let client = own_client(&args.common, None).map_err(fail)?;
+    let client = own_client(&args.common, None).map_err(own)?;
     let path = Text::from(args.path.as_os_str());
     let guard = match obtain(&client, args, &path) {
         Ok(guard) => guard,
@@ -43,6 +42,11 @@ pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
         log::debug!("the session was not closed: {error}");
     }
     code
+}
+
+/// A failure of `cistern` itself, which must be told from the command's.
+pub(crate) fn own(failure: Failure) -> Failure {
+    Failure { exit: EXIT_FAILURE, ..failure }
 }
 
 fn obtain(client: &Client, args: &Lock, path: &Text) -> Result<Guard, Failure> {
@@ -143,7 +147,12 @@ fn watch(mut running: Running, path: &Text) -> u8 {
             }
             Event::StopUndone => tell(path, "cannot be suspended: a stopped process renews no lease; it goes on"),
             Event::Ended(_) | Event::PassedOn(_) => log::debug!("{path}: {event:?}"),
-            Event::TreeGone(outcome) => return outcome.code(),
+            Event::TreeGone(outcome) => {
+                if !outcome.in_time {
+                    tell(path, "the command was gone only after its lock had ceased to be certain; the fencing token has to keep it out");
+                }
+                return outcome.code();
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::args::Serve;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
-use crate::{server_control, settings, show, signals};
+use crate::{capture, server_control, settings, show, signals};
 use backups::Backups;
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
@@ -121,7 +121,7 @@ fn set_up(
     //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
     //# more.
     let now = clock.now();
-    let options = LoopOptions { name: format!("server {:.8}", id.to_string()), ..LoopOptions::default() };
+    let options = LoopOptions { name: format!("server {:.8}", id.to_string()), tap: capture::tap(), ..LoopOptions::default() };
     let server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     let backups = Backups::new(bell.clone());

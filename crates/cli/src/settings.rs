@@ -87,6 +87,24 @@ impl Settings {
         Ok(config)
     }
 
+    /// The server's configuration as the file has it, without flags.
+    ///
+    /// # Errors
+    /// A setting that cannot be used, and where it was set.
+    pub(crate) fn server_config_alone(&self) -> Result<cistern_server::Config, Failure> {
+        let mut config = cistern_server::Config::default();
+        self.apply(SERVER, &mut config)?;
+        let mut config = cistern_server::Config::for_lease(config.lease);
+        self.apply(SERVER, &mut config)?;
+        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, e.rule, &[]))?;
+        Ok(config)
+    }
+
+    /// Whether the file sets the delivery timeout, which else follows the lease period.
+    pub(crate) fn sets_delivery_timeout(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.line_of("server", "delivery-timeout").is_some())
+    }
+
     /// The lease period, which other defaults follow.
     fn server_lease(&self, args: &args::Serve) -> Result<Duration, Failure> {
         let mut config = cistern_server::Config::default();

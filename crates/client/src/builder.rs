@@ -6,11 +6,11 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::forked::Home;
-use crate::hub::{Hub, Inner, Turned, UntilClosed, UntilOver};
+use crate::hub::{Guests, Hub, Inner, Turned, UntilOver};
 use crate::identity::Identity;
 use cistern_agent::Agent;
 use cistern_agent::config::Config;
-use cistern_driver::{Clock, EventLoop, LoopOptions, PortOptions, UdpPort};
+use cistern_driver::{Clock, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,7 @@ pub struct Builder {
     label: Option<String>,
     state_dir: Option<PathBuf>,
     config: Config,
+    tap: Option<Arc<dyn Tap>>,
 }
 
 impl Builder {
@@ -50,6 +51,12 @@ impl Builder {
     /// All further settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Shows every datagram that the agent sends or receives to `tap`: a [`Recorder`](crate::Recorder), to have a capture file.
+    pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
+        self.tap = Some(tap);
         self
     }
 
@@ -90,11 +97,16 @@ impl Builder {
             label: label.into_bytes(),
         };
         let ports = open_ports(&addresses)?;
+        let sources = Sources::of(addresses.clone());
+        if let Err(error) = &sources {
+            log::debug!("{name}: the system does not tell when addresses change: {error}");
+        }
+        let services = Guests { sources: sources.ok() };
         let core = Agent::new(self.config, core_identity, seed, addresses);
         let hub = Arc::new(Mutex::new(Hub::new(core, name.clone())));
-        let options = LoopOptions { name: name.clone(), ..LoopOptions::default() };
-        let mut event_loop = EventLoop::new(ports, Turned(Arc::clone(&hub)), UntilClosed, clock.clone(), options)
-            .map_err(|e| Error::Start(e.to_string()))?;
+        let options = LoopOptions { name: name.clone(), tap: self.tap, ..LoopOptions::default() };
+        let mut event_loop =
+            EventLoop::new(ports, Turned(Arc::clone(&hub)), services, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
         let handle = event_loop.handle();
         let until_over = UntilOver(Arc::clone(&hub));
         std::thread::Builder::new()

@@ -14,10 +14,11 @@ use crate::guard::GuardShared;
 use crate::watcher::{Seen, WatcherShared};
 use cistern_agent::Agent;
 use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted, WatchEvent, WatchId};
-use cistern_driver::{Clock, Handle, Owner, Poisoned, Services};
+use cistern_driver::{Clock, Handle, Owner, Poisoned, Registry, Services, Sources, Token};
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::{AgentId, ObjectId};
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -189,10 +190,28 @@ impl Machine for Hub {
     }
 }
 
-/// Ends the loop when the agent has closed.
-pub(crate) struct UntilClosed;
+/// What else is served in the agent's loop: its end when the agent has closed, and telling the agent when this host has moved.
+pub(crate) struct Guests {
+    /// None where the system does not tell.
+    pub(crate) sources: Option<Sources>,
+}
 
-impl Services<Hub> for UntilClosed {
+/// The poll's token of what the kernel tells.
+const SOURCES: Token = Token(0);
+
+impl Services<Hub> for Guests {
+    fn register(&mut self, registry: &Registry, _handle: &Handle) -> io::Result<()> {
+        self.sources.as_ref().map_or(Ok(()), |sources| sources.register(registry, SOURCES))
+    }
+
+    fn on_ready(&mut self, hub: &mut Hub, now: Instant, _token: Token) {
+        if self.sources.as_mut().is_some_and(Sources::changed) {
+            log::info!("{}: this host's datagrams leave from another address from now on", hub.name);
+            hub.agent.handle_moved(now);
+            hub.dispatch();
+        }
+    }
+
     fn after_turn(&mut self, hub: &mut Hub, _now: Instant) -> ControlFlow<()> {
         if hub.agent.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

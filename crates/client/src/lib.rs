@@ -41,6 +41,8 @@ pub use call::Call;
 pub use change::{Batch, Expecting, XattrList, XattrValue};
 pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase, WatchEvent};
 pub use cistern_agent::config::{Config, IdlePolicy};
+/// For captures of what an agent sends and receives, see [`Builder::tap`].
+pub use cistern_driver::{Recorded, Recorder, Tap};
 pub use cistern_link::Instant;
 pub use cistern_wire::{
     AgentId, Attr, Expect, Generation, ItemResult, LockClass, Mode, ObjectId, ObjectKind, RenameRule, RowState, ServerReport, SessionId,

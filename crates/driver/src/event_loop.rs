@@ -21,6 +21,7 @@ use crate::receive_pool::ReceivePool;
 use crate::services::{SERVICE_TOKENS_END, Services};
 use crate::socket::UdpPort;
 use crate::stats::Stats;
+use crate::tap::{Tap, Tapped};
 
 const WAKER: Token = Token(usize::MAX);
 const FIRST_PORT: usize = SERVICE_TOKENS_END;
@@ -73,6 +74,8 @@ pub struct LoopOptions {
     pub name: String,
     /// Most datagrams taken in one turn before answers are sent, at least 1; a batch may run a little over.
     pub datagrams_per_turn: usize,
+    /// Who sees every datagram, for a capture; without one it costs nothing.
+    pub tap: Option<Arc<dyn Tap>>,
 }
 
 impl Default for LoopOptions {
@@ -81,6 +84,7 @@ impl Default for LoopOptions {
             name: "driver".to_owned(),
             // Eight receive batches: a few hundred microseconds of work, after which answers must leave.
             datagrams_per_turn: 256,
+            tap: None,
         }
     }
 }
@@ -168,6 +172,7 @@ pub struct EventLoop<O: Owner, S: Services<O::M>> {
     handle: Handle,
     pub(crate) pool: ReceivePool,
     pub(crate) outbox: Outbox,
+    pub(crate) tap: Option<Tapped>,
     pub(crate) options: LoopOptions,
     /// The last turn ended at a bound: there may be more to receive or send.
     pub(crate) more: bool,
@@ -194,6 +199,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
             handle,
             pool: ReceivePool::new(),
             outbox: Outbox::new(),
+            tap: options.tap.clone().map(Tapped::new),
             options,
             more: false,
             trouble: false,

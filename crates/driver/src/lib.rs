@@ -18,9 +18,13 @@ mod outbox;
 mod receive_pool;
 pub mod services;
 pub mod socket;
+mod sources;
 pub mod stats;
+pub mod tap;
 mod turn;
 
+/// The tap that writes a capture file.
+pub use cistern_capture::{Recorded, Recorder};
 pub use clock::{Clock, ClockError};
 pub use control::{ClientError, ConnectionId, ControlClient, ControlError, ControlHandler, ControlLimits, ControlServer, Response};
 pub use entropy::{EntropyError, seed};
@@ -29,4 +33,6 @@ pub use event_loop::{Ended, EventLoop, Handle, LoopError, LoopOptions, Owned, Ow
 pub use mio::{Registry, Token};
 pub use services::{NoServices, Services};
 pub use socket::{OpenError, PortOptions, UdpPort};
+pub use sources::Sources;
 pub use stats::{Counts, Stats};
+pub use tap::Tap;

@@ -19,6 +19,7 @@ use crate::receive_pool::ReceivePool;
 use crate::services::Services;
 use crate::socket::{Sent, UdpPort, is_network_report, is_unicast, route};
 use crate::stats::Stats;
+use crate::tap::{Tapped, wall_clock};
 
 /// Most errors that one socket may give in a row in one round before it is left for the next turn.
 const ERRORS_PER_ROUND: usize = 16;
@@ -62,10 +63,10 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     fn receive(&mut self) -> Result<(), LoopError> {
         let mut left = self.options.datagrams_per_turn.max(1);
         loop {
-            let Self { ports, pool, clock, stats, .. } = self;
+            let Self { ports, pool, clock, stats, tap, .. } = self;
             // The receive calls do not block, so a shared machine may stay locked over them; only so no other
             // thread can give it a later time than the one that the timers are given below.
-            let round = self.owner.with(|machine| receive_round(machine, ports, pool, clock, stats))?;
+            let round = self.owner.with(|machine| receive_round(machine, ports, pool, clock, stats, tap))?;
             if round.drained {
                 return Ok(());
             }
@@ -94,7 +95,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// bound is reached.
     fn transmit(&mut self) -> Result<(), LoopError> {
         self.drop_overdue();
-        let Self { ports, clock, stats, outbox, .. } = self;
+        let Self { ports, clock, stats, outbox, tap, .. } = self;
         self.more |= 'batches: {
             for _ in 0..BATCHES_PER_TURN {
                 let filled = self.owner.with(|machine| {
@@ -107,7 +108,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                     })
                 })?;
                 // Sent without the lock: other threads use a shared machine meanwhile.
-                outbox.flush(clock.now(), &mut Sockets { ports, stats });
+                outbox.flush(clock.now(), &mut Sockets { ports, stats, tap });
                 if filled == Filled::MachineEmpty || outbox.is_full() {
                     break 'batches false;
                 }
@@ -138,14 +139,25 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
 }
 
 /// One receive call on every socket, each batch given to the machine; timers, if all were empty.
-fn receive_round<M: Machine>(machine: &mut M, ports: &[UdpPort], pool: &mut ReceivePool, clock: &Clock, stats: &Stats) -> Round {
+fn receive_round<M: Machine>(
+    machine: &mut M,
+    ports: &[UdpPort],
+    pool: &mut ReceivePool,
+    clock: &Clock,
+    stats: &Stats,
+    tap: &mut Option<Tapped>,
+) -> Round {
     let before = clock.now();
     let mut round = Round { drained: true, ..Round::default() };
     for port in ports {
         match receive_from(port, pool, stats) {
             Received::Batch(filled) => {
                 round.drained = false;
+                let at = tap.as_ref().map(|_| wall_clock());
                 round.datagrams += hand_over(machine, pool, filled, clock, stats);
+                if let (Some(tap), Some(at)) = (tap.as_mut(), at) {
+                    pool.datagrams(filled).for_each(|(path, datagram)| tap.received(at, port.local_addr(), &path, datagram));
+                }
             }
             Received::Empty => {}
             Received::Trouble => {
@@ -220,6 +232,7 @@ fn admit(path: &Path, datagram: &[u8], limit: usize, stats: &Stats) -> bool {
 struct Sockets<'a> {
     ports: &'a mut [UdpPort],
     stats: &'a Stats,
+    tap: &'a mut Option<Tapped>,
 }
 
 impl Carrier for Sockets<'_> {
@@ -228,6 +241,14 @@ impl Carrier for Sockets<'_> {
     }
 
     fn send(&mut self, port: usize, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
-        self.ports[port].send(path, contents, segment, self.stats)
+        let port = &mut self.ports[port];
+        let Some(tap) = self.tap else { return port.send(path, contents, segment, self.stats) };
+        // Before the call: on loopback the receiver may be at work before it returns.
+        let at = wall_clock();
+        let sent = port.send(path, contents, segment, self.stats);
+        if sent == Sent::Done {
+            tap.sent(at, port.local_addr(), path, contents, segment);
+        }
+        sent
     }
 }

@@ -144,8 +144,8 @@ pub struct Running {
     failure: Option<Failure>,
     command: Option<i32>,
     outcome: Outcome,
-    /// This process had to kill in the guardian's place.
-    helped: bool,
+    /// Whether it was told that the tree is killed, by the guardian or in its place.
+    killing_told: bool,
     events: VecDeque<Event>,
     _claim: Claim,
 }
@@ -175,7 +175,7 @@ impl Running {
             failure: None,
             command: None,
             outcome: Outcome { status: None, stopped: None, in_time: false, survivors: Vec::new() },
-            helped: false,
+            killing_told: false,
             events: VecDeque::new(),
             _claim: claim,
         }
@@ -322,8 +322,10 @@ impl Running {
                 if !by_itself {
                     self.outcome.stopped.get_or_insert(reason);
                 }
-                let killing = matches!(report, Report::Killing(_));
-                self.events.push_back(if killing { Event::Killing(reason) } else { Event::Stopping(reason) });
+                match report {
+                    Report::Killing(_) => self.tell_killing(reason),
+                    _ => self.events.push_back(Event::Stopping(reason)),
+                }
             }
             Report::Survivors(list) => {
                 self.outcome.survivors.clone_from(&list);
@@ -362,16 +364,20 @@ impl Running {
     //# lock is certain.
     fn help_guardian(&mut self) {
         let Ok(guardian) = i32::try_from(self.guardian.id()) else { return };
-        if !self.helped {
-            self.helped = true;
-            if self.outcome.status.is_none() {
-                self.outcome.stopped.get_or_insert(Reason::NotRenewed);
-            }
-            self.events.push_back(Event::Killing(Reason::NotRenewed));
+        if self.outcome.status.is_none() {
+            self.outcome.stopped.get_or_insert(Reason::NotRenewed);
         }
+        self.tell_killing(Reason::NotRenewed);
         tree::kill(guardian, &BTreeSet::new());
         // It has not been reaped, so the number is still its own. Last, so that it reports the command's end after this.
         let _ = kill(Pid::from_raw(guardian), Signal::SIGCONT);
+    }
+
+    /// Says once that the tree is killed: guardian and help may both begin, as after a time in which the whole host stood still.
+    fn tell_killing(&mut self, reason: Reason) {
+        if !std::mem::replace(&mut self.killing_told, true) {
+            self.events.push_back(Event::Killing(reason));
+        }
     }
 
     fn finish(&mut self, gone: At) {

@@ -83,6 +83,10 @@ impl Server {
             let batch = self.overlay.open_batch();
             self.hold(batch, Held::Tokens(up_to));
         }
+        // The transaction that ends grace is written in slices, and is one all the same.
+        if self.is_ending_grace() {
+            return None;
+        }
         let batch = self.overlay.seal()?;
         let bytes = batch.writes.iter().map(|(key, value)| key.encoded_len() + value.as_ref().map_or(0, Bytes::len)).sum();
         self.stats.commits.handed_over(batch.id, self.now.boot_ns, batch.writes.len(), bytes);
@@ -143,6 +147,7 @@ impl Server {
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
+        self.run_departures();
         self.remove_orphans();
     }
 

@@ -1,15 +1,17 @@
-//! Ephemeral files: to which session each is bound, and their removal when that has ended.
+//! Ephemeral files: to which session each is bound, and the removal of what its session's end has left.
 //!
-//! Decides when an ephemeral file goes: by a mutation of the server's own, queued like any, after the end of its session is durable
-//! (R38, R83) and not in grace (R52). Place in the walk: told by `execute` of what was made and taken away, by `timing_out`, `grace` and
-//! `reclaim` of what became of sessions; its removals run from the loop, in slices. Implements `wire-spec.md` sections 11.5 and 11.7.
-//! Invariant: every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, parked
-//! or done; what a crash interrupts is found again at the start by the records of the store (R63).
-//! Leaves to others: what a removal means (`namespace`), whose turn it is (`locks`), who is told (`watches`).
+//! Decides how an ephemeral file is taken away, and when one goes whose session has ended without it: by a mutation of the server's own,
+//! queued like any, and tried again later if it fails (R38, R83), not in grace (R52). Place in the walk: told by `execute` of what was made
+//! and taken away, by `timing_out`, `grace` and `reclaim` of what became of sessions; its removals run from the loop, in slices.
+//! Implements `wire-spec.md` sections 11.5 and 11.7.
+//! Invariant: every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, parked,
+//! put off or done; what a crash interrupts is found again at the start by the records of the store (R63).
+//! Leaves to others: which files go with the end itself (`departing`), what a removal means (`namespace`), whose turn it is (`locks`), who
+//! is told (`watches`).
 
-use crate::locks::Turn;
+use crate::locks::{Ticket, Turn};
 use crate::namespace::{Mutation, Step};
-use crate::parked::{Answering, Job, Parked, Wait};
+use crate::parked::{Answering, Job, OpId, Parked, Wait};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
 use crate::store::{EphemeralRecord, Query};
@@ -17,9 +19,15 @@ use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Ask, Bytes8, Kind, Message, ObjectId, SessionId, Status, Terms, Unlink};
+use cistern_wire::{Ask, Bytes8, Kind, ObjectId, SessionId, Status, Terms, Unlink};
+use core::time::Duration;
 use log::{info, warn};
+
+/// After what time a removal that has failed is tried again: what cannot be read now may be readable then, and it is not urgent.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Bounds of watches and of ephemeral files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +65,8 @@ pub(crate) struct Ephemerals {
     by_session: BTreeMap<SessionId, BTreeSet<ObjectId>>,
     /// Files whose sessions have ended and whose removal was not begun.
     orphans: VecDeque<ObjectId>,
+    /// Files whose removal has failed, and when it is tried again; in order of time.
+    put_off: VecDeque<(Instant, ObjectId)>,
 }
 
 impl Ephemerals {
@@ -83,6 +93,16 @@ impl Ephemerals {
         self.by_session.get(&session).into_iter().flatten().copied()
     }
 
+    /// Whether any go with a session.
+    pub(crate) fn any_of(&self, session: SessionId) -> bool {
+        self.by_session.contains_key(&session)
+    }
+
+    /// The sessions with which any go, in order of their ids.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.by_session.keys().copied()
+    }
+
     /// The session with which an object goes, if it is ephemeral.
     pub(crate) fn bound(&self, object: ObjectId) -> Option<SessionId> {
         self.rows.get(&object).map(|row| row.bound)
@@ -101,6 +121,11 @@ impl Ephemerals {
     /// Whether removals are left to be begun.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
+    }
+
+    /// When the first removal that has failed is tried again.
+    pub(crate) fn next_try(&self) -> Option<Instant> {
+        self.put_off.front().map(|put_off| put_off.0)
     }
 
     /// A session has ended, durably: its files are to be removed. How many they are.
@@ -183,26 +208,24 @@ impl Server {
         if self.phase != Phase::Serving || self.in_grace() {
             return;
         }
+        let now = self.now;
+        while let Some((_, object)) = self.ephemerals.put_off.pop_front_if(|put_off| now.waited(put_off.0)) {
+            self.ephemerals.orphans.push_back(object);
+        }
         for _ in 0..self.config.freed_per_turn {
             let Some(object) = self.ephemerals.orphans.pop_front() else {
                 return;
             };
             let id = self.parking.next_id();
-            let (nonce, answering) = (object.0, Answering::First);
-            let came_ns = self.now.boot_ns;
-            let asked = Kind::Unlink;
-            self.remove_ephemeral(Job {
-                id,
-                key: Key::SERVER,
-                asked,
-                came_ns,
-                nonce,
-                limit: SMALL,
-                answering,
-                entered: false,
-                settled: false,
-            });
+            let job = self.own_job(id, Kind::Unlink, object.0);
+            self.remove_ephemeral(job);
         }
+    }
+
+    /// An operation of the server's own; nobody is answered.
+    pub(crate) const fn own_job(&self, id: OpId, asked: Kind, nonce: u64) -> Job {
+        let (came_ns, answering) = (self.now.boot_ns, Answering::First);
+        Job { id, key: Key::SERVER, asked, came_ns, nonce, limit: SMALL, answering, entered: false, settled: false }
     }
 
     /// Runs a removal from its start: the object is the job's nonce.
@@ -218,32 +241,51 @@ impl Server {
             Err(Stop::Turn) => self.park_removal(Job { entered: true, ..job }, Wait::Locks),
             Err(Stop::Failed(status)) => {
                 self.locks.mutation_leave(job.id.ticket());
-                warn!("{}: the ephemeral file {object} cannot be removed: {status}; run `cisternd check`", self.who);
+                warn!(
+                    "{}: the ephemeral file {object} cannot be removed: {status}; tries again in {RETRY:?}; if it goes on, run `cisternd check`",
+                    self.who
+                );
+                self.ephemerals.put_off.push_back((self.now.plus(RETRY), object));
             }
         }
     }
 
     fn try_remove(&mut self, job: Job, object: ObjectId) -> Result<(), Stop> {
+        if let Some(place) = self.enter_removal(job.id.ticket(), SessionId(0), object, job.entered)? {
+            self.apply_removal(&place)?;
+        }
+        self.locks.mutation_leave(job.id.ticket());
+        Ok(())
+    }
+
+    /// Takes a place for the removal of a file in the queues of what it affects, as part of the end of the session `departs`, if that is
+    /// not 0; gives the file's directory and name when its turn has come. `None`: the file is gone.
+    pub(crate) fn enter_removal(
+        &mut self,
+        ticket: Ticket,
+        departs: SessionId,
+        object: ObjectId,
+        entered: bool,
+    ) -> Result<Option<(ObjectId, Bytes)>, Stop> {
         let view = self.overlay.view();
-        let Some((dir, name)) = stop(self.namespace.name_of(&view, object), job.entered)? else {
+        let Some((dir, name)) = stop(self.namespace.name_of(&view, object), entered)? else {
             // Somebody was faster.
             self.ephemerals.gone(object);
-            self.locks.mutation_leave(job.id.ticket());
-            return Ok(());
+            return Ok(None);
         };
-        let ask = Ask { nonce: 0, back: 0, limit: SMALL };
-        let unlink = Message::from(Unlink { ask, dir, name: Bytes8(&name), force: true, terms: Terms::NONE });
-        let Some(unlink) = Mutation::of(&unlink) else { return Ok(()) };
         self.namespace.act_for(SessionId(0));
-        let plan = stop(self.namespace.plan(&view, &unlink, &[]), job.entered)?;
-        match self.locks.mutation_enter(self.now, job.id.ticket(), SessionId(0), plan.affected(), []) {
-            Turn::Ready => {}
-            Turn::Waiting => return Err(Stop::Turn),
-            Turn::Busy => return Err(Stop::Failed(Status::BUSY)),
+        let plan = stop(self.namespace.plan(&view, &unlink(dir, &name), &[]), entered)?;
+        match self.locks.removal_enter(self.now, ticket, departs, plan.affected()) {
+            Turn::Ready => Ok(Some((dir, name))),
+            Turn::Waiting => Err(Stop::Turn),
+            Turn::Busy => Err(Stop::Failed(Status::BUSY)),
         }
+    }
+
+    /// Removes a file whose turn has come, in the open batch.
+    pub(crate) fn apply_removal(&mut self, (dir, name): &(ObjectId, Bytes)) -> Result<(), Stop> {
         let mut view = self.overlay.view();
-        stop(self.namespace.apply(&mut view, &unlink, &[], self.wall.at(self.now)), true)?;
-        self.locks.mutation_leave(job.id.ticket());
+        stop(self.namespace.apply(&mut view, &unlink(*dir, name), &[], self.wall.at(self.now)), true)?;
         self.note_changes();
         Ok(())
     }
@@ -253,8 +295,15 @@ impl Server {
     }
 }
 
+/// What the server does to an ephemeral file whose session ends.
+fn unlink(dir: ObjectId, name: &[u8]) -> Mutation<'_> {
+    let ask = Ask { nonce: 0, back: 0, limit: SMALL };
+    Mutation::one(Unlink { ask, dir, name: Bytes8(name), force: true, terms: Terms::NONE }.into())
+}
+
 /// Why a removal does not go on.
-enum Stop {
+#[derive(Debug)]
+pub(crate) enum Stop {
     /// It needs these values; and whether it has a place in the queues of the lock table.
     Load(Vec<Query>, bool),
     /// Its turn comes later.
@@ -271,7 +320,7 @@ fn stop<T>(step: Step<T>, entered: bool) -> Result<T, Stop> {
     }
 }
 
-fn sorted(mut queries: Vec<Query>) -> Vec<Query> {
+pub(crate) fn sorted(mut queries: Vec<Query>) -> Vec<Query> {
     queries.sort_unstable();
     queries.dedup();
     queries

@@ -1,18 +1,18 @@
 //! Grace: the time after a start in which the sessions of before may take their locks back, and nobody else gets any.
 //!
 //! Decides how long it lasts: at least the largest lease that was promised (R49), or the configured T where the store may not know of
-//! every lock; less only when every session of before is accounted for (R58); more, up to a bound, while reclaims go on (R59). It ends by
-//! one batch that ends all sessions not accounted for (R51). Place in the walk: `execute` asks what is allowed; the loop asks for its end.
+//! every lock; less only when every session of before is accounted for (R58); more, up to a bound, while reclaims go on (R59). Place in the walk: `execute` asks what is allowed; the loop asks for its end.
 //! Implements `wire-spec.md` section 11.7. Invariant: as long as there is a `Grace`, nothing is granted but what is reclaimed; it goes
 //! away only when its end is durable.
-//! Leaves to others: reclaims and what handshakes say (`reclaim`), reading the records (`starting`).
+//! Leaves to others: the transaction that ends it (`grace_end`), reclaims and what handshakes say (`reclaim`), reading the records (`starting`).
 
 use crate::config::{Config, LEASE_MAX};
 use crate::durability::Held;
+use crate::grace_end::Writing;
 use crate::server::Server;
 use crate::starting::micros_up;
 use crate::status::GraceStatus;
-use crate::store::{self, BatchId, Counter, SessionRecord};
+use crate::store::{self, BatchId, SessionRecord};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -21,14 +21,13 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::{AgentId, SessionId};
 use core::fmt;
 use core::time::Duration;
-use log::{info, warn};
 
 /// Grace is extended to at most so many times its least length.
 const LONGEST: u32 = 5;
 
 /// How far a session of before is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     /// Nothing has become of it.
     Awaited,
     /// Its end, or the end of its reclaim, is written by this batch.
@@ -39,17 +38,17 @@ enum State {
 
 /// A session of an earlier start of the server that had not ended.
 #[derive(Debug)]
-struct Recorded {
-    agent: AgentId,
+pub(crate) struct Recorded {
+    pub(crate) agent: AgentId,
     incarnation: u64,
     boot: [u8; 16],
     lease_us: u64,
-    window: u16,
+    pub(crate) window: u16,
     doomed: bool,
-    label: Box<[u8]>,
+    pub(crate) label: Box<[u8]>,
     /// The session in which its agent wants to reclaim from it.
     claimed: Option<SessionId>,
-    state: State,
+    pub(crate) state: State,
 }
 
 impl Recorded {
@@ -67,7 +66,7 @@ impl Recorded {
 /// The grace that the server is in.
 #[derive(Debug)]
 pub(crate) struct Grace {
-    started: Instant,
+    pub(crate) started: Instant,
     /// How long it lasts at least, unless all are accounted for.
     wait: Duration,
     /// An earlier start gave longer leases than this one does, so that no wait that this one begins covers them.
@@ -76,7 +75,7 @@ pub(crate) struct Grace {
     patience: Duration,
     /// Nobody can tell who held what: it lasts for its whole length.
     blind: bool,
-    recorded: BTreeMap<SessionId, Recorded>,
+    pub(crate) recorded: BTreeMap<SessionId, Recorded>,
     by_agent: BTreeMap<AgentId, Vec<SessionId>>,
     /// Sessions not accounted for.
     awaited: usize,
@@ -86,8 +85,12 @@ pub(crate) struct Grace {
     serving: Instant,
     /// When a claim or a reclaim was last heard of.
     progress: Instant,
-    /// Its end is on the way to the store.
-    ending: bool,
+    /// It is over but for what the files of the lost are in, which is being asked back.
+    pub(crate) clearing: bool,
+    /// Its end is decided, and perhaps on the way to the store.
+    pub(crate) ending: bool,
+    /// The transaction that ends it, as long as that is not whole.
+    pub(crate) writing: Option<Writing>,
 }
 
 impl Grace {
@@ -125,7 +128,9 @@ impl Grace {
             claimed: 0,
             serving,
             progress,
+            clearing: false,
             ending: false,
+            writing: None,
         }
     }
 
@@ -171,6 +176,11 @@ impl Grace {
             State::Accounting(batch) => Some(batch),
             State::Awaited | State::Accounted => None,
         }
+    }
+
+    /// The window of a session of which nothing has become.
+    pub(crate) fn awaited_window(&self, id: SessionId) -> Option<u16> {
+        self.recorded.get(&id).filter(|session| session.state == State::Awaited).map(|session| session.window)
     }
 
     /// The window of a session whose outcomes are still in the store, if it was that agent's.
@@ -228,7 +238,7 @@ impl Grace {
         GraceStatus { left, awaited: self.awaited, reclaiming: self.claimed, blind: self.blind }
     }
 
-    fn set_state(&mut self, id: SessionId, state: State) {
+    pub(crate) fn set_state(&mut self, id: SessionId, state: State) {
         let Some(session) = self.recorded.get_mut(&id) else {
             return;
         };
@@ -252,53 +262,6 @@ impl fmt::Display for Grace {
 }
 
 impl Server {
-    /// Ends the grace if it is over.
-    pub(crate) fn run_grace(&mut self) {
-        let Some(grace) = self.grace.as_mut() else {
-            return;
-        };
-        if grace.rest(self.now) != Some(Duration::ZERO) {
-            return;
-        }
-        grace.ending = true;
-        let lost: Vec<(SessionId, u16)> = grace
-            .recorded
-            .iter()
-            .filter(|(_, session)| session.state == State::Awaited)
-            .map(|(id, session)| (*id, session.window))
-            .collect();
-        for (id, _) in &lost {
-            // From now on no handshake finds it, or could bring it back.
-            grace.set_state(*id, State::Accounting(self.overlay.open_batch()));
-            if let Some(Recorded { agent, label, .. }) = grace.recorded.get(id) {
-                warn!(
-                    "{}: session {id} of \"{}\" ({agent}) did not come back; its locks are lost; look at its host",
-                    self.who,
-                    label.escape_ascii()
-                );
-            }
-        }
-        //= wire-spec.md#11-7-restart-and-recovery
-        //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
-        //# come back.
-        for (id, window) in lost.into_iter().filter(|_| !bugs::is(Bug::M38)) {
-            self.forget_recorded(id, window);
-        }
-        // Written also when nobody was lost: what was accounted for last may not be durable yet, and this batch is after that.
-        let mut view = self.overlay.view();
-        view.set_counter(Counter::Restored, 0);
-        view.set_counter(Counter::Wait, micros_up(self.config.wait()));
-        let batch = self.overlay.open_batch();
-        self.hold(batch, Held::GraceOver);
-    }
-
-    /// The end of the grace is durable.
-    pub(crate) fn grace_over(&mut self) {
-        self.grace = None;
-        self.sessions_left_files();
-        info!("{}: grace is over after {:?}; locks are granted", self.who, self.now.since(self.started));
-    }
-
     /// Deletes what the store has of a session of before.
     pub(crate) fn forget_recorded(&mut self, id: SessionId, window: u16) {
         self.overlay.put(store::Key::Session(id), None);
@@ -307,11 +270,16 @@ impl Server {
         }
     }
 
-    /// A session of before has ended, or nothing more is reclaimed from it: deletes it, and gives the batch that does.
+    /// A session of before has ended, or nothing more is reclaimed from it: deletes it, and gives the batch that does. One that has left
+    /// files is deleted with those, at the end of grace; until then its record says that nothing can be reclaimed from it.
     pub(crate) fn account_for(&mut self, id: SessionId) -> BatchId {
         let batch = self.overlay.open_batch();
-        let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
-        self.forget_recorded(id, window);
+        if self.ephemerals.any_of(id) {
+            self.doom(id);
+        } else {
+            let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
+            self.forget_recorded(id, window);
+        }
         if let Some(grace) = &mut self.grace {
             grace.set_state(id, State::Accounting(batch));
         }
@@ -324,7 +292,6 @@ impl Server {
         if let Some(grace) = &mut self.grace {
             grace.set_state(id, State::Accounted);
         }
-        self.session_left_files(id);
     }
 
     /// An agent lost its session for good: what it had before the start goes the same way, so that no later session reclaims it.

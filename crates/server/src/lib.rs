@@ -14,8 +14,9 @@
 //! | how it is answered, given the session's standing now | `answers` (held until durable: `durability`) |
 //! | what is sent next | `transmit` (notices: `delivery`, `outbox`) |
 //!
-//! Before the walk: `starting`; after a restart `grace` and `reclaim`, with `outcomes`.
-//! Beside the walk: `standing` (what may be done for a session), `timing_out` (failure, the one timer, the end), [`config`], [`status`].
+//! Before the walk: `starting`; after a restart `grace`, `reclaim` and `grace_end`, with `outcomes`.
+//! Beside the walk: `standing` (what may be done for a session), `timing_out` (failure, the one timer, the end), `departing` (the end of
+//! sessions with ephemeral files), [`config`], [`status`].
 
 #![no_std]
 
@@ -28,11 +29,13 @@ mod answers;
 mod control;
 mod cookie;
 mod delivery;
+mod departing;
 mod dispatch;
 mod durability;
 mod ephemerals;
 mod execute;
 mod grace;
+mod grace_end;
 mod handshake;
 mod listening;
 mod out;

@@ -15,15 +15,13 @@ use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
+use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
     Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate,
     SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
-
-/// Most locks in one RECLAIM: the answer to so many fits the smallest datagram.
-const ITEMS_MAX: usize = 16;
 
 impl Server {
     /// Whether the server is in grace, so that nothing is granted but what is reclaimed.
@@ -96,7 +94,7 @@ impl Server {
 
     /// RECLAIM.
     pub(crate) fn reclaim(&mut self, job: Job, message: &Reclaim<'_>) -> Outcome {
-        if message.items.len() > ITEMS_MAX {
+        if message.items.len() > RECLAIM_MAX {
             return self.fail_request(job, Status::EINVAL, None);
         }
         let eligible = self.may_reclaim(job.key, message.from);

@@ -18,7 +18,7 @@ use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};
-use cistern_wire::{Ask, Message, Status};
+use cistern_wire::{Ask, Kind, Message, SessionId, Status};
 use log::{debug, trace};
 
 /// Bytes of `Ask` at the front of a request's body: they differ from transmission to transmission, the rest must not.
@@ -182,7 +182,11 @@ impl Server {
         if op.job.key == Key::SERVER {
             let job = op.job;
             self.parking.take(id);
-            return self.remove_ephemeral(job);
+            return match job.asked {
+                Kind::EndSession if job.nonce == 0 => self.write_end_of_grace(),
+                Kind::EndSession => self.go_on_departing(SessionId(job.nonce)),
+                _ => self.remove_ephemeral(job),
+            };
         }
         let Some(session) = self.sessions.get_mut(op.job.key) else {
             self.parking.take(id);

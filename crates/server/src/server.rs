@@ -8,6 +8,7 @@
 
 use crate::config::{Config, ConfigError};
 use crate::cookie::Cookies;
+use crate::departing::Departing;
 use crate::durability::Holds;
 use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
@@ -114,6 +115,7 @@ pub struct Server {
     pub(crate) namespace: Namespace,
     pub(crate) stages: Stages,
     pub(crate) ephemerals: Ephemerals,
+    pub(crate) departing: Departing,
     pub(crate) watches: Watches,
     pub(crate) reply_buffer: Vec<u8>,
     /// Whether a control message of the datagram at hand was refused.
@@ -168,6 +170,7 @@ impl Server {
             namespace: Namespace::new(config.namespace),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
+            departing: Departing::default(),
             watches: Watches::default(),
             reply_buffer: Vec::new(),
             control_refused: false,
@@ -249,6 +252,7 @@ impl Machine for Server {
         self.run_deadlines();
         self.run_grace();
         self.free_some();
+        self.run_departures();
         self.remove_orphans();
         self.stages.expire(self.now);
         self.overlay.trim();
@@ -266,16 +270,21 @@ impl Machine for Server {
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
         self.advance(now);
+        let in_grace = self.in_grace();
+        let busy = self.freeing || !self.sending.is_empty() || self.ephemerals.has_orphans() && !in_grace;
         let span = if self.phase == Phase::Failed {
             None
-        } else if self.freeing || !self.sending.is_empty() || self.ephemerals.has_orphans() && !self.in_grace() {
+        } else if busy || self.departing.is_due(in_grace) || self.has_grace_to_end() {
             Some(Duration::ZERO)
         } else {
             let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
             let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
-            let stages = self.stages.next_expiry().map(|at| self.now.until_waited(at));
+            let stages = self.stages.next_expiry();
+            let later = [stages, self.departing.next(), self.ephemerals.next_try().filter(|_| !in_grace)];
+            let later = later.into_iter().flatten().map(|at| self.now.until_waited(at)).min();
             let grace = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|_| self.phase == Phase::Serving);
-            [lease, silence, stages, grace].into_iter().flatten().min()
+            let grace = grace.filter(|rest| !rest.is_zero() || !self.departing.holds_up_grace());
+            [lease, silence, later, grace].into_iter().flatten().min()
         };
         self.planned_wake = span;
         span

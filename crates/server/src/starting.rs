@@ -15,7 +15,7 @@ use crate::namespace::Step;
 use crate::parked::OpId;
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{Counter, Lack, Query, SessionRecord};
+use crate::store::{self, Counter, Lack, Query, SessionRecord};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -127,6 +127,8 @@ impl Server {
         let mut sessions = self.overlay.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };
+        let ephemerals = self.overlay.take_ephemerals();
+        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         if restored {
             self.restore(&mut sessions, counters.next_object);
         }
@@ -144,8 +146,6 @@ impl Server {
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         // The server's own mutations take their turns as those of a session that never ends.
         self.locks.open_session(Key::SERVER.id());
-        let ephemerals = self.overlay.take_ephemerals();
-        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         if owed || !sessions.is_empty() {
             self.grace = Some(Grace::new(self.started, &self.config, stored, sessions, owed));
         }
@@ -166,9 +166,16 @@ impl Server {
         );
         //= wire-spec.md#11-7-restart-and-recovery
         //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
-        for (id, record) in sessions.drain(..) {
-            self.forget_recorded(id, record.window);
+        for (id, record) in sessions.iter_mut() {
+            if self.ephemerals.any_of(*id) {
+                // Nothing can be reclaimed from it; its files, and then its record, go with the grace.
+                record.doomed = true;
+                self.overlay.put(store::Key::Session(*id), Some(record.to_bytes().into()));
+            } else {
+                self.forget_recorded(*id, record.window);
+            }
         }
+        sessions.retain(|session| session.1.doomed && self.ephemerals.any_of(session.0));
         let first = u64::from(self.identity.epoch) << ID_BITS;
         self.overlay.view().set_counter(Counter::NextObject, next_object.max(first));
     }

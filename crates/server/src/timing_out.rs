@@ -187,7 +187,7 @@ impl Server {
         }
     }
 
-    /// The session's end goes to the store. Nothing of it is done any more, nothing of it is freed yet.
+    /// The session's end goes to the store, with its ephemeral files. Nothing of it is done any more, nothing of it is freed yet.
     fn record_end(&mut self, key: Key) {
         self.listening.forget(key);
         let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.parked)).unwrap_or_default();
@@ -202,6 +202,14 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(&mut self.sending.pool);
         }
+        if self.ephemerals.any_of(key.id()) && !bugs::is(Bug::M37) {
+            return self.depart(key);
+        }
+        self.write_end(key);
+    }
+
+    /// Writes the session's end into the open batch.
+    pub(crate) fn write_end(&mut self, key: Key) {
         self.overlay.put(store::Key::Session(key.id()), None);
         self.drop_outcomes(key);
         //= wire-spec.md#11-3-failure-and-ending
@@ -232,8 +240,6 @@ impl Server {
         self.freeing = true;
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());
-        //= wire-spec.md#11-5-caching-and-metadata
-        //# The server MUST NOT remove an ephemeral file on account of its owner before the end of that session is durable.
         self.session_left_files(key.id());
         session.out.clear(&mut self.sending.pool);
         let mut last_packet = session.packets.last();

@@ -15,9 +15,9 @@ use crate::report;
 use crate::run::run;
 use crate::shrink::{Limits, shrink};
 use crate::trace::Trace;
+use cistern_capture::Writer;
 use cistern_link::bugs::Bug;
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -260,10 +260,12 @@ fn explain(args: &RunArgs, plan: &Plan, violation: &Violation, out: &mut dyn Wri
 }
 
 fn capture(path: &Path, trace: &Trace) -> io::Result<()> {
-    let write = || {
-        let mut file = BufWriter::new(File::create(path)?);
-        crate::pcap::write(&mut file, trace.packets())?;
-        file.flush()
+    let mut writer = Writer::create(path).map_err(io::Error::other)?;
+    let mut write = || {
+        for packet in trace.packets() {
+            writer.write(packet.at, packet.from, packet.to, &packet.payload)?;
+        }
+        writer.flush()
     };
     write().map_err(|error| at(path, "writing", &error))
 }

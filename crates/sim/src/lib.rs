@@ -14,7 +14,7 @@
 //! | [`observe`], [`judge`], [`counters`] | what is seen, whether it is right, whether it was reached |
 //! | [`run`], [`campaign`], [`shrink`], [`report`] | many runs, the smallest failing one, telling people |
 //! | [`script`] | told by hand, not drawn: scenarios as tests |
-//! | [`trace`], [`pcap`] | one run in words and as a capture file |
+//! | [`trace`] | one run in words and as a capture file |
 //! | [`bugs`] | how fast a deliberate bug is found |
 //! | [`cli`], [`command`] | the program |
 
@@ -31,7 +31,6 @@ pub mod judge;
 pub mod ledger;
 pub mod net;
 pub mod observe;
-pub mod pcap;
 pub mod plan;
 pub mod report;
 pub mod rng;

@@ -4,6 +4,7 @@
 //! Leaves to others: what each operation changes (`server::namespace`).
 
 use crate::ids::{Ask, Generation, ObjectId, SessionId, Want};
+use crate::shape::Shown;
 
 codes! {
     /// What an object is.
@@ -27,7 +28,7 @@ body! {
         /// What it is.
         pub kind: ObjectKind,
         /// Permission bits, 0 to 0o7777.
-        pub mode: u16,
+        pub mode: u16 as Shown::Octal,
         /// Names that it has.
         pub nlink: u32,
         /// Owner.
@@ -99,9 +100,20 @@ body! {
     /// Which attributes SETATTR sets: bit 0 mode, 1 uid, 2 gid, 3 size, 4 atime, 5 mtime, 6 atime to now, 7 mtime to now.
     pub struct SetMask {
         /// The bits.
-        pub bits: u8,
+        pub bits: u8 as SET_BITS,
     }
 }
+
+const SET_BITS: Shown = Shown::Bits(&[
+    (SetMask::MODE as u64, "mode"),
+    (SetMask::UID as u64, "uid"),
+    (SetMask::GID as u64, "gid"),
+    (SetMask::SIZE as u64, "size"),
+    (SetMask::ATIME as u64, "atime"),
+    (SetMask::MTIME as u64, "mtime"),
+    (SetMask::ATIME_NOW as u64, "atime_now"),
+    (SetMask::MTIME_NOW as u64, "mtime_now"),
+]);
 
 impl SetMask {
     /// Permission bits.
@@ -136,7 +148,7 @@ mutation! {
         /// Which are set; the values of the others are ignored.
         pub mask: SetMask,
         /// Permission bits.
-        pub mode: u16,
+        pub mode: u16 as Shown::Octal,
         /// Owner.
         pub uid: u32,
         /// Group.

@@ -12,10 +12,14 @@ use crate::ids::{Ask, ObjectId, Terms};
 use crate::limits::MADE_BASE;
 use crate::names::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
 use crate::registry::Kind;
+use crate::shape::{Case, Shape};
 use crate::xattr::{RemoveXattr, SetXattr};
 
 /// A mutation as an item of a batch: its own fields alone.
 pub(crate) trait Part<'a>: Sized {
+    /// What stands on the wire for it.
+    const PART: &'static Shape;
+
     /// Reads the fields.
     fn get_part(r: &mut Reader<'a>) -> Result<Self, Malformed>;
 
@@ -43,6 +47,16 @@ macro_rules! items {
 
         impl<'a> Field<'a> for Item<'a> {
             const TYPE: &'static str = "Item";
+            const SHAPE: &'static Shape = &Shape::Union {
+                ty: "Item",
+                words: &[$((Kind::$name.code() as u64, Kind::$name.name())),*],
+                cases: &[$(Case {
+                    code: Kind::$name.code(),
+                    name: Kind::$name.name(),
+                    field: Kind::$name.field(),
+                    shape: <$name<'a> as Part<'a>>::PART,
+                }),*],
+            };
             fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
                 match Kind::of(u8::get(r)?) {
                     $(Some(Kind::$name) => $name::get_part(r).map(Self::$name),)*

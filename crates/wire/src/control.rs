@@ -8,6 +8,7 @@
 use crate::field::List;
 use crate::ids::{Generation, LockId};
 use crate::notice::Keep;
+use crate::shape::Shown;
 
 codes! {
     /// Why the agent ends its session.
@@ -85,7 +86,7 @@ body! {
     /// Either side: proves that the peer is reached at the address to which this goes (R85).
     pub struct PathChallenge {
         /// A random number.
-        pub token: u64,
+        pub token: u64 as Shown::Hex,
     }
 }
 
@@ -93,6 +94,6 @@ body! {
     /// Either side: sent back from the address that was challenged.
     pub struct PathResponse {
         /// The number of the challenge.
-        pub token: u64,
+        pub token: u64 as Shown::Hex,
     }
 }

@@ -5,29 +5,11 @@
 //! last byte, so no message of a bad datagram ever acts (R12).
 //! Leaves to others: sessions, replay, and what to do with each message.
 
-use crate::field::{Malformed, Writer};
-use crate::ids::SessionId;
-use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
+use crate::field::{Field, Malformed, Reader, Writer};
+use crate::header::{FROM_SERVER, Form, Header, MessageHeader, RawHeader};
+use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, VERSION};
 use crate::registry::{Direction, Kind, Lane, Message};
 use core::fmt;
-
-/// How the messages of a datagram are protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// In clear, with a CRC-32 over the whole datagram.
-    Plain = 0,
-}
-
-/// What stands before the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Whether the server sent it; a datagram that comes back to its own side is dropped.
-    pub from_server: bool,
-    /// The session; 0 in handshakes.
-    pub session: SessionId,
-    /// Number of this transmission, unique in its session and direction.
-    pub packet: u64,
-}
 
 /// Why a datagram was dropped. Every drop has one of these, a counter, and no other effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,33 +168,33 @@ impl<'a> Datagram<'a> {
     }
 
     /// Checks everything outside the messages.
-    fn envelope(bytes: &'a [u8]) -> Result<(Header, &'a [u8]), DropReason> {
+    pub(crate) fn envelope(bytes: &'a [u8]) -> Result<(Header, &'a [u8]), DropReason> {
         if bytes.len() < HEADER_LEN + CHECKSUM_LEN {
             return Err(DropReason::TooShort);
         }
         if bytes.len() > DATAGRAM_MAX {
             return Err(DropReason::TooLong);
         }
-        if bytes[0] != MAGIC {
+        let raw = RawHeader::get(&mut Reader::new(bytes)).map_err(DropReason::Malformed)?;
+        if raw.magic != MAGIC {
             return Err(DropReason::BadMagic);
         }
-        if bytes[1] != VERSION {
-            return Err(DropReason::UnknownVersion(bytes[1]));
+        if raw.version != VERSION {
+            return Err(DropReason::UnknownVersion(raw.version));
         }
         //= wire-spec.md#3-6-sealed-forms
         //# A receiver that has no sealed mode MUST drop datagrams of forms 1 and 2 as `unknown_form`.
-        if bytes[2] != Form::Plain as u8 {
-            return Err(DropReason::UnknownForm(bytes[2]));
+        if raw.form != Form::Plain as u8 {
+            return Err(DropReason::UnknownForm(raw.form));
         }
         let (covered, checksum) = bytes.split_at(bytes.len() - CHECKSUM_LEN);
         if crc32fast::hash(covered).to_be_bytes() != *checksum {
             return Err(DropReason::BadChecksum);
         }
-        if bytes[3] & !FROM_SERVER != 0 {
+        if raw.flags & !FROM_SERVER != 0 {
             return Err(DropReason::ReservedBits);
         }
-        let header =
-            Header { from_server: bytes[3] & FROM_SERVER != 0, session: SessionId(be64(&bytes[4..12])), packet: be64(&bytes[12..20]) };
+        let header = raw.header();
         if header.packet == 0 {
             return Err(DropReason::BadPacketNumber);
         }
@@ -226,27 +208,20 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Flag bit: sent by the server.
-const FROM_SERVER: u8 = 1;
-
-fn be64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
 /// Splits the first message off: its kind, its body, what follows.
 fn split_message(bytes: &[u8]) -> Result<(Kind, &[u8], &[u8]), DropReason> {
-    let (head, rest) = bytes.split_at_checked(MESSAGE_HEADER_LEN).ok_or(DropReason::BadLength)?;
-    let kind = Kind::of(head[0]).ok_or(DropReason::UnknownKind(head[0]))?;
-    if head[1] != 0 {
+    let mut r = Reader::new(bytes);
+    let head = MessageHeader::get(&mut r).map_err(|_| DropReason::BadLength)?;
+    let kind = Kind::of(head.kind).ok_or(DropReason::UnknownKind(head.kind))?;
+    if head.reserved != 0 {
         return Err(DropReason::ReservedBits);
     }
-    let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
-    let (body, tail) = rest.split_at_checked(len).ok_or(DropReason::BadLength)?;
-    Ok((kind, body, tail))
+    let body = r.take(usize::from(head.length)).map_err(|_| DropReason::BadLength)?;
+    Ok((kind, body, r.rest()))
 }
 
 /// A handshake message stands only in session 0, every other only in a session, and each only in its own direction.
-fn check_place(kind: Kind, header: &Header) -> Result<(), DropReason> {
+pub(crate) fn check_place(kind: Kind, header: &Header) -> Result<(), DropReason> {
     let handshake = matches!(kind.lane(), Lane::Handshake) || matches!(kind, Kind::Welcome);
     let placed = handshake == (header.session.0 == 0) || matches!(kind, Kind::Padding);
     let directed = match kind.direction() {
@@ -288,9 +263,9 @@ impl<'b> Packer<'b> {
         buf.clear();
         //= wire-spec.md#3-1-header
         //# A sender MUST set reserved bits and reserved bytes to zero.
-        buf.extend_from_slice(&[MAGIC, VERSION, Form::Plain as u8, if header.from_server { FROM_SERVER } else { 0 }]);
-        buf.extend_from_slice(&header.session.0.to_be_bytes());
-        buf.extend_from_slice(&header.packet.to_be_bytes());
+        let flags = if header.from_server { FROM_SERVER } else { 0 };
+        RawHeader { magic: MAGIC, version: VERSION, form: Form::Plain as u8, flags, session: header.session, packet: header.packet }
+            .put(buf);
         Self { buf, limit }
     }
 

@@ -5,6 +5,7 @@
 //! Invariant: decoding allocates nothing and reads no byte outside the body it was given.
 //! Leaves to others: the order of fields (each message's own file).
 
+use crate::shape::{Shape, Shown};
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut};
 use core::fmt;
@@ -109,6 +110,9 @@ pub trait Field<'a>: Sized {
     /// Name of the type of what a list or an option holds; empty for all others.
     const ITEM: &'static str = "";
 
+    /// What stands on the wire for it.
+    const SHAPE: &'static Shape;
+
     /// Reads the value.
     ///
     /// # Errors
@@ -120,9 +124,11 @@ pub trait Field<'a>: Sized {
 }
 
 macro_rules! integers {
-    ($($ty:ident $get:ident $put:ident),*) => { $(
+    ($($ty:ident $bytes:literal $signed:literal $get:ident $put:ident),*) => { $(
         impl Field<'_> for $ty {
             const TYPE: &'static str = stringify!($ty);
+            const SHAPE: &'static Shape =
+                &Shape::Number { ty: stringify!($ty), bytes: $bytes, signed: $signed, shown: Shown::Decimal };
             fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
                 r.rest.$get().map_err(|_| Malformed::new(Fault::Truncated))
             }
@@ -133,10 +139,17 @@ macro_rules! integers {
     )* };
 }
 
-integers!(u8 try_get_u8 put_u8, u16 try_get_u16 put_u16, u32 try_get_u32 put_u32, u64 try_get_u64 put_u64, i64 try_get_i64 put_i64);
+integers!(
+    u8 1 false try_get_u8 put_u8,
+    u16 2 false try_get_u16 put_u16,
+    u32 4 false try_get_u32 put_u32,
+    u64 8 false try_get_u64 put_u64,
+    i64 8 true try_get_i64 put_i64
+);
 
 impl Field<'_> for bool {
     const TYPE: &'static str = "bool";
+    const SHAPE: &'static Shape = &Shape::Bool;
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::get(r)? {
             0 => Ok(false),
@@ -151,6 +164,7 @@ impl Field<'_> for bool {
 
 impl Field<'_> for [u8; 16] {
     const TYPE: &'static str = "16 bytes";
+    const SHAPE: &'static Shape = &Shape::Fixed { ty: "16 bytes", bytes: 16 };
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let bytes = r.take(16)?;
         Self::try_from(bytes).map_err(|_| Malformed::new(Fault::Truncated))
@@ -163,6 +177,7 @@ impl Field<'_> for [u8; 16] {
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     const TYPE: &'static str = "optional";
     const ITEM: &'static str = T::TYPE;
+    const SHAPE: &'static Shape = &Shape::Optional(T::SHAPE);
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         if bool::get(r)? { T::get(r).map(Some) } else { Ok(None) }
     }
@@ -175,13 +190,14 @@ impl<'a, T: Field<'a>> Field<'a> for Option<T> {
 }
 
 macro_rules! byte_strings {
-    ($($(#[$doc:meta])* $name:ident($len:ident, $text:literal)),*) => { $(
+    ($($(#[$doc:meta])* $name:ident($len:ident, $prefix:literal, $text:literal, $shown:ident)),*) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub struct $name<'a>(pub &'a [u8]);
 
         impl<'a> Field<'a> for $name<'a> {
             const TYPE: &'static str = $text;
+            const SHAPE: &'static Shape = &Shape::Bytes { ty: $text, prefix: $prefix, shown: Shown::$shown };
             fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
                 let len = $len::get(r)?;
                 r.take(usize::from(len)).map(Self)
@@ -210,9 +226,9 @@ macro_rules! byte_strings {
 
 byte_strings!(
     /// A byte string of up to 255 bytes: a name, a label, a cookie.
-    Bytes8(u8, "bytes8"),
+    Bytes8(u8, 1, "bytes8", Text),
     /// A byte string of up to 65,535 bytes: file contents, a link's target.
-    Bytes16(u16, "bytes16")
+    Bytes16(u16, 2, "bytes16", Bytes)
 );
 
 /// A counted list: borrowed from the wire when decoded, from a slice when made to be sent.
@@ -324,6 +340,7 @@ impl<'a, T: Field<'a> + Clone> Iterator for ListIter<'a, T> {
 impl<'a, T: Field<'a> + Clone> Field<'a> for List<'a, T> {
     const TYPE: &'static str = "list";
     const ITEM: &'static str = T::TYPE;
+    const SHAPE: &'static Shape = &Shape::List(T::SHAPE);
 
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = u16::get(r)?;

@@ -5,6 +5,11 @@
 
 use crate::field::{Bytes8, Bytes16, List};
 use crate::ids::{AgentId, SessionId, StoreId};
+use crate::limits::FEATURE_VOLATILE;
+use crate::shape::Shown;
+
+/// The feature bits that have a meaning in this version.
+const FEATURES: Shown = Shown::Bits(&[(FEATURE_VOLATILE, "volatile")]);
 
 codes! {
     /// What an agent says of a former session of its own (R43).
@@ -70,7 +75,7 @@ body! {
     /// Agent to server: opens a session. Without a cookie it changes nothing and is answered CHALLENGE.
     pub struct Hello<'a> {
         /// Random number of this handshake; all HELLOs of one handshake carry the same.
-        pub handshake: u64,
+        pub handshake: u64 as Shown::Hex,
         /// Lowest protocol version that the agent speaks.
         pub version_min: u8,
         /// Highest protocol version that the agent speaks.
@@ -80,7 +85,7 @@ body! {
         /// Largest datagram that the agent takes, in bytes.
         pub max_datagram: u16,
         /// Feature bits that the agent understands.
-        pub features: u64,
+        pub features: u64 as FEATURES,
         /// The agent's identity.
         pub agent: AgentId,
         /// Its incarnation: a durable count of its starts.
@@ -96,7 +101,7 @@ body! {
         /// What people call the agent (host and process, say); at most 64 bytes.
         pub label: Bytes8<'a>,
         /// The cookie of CHALLENGE; empty in the first HELLO.
-        pub cookie: Bytes8<'a>,
+        pub cookie: Bytes8<'a> as Shown::Bytes,
         /// Former sessions of the agent that it does not know to have ended; at most 8.
         pub former: List<'a, FormerClaim>,
     }
@@ -106,11 +111,11 @@ body! {
     /// Server to agent: proves that the agent's address is its own, and that its HELLO is fresh. Not an ACK.
     pub struct Challenge<'a> {
         /// The handshake.
-        pub handshake: u64,
+        pub handshake: u64 as Shown::Hex,
         /// Packet number of the HELLO answered.
         pub echo: u64,
         /// To be sent back in the next HELLO; at most 32 bytes.
-        pub cookie: Bytes8<'a>,
+        pub cookie: Bytes8<'a> as Shown::Bytes,
     }
 }
 
@@ -118,7 +123,7 @@ body! {
     /// Server to agent: the session is open. Renews: the lease begins at the send time of the HELLO echoed.
     pub struct Welcome<'a> {
         /// The handshake.
-        pub handshake: u64,
+        pub handshake: u64 as Shown::Hex,
         /// Packet number of the HELLO answered.
         pub echo: u64,
         /// Protocol version of the session.
@@ -132,7 +137,7 @@ body! {
         /// The server's incarnation: a durable count of its starts.
         pub server_incarnation: u64,
         /// Feature bits of the server.
-        pub features: u64,
+        pub features: u64 as FEATURES,
         /// Lease period τ, in microseconds.
         pub lease_us: u64,
         /// Bound δ on the relative rate of any two clocks, in parts per million.
@@ -154,7 +159,7 @@ body! {
     /// Server to agent: no session. Not an ACK.
     pub struct Refuse {
         /// The handshake.
-        pub handshake: u64,
+        pub handshake: u64 as Shown::Hex,
         /// Packet number of the HELLO answered.
         pub echo: u64,
         /// Why.

@@ -4,15 +4,16 @@
 //! Leaves to others: how numbers are chosen (agent and server).
 
 use crate::field::{Field, List, Malformed, Reader, Writer};
+use crate::shape::Shape;
 use core::fmt;
 
 number! {
     /// An agent incarnation's standing with one server incarnation: a random number, 0 only in handshakes.
-    SessionId "{:016x}",
+    SessionId "{:016x}" Hex,
     /// A file, directory or symbolic link; never used again after it is gone. 0 names nothing, 1 is the root directory.
-    ObjectId "#{}",
+    ObjectId "#{}" Object,
     /// One grant of a lock: increases over all grants of the store; 0 means no grant. Also the first fencing token of its run.
-    Generation "{}",
+    Generation "{}" Decimal,
 }
 
 macro_rules! identities {
@@ -23,6 +24,7 @@ macro_rules! identities {
 
         impl Field<'_> for $name {
             const TYPE: &'static str = stringify!($name);
+            const SHAPE: &'static Shape = &Shape::Fixed { ty: stringify!($name), bytes: 16 };
             fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
                 <[u8; 16]>::get(r).map(Self)
             }

@@ -1,27 +1,34 @@
 //! The declarations from which formats are made: `body!` (a structure), `mutation!` (a request that changes the namespace, and can be an
 //! item of a batch), `codes!` (a one-byte code), `number!` (a typed id).
 //!
-//! Decides: that a layout is declared once, as a Rust struct in wire order, and that its decoder, its encoder and the list of
-//! its fields all come from that declaration. Implements `wire-spec.md` section 4.
+//! Decides: that a layout is declared once, as a Rust struct in wire order, and that its decoder, its encoder, its shape and the list
+//! of its fields all come from that declaration. Implements `wire-spec.md` section 4.
 //! Leaves to others: which structures exist.
 
 /// Declares a structure whose fields stand on the wire in the order written, and makes its [`crate::Field`] and its field list.
+/// `as` behind a field's type names a [`crate::Shown`] other than the one that comes with its type or with the unit in its name.
 macro_rules! body {
-    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$fmeta:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[doc = $doc:literal])* pub $field:ident : $ty:ty $(as $shown:path)?),* $(,)?
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $name { $($(#[$fmeta])* pub $field: $ty),* }
-        body!(@impl [$name] $name { $($field: $ty),* });
+        $vis struct $name { $($(#[doc = $doc])* pub $field: $ty),* }
+        body!(@impl [$name] $name { $([$($doc)*] $field: $ty [$($shown)?]),* });
     };
-    ($(#[$meta:meta])* pub struct $name:ident<'a> { $($(#[$fmeta:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident<'a> {
+        $($(#[doc = $doc:literal])* pub $field:ident : $ty:ty $(as $shown:path)?),* $(,)?
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $name<'a> { $($(#[$fmeta])* pub $field: $ty),* }
-        body!(@impl [$name<'a>] $name { $($field: $ty),* });
+        $vis struct $name<'a> { $($(#[doc = $doc])* pub $field: $ty),* }
+        body!(@impl [$name<'a>] $name { $([$($doc)*] $field: $ty [$($shown)?]),* });
     };
-    (@impl [$full:ty] $name:ident { $($field:ident : $ty:ty),* }) => {
+    (@impl [$full:ty] $name:ident { $([$($doc:literal)*] $field:ident : $ty:ty [$($shown:path)?]),* }) => {
         impl<'a> crate::Field<'a> for $full {
             const TYPE: &'static str = stringify!($name);
+            const SHAPE: &'static crate::Shape =
+                &crate::Shape::Structure { ty: stringify!($name), fields: Self::FIELDS };
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn get(r: &mut crate::Reader<'a>) -> Result<Self, crate::Malformed> {
                 Ok(Self { $($field: r.get().map_err(|e: crate::Malformed| e.within(stringify!($name), stringify!($field)))?),* })
@@ -32,13 +39,9 @@ macro_rules! body {
             }
         }
         impl<'a> $full {
-            /// The fields in wire order: name and type.
+            /// The fields in wire order.
             pub const FIELDS: &'static [crate::FieldInfo] =
-                &[$( crate::FieldInfo {
-                    name: stringify!($field),
-                    ty: <$ty as crate::Field<'a>>::TYPE,
-                    item: <$ty as crate::Field<'a>>::ITEM,
-                } ),*];
+                &[$( crate::FieldInfo::of::<$ty>(stringify!($field), concat!($($doc),*))$(.shown_as($shown))? ),*];
         }
     };
 }
@@ -46,18 +49,24 @@ macro_rules! body {
 /// Declares a mutation by its own fields: as a request it stands between an [`Ask`](crate::Ask) and [`Terms`](crate::Terms), as an item of
 /// a batch alone.
 macro_rules! mutation {
-    ($(#[$meta:meta])* pub struct $name:ident<'a> { $($(#[$fmeta:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
+    ($(#[$meta:meta])* pub struct $name:ident<'a> {
+        $($(#[doc = $doc:literal])* pub $field:ident : $ty:ty $(as $shown:path)?),* $(,)?
+    }) => {
         body! {
             $(#[$meta])*
             pub struct $name<'a> {
                 /// The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE).
                 pub ask: crate::Ask,
-                $($(#[$fmeta])* pub $field: $ty,)*
+                $($(#[doc = $doc])* pub $field: $ty $(as $shown)?,)*
                 /// Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE).
                 pub terms: crate::Terms<'a>,
             }
         }
         impl<'a> crate::batch::Part<'a> for $name<'a> {
+            const PART: &'static crate::Shape = &crate::Shape::Structure {
+                ty: stringify!($name),
+                fields: Self::FIELDS.split_at(Self::FIELDS.len() - 1).0.split_at(1).1,
+            };
             fn get_part(r: &mut crate::Reader<'a>) -> Result<Self, crate::Malformed> {
                 Ok(Self {
                     ask: crate::Ask::NONE,
@@ -93,6 +102,7 @@ macro_rules! codes {
 
         impl crate::Field<'_> for $name {
             const TYPE: &'static str = stringify!($name);
+            const SHAPE: &'static crate::Shape = &crate::Shape::Code { ty: stringify!($name), words: &[$(($code, $text)),*] };
             fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
                 match u8::get(r)? {
                     $($code => Ok(Self::$variant),)*
@@ -112,15 +122,17 @@ macro_rules! codes {
     };
 }
 
-/// Declares a typed 64-bit number, shown in hexadecimal or decimal as its format string says.
+/// Declares a typed 64-bit number, shown as its format string and its [`crate::Shown`] say.
 macro_rules! number {
-    ($($(#[$meta:meta])* $name:ident $format:literal),* $(,)?) => { $(
+    ($($(#[$meta:meta])* $name:ident $format:literal $shown:ident),* $(,)?) => { $(
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub struct $name(pub u64);
 
         impl crate::Field<'_> for $name {
             const TYPE: &'static str = stringify!($name);
+            const SHAPE: &'static crate::Shape =
+                &crate::Shape::Number { ty: stringify!($name), bytes: 8, signed: false, shown: crate::Shown::$shown };
             fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
                 u64::get(r).map(Self)
             }

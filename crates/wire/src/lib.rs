@@ -2,7 +2,8 @@
 //!
 //! Decides: the bytes. One registry line per message kind (`registry.rs`) gives its code, name, direction and section of
 //! `wire-spec.md`; one struct declaration per message gives its layout, from which decoding, encoding and field lists are made,
-//! so that a format is written in exactly one place.
+//! so that a format is written in exactly one place. The same declarations make the shapes (`shape.rs`) by which inspector and
+//! dissector read any message without knowing its type (`tree.rs`).
 //! In the walk of a datagram this is the first step on the way in (`Datagram::decode`, borrowing, no allocation) and the last
 //! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9.
 //! Invariant: what does not parse to its last byte is never seen by anybody else (R12).
@@ -14,6 +15,8 @@ extern crate alloc;
 
 #[macro_use]
 mod layout;
+#[macro_use]
+mod shape;
 
 mod answer;
 mod attr;
@@ -23,6 +26,7 @@ mod control;
 mod datagram;
 mod field;
 mod handshake;
+mod header;
 mod ids;
 mod locks;
 mod names;
@@ -31,7 +35,9 @@ mod recovery;
 mod registry;
 mod reply;
 mod samples;
+mod shown;
 mod status;
+mod tree;
 mod watch;
 mod xattr;
 
@@ -44,20 +50,24 @@ pub use attr::{Attr, CacheGrant, Effect, GetAttr, ObjectKind, SetAttr, SetMask};
 pub use batch::{Batch, Item};
 pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseAll, ReleaseItem};
-pub use datagram::{Datagram, DropReason, Form, Header, Messages, Packer};
+pub use datagram::{Datagram, DropReason, Messages, Packer};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
 pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Padding, Refuse, RefuseReason, SessionFate, Welcome};
+pub use header::{Form, Header, MessageHeader, RawHeader};
 pub use ids::{AgentId, Ask, Expect, Generation, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
 pub use locks::{ExtendRun, Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Detail, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
-pub use registry::{Direction, FieldInfo, Kind, Lane, Message};
+pub use registry::{Direction, Kind, Lane, Message};
 pub use reply::{
     BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
     Stated, Step, Walked, Xattr, XattrNames,
 };
 pub use samples::{reply_samples, samples};
+pub use shape::{Case, FieldInfo, Shape, Shown};
+pub use shown::Escaped;
 pub use status::Status;
+pub use tree::{DatagramTree, MessageTree, Node, Tree, Value};
 pub use watch::{Unwatch, Watch, Watched};
 pub use xattr::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrRule};

@@ -53,8 +53,8 @@ pub const FORMER_MAX: usize = 8;
 pub const LABEL_MAX: usize = 64;
 /// Longest cookie, in bytes.
 pub const COOKIE_MAX: usize = 32;
-/// Most locks that one RECLAIM can name: (548 - 20 - 4 - 4 - 12 - 8 - 2) / 30 is 16.
-pub const RECLAIM_MAX: usize = 16;
+/// Most locks that one RECLAIM can name: (548 - 20 - 4 - 16 - 12 - 8 - 2) / 38 is 12.
+pub const RECLAIM_MAX: usize = 12;
 /// Object id of the root directory.
 pub const ROOT: u64 = 1;
 /// Feature bit of WELCOME: the server's store is volatile, a restart makes a new store identity.

@@ -5,6 +5,7 @@
 
 use crate::field::{Bytes8, Bytes16};
 use crate::ids::{AgentId, Ask, Generation, LockId, Mode, ObjectId, SessionId};
+use crate::shape::Shown;
 
 codes! {
     /// What happens when a lock cannot be granted at once.
@@ -128,6 +129,6 @@ body! {
         /// When this ends at the latest, in milliseconds from now; 0: no bound is known.
         pub bound_ms: u64,
         /// A path of the object, as far as it fits; empty: not known.
-        pub place: Bytes16<'a>,
+        pub place: Bytes16<'a> as Shown::Text,
     }
 }

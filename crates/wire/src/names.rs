@@ -7,6 +7,7 @@
 use crate::attr::{Attr, CacheGrant, ObjectKind};
 use crate::field::{Bytes8, Bytes16, List};
 use crate::ids::{Ask, ObjectId, Want};
+use crate::shape::Shown;
 
 codes! {
     /// What RENAME does when the new name exists.
@@ -86,7 +87,7 @@ mutation! {
         /// Whether an existing file is an error (EEXIST); otherwise it is opened as it is.
         pub exclusive: bool,
         /// Permission bits.
-        pub mode: u16,
+        pub mode: u16 as Shown::Octal,
         /// Owner.
         pub uid: u32,
         /// Group.
@@ -104,7 +105,7 @@ mutation! {
         /// The new name.
         pub name: Bytes8<'a>,
         /// Permission bits.
-        pub mode: u16,
+        pub mode: u16 as Shown::Octal,
         /// Owner.
         pub uid: u32,
         /// Group.
@@ -120,7 +121,7 @@ mutation! {
         /// The new name.
         pub name: Bytes8<'a>,
         /// What it points to; at most 400 bytes.
-        pub target: Bytes16<'a>,
+        pub target: Bytes16<'a> as Shown::Text,
         /// Owner.
         pub uid: u32,
         /// Group.

@@ -17,6 +17,8 @@ body! {
         pub mode: Mode,
         /// The generation held.
         pub generation: Generation,
+        /// The generation with which the agent began to hold it, in this mode or a stronger one, without a break; at most `generation`.
+        pub first: Generation,
         /// How many tokens its run has; 0 for a cache lock.
         pub run: u32,
         /// Version of the object as cached; 0: nothing is cached.
@@ -45,7 +47,7 @@ body! {
         pub ask: Ask,
         /// The former session.
         pub from: SessionId,
-        /// The locks; at most 16.
+        /// The locks; at most 12.
         pub items: List<'a, ReclaimItem>,
     }
 }

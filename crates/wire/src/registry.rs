@@ -6,19 +6,9 @@
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
+use crate::shape::{FieldInfo, Shape};
 use crate::{answer, attr, batch, content, control, handshake, locks, names, notice, recovery, watch, xattr};
 use alloc::vec::Vec;
-
-/// Name and type of a field, in wire order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FieldInfo {
-    /// The field's name.
-    pub name: &'static str,
-    /// Its type, as in `wire-spec.md` section 4.
-    pub ty: &'static str,
-    /// Of a list or an option, the type of what it holds; else empty.
-    pub item: &'static str,
-}
 
 /// Who sends a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +93,22 @@ macro_rules! registry {
                 //= wire-spec.md#7-the-table-of-answers
                 //# An agent MUST NOT renew its lease on a message that this table does not mark as renewing.
                 matches!(self.lane(), Lane::Renewal)
+            }
+
+            /// Every code with its name.
+            pub const WORDS: &'static [(u64, &'static str)] = &[$(($code, $text)),*];
+
+            /// Its name in captures: the one in the specification in lower case.
+            #[must_use]
+            pub const fn field(self) -> &'static str {
+                match self { $(Self::$name => lower!($text)),* }
+            }
+
+            /// What stands on the wire for its body.
+            #[must_use]
+            #[allow(clippy::extra_unused_lifetimes, reason = "some of the types named in the lines borrow")]
+            pub const fn shape<'a>(self) -> &'static Shape {
+                match self { $(Self::$name => <$ty as Field<'a>>::SHAPE),* }
             }
 
             /// Its fields in wire order.

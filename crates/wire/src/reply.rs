@@ -10,7 +10,7 @@ use crate::ids::{AgentId, Generation, LockId, Mode, ObjectId, StoreId};
 use crate::locks::{Holder, LockRow};
 use crate::names::Entry;
 use crate::recovery::{OutcomeTold, Reclaimed};
-use crate::registry::FieldInfo;
+use crate::shape::{Case, FieldInfo, Shape, Shown};
 use crate::status::Status;
 use crate::watch::Watched;
 
@@ -53,6 +53,11 @@ macro_rules! replies {
 
         impl<'a> Field<'a> for Reply<'a> {
             const TYPE: &'static str = "Reply";
+            const SHAPE: &'static Shape = &Shape::Union {
+                ty: "Reply",
+                words: &[$(($code, $text)),*],
+                cases: &[$(Case { code: $code, name: $text, field: lower!($text), shape: <$ty as Field<'a>>::SHAPE }),*],
+            };
             fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
                 match u8::get(r)? {
                     $($code => r.get().map(Self::$name),)*
@@ -139,7 +144,7 @@ body! {
         /// The objects; the first is the start directory.
         pub steps: List<'a, Step>,
         /// The target, when the last object is a symbolic link.
-        pub target: Bytes16<'a>,
+        pub target: Bytes16<'a> as Shown::Text,
     }
 }
 

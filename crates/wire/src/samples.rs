@@ -52,7 +52,8 @@ const HOLDER: Holder<'static> = Holder {
     standing: Standing::TimingOut,
     bound_ms: 2_021,
 };
-const RECLAIM_ITEM: ReclaimItem = ReclaimItem { lock: LOCK, mode: Mode::Exclusive, generation: Generation(9), run: 1_024, version: 0 };
+const RECLAIM_ITEM: ReclaimItem =
+    ReclaimItem { lock: LOCK, mode: Mode::Exclusive, generation: Generation(9), first: Generation(8), run: 1_024, version: 0 };
 const NAME: Bytes8<'static> = Bytes8(b"nightly");
 const XATTR: Bytes8<'static> = Bytes8(b"user.a");
 /// One item of every kind; the later ones name what the first two make.
@@ -259,7 +260,7 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::Reclaim(Reclaim {
             ask,
             from,
-            items: List::of(&[RECLAIM_ITEM, ReclaimItem { lock: CACHE, run: 0, version: 3, ..RECLAIM_ITEM }]),
+            items: List::of(&[RECLAIM_ITEM, ReclaimItem { lock: CACHE, first: Generation(9), run: 0, version: 3, ..RECLAIM_ITEM }]),
         }),
         Message::ReclaimComplete(ReclaimComplete { ask, from }),
         Message::Outcome(Outcome { ask, session: from, nonce: 9 }),

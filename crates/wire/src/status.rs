@@ -6,6 +6,7 @@
 //! Leaves to others: when each is given.
 
 use crate::field::{Field, Malformed, Reader, Writer};
+use crate::shape::{Shape, Shown};
 use core::fmt;
 
 /// The result of an operation; 0 is success.
@@ -16,6 +17,9 @@ macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal $errno:literal $text:literal),* $(,)?) => {
         impl Status {
             $( $(#[$doc])* pub const $name: Self = Self($code); )*
+
+            /// Every code that this version knows, with its symbolic name.
+            pub const WORDS: &'static [(u64, &'static str)] = &[$(($code, $errno)),*];
 
             /// Every code that this version knows.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
@@ -108,6 +112,7 @@ impl Status {
 
 impl Field<'_> for Status {
     const TYPE: &'static str = "Status";
+    const SHAPE: &'static Shape = &Shape::Number { ty: "Status", bytes: 2, signed: false, shown: Shown::Words(Self::WORDS) };
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         u16::get(r).map(Self)
     }

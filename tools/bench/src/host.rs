@@ -12,9 +12,10 @@ use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -70,6 +71,18 @@ impl Usage {
     }
 }
 
+/// Where captures of processes under test go, if they are wanted, and how many there are.
+static CAPTURES: OnceLock<PathBuf> = OnceLock::new();
+static CAPTURED: AtomicU32 = AtomicU32::new(0);
+
+/// From now on each server started writes what it sends and receives to a file of its own in `dir`: server-1.pcap, server-2.pcap, ...
+pub(crate) fn capture_into(dir: &Path) -> Result<(), Trouble> {
+    fs::create_dir_all(dir).map_err(Trouble::at("making the directory of --pcap"))?;
+    // Called once, so it is empty.
+    let _ = CAPTURES.set(dir.to_owned());
+    Ok(())
+}
+
 impl Host {
     /// Starts one on the core for processes under test and waits for its address.
     pub(crate) fn start(role: Role, cores: Cores) -> Result<Self, Trouble> {
@@ -86,6 +99,10 @@ impl Host {
         }
         if let Some(dir) = dir {
             command.arg("--dir").arg(dir);
+        }
+        if let Some(captures) = CAPTURES.get().filter(|_| role != Role::Echo) {
+            let number = CAPTURED.fetch_add(1, Ordering::Relaxed) + 1;
+            command.arg("--pcap").arg(captures.join(format!("server-{number}.pcap")));
         }
         let mut child = command.spawn().map_err(Trouble::at("starting a process under test"))?;
         let pid = Pid::from_raw(child.id().cast_signed());

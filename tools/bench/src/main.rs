@@ -46,6 +46,9 @@ struct Args {
     /// Sessions in the case with many (64 to 1000000)
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     sessions: u32,
+    /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,6 +69,9 @@ enum Command {
         /// Below which its store is
         #[arg(long)]
         dir: Option<PathBuf>,
+        /// Where its capture goes
+        #[arg(long = "pcap")]
+        capture: Option<PathBuf>,
     },
     /// Measure durable mutations beside a bare fdatasync and the echo: latency, and rate at 1, 16, 64 and 256 in flight
     Durable {
@@ -82,8 +88,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let captures = args.pcap.as_deref().map_or(Ok(()), host::capture_into);
     let result = match &args.command {
-        Some(Command::UnderTest { role, core, dir }) => under_test::serve(*role, *core, dir.as_deref()),
+        _ if captures.is_err() => captures,
+        Some(Command::UnderTest { role, core, dir, capture }) => under_test::serve(*role, *core, dir.as_deref(), capture.as_deref()),
         Some(Command::Durable { dir }) => durable::bench(&args, dir),
         None => bench(&args),
     };

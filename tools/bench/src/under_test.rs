@@ -8,7 +8,9 @@ use crate::cores;
 use crate::echo::Echo;
 use crate::host::Role;
 use crate::trouble::Trouble;
-use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Registry, Services, UdpPort, seed};
+use cistern_driver::{
+    Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, Services, Tap, UdpPort, seed,
+};
 use cistern_link::{Instant, Machine};
 use cistern_server::{Config, Server};
 use cistern_store::{DurableStore, Making, MemoryStore, Options};
@@ -28,23 +30,25 @@ const SESSIONS_MAX: u32 = 1 << 20;
 const STORE: StoreId = StoreId([0xBE; 16]);
 
 /// Serves on a free port of loopback until standard input ends; says the address in one line first.
-pub(crate) fn serve(role: Role, core: Option<usize>, dir: Option<&Path>) -> Result<(), Trouble> {
+pub(crate) fn serve(role: Role, core: Option<usize>, dir: Option<&Path>, capture: Option<&Path>) -> Result<(), Trouble> {
     if let Some(core) = core {
         cores::pin(core)?;
     }
     let clock = Clock::new().map_err(Trouble::starting("reading the clocks"))?;
+    let recorder = capture.map(Recorder::create).transpose().map_err(Trouble::starting("making the capture file"))?;
+    let tap = recorder.map(|recorder| Arc::new(recorder) as Arc<dyn Tap>);
     match role {
-        Role::Echo => run(Echo::default(), NoServices, clock),
+        Role::Echo => run(Echo::default(), NoServices, clock, tap),
         Role::Server => {
             let server = server(clock.now(), STORE, true)?;
-            run(server, Stored { store: MemoryStore::new() }, clock)
+            run(server, Stored { store: MemoryStore::new() }, clock, tap)
         }
-        Role::Durable => durable(clock, dir.unwrap_or(Path::new("."))),
+        Role::Durable => durable(clock, dir.unwrap_or(Path::new(".")), tap),
     }
 }
 
 /// The server on a store in a directory of its own, which goes with the process.
-fn durable(clock: Clock, dir: &Path) -> Result<(), Trouble> {
+fn durable(clock: Clock, dir: &Path, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
     let dir = tempfile::tempdir_in(dir).map_err(Trouble::starting("making a directory for the store"))?;
     let bell = Arc::new(OnceLock::<Handle>::new());
     let wake = Arc::clone(&bell);
@@ -56,7 +60,7 @@ fn durable(clock: Clock, dir: &Path) -> Result<(), Trouble> {
     });
     let store = store.map_err(Trouble::starting("opening the store"))?;
     let server = server(clock.now(), STORE, false)?;
-    run(server, Kept { store, bell }, clock)
+    run(server, Kept { store, bell }, clock, tap)
 }
 
 fn server(now: Instant, store: StoreId, volatile: bool) -> Result<Server, Trouble> {
@@ -67,13 +71,13 @@ fn server(now: Instant, store: StoreId, volatile: bool) -> Result<Server, Troubl
     Server::new(now, unix_ns, store, config, seed).map_err(Trouble::starting("making the server"))
 }
 
-fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock) -> Result<(), Trouble> {
+fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
     const STARTING: &str = "starting the event loop";
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let port = UdpPort::open(address, &PortOptions::default()).map_err(Trouble::starting(STARTING))?;
     let address = port.local_addr();
-    let mut event_loop =
-        EventLoop::new(vec![port], Owned(machine), services, clock, LoopOptions::default()).map_err(Trouble::starting(STARTING))?;
+    let options = LoopOptions { tap, ..LoopOptions::default() };
+    let mut event_loop = EventLoop::new(vec![port], Owned(machine), services, clock, options).map_err(Trouble::starting(STARTING))?;
     end_with_input(event_loop.handle());
     writeln!(io::stdout(), "{address}").map_err(Trouble::at("saying the address"))?;
     event_loop.run().map_err(Trouble::starting("running the event loop"))?;

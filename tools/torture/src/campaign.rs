@@ -53,15 +53,21 @@ pub(crate) struct Campaign {
     server: Option<Server>,
     address: String,
     incarnation: u64,
+    /// How often a server was started.
+    server_starts: u64,
     workers: Vec<Option<Worker>>,
     starts: u64,
     report: Report,
 }
 
 impl Campaign {
-    pub(crate) fn new(seed: u64, agents: u8, users: u8, check_every: u32, programs: &Path) -> Result<Self, String> {
+    pub(crate) fn new(seed: u64, agents: u8, users: u8, check_every: u32, programs: &Path, pcap: Option<&Path>) -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("cistern-torture-").tempdir().map_err(|e| e.to_string())?;
-        let place = Place { dir: dir.path().to_owned(), cisternd: programs.join("cisternd") };
+        let captures = pcap.map(Path::to_owned);
+        if let Some(captures) = &captures {
+            std::fs::create_dir_all(captures).map_err(|e| format!("--pcap {}: {e}", captures.display()))?;
+        }
+        let place = Place { dir: dir.path().to_owned(), cisternd: programs.join("cisternd"), captures };
         if !place.cisternd.is_file() {
             return Err(format!(
                 "{} is missing: build it (cargo build --release), or name its directory with --programs",
@@ -79,6 +85,7 @@ impl Campaign {
             server: None,
             address: "127.0.0.1:0".to_owned(),
             incarnation: 0,
+            server_starts: 0,
             workers: (0..agents).map(|_| None).collect(),
             starts: 0,
             report: Report { seed, ..Report::default() },
@@ -176,7 +183,8 @@ impl Campaign {
     }
 
     fn start_server(&mut self) -> Result<(), String> {
-        let server = Server::start(&self.place, &self.address, self.incarnation == 0)?;
+        self.server_starts += 1;
+        let server = Server::start(&self.place, &self.address, self.incarnation == 0, self.server_starts)?;
         let status = server.status()?;
         let incarnation = status["incarnation"].as_u64().unwrap_or(0);
         // A server that is still reading its store has none yet; it is seen at the next start.

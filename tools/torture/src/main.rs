@@ -78,6 +78,9 @@ struct Args {
     /// The directory of `cistern` and `cisternd`; by default that of this program
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
+    /// Write what each server sends and receives to DIR/server-1.pcap, DIR/server-2.pcap, ..., for cistern-dump
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
     /// Leave the store, the records and the logs where they are, and say where, also when all is well
     #[arg(long)]
     keep: bool,
@@ -176,7 +179,7 @@ const FAULTS_LOAD: (u8, u8, u32) = (2, 3, 1);
 
 fn faults(args: &FaultsArgs) -> Result<bool, String> {
     let (agents, users, check_every) = FAULTS_LOAD;
-    let mut campaign = Campaign::new(seed(args.seed)?, agents, users, check_every, &programs(args.programs.as_deref())?)?;
+    let mut campaign = Campaign::new(seed(args.seed)?, agents, users, check_every, &programs(args.programs.as_deref())?, None)?;
     let faults = campaign.faults(args.count, args.at_most.map(Duration::from_secs));
     let well = faults.campaign.violations.is_empty();
     let kept = (args.keep || !well).then(|| campaign.keep());
@@ -206,7 +209,8 @@ fn report(report: &(impl serde::Serialize + std::fmt::Display), kept: Option<Pat
 
 fn run(args: &Args) -> Result<bool, String> {
     let seed = seed(args.seed)?;
-    let mut campaign = Campaign::new(seed, args.agents, args.users, args.check_every, &programs(args.programs.as_deref())?)?;
+    let mut campaign =
+        Campaign::new(seed, args.agents, args.users, args.check_every, &programs(args.programs.as_deref())?, args.pcap.as_deref())?;
     let outcome = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
     let well = outcome.violations.is_empty();
     let kept = (args.keep || !well).then(|| campaign.keep());

@@ -39,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) dir: PathBuf,
     /// The server's program.
     pub(crate) cisternd: PathBuf,
+    /// Where the servers' captures go, if they are wanted.
+    pub(crate) captures: Option<PathBuf>,
 }
 
 impl Place {
@@ -68,9 +70,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one on the store of the campaign; `address` may have port 0.
-    pub(crate) fn start(place: &Place, address: &str, first: bool) -> Result<Self, String> {
-        let command = Command::new(&place.cisternd);
+    /// Starts one on the store of the campaign, the `number`-th from 1 on; `address` may have port 0.
+    pub(crate) fn start(place: &Place, address: &str, first: bool, number: u64) -> Result<Self, String> {
+        let mut command = Command::new(&place.cisternd);
+        if let Some(captures) = &place.captures {
+            command.arg("--pcap").arg(captures.join(format!("server-{number}.pcap")));
+        }
         Self::try_start(place, address, first, command)?
             .map_err(|code| format!("the server did not start ({code:?}): see {}", place.server_log().display()))
     }

@@ -23,6 +23,8 @@ pub(super) struct Held {
     pub(super) mode: Mode,
     /// The newest generation that the server is known to have given it: what a release must name.
     pub(super) generation: Generation,
+    /// The generation with which the agent began to hold it in this mode or a stronger one: tokens since then are current guards.
+    pub(super) first: Generation,
     /// The next token to show, and the first beyond the run.
     pub(super) next: u64,
     pub(super) end: u64,
@@ -36,7 +38,7 @@ impl Held {
     /// A grant as it arrives, with all of its run.
     pub(super) fn new(mode: Mode, generation: Generation, run: u32) -> Self {
         let end = end_of_run(generation, run);
-        Self { mode, generation, next: generation.0, end, demanded: None, extending: false }
+        Self { mode, generation, first: generation, next: generation.0, end, demanded: None, extending: false }
     }
 
     /// The lock goes on under a newer generation with a run of its own.
@@ -153,11 +155,11 @@ impl Entry {
         }
     }
 
-    /// Mode, generation and length of the run, if it is held as it stands.
-    pub(super) fn terms(&self) -> Option<(Mode, Generation, u32)> {
+    /// Mode, generation, the first one held without a break, and length of the run, if it is held as it stands.
+    pub(super) fn terms(&self) -> Option<(Mode, Generation, Generation, u32)> {
         let held = self.held.filter(|_| self.releasing.is_none())?;
         let run = held.end.saturating_sub(held.generation.0).max(1);
-        Some((held.mode, held.generation, u32::try_from(run).unwrap_or(u32::MAX)))
+        Some((held.mode, held.generation, held.first, u32::try_from(run).unwrap_or(u32::MAX)))
     }
 
     /// Nothing is left to remember.

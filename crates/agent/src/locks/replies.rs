@@ -153,6 +153,8 @@ impl Entry {
         };
         if item.now > item.generation {
             held.take_run(item.now, 1);
+            // What was granted in the stronger mode is no guard any more.
+            held.first = item.now;
             held.demanded = None;
         } else {
             // The server knows nothing of the lock that was to be kept.
@@ -199,7 +201,9 @@ impl Entry {
             held.lengthen(run);
             return Arrival::Repeat;
         }
-        self.held = Some(Held::new(mode, generation, run));
+        // Converted, it was held without a break.
+        let first = self.held.filter(|_| self.releasing.is_none()).map_or(generation, |held| held.first);
+        self.held = Some(Held { first, ..Held::new(mode, generation, run) });
         Arrival::New
     }
 

@@ -99,6 +99,45 @@ fn auto_renews_what_was_used_lately() {
     script.sends(&[ReleaseAll { serial: 2, up_to: Generation(40) }.into()]);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent whose own address has changed SHOULD send a keep-alive at once if it would renew its lease.
+#[test]
+fn an_agent_that_moved_shows_itself_at_once_and_until_something_sent_since_is_answered() {
+    let mut script = Script::open(config(IdlePolicy::Lazy));
+    script.hold(7, 2, 40, 16);
+    script.start(Command::Ping);
+    let before = script.sends(&[ping(3, 0)]);
+    script.sleep(10);
+    let now = script.now();
+    script.agent.handle_moved(now);
+    let first = script.keep_alive(1);
+    script.sends(&[first]);
+    // An answer to what was sent before came to the old address yet: it says nothing.
+    script.say(&[stated(3, before, attr(1, 1), 0)]);
+    script.sleep(300);
+    let again = script.keep_alive(2);
+    let echo = script.sends(&[again]);
+    script.say(&[Alive { serial: 2, echo }.into()]);
+    script.silence(VALID - 1);
+    script.sleep(1);
+    let next = script.keep_alive(3);
+    script.sends(&[next]);
+}
+
+#[test]
+fn an_agent_that_moved_and_would_not_renew_sends_nothing() {
+    let mut fresh = Script::open(config(IdlePolicy::Eager));
+    let mut lazy = Script::open(config(IdlePolicy::Lazy));
+    lazy.cache(7, 2, 40);
+    for script in [&mut fresh, &mut lazy] {
+        let now = script.now();
+        script.agent.handle_moved(now);
+        script.silence(3 * TAU_MS);
+        script.asleep();
+    }
+}
+
 #[test]
 fn a_keep_alive_goes_out_only_when_nothing_opportunistic_renews() {
     let mut script = Script::open(config(IdlePolicy::Eager));

@@ -9,6 +9,7 @@ use crate::local::{Failure, Lease, Request, Response};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,11 +26,12 @@ struct Player {
 }
 
 impl Player {
-    fn start(args: &[&str]) -> Result<Self, Failure> {
+    fn start(args: &[&str], pcap: Option<&Path>) -> Result<Self, Failure> {
         let broken = |what: String| Failure::failed(format!("`cistern {}` did not start: {what}", args.join(" ")));
         let program = std::env::current_exe().map_err(|e| broken(e.to_string()))?;
         let mut child = Command::new(program)
             .args(args)
+            .args(pcap.into_iter().flat_map(|path| [OsStr::new("--pcap"), path.as_os_str()]))
             .arg("--json")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -87,7 +89,7 @@ pub(crate) struct AgentPlayer {
 impl AgentPlayer {
     fn start(state: &Path, server: SocketAddr, label: &str) -> Result<Self, Failure> {
         let (state, server) = (state.join(label).to_string_lossy().into_owned(), server.to_string());
-        let player = Player::start(&["agent", "--state", &state, "--server", &server, "--label", label, "--idle", "eager"])?;
+        let player = Player::start(&["agent", "--state", &state, "--server", &server, "--label", label, "--idle", "eager"], None)?;
         let socket = PathBuf::from(player.ready["socket"].as_str().unwrap_or_default());
         let line = Line::open(&socket)?;
         Ok(Self { player, socket, line })
@@ -122,12 +124,13 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    pub(crate) fn start(lease: Duration) -> Result<Self, Failure> {
+    /// Starts everybody; the server writes what it sends and receives to `pcap`.
+    pub(crate) fn start(lease: Duration, pcap: Option<&Path>) -> Result<Self, Failure> {
         let state = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
         let lease = format!("{}us", lease.as_micros());
         let dir = state.path().join("server").to_string_lossy().into_owned();
         let server_player =
-            Player::start(&["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &dir, "--lease", &lease])?;
+            Player::start(&["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &dir, "--lease", &lease], pcap)?;
         let said = |what: &str| Failure::failed(format!("the server did not say {what}: {}", server_player.ready));
         let server = server_player.ready["listen"][0].as_str().and_then(|s| s.parse().ok()).ok_or_else(|| said("where it listens"))?;
         let control = PathBuf::from(server_player.ready["control"].as_str().ok_or_else(|| said("where its control socket is"))?);

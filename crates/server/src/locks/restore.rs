@@ -30,9 +30,13 @@ impl LockTable {
     /// answered alike.
     pub fn restore(&mut self, now: Instant, session: SessionId, item: &ReclaimItem) -> Restored {
         let Some(slot) = self.table.good(session) else { return Restored::Refused(Status::NOT_HELD) };
-        let ReclaimItem { lock, mode, generation, .. } = *item;
+        let ReclaimItem { lock, mode, generation, first, .. } = *item;
         let run = if lock.class == LockClass::Cache { 1 } else { item.run };
-        if !(1..=RUN_MAX).contains(&run) || !self.tokens.may_have_granted(generation, run) {
+        if !(1..=RUN_MAX).contains(&run)
+            || !self.tokens.may_have_granted(generation, run)
+            || first > generation
+            || !self.tokens.may_have_granted(first, 1)
+        {
             return Restored::Refused(Status::EINVAL);
         }
         // What it has given back as a whole it cannot take back one by one.
@@ -56,7 +60,9 @@ impl LockTable {
         }
         let entry = self.table.entry_or_new(lock);
         self.reap(entry, slot);
-        self.table.add_hold(now, entry, slot, mode, generation, run);
+        let at = self.table.add_hold(now, entry, slot, mode, generation, run);
+        // A token of an earlier run is as good a guard as before.
+        self.table.holds[at].before = first;
         Restored::Held
     }
 

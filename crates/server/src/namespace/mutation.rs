@@ -41,6 +41,12 @@ impl<'a> Mutation<'a> {
         Some(Self { items: Items::One(item), terms })
     }
 
+    /// A mutation of the server's own: nobody is answered, and it goes by no terms.
+    #[must_use]
+    pub const fn one(item: Item<'a>) -> Self {
+        Self { items: Items::One(item), terms: Terms::NONE }
+    }
+
     /// What its sender would like to hold, what it holds, under which guard it acts, what it expects.
     #[must_use]
     pub const fn terms(&self) -> Terms<'a> {

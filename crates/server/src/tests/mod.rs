@@ -4,6 +4,7 @@
 mod batches;
 mod bounds;
 mod delivery;
+mod departing;
 mod ephemerals;
 mod exclusion;
 mod grace;

@@ -60,6 +60,37 @@ fn reclaimed_lock_is_the_same_grant_and_comes_with_the_current_version() {
     assert!(world.lock(&mut peer, ROOT).0 >= generation.0 + u64::from(RUN));
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A mutation whose guard is not a current grant of its session MUST fail with STALE_GUARD.
+#[test]
+fn token_of_an_earlier_run_is_a_guard_also_after_the_lock_was_reclaimed() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    let first = world.lock(&mut peer, file);
+    let extend = cistern_wire::ExtendRun { ask: peer.ask_only(), lock: advisory(file), generation: first };
+    world.send(&mut peer, &[extend.into()]);
+    let got = world.got_one(&peer);
+    let Reply::Granted(granted) = got.reply() else { panic!("{got:?}") };
+    assert!(granted.generation.0 > first.0 + u64::from(RUN) - 1, "another run");
+    let guarded = |world: &mut World, peer: &mut Peer, name: &str, token: Generation| {
+        let terms = Terms { guard_object: file, guard_generation: token, ..Terms::NONE };
+        let made = cistern_wire::Create { terms, ..create(peer.ask_only(), name, Want::Nothing) };
+        world.send(peer, &[made.into()]);
+        matches!(world.got_one(peer).reply(), Reply::Changed(_))
+    };
+    assert!(guarded(&mut world, &mut peer, "before", first));
+    world.crash();
+    let from = world.come_back(&mut peer);
+    let item = ReclaimItem { first, ..held(file, granted.generation) };
+    assert_eq!(status(&mut world, &mut peer, from, item), Status::OK);
+    world.complete(&mut peer, from);
+    assert!(guarded(&mut world, &mut peer, "first run", first));
+    assert!(guarded(&mut world, &mut peer, "second run", granted.generation));
+    assert!(!guarded(&mut world, &mut peer, "too old", Generation(first.0 - 1)));
+}
+
 #[test]
 fn lock_of_an_object_that_is_gone_is_stale() {
     let (mut world, mut peer, from, file, generation) = back();
@@ -99,13 +130,15 @@ fn numbers_that_cannot_have_been_granted_are_refused() {
         held(file, Generation(generation.0 - epoch)),
         held(file, Generation(generation.0 + epoch)),
         held(file, Generation(reserved)),
+        ReclaimItem { first: Generation(generation.0 + 1), ..held(file, generation) },
+        ReclaimItem { first: Generation(0), ..held(file, generation) },
         ReclaimItem { run: 0, ..held(file, generation) },
         ReclaimItem { run: u32::MAX, ..held(file, generation) },
     ];
     for item in bad {
         assert_eq!(status(&mut world, &mut peer, from, item), Status::EINVAL, "{item:?}");
     }
-    let many = [held(file, generation); 17];
+    let many = [held(file, generation); 13];
     let ask = peer.ask_only();
     let reclaim = Reclaim { ask, from, items: List::of(&many) };
     assert_eq!(world.failed(&mut peer, reclaim.into()).0, Status::EINVAL);

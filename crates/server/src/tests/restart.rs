@@ -92,10 +92,10 @@ impl World {
 
 /// The claim to an advisory lock held exclusively.
 pub(super) const fn held(object: ObjectId, generation: Generation) -> ReclaimItem {
-    ReclaimItem { lock: advisory(object), mode: Mode::Exclusive, generation, run: RUN, version: 0 }
+    ReclaimItem { lock: advisory(object), mode: Mode::Exclusive, generation, first: generation, run: RUN, version: 0 }
 }
 
 /// The claim to a cache lock.
 pub(super) const fn cached(object: ObjectId, mode: Mode, generation: Generation) -> ReclaimItem {
-    ReclaimItem { lock: cache_lock(object), mode, generation, run: 0, version: 1 }
+    ReclaimItem { lock: cache_lock(object), mode, generation, first: generation, run: 0, version: 1 }
 }

@@ -196,7 +196,14 @@ mod tests {
     }
 
     fn reclaim(bench: &mut Bench, judge: &mut Grace, session: u64, generation: u64) -> Verdict {
-        let items = [ReclaimItem { lock: LOCK, mode: Mode::Exclusive, generation: Generation(generation), run: 10, version: 0 }];
+        let items = [ReclaimItem {
+            lock: LOCK,
+            mode: Mode::Exclusive,
+            generation: Generation(generation),
+            first: Generation(generation),
+            run: 10,
+            version: 0,
+        }];
         let ask: Message<'_> = Reclaim { ask: ASK, from: SessionId(OLD), items: List::of(&items) }.into();
         bench.server_gets(judge, session, 6, &[ask])?;
         let items = [ReclaimedItem { lock: LOCK, generation: Generation(generation), status: Status::OK, version: 1 }];

@@ -1,7 +1,7 @@
 //! Who is there, and who is told: ephemeral files and watches (I2, I8, I10, I15).
 //!
-//! Decides from the store that an ephemeral file goes only when the session to which it is bound is over (I10), and not long after that
-//! once faults are (I15). Of watches: what is told is durable (I8), and a watcher that counts on being told is not long behind what is
+//! Decides from the store that an ephemeral file goes only by the batch that ends the session to which it is bound, or when that session is
+//! over (I10), and not long after that once faults are (I15). Of watches: what is told is durable (I8), and a watcher that counts on being told is not long behind what is
 //! durable (I2): it is told of the change, or that nothing is certain.
 //! Invariant: users never take ephemeral files away, so the server does whenever one goes; spans are generous, for notices are sent
 //! again with growing pauses, and time in which a machine stands still does not count.
@@ -119,9 +119,11 @@ impl Presence {
         }
     }
 
-    /// Whether a session has ended, and not by a reclaim from it.
+    /// Whether a session has ended or does so by the batch at hand, and not by a reclaim from it.
     fn is_over(&self, case: &Case<'_>, facts: &Facts, session: SessionId) -> bool {
-        facts.sessions.get(session).is_none_or(|known| known.is_over(case.server_now()) && !self.reclaimed.contains(&session))
+        let ends = self.ending.contains(&session);
+        let is_over = facts.sessions.get(session).is_none_or(|known| ends || known.is_over(case.server_now()));
+        is_over && !self.reclaimed.contains(&session)
     }
 
     fn written(&mut self, case: &Case<'_>, facts: &Facts, object: ObjectId, value: Option<&Bytes>) -> Verdict {

@@ -2,7 +2,7 @@
 //!
 //! Decides what a person sees of a run: when, at which machine (a mark in the machine's column), what, and what the machine's clocks
 //! read. Invariant: making a trace changes nothing of the run; without one nothing is formatted.
-//! Leaves to others: the words for a message (`words`), capture files (`pcap`).
+//! Leaves to others: the words for a message (`words`), capture files (`cistern-capture`).
 
 mod logged;
 mod words;
@@ -10,11 +10,13 @@ mod words;
 pub use logged::log_from;
 
 use crate::observe::{Node, Seen, Sight};
-use crate::pcap::Packet;
 use crate::plan::SEC;
+use bytes::Bytes;
+use cistern_capture::Datagram;
 use cistern_link::Instant;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::time::Duration;
 use words::{command, datagram, event, result};
 
 /// Where lines go: all of them, or the newest only.
@@ -25,7 +27,7 @@ pub struct Trace {
     /// Most characters of a message's fields.
     fields_max: usize,
     /// Every datagram sent, if a capture is wanted.
-    packets: Option<Vec<Packet>>,
+    packets: Option<Vec<Datagram>>,
 }
 
 impl Trace {
@@ -47,16 +49,18 @@ impl Trace {
         self.lines.iter().map(String::as_str)
     }
 
-    /// Every datagram sent.
+    /// Every datagram sent, as a capture at the senders has them; the times are true time, counted from 1970.
     #[must_use]
-    pub fn packets(&self) -> &[Packet] {
+    pub fn packets(&self) -> &[Datagram] {
         self.packets.as_deref().unwrap_or_default()
     }
 
     /// Notes a happening.
     pub(crate) fn see(&mut self, sight: &Sight<'_>, seen: &Seen<'_>) {
         if let (Some(packets), Seen::Sent { from, to, bytes }) = (&mut self.packets, seen) {
-            packets.push(Packet { at: sight.now.0, from: address(sight, *from), to: *to, bytes: bytes.to_vec() });
+            let at = Duration::from_nanos(sight.now.0);
+            let (from, payload) = (address(sight, *from), Bytes::copy_from_slice(bytes));
+            packets.push(Datagram { number: packets.len() as u64 + 1, at, from, to: *to, payload });
         }
         if self.max == 0 {
             return;

@@ -1,6 +1,6 @@
 //! Tests of the wire format over the whole registry of messages, and of `wire-spec.md` against the code.
 //!
-//! `codec`, `drops`, `random` and `golden` test the bytes; `spec_tables`, `pictures` and `vectors` test that the specification says the
+//! `codec`, `drops`, `random` and `golden` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables`, `pictures` and `vectors` test that the specification says the
 //! same as the code, by a reader (`spec_reader`) that knows nothing but the tables of the specification (`spec_text`).
 //! What is generated (pictures, vectors, golden file) is written anew with `CISTERN_REGENERATE=1 cargo test -p cistern-wire`; a changed
 //! golden file is a change of the wire format, and is reviewed as one.
@@ -12,6 +12,7 @@ mod drops;
 mod golden;
 mod pictures;
 mod random;
+mod shapes;
 mod spec_reader;
 mod spec_tables;
 mod spec_text;

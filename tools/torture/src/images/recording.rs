@@ -79,7 +79,7 @@ pub(super) fn record(dir: &Path, phase: Duration, seed: u64, tell: &dyn Fn(&str)
     let area = dir.join("area");
     fs::create_dir(&area).map_err(|e| format!("{}: {e}", area.display()))?;
     let mut replay = Replay::new(&area);
-    let place = Place { dir: dir.to_owned(), cisternd: PathBuf::new() };
+    let place = Place { dir: dir.to_owned(), cisternd: PathBuf::new(), captures: None };
     tell("recording a server under load");
     let (server, address) = serve(dir, &area, "127.0.0.1:0", 1)?;
     let workers = (0..AGENTS)

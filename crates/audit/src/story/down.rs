@@ -1,0 +1,388 @@
+//! What a server sends in a session: answers, refusals, notices.
+//!
+//! Decides which transmission an answer echoes, and so from when until when it renews; whether a request was answered before and
+//! otherwise; which locks are given and which versions shown. Place in the walk: under `story`, for datagrams from the server.
+//! Implements `wire-spec.md` sections 6.4, 6.5 and 7. Invariant: the end of a lease never moves back.
+//! Leaves to others: the lock table (`locks`), handshakes (`handshake`), whether a reply fits its request (`replies`).
+
+use super::session::{Carried, Notice, Replied};
+use super::{Seen, Story, raw, replies};
+use crate::event::{Answer, Cause, Grant, How, Renewal, What};
+use crate::vantage::Side;
+use cistern_wire::{Generation, Kind, Lane, LockId, Message, Mode, Nack, ObjectId, Released, Reply, ReplyKind, SessionId, Status};
+
+impl Story {
+    pub(super) fn down(&mut self, seen: &Seen<'_>) {
+        self.sends(seen);
+        for (message, body) in raw::messages(seen.passage.payload) {
+            match &message {
+                Message::Ack(m) => self.replied(seen, Kind::Ack, m.nonce, Some(m.echo), &m.reply, &body[16..]),
+                Message::Result(m) => self.replied(seen, Kind::Result, m.nonce, None, &m.reply, &body[8..]),
+                Message::Pending(m) => {
+                    self.answer(seen, Kind::Pending, m.nonce, Some(m.echo));
+                }
+                Message::Queued(m) => self.queued(seen, m.nonce, m.echo),
+                Message::Alive(m) => {
+                    self.answer(seen, Kind::Alive, m.serial, Some(m.echo));
+                }
+                Message::Released(m) => self.told_released(seen, m),
+                Message::Cancelled(m) => {
+                    self.answer(seen, Kind::Cancelled, m.serial, Some(m.echo));
+                    self.cancelled(seen, m.nonce, m.outcome);
+                }
+                Message::Ended(m) => self.told_ended(seen, m.serial, m.echo),
+                Message::Nack(m) => self.nack(seen, *m),
+                Message::Hint(m) => self.hint(seen, m.echo),
+                Message::PathChallenge(m) => {
+                    if let Some(server) = self.servers.get_mut(&seen.from) {
+                        server.challenged(seen.passage.from, seen.passage.to, m.token);
+                    }
+                    self.events.push(seen.event(What::Path { kind: Kind::PathChallenge, token: m.token }));
+                }
+                Message::PathResponse(m) => self.events.push(seen.event(What::Path { kind: Kind::PathResponse, token: m.token })),
+                _ if message.kind().lane() == Lane::Notice => self.notice(seen, &message, &body[8..]),
+                _ => {}
+            }
+        }
+    }
+
+    /// A server is there: the time at which its start was last seen to send.
+    fn sends(&mut self, seen: &Seen<'_>) {
+        let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let Some(server) = self.servers.get_mut(&session.server) else { return };
+        if session.incarnation.is_some() && session.incarnation == server.incarnation.map(|(now, _)| now) {
+            server.last_sent = seen.passage.at;
+        }
+    }
+
+    /// What an answer echoes: the transmission that carried what it names.
+    fn cause(&self, id: SessionId, kind: Kind, number: u64, echo: u64) -> (Cause, u16) {
+        let Some(session) = self.sessions.get(&id) else { return (Cause::Unseen, 0) };
+        let Some(sent) = session.up.get(echo) else {
+            return (if session.up.may_be_forgotten(echo) { Cause::Forgotten } else { Cause::Unseen }, 0);
+        };
+        let answered = |carried: &&Carried| match kind {
+            Kind::Ack | Kind::Pending | Kind::Queued => carried.kind.lane() == Lane::Request && carried.number == number,
+            Kind::Nack if number == 0 => carried.kind.lane() == Lane::Control && carried.kind != Kind::Receipt,
+            Kind::Nack => carried.kind.lane() == Lane::Request && carried.number == number,
+            Kind::Alive => carried.kind == Kind::KeepAlive && carried.number == number,
+            Kind::Released => matches!(carried.kind, Kind::Release | Kind::ReleaseAll) && carried.number == number,
+            Kind::Cancelled => carried.kind == Kind::Cancel && carried.number == number,
+            Kind::Ended => carried.kind == Kind::EndSession && carried.number == number,
+            _ => true,
+        };
+        match sent.carried.iter().find(answered) {
+            Some(carried) => (Cause::Seen { frame: sent.mark.frame, at: sent.mark.at, length: sent.length }, carried.limit),
+            None if kind == Kind::Hint => (Cause::Seen { frame: sent.mark.frame, at: sent.mark.at, length: sent.length }, 0),
+            None => (Cause::Other { frame: sent.mark.frame }, 0),
+        }
+    }
+
+    /// An answer; gives its place among the events.
+    fn answer(&mut self, seen: &Seen<'_>, kind: Kind, number: u64, echo: Option<u64>) -> usize {
+        let (cause, limit) = echo.map_or((Cause::Unseen, 0), |echo| self.cause(seen.session(), kind, number, echo));
+        let renewal = if kind.renews() { self.renewed(seen, seen.session(), cause, echo) } else { None };
+        self.events.push(seen.event(What::Answer(Answer {
+            kind,
+            number,
+            echo,
+            cause,
+            reply: None,
+            status: None,
+            before: None,
+            differs: false,
+            unfit: None,
+            limit,
+            renewal,
+        })));
+        self.events.len() - 1
+    }
+
+    /// The lease that a renewing answer gives.
+    pub(super) fn renewed(&mut self, seen: &Seen<'_>, id: SessionId, cause: Cause, echo: Option<u64>) -> Option<Renewal> {
+        let Cause::Seen { frame, at, .. } = cause else { return None };
+        let side = self.vantage.side;
+        let session = self.sessions.get_mut(&id)?;
+        session.renewals += 1;
+        session.newest_echo = session.newest_echo.max(Some(at));
+        let promise = session.promise?;
+        let not_before = echo.and_then(|echo| session.up.get(echo)).and_then(|sent| sent.not_before);
+        let exact = side == Side::Agent;
+        let from_earliest = if exact { at } else { not_before.unwrap_or(at.saturating_sub(promise.most())).min(at) };
+        let (least, most) = if exact { (promise.tau, promise.tau) } else { (promise.least(), promise.most()) };
+        let renewal =
+            Renewal { by: frame, from_earliest, from_latest: at, certain_until: from_earliest + least, possible_until: at + most };
+        let (host, stolen) = (session.host, session.stolen.filter(|stolen| at + promise.wait > stolen.at));
+        if let Some(intervals) = &mut self.intervals {
+            intervals.renewed(id, host, seen.passage.frame, &renewal);
+        }
+        if let Some(stolen) = stolen {
+            self.events.push(seen.event(What::RenewedAfterSteal { of: id, stolen: (stolen.at, stolen.frame) }));
+        }
+        Some(renewal)
+    }
+
+    /// ACK or RESULT.
+    fn replied(&mut self, seen: &Seen<'_>, kind: Kind, nonce: u64, echo: Option<u64>, reply: &Reply<'_>, bytes: &[u8]) {
+        let place = self.answer(seen, kind, nonce, echo);
+        let (sum, bare) = (raw::sum(bytes), replies::bare(reply, bytes));
+        let status = replies::status(reply);
+        let refused = matches!(status, Some(Status::BUSY | Status::IN_GRACE));
+        let now = Replied { mark: seen.mark(), kind: reply.kind(), sum, bare, refused };
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let (mut before, mut differs, mut unfit, mut limit_max, mut news) = (None, false, None, 0, true);
+        if let Some(request) = session.requests.get_mut(nonce) {
+            unfit = replies::unfit(request, reply);
+            limit_max = request.limit_max;
+            if let Some(known) = request.replied {
+                (before, news) = (Some(known.mark.frame), false);
+                differs = if kind == Kind::Result || known.sum == sum { known.bare != bare } else { known.sum != sum };
+            } else if status != Some(Status::NONCE_REUSED) {
+                request.replied = Some(now);
+            }
+        }
+        if let What::Answer(answer) = &mut self.events[place].what {
+            (answer.reply, answer.status, answer.before, answer.differs, answer.unfit) =
+                (Some(reply.kind()), status, before, differs, unfit);
+            if kind == Kind::Result {
+                answer.limit = limit_max;
+            }
+        }
+        self.effects(seen, nonce, reply, news);
+        if kind == Kind::Ack {
+            self.grants(seen, nonce, reply);
+        }
+        self.shows(seen, nonce, reply);
+    }
+
+    /// What a mutation changed.
+    fn effects(&mut self, seen: &Seen<'_>, nonce: u64, reply: &Reply<'_>, news: bool) {
+        match reply {
+            Reply::Changed(changed) => {
+                for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version) {
+                    let (object, version) = (effect.attr.object, effect.attr.version);
+                    let by_other = self.made(seen, object, version, nonce);
+                    let gone = effect.attr.nlink == 0;
+                    self.events.push(seen.event(What::Changed { object, before: effect.before, version, gone, nonce, by_other }));
+                    if news {
+                        self.mutated(seen, object, version);
+                    }
+                }
+            }
+            Reply::Batched(done) if news => {
+                for item in done.items.iter().filter(|item| item.version > 0) {
+                    self.mutated(seen, item.object, item.version);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes which request has made a version; gives another that had made it before.
+    fn made(&mut self, seen: &Seen<'_>, object: ObjectId, version: u64, nonce: u64) -> Option<(SessionId, u64)> {
+        let session = self.sessions.get(&seen.session())?;
+        let server = self.servers.get_mut(&session.server)?;
+        if session.incarnation.map(|one| one.0) != server.incarnation.map(|(one, _)| one.0) {
+            return None;
+        }
+        let known = server.objects.entry(object).or_default();
+        let (made, by, of) = known.made;
+        if version > made {
+            known.made = (version, session.id, nonce);
+        }
+        (version == made && (by, of) != (session.id, nonce)).then_some((by, of))
+    }
+
+    /// Locks in a reply.
+    fn grants(&mut self, seen: &Seen<'_>, nonce: u64, reply: &Reply<'_>) {
+        let mut all: Vec<Grant> = Vec::new();
+        replies::grants(reply, nonce, |grant| all.push(grant));
+        if let Reply::Reclaimed(reclaimed) = reply {
+            let request = self.sessions.get(&seen.session()).and_then(|session| session.requests.get(nonce));
+            replies::reclaimed(request, reclaimed, |grant| all.push(grant));
+        }
+        for grant in all {
+            self.give(seen, grant);
+        }
+    }
+
+    /// Versions in a reply: what is older than what was shown before is told, what is newer is noted.
+    fn shows(&mut self, seen: &Seen<'_>, nonce: u64, reply: &Reply<'_>) {
+        let mut shown: Vec<(ObjectId, u64)> = Vec::new();
+        replies::shown(reply, |object, version| shown.push((object, version)));
+        for (object, version) in shown {
+            self.shown(seen, object, version, nonce);
+        }
+    }
+
+    fn shown(&mut self, seen: &Seen<'_>, object: ObjectId, version: u64, nonce: u64) {
+        let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let Some(server) = self.servers.get_mut(&session.server) else { return };
+        // What an older copy of the store, or none that is known, has said of it means nothing here.
+        if session.incarnation.is_none() || session.incarnation.map(|one| one.0) != server.incarnation.map(|(one, _)| one.0) {
+            return;
+        }
+        let known = server.objects.entry(object).or_default();
+        match known.shown {
+            Some(mark) if version < known.version => {
+                let newer = known.version;
+                self.events.push(seen.event(What::Older { object, version, newer, shown: (mark.at, mark.frame), nonce }));
+            }
+            Some(_) if version == known.version => {}
+            _ => (known.version, known.shown) = (version, Some(seen.mark())),
+        }
+    }
+
+    fn queued(&mut self, seen: &Seen<'_>, nonce: u64, echo: u64) {
+        self.answer(seen, Kind::Queued, nonce, Some(echo));
+        if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(nonce)) {
+            request.queued.get_or_insert(seen.mark());
+        }
+    }
+
+    fn told_released(&mut self, seen: &Seen<'_>, released: &Released<'_>) {
+        self.answer(seen, Kind::Released, released.serial, Some(released.echo));
+        for item in released.items.iter().filter(|item| item.now.0 > 0) {
+            let id = seen.session();
+            self.left_by_downgrade(id, item.lock, item.generation, item.now);
+            let (lock, generation) = (item.lock, item.now);
+            if let Some(session) = self.sessions.get_mut(&id) {
+                let news = session.give(lock, generation);
+                let grant = Grant { lock, mode: Mode::Shared, generation, run: 0, version: 0, how: How::Downgrade, nonce: 0, news };
+                if let Some(server) = self.servers.get_mut(&session.server) {
+                    server.newest = server.newest.max(generation);
+                    server.runs.entry(generation.0).or_insert((generation.0 + 1, lock, id, seen.passage.frame));
+                }
+                self.events.push(seen.event(What::Granted(grant)));
+            }
+        }
+    }
+
+    fn cancelled(&mut self, seen: &Seen<'_>, nonce: u64, outcome: cistern_wire::CancelOutcome) {
+        if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(nonce))
+            && outcome == cistern_wire::CancelOutcome::Cancelled
+        {
+            request.cancelled.get_or_insert(seen.mark());
+        }
+        self.events.push(seen.event(What::Cancelled { nonce, outcome }));
+    }
+
+    fn told_ended(&mut self, seen: &Seen<'_>, serial: u64, echo: u64) {
+        self.answer(seen, Kind::Ended, serial, Some(echo));
+        let mark = seen.mark();
+        if let Some(session) = self.sessions.get_mut(&seen.session()) {
+            session.ended.get_or_insert(mark);
+        }
+        self.end_intervals(seen.session(), mark);
+    }
+
+    fn nack(&mut self, seen: &Seen<'_>, nack: Nack) {
+        self.answer(seen, Kind::Nack, nack.nonce, Some(nack.echo));
+        let mark = seen.mark();
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let first = session.nack.is_none();
+        let earlier = session.nack.is_none_or(|known| mark.packet < known.packet);
+        if earlier {
+            session.nack = Some(mark);
+        }
+        let (host, until) = (session.host, session.promise.map(|promise| mark.at + promise.wait));
+        let executed = session.requests.get_mut(nack.nonce).and_then(|request| {
+            if nack.fate == cistern_wire::Fate::NotExecuted {
+                request.not_executed.get_or_insert(mark);
+            }
+            request.replied.filter(|replied| !replied.refused).map(|replied| replied.mark.frame)
+        });
+        if let (true, Some(intervals)) = (first, &mut self.intervals) {
+            intervals.refused(seen.session(), host, mark, until);
+        }
+        self.events.push(seen.event(What::Nack { nonce: nack.nonce, reason: nack.reason, fate: nack.fate, first, executed }));
+    }
+
+    fn hint(&mut self, seen: &Seen<'_>, echo: u64) {
+        self.answer(seen, Kind::Hint, 0, Some(echo));
+        self.events.push(seen.event(What::Hint));
+    }
+
+    fn notice(&mut self, seen: &Seen<'_>, message: &Message<'_>, words: &[u8]) {
+        let (kind, mark) = (message.kind(), seen.mark());
+        let (seq, nonce, lock, object) = match message {
+            Message::Demand(m) => (m.seq, 0, Some((m.lock, m.generation)), m.lock.object),
+            Message::Grant(m) => (m.seq, m.nonce, Some((m.lock, m.generation)), m.lock.object),
+            Message::WaitOver(m) => (m.seq, m.nonce, None, m.lock.object),
+            Message::Probe(m) => (m.seq, 0, None, ObjectId(0)),
+            Message::WatchEvent(m) => (m.seq, 0, None, m.object),
+            _ => return,
+        };
+        let sum = raw::sum(words) ^ u64::from(kind.code());
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let (mut first, mut changed, mut transmissions, mut gap) = (mark.frame, false, 1, None);
+        if let Some(known) = session.notices.get_mut(seq) {
+            gap = Some(mark.at.saturating_sub(known.last));
+            known.transmissions += 1;
+            known.last = known.last.max(mark.at);
+            (first, changed, transmissions) = (known.first.frame, known.sum != sum, known.transmissions);
+        } else if !session.notices.may_be_forgotten(seq) {
+            self.takes_over(seen.session(), seq, lock);
+            let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+            let fresh = Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted: None, implied: false };
+            session.notices.put(seq, fresh);
+        }
+        let what = What::Notice { kind, seq, first, transmissions, lock, object, nonce, changed, gap };
+        self.events.push(seen.event(what));
+        match message {
+            Message::Grant(m) => self.granted(seen, m),
+            Message::WaitOver(m) => {
+                if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(m.nonce)) {
+                    request.wait_over = true;
+                }
+            }
+            Message::WatchEvent(m) => self.note_version(seen, m.object, m.version),
+            _ => {}
+        }
+    }
+
+    /// A newer demand or grant of a lock takes the place of what was said of it before.
+    fn takes_over(&mut self, id: SessionId, seq: u64, lock: Option<(LockId, Generation)>) {
+        let (Some((of, up_to)), Some(session)) = (lock, self.sessions.get_mut(&id)) else { return };
+        for (number, notice) in session.notices.iter_mut() {
+            notice.implied |= number < seq && notice.lock.is_some_and(|(lock, generation)| lock == of && generation <= up_to);
+        }
+    }
+
+    /// A version told by a notice counts as shown, but what is told late is nothing to object to.
+    fn note_version(&mut self, seen: &Seen<'_>, object: ObjectId, version: u64) {
+        let mark = seen.mark();
+        let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let Some(server) = self.servers.get_mut(&session.server) else { return };
+        if session.incarnation.is_some() && session.incarnation.map(|one| one.0) == server.incarnation.map(|(one, _)| one.0) {
+            let known = server.objects.entry(object).or_default();
+            if known.version < version || known.shown.is_none() {
+                (known.version, known.shown) = (version, Some(mark));
+            }
+        }
+    }
+
+    fn granted(&mut self, seen: &Seen<'_>, m: &cistern_wire::Grant) {
+        let id = seen.session();
+        if let Some(request) = self.sessions.get_mut(&id).and_then(|session| session.requests.get_mut(m.nonce)) {
+            request.granted.get_or_insert(m.generation);
+        }
+        let (lock, mode, generation, run) = (m.lock, m.mode, m.generation, m.run);
+        self.give(seen, Grant { lock, mode, generation, run, version: 0, how: How::Notice, nonce: m.nonce, news: false });
+    }
+}
+
+/// A kind of reply that only shows something may be made anew for a duplicate (section 11.2).
+pub(crate) const fn may_be_made_anew(kind: ReplyKind) -> bool {
+    !matches!(
+        kind,
+        ReplyKind::Done
+            | ReplyKind::Failed
+            | ReplyKind::Changed
+            | ReplyKind::Granted
+            | ReplyKind::LockRefused
+            | ReplyKind::Reclaimed
+            | ReplyKind::BatchFailed
+            | ReplyKind::Batched
+    )
+}

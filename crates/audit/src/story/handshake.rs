@@ -1,0 +1,178 @@
+//! Handshakes: by which HELLO a session was opened, what it was promised, and which start of the server did it.
+//!
+//! Decides when a server was started anew (a WELCOME with a higher incarnation) and which address has proven itself (one that was
+//! welcomed). Place in the walk: under `story`, for datagrams of session 0. Implements `wire-spec.md` sections 6.1 and 11.6.
+//! Invariant: a session is opened by the first WELCOME that names it.
+//! Leaves to others: everything that happens in the session.
+
+use super::server::{Handshake, Helloed};
+use super::session::{Promise, Session};
+use super::{Seen, Story, raw};
+use crate::event::{Answer, Cause, What};
+use cistern_wire::limits::FEATURE_VOLATILE;
+use cistern_wire::{Claim, Hello, Kind, Message, Welcome};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Story {
+    pub(super) fn handshake(&mut self, seen: &Seen<'_>) {
+        for (message, _) in raw::messages(seen.passage.payload) {
+            match message {
+                Message::Hello(hello) => self.hello(seen, &hello),
+                Message::Challenge(m) => {
+                    if let Some(known) = self.handshakes.get_mut(&m.handshake) {
+                        known.cookie(raw::sum(m.cookie.0), seen.passage.to);
+                    }
+                    let _cause = self.opening_answer(seen, Kind::Challenge, m.handshake, m.echo);
+                }
+                Message::Refuse(m) => {
+                    let _cause = self.opening_answer(seen, Kind::Refuse, m.handshake, m.echo);
+                }
+                Message::Welcome(welcome) => self.welcome(seen, &welcome),
+                _ => {}
+            }
+        }
+    }
+
+    fn hello(&mut self, seen: &Seen<'_>, hello: &Hello<'_>) {
+        let from = seen.passage.from;
+        let host = self.hosts.name_agent(from, hello.agent, hello.label.0);
+        let former: Vec<_> = hello.former.iter().map(|former| (former.session, former.claim)).collect();
+        let helloed = Helloed {
+            mark: seen.mark(),
+            length: seen.length(),
+            sum: raw::checksum(seen.passage.payload),
+            from,
+            cookie: raw::sum(hello.cookie.0),
+            has_cookie: !hello.cookie.0.is_empty(),
+            versions: (hello.version_min, hello.version_max),
+            window: hello.window,
+            max_datagram: hello.max_datagram,
+            former: former.clone(),
+        };
+        let handshake = self.handshakes.entry(hello.handshake).or_insert_with(|| Handshake {
+            agent: hello.agent,
+            incarnation: hello.incarnation,
+            host,
+            last: Duration::ZERO,
+            hellos: BTreeMap::new(),
+            more: false,
+            cookies: Vec::new(),
+            welcomed: None,
+        });
+        handshake.hello(seen.header.packet, helloed);
+        let surrendered = former.iter().filter(|(_, claim)| *claim == Claim::Surrendered).map(|(session, _)| *session);
+        let surrendered: Vec<_> = surrendered.collect();
+        self.events.push(seen.event(What::Hello {
+            handshake: hello.handshake,
+            agent: hello.agent,
+            incarnation: hello.incarnation,
+            cookie: !hello.cookie.0.is_empty(),
+            former,
+        }));
+        for session in surrendered {
+            self.gives_up(seen, session, None);
+        }
+    }
+
+    /// CHALLENGE, REFUSE or WELCOME: what it answers.
+    fn opening_answer(&mut self, seen: &Seen<'_>, kind: Kind, handshake: u64, echo: u64) -> Cause {
+        let known = self.handshakes.get(&handshake);
+        let cause = match known.and_then(|known| known.hellos.get(&echo)) {
+            Some(hello) => Cause::Seen { frame: hello.mark.frame, at: hello.mark.at, length: hello.length },
+            None if known.is_some_and(|known| known.more) => Cause::Forgotten,
+            None => Cause::Unseen,
+        };
+        self.events.push(seen.event(What::Answer(Answer {
+            kind,
+            number: handshake,
+            echo: Some(echo),
+            cause,
+            reply: None,
+            status: None,
+            before: None,
+            differs: false,
+            unfit: None,
+            limit: 0,
+            renewal: None,
+        })));
+        cause
+    }
+
+    fn welcome(&mut self, seen: &Seen<'_>, welcome: &Welcome<'_>) {
+        let server = self.hosts.name_server(seen.passage.from, welcome.store);
+        self.started(seen, server, welcome);
+        if let Some(exchange) = self.servers.get_mut(&seen.from) {
+            exchange.exchange(seen.passage.from, seen.passage.to, seen.passage.frame).proven = true;
+        }
+        let again = self.sessions.get(&welcome.session).is_some_and(|session| session.opened.is_some());
+        self.open(seen, server, welcome);
+        let cause = self.opening_answer(seen, Kind::Welcome, welcome.handshake, welcome.echo);
+        let renewal = self.renewed(seen, welcome.session, cause, None);
+        if let Some(What::Answer(answer)) = self.events.last_mut().map(|event| &mut event.what) {
+            answer.renewal = renewal;
+        }
+        self.events.push(seen.event(What::Welcome {
+            session: welcome.session,
+            handshake: welcome.handshake,
+            store: welcome.store,
+            incarnation: (welcome.epoch, welcome.server_incarnation),
+            again,
+            former: welcome.former.iter().map(|former| (former.session, former.fate)).collect(),
+        }));
+    }
+
+    /// Which start of which store this is.
+    fn started(&mut self, seen: &Seen<'_>, host: usize, welcome: &Welcome<'_>) {
+        let now = (welcome.epoch, welcome.server_incarnation);
+        let server = self.servers.entry(host).or_default();
+        let other_store = server.store.is_some_and(|store| store != welcome.store);
+        if other_store || server.store.is_none() || welcome.features & FEATURE_VOLATILE != 0 && server.store != Some(welcome.store) {
+            if other_store {
+                *server = super::Server { exchanges: std::mem::take(&mut server.exchanges), ..super::Server::default() };
+            }
+            server.store = Some(welcome.store);
+        }
+        match server.incarnation {
+            None => server.incarnation = Some((now, seen.mark())),
+            Some((before, _)) if before < now => {
+                server.incarnation = Some((now, seen.mark()));
+                if before.0 < now.0 {
+                    server.restored();
+                }
+                let store = welcome.store;
+                self.events.push(seen.event(What::Restarted { store, before, now }));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn open(&mut self, seen: &Seen<'_>, server: usize, welcome: &Welcome<'_>) {
+        let handshake = self.handshakes.get(&welcome.handshake);
+        let host = handshake.map_or(seen.to, |handshake| handshake.host);
+        let (agent, incarnation) = handshake.map_or((None, 0), |handshake| (Some(handshake.agent), handshake.incarnation));
+        let late = self.sessions.contains_key(&welcome.session);
+        let session = self.sessions.entry(welcome.session).or_insert_with(|| Session::new(welcome.session, host, server));
+        session.last = seen.passage.at;
+        if session.opened.is_some() {
+            return;
+        }
+        self.tally.sessions += u64::from(!late);
+        // One whose datagrams were seen before its WELCOME was opened by another copy of that: its beginning is not here.
+        if !late {
+            session.opened = Some(seen.mark());
+        }
+        (session.host, session.server) = (host, server);
+        (session.agent, session.agent_incarnation, session.handshake) = (agent, incarnation, welcome.handshake);
+        session.incarnation = Some((welcome.epoch, welcome.server_incarnation));
+        let micros = Duration::from_micros;
+        let promise = Promise::new(micros(welcome.lease_us), welcome.delta_ppm, micros(welcome.epsilon_us.into()));
+        session.promise = Some(Promise {
+            delivery_timeout: micros(welcome.delivery_timeout_us.into()),
+            window: welcome.window,
+            max_datagram: welcome.max_datagram,
+            ..promise
+        });
+        session.evidence = (0, seen.passage.at);
+    }
+}

@@ -1,0 +1,352 @@
+//! The story of a capture: who talks to whom, which session has which lease and locks, brought up to date by each datagram.
+//!
+//! Decides what is known at each frame, from datagrams alone: where the transmission is that an answer echoes, from when until when a
+//! lease can last, who was given which lock and has given it back. Place in the walk: fed with datagrams in the order of the capture;
+//! drained of events after each; asked by rules and pictures.
+//! Invariant: tables have bounds; a session that is over and silent for long is forgotten and counted.
+//! Leaves to others: verdicts (the rules), pictures and words (the inspector).
+
+#![allow(dead_code, reason = "the rules read it")]
+
+mod down;
+mod handshake;
+mod hosts;
+mod intervals;
+mod locks;
+mod raw;
+mod replies;
+mod server;
+mod session;
+mod up;
+
+pub use session::{Mark, Promise, Session};
+
+pub(crate) use server::Server;
+use session::Transmission;
+
+use crate::event::{Event, Host, HostId, Interval, Passage, Role, What};
+use crate::vantage::{Side, Terms, Vantage};
+use cistern_wire::{Datagram, DropReason, Header, SessionId};
+use hosts::Hosts;
+use intervals::Intervals;
+use server::Handshake;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Most sessions remembered.
+const SESSIONS_MAX: usize = 100_000;
+
+/// Most handshakes remembered.
+const HANDSHAKES_MAX: usize = 10_000;
+
+/// A session that is over, or whose lease is, is forgotten after so long without a datagram.
+const FORGET_AFTER: Duration = Duration::from_secs(300);
+
+/// Datagrams between two looks for what can be forgotten.
+const LOOK_EVERY: u64 = 16_384;
+
+/// What was read and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Datagrams taken in.
+    pub datagrams: u64,
+    /// Of these, copies of others.
+    pub copies: u64,
+    /// Datagrams to or from nobody known that are not of this protocol.
+    pub foreign: u64,
+    /// Datagrams between known hosts that a receiver drops, by reason.
+    pub unreadable: BTreeMap<&'static str, u64>,
+    /// Sessions seen.
+    pub sessions: u64,
+    /// Of these, sessions whose WELCOME was not seen.
+    pub begun_before: u64,
+    /// Sessions forgotten.
+    pub forgotten: u64,
+    /// Times at which the capture's clock went back.
+    pub clock_back: u64,
+}
+
+/// A datagram of this protocol as the story takes it in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) passage: Passage<'a>,
+    pub(crate) header: Header,
+    pub(crate) from: HostId,
+    pub(crate) to: HostId,
+    pub(crate) up: bool,
+}
+
+impl Seen<'_> {
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark { frame: self.passage.frame, at: self.passage.at, packet: self.header.packet }
+    }
+
+    pub(crate) const fn session(&self) -> SessionId {
+        self.header.session
+    }
+
+    pub(crate) const fn length(&self) -> usize {
+        self.passage.payload.len()
+    }
+
+    fn event(&self, what: What) -> Event {
+        Event {
+            frame: self.passage.frame,
+            at: self.passage.at,
+            from: self.from,
+            to: self.to,
+            up: self.up,
+            session: self.header.session,
+            packet: self.header.packet,
+            length: self.length(),
+            what,
+        }
+    }
+}
+
+/// The story of a capture.
+#[derive(Debug)]
+pub struct Story {
+    pub(crate) vantage: Vantage,
+    terms: Terms,
+    tally: Tally,
+    now: Duration,
+    hosts: Hosts,
+    intervals: Option<Intervals>,
+    events: Vec<Event>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) handshakes: BTreeMap<u64, Handshake>,
+    pub(crate) servers: BTreeMap<HostId, Server>,
+}
+
+impl Story {
+    /// A story that has not begun.
+    #[must_use]
+    pub fn new(vantage: Vantage, terms: Terms) -> Self {
+        Self {
+            vantage,
+            terms,
+            tally: Tally::default(),
+            now: Duration::ZERO,
+            hosts: Hosts::default(),
+            intervals: None,
+            events: Vec::new(),
+            sessions: BTreeMap::new(),
+            handshakes: BTreeMap::new(),
+            servers: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps the stretches of time of leases, holds and refusals from now on, for a picture.
+    #[must_use]
+    pub fn with_intervals(mut self) -> Self {
+        self.intervals = Some(Intervals::default());
+        self
+    }
+
+    /// Takes the next datagram in; [`events`](Self::events) then has what it did.
+    pub fn take(&mut self, passage: Passage<'_>) {
+        self.events.clear();
+        self.tally.datagrams += 1;
+        self.tally.clock_back += u64::from(passage.at < self.now);
+        self.now = self.now.max(passage.at);
+        match Datagram::seen(passage.payload) {
+            Ok(datagram) => self.learn(passage, datagram.header),
+            Err(reason) => self.unreadable(passage, reason),
+        }
+        if self.tally.datagrams.is_multiple_of(LOOK_EVERY) {
+            self.forget();
+        }
+    }
+
+    /// What the last datagram did, in the order of its messages.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Everybody who takes part, in order of appearance; an event names them by their place.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        self.hosts.all()
+    }
+
+    /// A session, as far as it is remembered.
+    #[must_use]
+    pub fn session(&self, session: SessionId) -> Option<&Session> {
+        self.sessions.get(&session)
+    }
+
+    /// All sessions that are remembered, in order of their numbers.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values()
+    }
+
+    /// The stretches of time seen so far, those that have not ended included; none without [`with_intervals`](Self::with_intervals).
+    #[must_use]
+    pub fn intervals(&self) -> Vec<Interval> {
+        self.intervals.as_ref().map(Intervals::all).unwrap_or_default()
+    }
+
+    /// The newest time seen.
+    #[must_use]
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Where the capture was taken.
+    #[must_use]
+    pub const fn vantage(&self) -> &Vantage {
+        &self.vantage
+    }
+
+    /// Whether what is absent of a session was never there: the capture lost nothing, and saw its beginning.
+    #[must_use]
+    pub fn is_whole(&self, session: SessionId) -> bool {
+        self.vantage.complete && self.sessions.get(&session).is_some_and(|session| session.opened.is_some() && !session.gap)
+    }
+
+    fn learn(&mut self, passage: Passage<'_>, header: Header) {
+        let up = !header.from_server;
+        let role = |server: bool| if server { Role::Server } else { Role::Agent };
+        let from = self.hosts.at(role(!up), passage.from);
+        let to = self.hosts.at(role(up), passage.to);
+        let seen = Seen { passage, header, from, to, up };
+        let (server, peer) = if up { (passage.to, passage.from) } else { (passage.from, passage.to) };
+        self.exchanged(&seen, server, peer);
+        if header.session.0 == 0 {
+            self.handshake(&seen);
+        } else if self.number(&seen) {
+            if up {
+                self.up(&seen);
+            } else {
+                self.down(&seen);
+            }
+        }
+    }
+
+    /// Counts bytes for addresses that have not proven themselves.
+    fn exchanged(&mut self, seen: &Seen<'_>, server: SocketAddr, peer: SocketAddr) {
+        let length = seen.length() as u64;
+        let host = if seen.up { seen.to } else { seen.from };
+        let exchange = self.servers.entry(host).or_default().exchange(server, peer, seen.passage.frame);
+        if seen.up {
+            exchange.received += length;
+        } else {
+            exchange.sent += length;
+        }
+    }
+
+    /// Notes the transmission under its number; false: it is a copy of one that was seen.
+    fn number(&mut self, seen: &Seen<'_>) -> bool {
+        let is_hint = !seen.up && raw::is_hint(seen.passage.payload);
+        self.session_of(seen);
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return false };
+        session.last = seen.passage.at;
+        if is_hint {
+            return true;
+        }
+        let (since, evidence) = session.evidence;
+        let not_before = (seen.up && seen.header.packet >= since && evidence > Duration::ZERO).then_some(evidence);
+        let carried = raw::carried(seen.passage.payload);
+        let sum = raw::checksum(seen.passage.payload);
+        let transmission = Transmission { mark: seen.mark(), length: seen.length(), sum, carried, not_before };
+        let own = match self.vantage.side {
+            Side::Server => !seen.up,
+            Side::Agent => seen.up,
+            Side::Between => false,
+        };
+        let log = if seen.up { &mut session.up } else { &mut session.down };
+        if let Some(known) = log.get(seen.header.packet) {
+            let of = known.mark.frame;
+            if known.sum == sum && known.length == seen.length() {
+                self.tally.copies += 1;
+                self.events.push(seen.event(What::Copy { of }));
+                return false;
+            }
+            self.events.push(seen.event(What::NumberTwice { of }));
+            return true;
+        }
+        session.gap |= own && seen.header.packet != log.last() + 1;
+        log.put(seen.header.packet, transmission);
+        true
+    }
+
+    /// The session of a datagram, made if it is new: the capture began after it, or lost its WELCOME.
+    fn session_of(&mut self, seen: &Seen<'_>) {
+        let (agent, server) = if seen.up { (seen.from, seen.to) } else { (seen.to, seen.from) };
+        let terms = self.terms;
+        let tally = &mut self.tally;
+        let session = self.sessions.entry(seen.session()).or_insert_with(|| {
+            tally.sessions += 1;
+            tally.begun_before += 1;
+            let mut session = Session::new(seen.session(), agent, server);
+            let promise = |tau| Promise::new(tau, terms.delta_ppm.unwrap_or(10_000), terms.epsilon.unwrap_or(Duration::from_millis(1)));
+            session.promise = terms.tau.map(promise);
+            session
+        });
+        if seen.up && session.host != agent {
+            let address = seen.passage.from;
+            self.hosts.moved(session.host, address);
+        }
+    }
+
+    fn unreadable(&mut self, passage: Passage<'_>, reason: DropReason) {
+        let known = |address| self.hosts.is_server(address) || self.hosts.is_agent(address);
+        let up = self.hosts.is_server(passage.to);
+        if !(up || self.hosts.is_server(passage.from)) || !known(passage.from) || !known(passage.to) {
+            self.tally.foreign += 1;
+            return;
+        }
+        *self.tally.unreadable.entry(reason.name()).or_default() += 1;
+        let role = |server: bool| if server { Role::Server } else { Role::Agent };
+        let (from, to) = (self.hosts.at(role(!up), passage.from), self.hosts.at(role(up), passage.to));
+        let header = Header { from_server: !up, session: SessionId(0), packet: 0 };
+        let seen = Seen { passage, header, from, to, up };
+        self.events.push(seen.event(What::Unreadable { reason }));
+    }
+
+    /// Forgets what is over and silent for long, and what goes beyond the bounds.
+    fn forget(&mut self) {
+        let now = self.now;
+        let over = |session: &Session| {
+            let ended = session.ended.is_some() || session.nack.is_some() || session.given_up.is_some();
+            let silent = now.saturating_sub(session.last);
+            let lapsed = session.promise.is_none_or(|promise| silent > promise.wait * 4);
+            silent > FORGET_AFTER && lapsed && (ended || session.stolen.is_some() || silent > FORGET_AFTER * 4)
+        };
+        let mut gone: Vec<SessionId> = self.sessions.values().filter(|session| over(session)).map(|session| session.id).collect();
+        let beyond = (self.sessions.len() - gone.len()).saturating_sub(SESSIONS_MAX);
+        if beyond > 0 {
+            let mut by_age: Vec<(Duration, SessionId)> = self.sessions.values().map(|session| (session.last, session.id)).collect();
+            by_age.sort_unstable();
+            gone.extend(by_age.into_iter().take(beyond).map(|(_, session)| session));
+        }
+        for session in gone {
+            if self.sessions.remove(&session).is_some() {
+                self.tally.forgotten += 1;
+                self.servers.values_mut().for_each(|server| server.forget_session(session));
+            }
+        }
+        while self.handshakes.len() > HANDSHAKES_MAX {
+            let oldest = self.handshakes.iter().min_by_key(|(_, handshake)| handshake.last).map(|(number, _)| *number);
+            if let Some(oldest) = oldest {
+                self.handshakes.remove(&oldest);
+            }
+        }
+        self.servers.values_mut().for_each(Server::trim);
+        if let Some(intervals) = &mut self.intervals {
+            intervals.trim();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! What is read of a datagram's bytes beside its decoded messages: bodies, checksums, what an answer may name.
+//!
+//! Decides which number a message is found by. Invariant: only called for datagrams that decode whole.
+//! Leaves to others: meaning.
+
+use super::session::Carried;
+use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{Kind, Lane, Message};
+
+/// Bytes of an Ask: what may differ between transmissions of one request, with its nonce.
+pub(super) const ASK_LEN: usize = 12;
+
+/// The bodies of a datagram's messages, in order.
+pub(crate) fn bodies(payload: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> {
+    let mut rest = payload.get(HEADER_LEN..payload.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let (head, after) = rest.split_at_checked(MESSAGE_HEADER_LEN)?;
+        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let (body, tail) = after.split_at_checked(length)?;
+        rest = tail;
+        Some((Kind::of(head[0])?, body))
+    })
+}
+
+/// The messages of a datagram with their bodies.
+pub(crate) fn messages(payload: &[u8]) -> impl Iterator<Item = (Message<'_>, &[u8])> {
+    bodies(payload).filter_map(|(kind, body)| Some((Message::decode(kind, body).ok()?, body)))
+}
+
+/// Whether a datagram carries a HINT, which stands alone and outside the numbers of its session.
+pub(super) fn is_hint(payload: &[u8]) -> bool {
+    bodies(payload).next().is_some_and(|(kind, _)| kind == Kind::Hint)
+}
+
+/// The datagram in short: its own checksum, and that of its middle, so that two that differ are told apart.
+pub(super) fn checksum(payload: &[u8]) -> u64 {
+    let tail = payload.len().saturating_sub(CHECKSUM_LEN);
+    u64::from(u32::from_be_bytes(payload[tail..].try_into().unwrap_or_default()))
+}
+
+/// Bytes in short.
+pub(super) fn sum(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes)
+}
+
+fn be64(body: &[u8], at: usize) -> u64 {
+    body.get(at..at + 8).map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap_or_default()))
+}
+
+/// What answers may name of a datagram's messages.
+pub(super) fn carried(payload: &[u8]) -> Vec<Carried> {
+    let one = |(kind, body): (Kind, &[u8])| {
+        let limit = match kind.lane() {
+            Lane::Request => body.get(10..12).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]])),
+            Lane::Control | Lane::Notice => 0,
+            _ => return None,
+        };
+        Some(Carried { kind, number: be64(body, 0), limit })
+    };
+    bodies(payload).filter_map(one).collect()
+}

@@ -1,0 +1,176 @@
+//! A server as a capture shows it: its store and incarnation, what it exchanged with whom, its locks, the versions of its objects; and the
+//! handshakes by which sessions were opened.
+//!
+//! Decides what is remembered of each and for how long. Invariant: every table has a bound; what is forgotten leads to no violation.
+//! Leaves to others: the lock table (`locks`), what messages do (`up`, `down`).
+
+use super::session::Mark;
+use crate::event::HostId;
+use cistern_wire::{AgentId, Claim, Generation, LockId, Mode, ObjectId, SessionId, StoreId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Most addresses, objects, locks and runs remembered of a server, each.
+const TABLE_MAX: usize = 262_144;
+
+/// Most path challenges remembered of an address.
+const TOKENS_MAX: usize = 64;
+
+/// Most transmissions remembered of a handshake.
+const HELLOS_MAX: usize = 64;
+
+/// What was exchanged with an address.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exchange {
+    pub(crate) proven: bool,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) tokens: BTreeSet<u64>,
+    /// Frame in which the address was first seen.
+    pub(crate) since: u64,
+}
+
+/// A hold of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    pub(crate) session: SessionId,
+    pub(crate) mode: Mode,
+    pub(crate) generation: Generation,
+    pub(crate) version: u64,
+    pub(crate) mark: Mark,
+    pub(crate) reclaimed: bool,
+}
+
+/// What was seen of an object.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Object {
+    /// The newest version shown, and where.
+    pub(crate) version: u64,
+    pub(crate) shown: Option<Mark>,
+    /// Of the newest mutation seen: the version that it made, its session and nonce.
+    pub(crate) made: (u64, SessionId, u64),
+    /// The session that an ephemeral file is bound to; 0: none.
+    pub(crate) owner: SessionId,
+}
+
+/// A server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) store: Option<StoreId>,
+    /// Newest epoch and incarnation that a WELCOME has named, and where.
+    pub(crate) incarnation: Option<((u8, u64), Mark)>,
+    /// When the incarnation before was last seen to send something.
+    pub(crate) silent_since: Option<Duration>,
+    /// When anything was last sent.
+    pub(crate) last_sent: Duration,
+    /// The newest token granted.
+    pub(crate) newest: Generation,
+    pub(crate) exchanges: BTreeMap<(SocketAddr, SocketAddr), Exchange>,
+    pub(crate) holds: BTreeMap<LockId, Vec<Hold>>,
+    pub(crate) objects: BTreeMap<ObjectId, Object>,
+    /// Runs of advisory grants by their first token: past their last, and of which lock and session.
+    pub(crate) runs: BTreeMap<u64, (u64, LockId, SessionId, u64)>,
+    /// Former sessions whose agents have completed their reclaim, with the frame of the answer.
+    pub(crate) completed: BTreeMap<SessionId, u64>,
+    /// The newest incarnation that granted or changed anything beyond what grace allows, and where.
+    pub(crate) ordinary: Option<((u8, u64), u64)>,
+    /// Sessions bound after a reclaim: the former one, and the present.
+    pub(crate) heirs: BTreeMap<SessionId, SessionId>,
+}
+
+impl Server {
+    /// What was exchanged with an address.
+    pub(crate) fn exchange(&mut self, server: SocketAddr, peer: SocketAddr, frame: u64) -> &mut Exchange {
+        self.exchanges.entry((server, peer)).or_insert_with(|| Exchange { since: frame, ..Exchange::default() })
+    }
+
+    /// Notes a path challenge to an address.
+    pub(crate) fn challenged(&mut self, server: SocketAddr, peer: SocketAddr, token: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(&(server, peer)) {
+            exchange.tokens.insert(token);
+            if exchange.tokens.len() > TOKENS_MAX {
+                exchange.tokens.pop_first();
+            }
+        }
+    }
+
+    /// A new store, or an older copy of it: nothing known of objects and locks counts any more.
+    pub(crate) fn restored(&mut self) {
+        self.objects.clear();
+        self.runs.clear();
+        self.newest = Generation(0);
+    }
+
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        self.holds.retain(|_, holds| {
+            holds.retain(|hold| hold.session != session);
+            !holds.is_empty()
+        });
+        self.completed.remove(&session);
+        self.heirs.remove(&session);
+    }
+
+    pub(crate) fn trim(&mut self) {
+        let trim = |len: usize| len.saturating_sub(TABLE_MAX);
+        for _ in 0..trim(self.exchanges.len()) {
+            self.exchanges.pop_first();
+        }
+        for _ in 0..trim(self.objects.len()) {
+            self.objects.pop_first();
+        }
+        for _ in 0..trim(self.holds.len()) {
+            self.holds.pop_first();
+        }
+        for _ in 0..trim(self.runs.len()) {
+            self.runs.pop_first();
+        }
+    }
+}
+
+/// A HELLO of a handshake.
+#[derive(Clone, Debug)]
+pub(crate) struct Helloed {
+    pub(crate) mark: Mark,
+    pub(crate) length: usize,
+    pub(crate) sum: u64,
+    pub(crate) from: SocketAddr,
+    pub(crate) cookie: u64,
+    pub(crate) has_cookie: bool,
+    pub(crate) versions: (u8, u8),
+    pub(crate) window: u16,
+    pub(crate) max_datagram: u16,
+    pub(crate) former: Vec<(SessionId, Claim)>,
+}
+
+/// A handshake.
+#[derive(Clone, Debug)]
+pub(crate) struct Handshake {
+    pub(crate) agent: AgentId,
+    pub(crate) incarnation: u64,
+    pub(crate) host: HostId,
+    pub(crate) last: Duration,
+    pub(crate) hellos: BTreeMap<u64, Helloed>,
+    pub(crate) more: bool,
+    /// Cookies given, and to which address.
+    pub(crate) cookies: Vec<(u64, SocketAddr)>,
+    /// The session that each incarnation of the server welcomed it to.
+    pub(crate) welcomed: Option<((u8, u64), SessionId, u64)>,
+}
+
+impl Handshake {
+    pub(crate) fn hello(&mut self, packet: u64, hello: Helloed) {
+        self.last = hello.mark.at;
+        self.hellos.entry(packet).or_insert(hello);
+        if self.hellos.len() > HELLOS_MAX {
+            self.hellos.pop_first();
+            self.more = true;
+        }
+    }
+
+    pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr) {
+        if self.cookies.len() < HELLOS_MAX {
+            self.cookies.push((cookie, to));
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! One session as a capture shows it: what was sent in it and when, what was asked, answered, told and given back.
+//!
+//! Decides what is remembered of a session and for how long. Place in the walk: under `story`, which brings it up to date.
+//! Invariant: every table has a bound; what falls out of one raises the mark below which nothing is known any more.
+//! Leaves to others: what a message does (`up`, `down`), locks (`locks`), whether it is right (the rules).
+
+use crate::event::HostId;
+use cistern_wire::{AgentId, EndReason, Generation, Keep, Kind, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReplyKind, SessionId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Most transmissions, requests, control messages and notices remembered of a session and direction, each.
+const KEPT_MAX: usize = 8_192;
+
+/// Most locks of which is remembered what a session was given and gave back.
+const LOCKS_MAX: usize = 65_536;
+
+/// A numbered table that keeps the newest entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept<T> {
+    all: BTreeMap<u64, T>,
+    /// Entries up to this number may have been forgotten; 0: none was.
+    forgotten: u64,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), forgotten: 0 }
+    }
+}
+
+impl<T> Kept<T> {
+    pub(crate) fn get(&self, number: u64) -> Option<&T> {
+        self.all.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        self.all.get_mut(&number)
+    }
+
+    pub(crate) fn put(&mut self, number: u64, entry: T) {
+        self.all.insert(number, entry);
+        if self.all.len() > KEPT_MAX
+            && let Some((number, _)) = self.all.pop_first()
+        {
+            self.forgotten = self.forgotten.max(number);
+        }
+    }
+
+    pub(crate) const fn may_be_forgotten(&self, number: u64) -> bool {
+        number <= self.forgotten
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &T)> {
+        self.all.iter().map(|(number, entry)| (*number, entry))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (u64, &mut T)> {
+        self.all.iter_mut().map(|(number, entry)| (*number, entry))
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.all.last_key_value().map_or(0, |(number, _)| *number)
+    }
+}
+
+/// Where in a capture something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The frame.
+    pub frame: u64,
+    /// When it passed.
+    pub at: Duration,
+    /// Its packet number.
+    pub packet: u64,
+}
+
+/// A message in a transmission, by what an answer names of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub(crate) kind: Kind,
+    /// Nonce, serial or number of the notice.
+    pub(crate) number: u64,
+    /// Of a request, the limit that it names for its answer.
+    pub(crate) limit: u16,
+}
+
+/// One datagram of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Transmission {
+    pub(crate) mark: Mark,
+    pub(crate) length: usize,
+    pub(crate) sum: u64,
+    pub(crate) carried: Vec<Carried>,
+    /// The earliest that it can have been sent, if anything shows it.
+    pub(crate) not_before: Option<Duration>,
+}
+
+/// What a request asked for, as far as its answer must fit it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Lock { object: ObjectId, mode: Mode, wait: LockWait },
+    Reclaim { from: SessionId, items: Vec<ReclaimItem> },
+    ReclaimComplete { from: SessionId },
+    Outcome { session: SessionId, nonce: u64 },
+    Batch { items: usize },
+    Object(ObjectId),
+    Nothing,
+}
+
+/// What a request was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replied {
+    pub(crate) mark: Mark,
+    pub(crate) kind: ReplyKind,
+    /// The reply's bytes in short, and without the grants in it.
+    pub(crate) sum: u64,
+    pub(crate) bare: u64,
+    /// Whether it says that the request was not executed and never will be (BUSY, IN_GRACE).
+    pub(crate) refused: bool,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    pub(crate) first: Mark,
+    pub(crate) sum: u64,
+    pub(crate) asked: Asked,
+    /// Cache locks and guard that it names as its own.
+    pub(crate) limit_max: u16,
+    /// The newest generation of the store that had been seen when it was first sent.
+    pub(crate) generation_then: u64,
+    pub(crate) replied: Option<Replied>,
+    pub(crate) queued: Option<Mark>,
+    /// The grant that ended its wait.
+    pub(crate) granted: Option<Generation>,
+    pub(crate) cancelled: Option<Mark>,
+    pub(crate) wait_over: bool,
+    pub(crate) not_executed: Option<Mark>,
+}
+
+/// A control message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    pub(crate) kind: Kind,
+    pub(crate) first: Mark,
+    pub(crate) sum: u64,
+}
+
+/// A notice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    pub(crate) kind: Kind,
+    pub(crate) first: Mark,
+    pub(crate) last: Duration,
+    pub(crate) sum: u64,
+    pub(crate) transmissions: u32,
+    pub(crate) lock: Option<(LockId, Generation)>,
+    pub(crate) object: ObjectId,
+    pub(crate) receipted: Option<Duration>,
+    /// What it asks for was given back or refused under another number, or a newer one took its place (R33).
+    pub(crate) implied: bool,
+}
+
+/// What a session was given of one lock, and what it gave back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    /// The newest generations given.
+    pub(crate) given: Vec<Generation>,
+    /// Whether older ones were forgotten.
+    pub(crate) more: bool,
+    /// Up to which generation it was given back or disowned, and by which packet.
+    pub(crate) disowned: Option<(Generation, u64)>,
+}
+
+/// Generations of one lock that are remembered of a session.
+const GIVEN_MAX: usize = 16;
+
+/// What WELCOME promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The lease period τ.
+    pub tau: Duration,
+    /// The bound δ, in parts per million.
+    pub delta_ppm: u32,
+    /// How long the server waits, T = τ(1+δ)+ε rounded up.
+    pub wait: Duration,
+    /// The delivery timeout Td; zero if it was not seen.
+    pub delivery_timeout: Duration,
+    /// The window W; 0 if it was not seen.
+    pub window: u16,
+    /// The largest datagram; 0 if it was not seen.
+    pub max_datagram: u16,
+}
+
+impl Promise {
+    /// The promise of these numbers.
+    #[must_use]
+    pub fn new(tau: Duration, delta_ppm: u32, epsilon: Duration) -> Self {
+        let margin = (tau.as_nanos() * u128::from(delta_ppm)).div_ceil(1_000_000);
+        let wait = tau + Duration::from_nanos(u64::try_from(margin).unwrap_or(u64::MAX)) + epsilon;
+        Self { tau, delta_ppm, wait, delivery_timeout: Duration::ZERO, window: 0, max_datagram: 0 }
+    }
+
+    /// The least that τ on one clock can be on another.
+    pub(crate) fn least(&self) -> Duration {
+        let ns = self.tau.as_nanos() * 1_000_000 / u128::from(1_000_000 + self.delta_ppm);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// The most that τ on one clock can be on another.
+    pub(crate) fn most(&self) -> Duration {
+        let ns = (self.tau.as_nanos() * u128::from(1_000_000 + self.delta_ppm)).div_ceil(1_000_000);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Its number.
+    pub id: SessionId,
+    /// Whose it is, if a HELLO was seen.
+    pub agent: Option<AgentId>,
+    /// Which start of the agent.
+    pub agent_incarnation: u64,
+    /// The agent's column.
+    pub host: HostId,
+    /// The server's column.
+    pub server: HostId,
+    /// Store epoch and incarnation of the server, if WELCOME was seen.
+    pub incarnation: Option<(u8, u64)>,
+    /// Its first WELCOME; `None`: the capture began later.
+    pub opened: Option<Mark>,
+    /// What it was promised; `None`: not known.
+    pub promise: Option<Promise>,
+    /// Its first NACK.
+    pub nack: Option<Mark>,
+    /// Its first ENDED.
+    pub ended: Option<Mark>,
+    /// Where its agent gave it up, and how; the reason is `None` where a HELLO or a completed reclaim says so.
+    pub given_up: Option<(Mark, Option<EndReason>)>,
+    /// When the newest transmission that was ever echoed in a renewing answer passed here.
+    pub newest_echo: Option<Duration>,
+    /// When a lock of it went to others, if it did not give it back.
+    pub stolen: Option<Mark>,
+    /// When anything of it was seen last.
+    pub last: Duration,
+    pub(crate) handshake: u64,
+    pub(crate) up: Kept<Transmission>,
+    pub(crate) down: Kept<Transmission>,
+    pub(crate) requests: Kept<Request>,
+    pub(crate) controls: Kept<Control>,
+    pub(crate) notices: Kept<Notice>,
+    pub(crate) own: BTreeMap<LockId, Own>,
+    pub(crate) own_forgotten: bool,
+    /// Cache locks given back all together, and by which packet.
+    pub(crate) all_disowned: Option<(Generation, u64)>,
+    /// A transmission from here on was sent after that time.
+    pub(crate) evidence: (u64, Duration),
+    /// The highest floor announced, and by which packet.
+    pub(crate) floor: (u64, u64),
+    /// A number is missing among those that the side of the vantage sent itself.
+    pub(crate) gap: bool,
+    /// The agent's acts by which it shows that it knows the session to be lost.
+    pub(crate) renewals: u64,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, host: HostId, server: HostId) -> Self {
+        Self {
+            id,
+            agent: None,
+            agent_incarnation: 0,
+            host,
+            server,
+            incarnation: None,
+            opened: None,
+            promise: None,
+            nack: None,
+            ended: None,
+            given_up: None,
+            newest_echo: None,
+            stolen: None,
+            last: Duration::ZERO,
+            handshake: 0,
+            up: Kept::default(),
+            down: Kept::default(),
+            requests: Kept::default(),
+            controls: Kept::default(),
+            notices: Kept::default(),
+            own: BTreeMap::new(),
+            own_forgotten: false,
+            all_disowned: None,
+            evidence: (0, Duration::ZERO),
+            floor: (0, 0),
+            gap: false,
+            renewals: 0,
+        }
+    }
+
+    /// Until when its lease can possibly last, as far as was seen: the receipt of what was echoed last, and T; `None`: not known.
+    #[must_use]
+    pub fn possible_until(&self) -> Option<Duration> {
+        Some(self.newest_echo? + self.promise?.wait)
+    }
+
+    /// How many answers have renewed it.
+    #[must_use]
+    pub const fn renewals(&self) -> u64 {
+        self.renewals
+    }
+
+    /// How many requests were seen, retransmissions not counted, as far as they are remembered.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.requests.iter().count()
+    }
+
+    /// The session is given a generation of a lock; false if it had it, or has disowned it.
+    pub(crate) fn give(&mut self, lock: LockId, generation: Generation) -> bool {
+        if self.own.len() >= LOCKS_MAX && !self.own.contains_key(&lock) {
+            self.own.pop_first();
+            self.own_forgotten = true;
+        }
+        let all = self.all_disowned.filter(|_| lock.class == cistern_wire::LockClass::Cache).map_or(Generation(0), |all| all.0);
+        let own = self.own.entry(lock).or_default();
+        let dead = generation <= all.max(own.disowned.map_or(Generation(0), |disowned| disowned.0));
+        let newest = own.given.last().copied().unwrap_or(Generation(0));
+        if !own.given.contains(&generation) {
+            own.given.push(generation);
+            own.given.sort_unstable();
+            if own.given.len() > GIVEN_MAX {
+                own.given.remove(0);
+                own.more = true;
+            }
+        }
+        !dead && generation > newest
+    }
+
+    /// Whether the session was seen to be given a generation; `None`: it may have been forgotten.
+    pub(crate) fn was_given(&self, lock: LockId, generation: Generation) -> Option<bool> {
+        match self.own.get(&lock) {
+            Some(own) if own.given.contains(&generation) => Some(true),
+            Some(own) if own.more && own.given.first().is_some_and(|first| generation < *first) => None,
+            None if self.own_forgotten => None,
+            _ => Some(false),
+        }
+    }
+
+    /// The session gives a lock back, up to a generation.
+    pub(crate) fn disown(&mut self, lock: LockId, generation: Generation, packet: u64) {
+        let own = self.own.entry(lock).or_default();
+        if own.disowned.is_none_or(|(up_to, _)| up_to < generation) {
+            own.disowned = Some((generation, packet));
+        }
+    }
+
+    /// By which earlier packet a generation was given back or disowned for ever, if it was.
+    pub(crate) fn disowned_by(&self, lock: LockId, generation: Generation) -> Option<u64> {
+        let own = self.own.get(&lock).and_then(|own| own.disowned).filter(|(up_to, _)| generation <= *up_to);
+        let all = self.all_disowned.filter(|(up_to, _)| lock.class == cistern_wire::LockClass::Cache && generation <= *up_to);
+        match (own, all) {
+            (Some(own), Some(all)) => Some(own.1.min(all.1)),
+            (own, all) => own.or(all).map(|(_, packet)| packet),
+        }
+    }
+
+    /// What is told of a lock's notices by a release or a refusal of a generation (R33).
+    pub(crate) fn imply(&mut self, covers: impl Fn(LockId, Generation) -> bool) {
+        for (_, notice) in self.notices.iter_mut() {
+            notice.implied |= notice.lock.is_some_and(|(lock, generation)| covers(lock, generation));
+        }
+    }
+
+    /// Whether a downgrade leaves something.
+    pub(crate) const fn leaves(keep: Keep) -> bool {
+        matches!(keep, Keep::Shared)
+    }
+}

@@ -1,0 +1,234 @@
+//! What agents send in a session: requests, control messages, receipts.
+//!
+//! Decides when a request or control message is a retransmission and whether it says the same again; what is given back; what a receipt
+//! proves about when it was sent. Place in the walk: under `story`, for datagrams to the server. Implements `wire-spec.md` sections 6.2
+//! to 6.4. Invariant: a lock is given back by the first transmission that says so, wherever it is captured.
+//! Leaves to others: answers (`down`), handshakes (`handshake`).
+
+use super::session::{Asked, Control, Request, Session};
+use super::{Seen, Story, raw};
+use crate::event::What;
+use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId, Terms};
+
+/// What comes after a serial.
+const SERIAL_LEN: usize = 8;
+
+impl Story {
+    pub(super) fn up(&mut self, seen: &Seen<'_>) {
+        for (message, body) in raw::messages(seen.passage.payload) {
+            match (&message, message.ask()) {
+                (_, Some(ask)) => self.request(seen, &message, ask, raw::sum(&body[raw::ASK_LEN..])),
+                (Message::Receipt(receipt), _) => self.receipt(seen, *receipt),
+                (Message::PathChallenge(path), _) => self.events.push(seen.event(What::Path { kind: message.kind(), token: path.token })),
+                (Message::PathResponse(path), _) => {
+                    self.responded(seen, path.token);
+                    self.events.push(seen.event(What::Path { kind: message.kind(), token: path.token }));
+                }
+                _ => self.control(seen, &message, body),
+            }
+        }
+    }
+
+    fn request(&mut self, seen: &Seen<'_>, message: &Message<'_>, ask: Ask, sum: u64) {
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let (kind, nonce, mark) = (message.kind(), ask.nonce, seen.mark());
+        let sum = sum ^ u64::from(kind.code());
+        let floor_before = (session.floor.1 < mark.packet).then_some(session.floor.0).filter(|floor| *floor > 0);
+        if ask.floor() > session.floor.0 {
+            session.floor = (ask.floor(), mark.packet);
+        }
+        let (mut first, mut changed, mut news) = (mark.frame, false, true);
+        if let Some(known) = session.requests.get_mut(nonce) {
+            (first, changed, news) = (known.first.frame, known.sum != sum, false);
+            known.limit_max = known.limit_max.max(ask.limit);
+        } else if !session.requests.may_be_forgotten(nonce) {
+            let generation_then = self.servers.get(&session.server).map_or(Generation(0), |server| server.newest);
+            let request = Request {
+                kind,
+                first: mark,
+                sum,
+                asked: asked(message),
+                limit_max: ask.limit,
+                generation_then: generation_then.0,
+                replied: None,
+                queued: None,
+                granted: None,
+                cancelled: None,
+                wait_over: false,
+                not_executed: None,
+            };
+            session.requests.put(nonce, request);
+        } else {
+            news = false;
+        }
+        self.events.push(seen.event(What::Request { kind, nonce, first, changed, back: ask.back, floor_before, news }));
+        if news {
+            self.uses(seen, message);
+        }
+    }
+
+    /// Locks that a request names as its session's own.
+    fn uses(&mut self, seen: &Seen<'_>, message: &Message<'_>) {
+        let mut named: Vec<(LockId, Generation)> = Vec::new();
+        if let Some(terms) = terms_of(message) {
+            let cache = |object| LockId { object, class: LockClass::Cache };
+            named.extend(terms.held.iter().map(|held| (cache(held.object), held.generation)));
+        }
+        if let Message::ExtendRun(extend) = message {
+            named.push((extend.lock, extend.generation));
+        }
+        for (lock, generation) in named {
+            let Some(session) = self.sessions.get(&seen.session()) else { return };
+            let given = session.was_given(lock, generation);
+            let disowned = session.disowned_by(lock, generation).filter(|packet| *packet < seen.header.packet);
+            let of = self.servers.get(&session.server).and_then(|server| server.runs.get(&generation.0)).map(|run| run.2);
+            let of = of.filter(|of| *of != session.id && given != Some(true));
+            self.events.push(seen.event(What::Uses { lock, generation, given, disowned, of }));
+        }
+    }
+
+    fn control(&mut self, seen: &Seen<'_>, message: &Message<'_>, body: &[u8]) {
+        let (kind, mark) = (message.kind(), seen.mark());
+        let serial = match message {
+            Message::KeepAlive(m) => m.serial,
+            Message::Release(m) => m.serial,
+            Message::ReleaseAll(m) => m.serial,
+            Message::Cancel(m) => m.serial,
+            Message::EndSession(m) => m.serial,
+            _ => return,
+        };
+        // A keep-alive says when it was sent, each time anew.
+        let words = if kind == Kind::KeepAlive { &[][..] } else { &body[SERIAL_LEN..] };
+        let sum = raw::sum(words) ^ u64::from(kind.code());
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let known = session.controls.get(serial).copied();
+        let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
+        if known.is_none() {
+            session.controls.put(serial, Control { kind, first: mark, sum });
+        }
+        self.events.push(seen.event(What::Control { kind, serial, first, changed, news: known.is_none() }));
+        match message {
+            Message::Release(release) => release.items.iter().for_each(|item| self.released(seen, item, known.is_none())),
+            Message::ReleaseAll(all) => self.released_all(seen, all.up_to, known.is_none()),
+            Message::EndSession(end) => self.gives_up(seen, seen.session(), Some(end.reason)),
+            _ => {}
+        }
+    }
+
+    fn released(&mut self, seen: &Seen<'_>, item: ReleaseItem, news: bool) {
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let (lock, generation, keep) = (item.lock, item.generation, item.keep);
+        let given = session.was_given(lock, generation);
+        let disowned = session.disowned_by(lock, generation).filter(|packet| *packet < seen.header.packet);
+        session.imply(|of, up_to| of == lock && up_to <= generation);
+        if Session::leaves(keep) {
+            self.downgraded(seen.session(), lock, generation);
+        } else {
+            session.disown(lock, generation, seen.header.packet);
+            self.take_back(seen, lock, generation);
+        }
+        if news {
+            self.events.push(seen.event(What::Released { lock, generation, keep, given, disowned }));
+        }
+    }
+
+    fn released_all(&mut self, seen: &Seen<'_>, up_to: Generation, news: bool) {
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        if session.all_disowned.is_none_or(|(known, _)| known < up_to) {
+            session.all_disowned = Some((up_to, seen.header.packet));
+        }
+        session.imply(|lock, generation| lock.class == LockClass::Cache && generation <= up_to);
+        self.take_all_back(seen, up_to);
+        if news {
+            self.events.push(seen.event(What::ReleasedAll { up_to }));
+        }
+    }
+
+    fn receipt(&mut self, seen: &Seen<'_>, receipt: Receipt) {
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let packet = seen.header.packet;
+        let notice = session.notices.get_mut(receipt.seq).map(|notice| {
+            notice.receipted.get_or_insert(seen.passage.at);
+            (notice.first, notice.lock)
+        });
+        if let Some((first, lock)) = notice {
+            // Whoever receipts a notice has received it: what it sends from here on, it sends after the notice was sent.
+            if first.at > session.evidence.1 {
+                session.evidence = (packet, first.at);
+                if let Some(own) = session.up.get_mut(packet) {
+                    own.not_before = Some(own.not_before.map_or(first.at, |before| before.max(first.at)));
+                }
+            }
+            if let (Some((lock, generation)), ReceiptAnswer::NotHeld) = (lock, receipt.answer) {
+                session.disown(lock, generation, packet);
+                session.imply(|of, up_to| of == lock && up_to <= generation);
+                self.take_back(seen, lock, generation);
+            }
+        }
+        let of = notice.map(|(first, _)| first.frame);
+        self.events.push(seen.event(What::Receipt { seq: receipt.seq, answer: receipt.answer, of }));
+    }
+
+    /// An agent says that nothing of a session can be used again.
+    pub(super) fn gives_up(&mut self, seen: &Seen<'_>, session: SessionId, reason: Option<EndReason>) {
+        let mark = seen.mark();
+        let Some(known) = self.sessions.get_mut(&session) else { return };
+        if known.given_up.is_none() {
+            known.given_up = Some((mark, reason));
+            self.end_intervals(session, mark);
+            self.events.push(seen.event(What::GivesUp { session, reason }));
+        }
+    }
+
+    fn responded(&mut self, seen: &Seen<'_>, token: u64) {
+        let (server, peer) = (seen.passage.to, seen.passage.from);
+        let Some(exchange) = self.servers.get_mut(&seen.to).and_then(|known| known.exchanges.get_mut(&(server, peer))) else { return };
+        exchange.proven |= exchange.tokens.contains(&token);
+    }
+}
+
+/// What an answer to a request must fit.
+fn asked(message: &Message<'_>) -> Asked {
+    match message {
+        Message::Lock(m) => Asked::Lock { object: m.object, mode: m.mode, wait: m.wait },
+        Message::ExtendRun(m) => Asked::Object(m.lock.object),
+        Message::Reclaim(m) => Asked::Reclaim { from: m.from, items: m.items.iter().collect() },
+        Message::ReclaimComplete(m) => Asked::ReclaimComplete { from: m.from },
+        Message::Outcome(m) => Asked::Outcome { session: m.session, nonce: m.nonce },
+        Message::Batch(m) => Asked::Batch { items: m.items.len() },
+        Message::Lookup(m) => Asked::Object(m.start),
+        Message::GetAttr(m) => Asked::Object(m.object),
+        Message::ReadDir(m) => Asked::Object(m.dir),
+        Message::Read(m) => Asked::Object(m.object),
+        Message::GetXattr(m) => Asked::Object(m.object),
+        Message::ListXattr(m) => Asked::Object(m.object),
+        Message::Watch(m) => Asked::Object(m.object),
+        Message::SetAttr(m) => Asked::Object(m.object),
+        Message::Write(m) => Asked::Object(m.object),
+        Message::SetXattr(m) => Asked::Object(m.object),
+        Message::RemoveXattr(m) => Asked::Object(m.object),
+        Message::Create(m) => Asked::Object(m.dir),
+        Message::Mkdir(m) => Asked::Object(m.dir),
+        Message::Symlink(m) => Asked::Object(m.dir),
+        _ => Asked::Nothing,
+    }
+}
+
+/// The terms of a mutation.
+fn terms_of<'a>(message: &Message<'a>) -> Option<Terms<'a>> {
+    Some(match message {
+        Message::SetAttr(m) => m.terms,
+        Message::Create(m) => m.terms,
+        Message::Mkdir(m) => m.terms,
+        Message::Symlink(m) => m.terms,
+        Message::Link(m) => m.terms,
+        Message::Unlink(m) => m.terms,
+        Message::Rmdir(m) => m.terms,
+        Message::Rename(m) => m.terms,
+        Message::Write(m) => m.terms,
+        Message::Batch(m) => m.terms,
+        Message::SetXattr(m) => m.terms,
+        Message::RemoveXattr(m) => m.terms,
+        _ => return None,
+    })
+}

@@ -1,0 +1,229 @@
+//! The command lines of `cistern model` and `cistern plan`.
+//!
+//! Decides: names of their commands and flags, their help, their examples. Leaves to others: what they do (`model`, `plan`).
+
+use super::units::{number, rate, share, time};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+pub(super) const MODEL_HELP: &str = "\
+The papers:
+  OR  R. Burns, R. Rees, D. Long, An Analytical Study of Opportunistic Lease Renewal, ICDCS 2001
+  V   C. Gray, D. Cheriton, Leases: An Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency, SOSP 1989
+
+Examples:
+  cistern model overhead --tau-rho 10
+  cistern model figure 7 --svg overhead.svg
+  cistern model gc-figure 1 --csv > load.csv
+  cistern model table
+  cistern model availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s
+  cistern model choose-k --delta 0.1 --epsilon 0.01
+  cistern model compare --agents 100 --objects 1000
+
+docs/models.md shows the pictures and says what they mean. Exit status: 0 success, 1 a picture cannot be written, 2 wrong usage.";
+
+pub(super) const PLAN_HELP: &str = "\
+Each wish (--overhead, --recover-within, --unavailable) bounds the lease period τ from one side; without any, 1 % of overhead is asked for. \
+The longest τ that fulfils all is recommended: a failover is then as quick as was asked for, and messages are fewest.
+
+δ, ε, Td and the phases of the agent are those of the settings file (--config), else the defaults.
+
+With --from, requests are those in a capture of one server's traffic: overhead is computed from the gaps between them, agent by agent, \
+so bursts count as they are. What was sent again counts as lost.
+
+Examples:
+  cistern plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s
+  cistern plan --rate 10/s --unavailable 0.0001%
+  cistern plan --from capture.pcap --recover-within 2s --svg plan.svg
+
+Exit status:
+  0  a period was found
+  1  no period fulfils all wishes, or the capture cannot be read
+  2  wrong usage or settings";
+
+/// How a result is shown.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Shown {
+    /// Print JSON
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) json: bool,
+    /// Print comma-separated values, with a line of names first
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// Draw the result, too, into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// What the papers' models give.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Renewal messages per request, opportunistic and explicit (OR paper, section 5.3)
+    Overhead(Overhead),
+    /// Share of time without data, opportunistic and explicit (OR paper, section 5.4)
+    Availability(Availability),
+    /// How many states the chain needs (OR paper, section 5.1)
+    ChooseK(ChooseK),
+    /// The OR paper's figure 7 (overhead) or 8 (availability)
+    Figure(OrFigure),
+    /// The V paper's figure 1 (load), 2 (delay) or 3 (delay over 100 ms)
+    GcFigure(GcFigure),
+    /// What the papers say in numbers, what comes out here, and the verdict
+    Table(Table),
+    /// Lease protocols beside each other, for a whole cluster
+    Compare(Compare),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Overhead {
+    /// The lease period in mean times between requests
+    #[arg(long, value_name = "NUMBER", value_parser = number, allow_hyphen_values = true)]
+    pub(crate) tau_rho: f64,
+    /// States of a lease period, 1 to 1,000,000
+    #[arg(long, value_name = "COUNT", default_value_t = 676, value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_hyphen_values = true)]
+    pub(crate) k: u32,
+    /// Rate at which explicit renewals complete, as a multiple of ρ; without it they take no time
+    #[arg(long, value_name = "NUMBER", value_parser = number, allow_hyphen_values = true)]
+    pub(crate) sigma: Option<f64>,
+    /// Rate of failures of the network, as a multiple of ρ; without it it never fails
+    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "mu", allow_hyphen_values = true)]
+    pub(crate) lambda: Option<f64>,
+    /// Rate of repairs, as a multiple of ρ
+    #[arg(long, value_name = "NUMBER", value_parser = number, requires = "lambda", allow_hyphen_values = true)]
+    pub(crate) mu: Option<f64>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Availability {
+    /// Rate of failures of the network
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) lambda: f64,
+    /// Rate of repairs of a failed network
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) mu: f64,
+    /// Lease period
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub(crate) tau: f64,
+    /// Rate of ordinary requests
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) rho: f64,
+    /// Rate at which explicit renewals complete; without it they take no time
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) sigma: Option<f64>,
+    /// States of a lease period, 1 to 1,000,000
+    #[arg(long, value_name = "COUNT", default_value_t = 676, value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_hyphen_values = true)]
+    pub(crate) k: u32,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChooseK {
+    /// By what part a modelled period may miss τ
+    #[arg(long, value_name = "FRACTION", value_parser = share, default_value = "0.1", allow_hyphen_values = true)]
+    pub(crate) delta: f64,
+    /// With what probability it may miss it by more
+    #[arg(long, value_name = "FRACTION", value_parser = share, default_value = "0.01", allow_hyphen_values = true)]
+    pub(crate) epsilon: f64,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OrFigure {
+    /// Its number
+    #[arg(value_parser = clap::value_parser!(u8).range(7..=8))]
+    pub(crate) number: u8,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GcFigure {
+    /// Its number
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub(crate) number: u8,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Table {
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Compare {
+    /// Agents
+    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "100", allow_hyphen_values = true)]
+    pub(crate) agents: f64,
+    /// Objects that each agent holds
+    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "1000", allow_hyphen_values = true)]
+    pub(crate) objects: f64,
+    /// Volumes in which they are
+    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "4", allow_hyphen_values = true)]
+    pub(crate) volumes: f64,
+    /// Reads of one object by one agent
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0.01/s", allow_hyphen_values = true)]
+    pub(crate) reads: f64,
+    /// Other requests of one agent
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10/s", allow_hyphen_values = true)]
+    pub(crate) rate: f64,
+    /// Lease period
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
+    pub(crate) tau: f64,
+    /// Term of the long leases on objects beside volume leases
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10m", allow_hyphen_values = true)]
+    pub(crate) long_term: f64,
+    #[command(flatten)]
+    pub(crate) network: Network,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+/// How an agent's network fails.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Network {
+    /// Mean time between failures of an agent's network
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1d", allow_hyphen_values = true)]
+    pub(crate) fail_every: f64,
+    /// Mean time until it is mended
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
+    pub(crate) repair: f64,
+}
+
+/// Chooses a lease period.
+#[derive(Args, Debug)]
+pub(crate) struct Plan {
+    /// Requests of one agent
+    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "from", allow_hyphen_values = true)]
+    pub(crate) rate: Option<f64>,
+    /// A capture (pcap or pcapng) of a server's traffic, from which the requests are taken
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) network: Network,
+    /// At most so many renewal messages per request
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) overhead: Option<f64>,
+    /// Others must have what a dead agent held within this time
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub(crate) recover_within: Option<f64>,
+    /// At most such a share of the time may an agent be without its data
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) unavailable: Option<f64>,
+    /// Delivery timeout Td, instead of the settings'
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub(crate) delivery_timeout: Option<f64>,
+    /// Agents, for the messages at the server
+    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "100", allow_hyphen_values = true)]
+    pub(crate) agents: f64,
+    /// Settings file (TOML)
+    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}

@@ -1,0 +1,69 @@
+//! The pictures of `docs/models.md` are those that the commands make.
+
+use super::{compare, papers, picture};
+use crate::args::model::{Model, Plan};
+use crate::args::{Cistern, Command};
+use cistern_model::{claims, figures};
+use clap::Parser;
+use std::path::Path;
+
+fn command(line: &str) -> Command {
+    Cistern::try_parse_from(line.split(' ')).unwrap().command
+}
+
+fn plan(line: &str) -> Plan {
+    let Command::Plan(args) = command(line) else { panic!("{line} is no plan") };
+    args
+}
+
+#[test]
+fn the_manual_s_pictures_are_made_by_the_commands() {
+    let Command::Model(Model::Compare(cluster)) = command("cistern model compare") else { panic!() };
+    let wanted = plan("cistern plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s");
+    let figures = [
+        ("figure-7", figures::overhead().unwrap()),
+        ("figure-8", figures::availability().unwrap()),
+        ("gc-figure-1", figures::v_load().unwrap()),
+        ("gc-figure-2", figures::v_delay().unwrap()),
+        ("gc-figure-3", figures::v_far_delay().unwrap()),
+        ("table", papers::picture(&claims::all().unwrap())),
+        ("compare", compare::picture(&cluster).unwrap()),
+        ("plan", crate::plan::drawn(&wanted).unwrap()),
+    ];
+    let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md")).unwrap();
+    for (name, figure) in figures {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models")).join(format!("{name}.svg"));
+        let svg = picture::svg(&figure).unwrap();
+        if std::env::var_os("CISTERN_WRITE_DOCS").is_some() {
+            std::fs::write(&path, &svg).unwrap();
+        }
+        let drawn = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(drawn == svg, "{} has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli manual", path.display());
+        assert!(manual.contains(&format!("models/{name}.svg")), "{name} is not in docs/models.md");
+    }
+}
+
+#[test]
+fn every_flag_of_a_number_refuses_what_is_none() {
+    for line in [
+        "cistern model overhead --tau-rho",
+        "cistern model overhead --tau-rho 1 --k",
+        "cistern model overhead --tau-rho 1 --sigma",
+        "cistern model choose-k --delta",
+        "cistern model choose-k --epsilon",
+        "cistern model compare --agents",
+        "cistern model compare --tau",
+        "cistern plan --rate",
+        "cistern plan --rate 1/s --fail-every",
+        "cistern plan --rate 1/s --overhead",
+        "cistern plan --rate 1/s --recover-within",
+    ] {
+        for bad in ["0", "-1", "nan", "inf", "-inf", "1e999", "ten"] {
+            let error = Cistern::try_parse_from(line.split(' ').chain([bad])).unwrap_err().to_string();
+            assert!(error.contains("invalid value"), "{line} {bad}: {error}");
+        }
+    }
+    for k in ["1000001", "99999999999999999999", "1.5"] {
+        assert!(Cistern::try_parse_from(["cistern", "model", "overhead", "--tau-rho", "1", "--k", k]).is_err(), "{k}");
+    }
+}

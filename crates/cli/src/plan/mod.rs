@@ -1,0 +1,238 @@
+//! `cistern plan`: which lease period for what is known of a system and asked of it.
+//!
+//! Decides: what is assumed when nothing is said (the settings' δ, ε, Td and phases; 1 % of overhead), and the words.
+//! Leaves to others: the choice (`cistern_model::plan`), captures (`capture`), alternatives (`cistern_model::schemes`).
+
+mod capture;
+mod words;
+
+use crate::args::model::Plan as Args;
+use crate::execute::EXIT_FAILED;
+use crate::local::Failure;
+use crate::model::shown::{self, digits, refused, row};
+use crate::settings;
+use capture::Seen;
+use cistern_model::figures::{Axis, Curve, Figure, Mark};
+use cistern_model::plan::{Costs, Plan, Requests, Setting, Timeout, Wishes};
+use cistern_model::renewal::Parts;
+use cistern_model::schemes::{Cluster, Cost};
+use cistern_model::{Invalid, Magnitude};
+use serde::Serialize;
+use std::time::Duration;
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// The recommended period, s; `null`: no period fulfils all wishes.
+    tau: Option<f64>,
+    #[serde(flatten)]
+    plan: Plan,
+    /// Other periods, with what each costs.
+    others: Vec<Other>,
+    /// Other protocols at the recommended period.
+    alternatives: Vec<Cost>,
+    /// Requests of one agent, 1/s.
+    rate: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<Seen>,
+}
+
+/// A period that was not chosen.
+#[derive(Debug, Serialize)]
+struct Other {
+    /// Why it is shown.
+    what: String,
+    #[serde(flatten)]
+    costs: Costs,
+}
+
+/// Plans, and says so; the exit status is 1 when no period fulfils all wishes.
+pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
+    let seen = args.from.as_deref().map(capture::read).transpose()?;
+    if let (Some(seen), Some(path)) = (&seen, &args.from)
+        && seen.rate.is_none()
+    {
+        let what = format!("{} has {} requests in {} datagrams of this protocol", path.display(), seen.requests, seen.datagrams);
+        return Err(Failure::failed(format!("{what}: a rate needs two requests of one session; capture the server's port for longer")));
+    }
+    let setting = setting(args, seen.as_ref())?;
+    let wishes = wishes(args);
+    let plan = setting.plan(&wishes).map_err(refused)?;
+    let answer = Answer {
+        tau: plan.best.map(|best| best.tau),
+        others: others(&setting, &plan).map_err(refused)?,
+        alternatives: alternatives(args, &setting, &plan).map_err(refused)?,
+        plan,
+        rate: setting.rate().map_err(refused)?,
+        capture: seen,
+    };
+    let found = answer.tau.is_some();
+    shown::show(&args.shown, &answer, &rows(&answer), || picture(&setting, &answer), || words::say(args, &setting, &answer))?;
+    Ok(if found { 0 } else { EXIT_FAILED })
+}
+
+fn wishes(args: &Args) -> Wishes {
+    let none = args.overhead.is_none() && args.recover_within.is_none() && args.unavailable.is_none();
+    Wishes { overhead: args.overhead.or(none.then_some(0.01)), recover_within: args.recover_within, unavailable: args.unavailable }
+}
+
+fn setting(args: &Args, seen: Option<&Seen>) -> Result<Setting, Failure> {
+    let settings = settings::load(args.config.as_deref())?;
+    let (server, agent) = (settings.server_config_alone()?, settings.agent_config()?);
+    let requests = match (seen, args.rate) {
+        (Some(seen), _) => Requests::Measured(seen.gaps.clone()),
+        (None, Some(rate)) => Requests::Rate(rate),
+        (None, None) => {
+            return Err(Failure::usage(
+                "how often does an agent send a request? Give --rate, such as 10/s, or --from, a capture".to_owned(),
+            ));
+        }
+    };
+    let fixed = args.delivery_timeout.or_else(|| settings.sets_delivery_timeout().then_some(server.delivery_timeout.as_secs_f64()));
+    Ok(Setting {
+        requests,
+        fail_every: args.network.fail_every,
+        repair: args.network.repair,
+        parts: Parts { renew_from: part(agent.phases.valid_ppm), use_until: part(agent.phases.renewing_ppm) },
+        timeout: fixed.map_or(FOLLOWS, Timeout::Fixed),
+        delta: part(server.delta_ppm),
+        epsilon: server.epsilon.as_secs_f64(),
+        allowed: ALLOWED,
+    })
+}
+
+fn part(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}
+
+/// The delivery timeout of a server that is not told another: `Config::for_lease`.
+const FOLLOWS: Timeout = Timeout::Part { of_tau: 0.25, least: 0.1 };
+
+/// The lease periods that a server takes, s.
+const ALLOWED: (f64, f64) = (0.1, 3_600.0);
+
+/// Periods to look at beside the best one: the ends of the range, or what each wish alone would need, and the default.
+fn others(setting: &Setting, plan: &Plan) -> Result<Vec<Other>, Invalid> {
+    let mut others = Vec::new();
+    let mut add = |what: String, tau: f64| {
+        let costs = setting.costs(tau)?;
+        others.push(Other { what, costs });
+        Ok(())
+    };
+    for bound in &plan.bounds {
+        match (bound.at_least, bound.at_most) {
+            (Some(tau), _) => add(format!("shortest for {}", bound.wish), tau)?,
+            (_, Some(tau)) => add(format!("longest for {}", bound.wish), tau)?,
+            _ => {}
+        }
+    }
+    add("the default".to_owned(), Duration::as_secs_f64(&cistern_server::Config::default().lease))?;
+    others.sort_by(|a, b| a.costs.tau.total_cmp(&b.costs.tau));
+    Ok(others)
+}
+
+/// The other protocols at the recommended period, or at the default one.
+fn alternatives(args: &Args, setting: &Setting, plan: &Plan) -> Result<Vec<Cost>, Invalid> {
+    let tau = plan.best.map_or_else(|| cistern_server::Config::default().lease.as_secs_f64(), |best| best.tau);
+    // Each agent holds a hundred objects and reads each as often as it sends a request: what a cache is for.
+    let requests = setting.rate()?;
+    let delivery_timeout = setting.costs(tau)?.delivery_timeout;
+    Cluster {
+        agents: args.agents,
+        objects: 100.0,
+        volumes: 1.0,
+        reads: requests,
+        requests,
+        tau,
+        long_term: (tau * 100.0).max(600.0),
+        parts: setting.parts,
+        failures: 1.0 / setting.fail_every,
+        repairs: 1.0 / setting.repair,
+        delivery_timeout,
+        delta: setting.delta,
+    }
+    .compare()
+}
+
+fn rows(answer: &Answer) -> Vec<Vec<String>> {
+    let head = row([
+        &"what",
+        &"tau_s",
+        &"overhead",
+        &"overhead_explicit",
+        &"unavailable",
+        &"unavailable_explicit",
+        &"delivery_timeout_s",
+        &"failover_s",
+    ]);
+    let of = |what: &str, costs: &Costs| {
+        let Costs { tau, overhead, overhead_explicit, unavailable, unavailable_explicit, delivery_timeout, failover } = costs;
+        let numbers = [digits(overhead), digits(overhead_explicit), digits(unavailable), digits(unavailable_explicit)];
+        row([&what, tau, &numbers[0], &numbers[1], &numbers[2], &numbers[3], delivery_timeout, failover])
+    };
+    let best = answer.plan.best.iter().map(|costs| of("recommended", costs));
+    std::iter::once(head).chain(best).chain(answer.others.iter().map(|other| of(&other.what, &other.costs))).collect()
+}
+
+/// The picture of a plan with a rate, for the manual.
+#[cfg(test)]
+pub(crate) fn drawn(args: &Args) -> Result<Figure, Failure> {
+    let setting = setting(args, None)?;
+    let plan = setting.plan(&wishes(args)).map_err(refused)?;
+    let rate = setting.rate().map_err(refused)?;
+    let answer = Answer { tau: plan.best.map(|best| best.tau), plan, others: vec![], alternatives: vec![], rate, capture: None };
+    picture(&setting, &answer).map_err(refused)
+}
+
+fn picture(setting: &Setting, answer: &Answer) -> Result<Figure, Invalid> {
+    let middle = answer.tau.unwrap_or(2.0);
+    let x = Axis::log("lease period τ, s", (middle / 20.0).max(ALLOWED.0), (middle * 20.0).min(ALLOWED.1));
+    let xs = x.places(200);
+    let curve = |name: &str, of: fn(&Costs) -> Magnitude| Curve::of(name, &xs, |tau| Ok(of(&setting.costs(tau)?).rounded()));
+    let curves = vec![
+        curve("renewals per request, opportunistic", |costs| costs.overhead)?,
+        curve("renewals per request, explicit", |costs| costs.overhead_explicit)?,
+        curve("share of time without data, opportunistic", |costs| costs.unavailable)?,
+        curve("share of time without data, explicit", |costs| costs.unavailable_explicit)?,
+        curve("failover, s", |costs| Magnitude::new(costs.failover))?,
+    ];
+    let best = answer.plan.best.iter().flat_map(|best| {
+        [best.overhead, best.unavailable, Magnitude::new(best.failover)].map(|y| Mark {
+            of: "recommended".to_owned(),
+            x: best.tau,
+            y: y.rounded(),
+        })
+    });
+    let asked = answer
+        .plan
+        .bounds
+        .iter()
+        .filter_map(|bound| Some(Mark { of: "asked for".to_owned(), x: bound.at_least.or(bound.at_most)?, y: bound.asked }));
+    Ok(Figure {
+        title: "What a lease period costs".to_owned(),
+        x,
+        y: Axis::log("share, or seconds", 1e-9, 1e6),
+        curves,
+        marks: best.chain(asked).collect(),
+        notes: vec![],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_assumed_of_the_server_is_what_the_server_does() {
+        for lease_ms in [100, 400, 2_000, 60_000, 3_600_000] {
+            let config = cistern_server::Config::for_lease(Duration::from_millis(lease_ms));
+            let Timeout::Part { of_tau, least } = FOLLOWS else { unreachable!() };
+            let tau = config.lease.as_secs_f64();
+            assert!((config.delivery_timeout.as_secs_f64() - (tau * of_tau).max(least)).abs() < 1e-9);
+        }
+        let config = |lease| cistern_server::Config { new_cluster: true, volatile: true, ..cistern_server::Config::for_lease(lease) };
+        for (seconds, possible) in [(ALLOWED.0, true), (ALLOWED.1, true), (ALLOWED.0 * 0.9, false), (ALLOWED.1 * 1.1, false)] {
+            assert_eq!(config(Duration::from_secs_f64(seconds)).check().is_ok(), possible, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Which lease period: the range in which all that is asked for holds, and what a period costs.
+//!
+//! Decides: overhead and unavailability fall with τ, and the time of a failover grows with it. So each wish is a bound from one side, the
+//! bounds are found by halving, and between them every period does. Recommended is the longest: a failover is then as quick as was asked,
+//! and messages are fewest and outages bridged are most. Times are in seconds.
+//!
+//! A failover takes Td + τ(1+δ) + ε from the first demand that a dead agent does not receipt (R32); Td is a part of τ unless it is set.
+//!
+//! Leaves to others: what the agent and the server are set to (the caller takes it from the settings), words (the command).
+
+use crate::arrivals::Gaps;
+use crate::invalid::{Invalid, fraction, positive};
+use crate::magnitude::Magnitude;
+use crate::renewal::{Explicit, Lease, Parts, Stages};
+
+/// The delivery timeout Td.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Timeout {
+    /// So long, s.
+    Fixed(f64),
+    /// A part of τ, but at least so long.
+    Part {
+        /// Of τ.
+        of_tau: f64,
+        /// s.
+        least: f64,
+    },
+}
+
+/// How requests come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Requests {
+    /// At random, at this rate, 1/s.
+    Rate(f64),
+    /// As they were seen to come.
+    Measured(Gaps),
+}
+
+/// What is known of the system.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Of one agent.
+    pub requests: Requests,
+    /// Mean time between failures of an agent's network, s.
+    pub fail_every: f64,
+    /// Mean time of a repair, s.
+    pub repair: f64,
+    /// When the agent renews by itself, and until when it uses its lease.
+    pub parts: Parts,
+    /// Td.
+    pub timeout: Timeout,
+    /// δ.
+    pub delta: f64,
+    /// ε, s.
+    pub epsilon: f64,
+    /// Shortest and longest τ that the server allows, s.
+    pub allowed: (f64, f64),
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wishes {
+    /// At most so many explicit renewals per request.
+    pub overhead: Option<f64>,
+    /// A failover takes at most so long, s.
+    pub recover_within: Option<f64>,
+    /// At most such a share of the time without data.
+    pub unavailable: Option<f64>,
+}
+
+/// What a period costs.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Costs {
+    /// τ, s.
+    pub tau: f64,
+    /// Explicit renewals per request, with opportunistic renewal.
+    pub overhead: Magnitude,
+    /// The same, if every renewal were explicit, at the same part of τ.
+    pub overhead_explicit: Magnitude,
+    /// Share of time without data.
+    pub unavailable: Magnitude,
+    /// The same, with explicit renewal.
+    pub unavailable_explicit: Magnitude,
+    /// Td, s.
+    pub delivery_timeout: f64,
+    /// From the first demand to a dead agent until its locks are granted to others, s.
+    pub failover: f64,
+}
+
+/// The bound that one wish sets.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Bound {
+    /// Which wish.
+    pub wish: &'static str,
+    /// What was asked for.
+    pub asked: f64,
+    /// τ must be at least so long, s; `None`: no allowed period does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// τ must be at most so long, s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    /// Whether any allowed period fulfils it.
+    pub possible: bool,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Plan {
+    /// By wish.
+    pub bounds: Vec<Bound>,
+    /// The shortest and the longest τ that do, s; `None`: none does.
+    pub range: Option<(f64, f64)>,
+    /// The recommended one and its costs.
+    pub best: Option<Costs>,
+}
+
+impl Setting {
+    /// The rate of requests of one agent, 1/s.
+    ///
+    /// # Errors
+    /// It is not a finite number above zero; none were seen.
+    pub fn rate(&self) -> Result<f64, Invalid> {
+        match &self.requests {
+            Requests::Rate(rate) => positive("the rate of requests", *rate),
+            Requests::Measured(gaps) => positive("the measured rate of requests", gaps.rate().unwrap_or(0.0)),
+        }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        self.rate()?;
+        positive("the time between failures", self.fail_every)?;
+        positive("the time of a repair", self.repair)?;
+        positive("the shortest period", self.allowed.0)?;
+        positive("the longest period", self.allowed.1)?;
+        self.parts.check()
+    }
+
+    /// What the period `tau` costs.
+    ///
+    /// # Errors
+    /// Something that cannot be.
+    pub fn costs(&self, tau: f64) -> Result<Costs, Invalid> {
+        self.check()?;
+        positive("the lease period τ", tau)?;
+        let rho = self.rate()?;
+        let (lambda, mu) = (1.0 / self.fail_every, 1.0 / self.repair);
+        let lease = Lease { tau, rho, lambda, mu, sigma: Explicit::AtOnce, stages: Stages::Sharp };
+        let opportunistic = lease.solve_early(self.parts)?;
+        let explicit = lease.explicit().solve_early(self.parts)?;
+        let overhead = match &self.requests {
+            Requests::Rate(_) => opportunistic.overhead(rho),
+            Requests::Measured(gaps) => Magnitude::new(gaps.overhead(self.parts.renew_from * tau)?),
+        };
+        let delivery_timeout = self.delivery_timeout(tau);
+        Ok(Costs {
+            tau,
+            overhead,
+            overhead_explicit: explicit.overhead(rho),
+            unavailable: opportunistic.unavailability(),
+            unavailable_explicit: explicit.unavailability(),
+            delivery_timeout,
+            failover: delivery_timeout + tau * (1.0 + self.delta) + self.epsilon,
+        })
+    }
+
+    fn delivery_timeout(&self, tau: f64) -> f64 {
+        match self.timeout {
+            Timeout::Fixed(timeout) => timeout,
+            Timeout::Part { of_tau, least } => (tau * of_tau).max(least),
+        }
+    }
+
+    /// The range of periods that fulfil all wishes, and the best of them.
+    ///
+    /// # Errors
+    /// Something that cannot be.
+    pub fn plan(&self, wishes: &Wishes) -> Result<Plan, Invalid> {
+        self.check()?;
+        let mut bounds = Vec::new();
+        if let Some(most) = wishes.overhead {
+            positive("the overhead asked for", most)?;
+            bounds.push(self.shortest("overhead", most, |costs| costs.overhead <= Magnitude::new(most))?);
+        }
+        if let Some(most) = wishes.unavailable {
+            fraction("the share of time without data", most)?;
+            bounds.push(self.shortest("unavailable", most, |costs| costs.unavailable <= Magnitude::new(most))?);
+        }
+        if let Some(most) = wishes.recover_within {
+            positive("the time to recover within", most)?;
+            bounds.push(self.longest("recover-within", most, |costs| costs.failover <= most)?);
+        }
+        let low = bounds.iter().filter_map(|bound| bound.at_least).fold(self.allowed.0, f64::max);
+        let high = bounds.iter().filter_map(|bound| bound.at_most).fold(self.allowed.1, f64::min);
+        let range = (bounds.iter().all(|bound| bound.possible) && low <= high).then_some((low, high));
+        let best = range.map(|(low, high)| self.costs(round_within(low, high))).transpose()?;
+        Ok(Plan { bounds, range, best })
+    }
+
+    /// The shortest allowed period that is `good`, which longer ones are, too.
+    fn shortest(&self, wish: &'static str, asked: f64, good: impl Fn(&Costs) -> bool) -> Result<Bound, Invalid> {
+        let (mut low, mut high) = self.allowed;
+        let mut bound = Bound { wish, asked, at_least: None, at_most: None, possible: good(&self.costs(high)?) };
+        if bound.possible {
+            if good(&self.costs(low)?) {
+                high = low;
+            }
+            for _ in 0..60 {
+                let middle = f64::midpoint(low, high);
+                if good(&self.costs(middle)?) { high = middle } else { low = middle }
+            }
+            bound.at_least = Some(high);
+        }
+        Ok(bound)
+    }
+
+    /// The longest allowed period that is `good`, which shorter ones are, too.
+    fn longest(&self, wish: &'static str, asked: f64, good: impl Fn(&Costs) -> bool) -> Result<Bound, Invalid> {
+        let (mut low, mut high) = self.allowed;
+        let mut bound = Bound { wish, asked, at_least: None, at_most: None, possible: good(&self.costs(low)?) };
+        if bound.possible {
+            if good(&self.costs(high)?) {
+                low = high;
+            }
+            for _ in 0..60 {
+                let middle = f64::midpoint(low, high);
+                if good(&self.costs(middle)?) { low = middle } else { high = middle }
+            }
+            bound.at_most = Some(low);
+        }
+        Ok(bound)
+    }
+}
+
+/// The longest period of two digits in the range, or its end if there is none.
+fn round_within(low: f64, high: f64) -> f64 {
+    let unit = 10f64.powf(high.log10().floor() - 1.0);
+    // A whole number of units, written as decimal, so that 1.5 is not 1.5000000000000002.
+    let text = format!("{:.0}e{:.0}", (high / unit * (1.0 + 1e-12)).floor(), high.log10().floor() - 1.0);
+    let rounded = text.parse().unwrap_or(high);
+    if (low..=high).contains(&rounded) { rounded } else { high }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting() -> Setting {
+        Setting {
+            requests: Requests::Rate(10.0),
+            fail_every: 86_400.0,
+            repair: 2.0,
+            parts: Parts { renew_from: 0.6, use_until: 0.8 },
+            timeout: Timeout::Part { of_tau: 0.25, least: 0.1 },
+            delta: 0.01,
+            epsilon: 0.001,
+            allowed: (0.1, 3_600.0),
+        }
+    }
+
+    const WISHES: Wishes = Wishes { overhead: Some(0.01), recover_within: Some(2.0), unavailable: None };
+
+    #[test]
+    fn the_range_is_bounded_by_overhead_below_and_by_recovery_above() {
+        let plan = setting().plan(&WISHES).unwrap();
+        let (low, high) = plan.range.unwrap();
+        assert!((low / (101.0f64.ln() / 6.0) - 1.0).abs() < 1e-3, "ln 101/(fρ), but for failures: {low}");
+        assert!((high - 1.999 / 1.26).abs() < 1e-6, "{high}");
+        let best = plan.best.unwrap();
+        assert_eq!(best.tau, 1.5);
+        assert!(best.overhead.rounded() <= 0.01 && best.failover <= 2.0);
+    }
+
+    #[test]
+    fn wishes_that_exclude_each_other_leave_no_period() {
+        let rare = Setting { requests: Requests::Rate(0.1), ..setting() };
+        let plan = rare.plan(&WISHES).unwrap();
+        assert_eq!((plan.range, plan.best), (None, None));
+        assert!(plan.bounds.iter().all(|bound| bound.possible), "each alone can be fulfilled: {plan:?}");
+        let plan = setting().plan(&Wishes { recover_within: Some(0.1), ..Wishes::default() }).unwrap();
+        assert!(!plan.bounds[0].possible && plan.range.is_none());
+    }
+
+    #[test]
+    fn an_availability_that_outages_do_not_allow_is_met_by_longer_leases() {
+        let wishes = Wishes { unavailable: Some(1e-6), ..Wishes::default() };
+        let plan = setting().plan(&wishes).unwrap();
+        let (low, high) = plan.range.unwrap();
+        assert!(low > 1.0 && high == 3_600.0);
+        assert!(setting().costs(low * 0.99).unwrap().unavailable.rounded() > 1e-6);
+    }
+
+    #[test]
+    fn measured_gaps_are_used_as_they_are() {
+        let gaps: Gaps = (0..100).map(|i| if i == 0 { 10.0 } else { 0.1 }).collect();
+        let measured = Setting { requests: Requests::Measured(gaps), ..setting() };
+        let costs = measured.costs(2.0).unwrap();
+        assert_eq!(costs.overhead.rounded(), (10.0f64 / 1.2).floor() / 100.0);
+        assert!((measured.rate().unwrap() - 100.0 / 19.9).abs() < 1e-9);
+        let none = Setting { requests: Requests::Measured(Gaps::default()), ..setting() };
+        assert!(none.plan(&WISHES).unwrap_err().to_string().contains("measured rate"));
+    }
+
+    #[test]
+    fn periods_are_round_where_there_is_a_round_one() {
+        for (low, high, best) in [(0.77, 1.5865, 1.5), (1.51, 1.59, 1.59), (3.0, 3_600.0, 3_600.0), (0.1, 0.1, 0.1), (1.0, 9.99, 9.9)] {
+            assert_eq!(round_within(low, high), best);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(setting().costs(bad).is_err());
+            assert!(Setting { requests: Requests::Rate(bad), ..setting() }.plan(&WISHES).is_err());
+            assert!(Setting { fail_every: bad, ..setting() }.plan(&WISHES).is_err());
+            assert!(setting().plan(&Wishes { overhead: Some(bad), ..WISHES }).is_err());
+            assert!(setting().plan(&Wishes { recover_within: Some(bad), ..WISHES }).is_err());
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The end of sessions with ephemeral files: by one transaction, and what it waits for.
+
+use super::ephemerals::{close, ephemeral, evict, exists, records};
+use super::world::{Peer, ROOT, World, cache_lock, lock, ms};
+use crate::Config;
+use crate::store::{Key, StoreEvent};
+use alloc::vec::Vec;
+use cistern_wire::{
+    EndReason, EndSession, Keep, List, LockWait, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, SessionId, Status,
+};
+use core::time::Duration;
+
+/// What each batch that ends a session ends, and how many ephemeral files go by it; made durable one after the other.
+fn ends(world: &World) -> Vec<(SessionId, usize)> {
+    let mut ends = Vec::new();
+    for batch in &world.disk.batches {
+        let files = batch.writes.iter().filter(|(key, value)| matches!(key, Key::Ephemeral(..)) && value.is_none()).count();
+        let ended = batch.writes.iter().filter_map(|(key, value)| match key {
+            Key::Session(session) if value.is_none() => Some((*session, files)),
+            _ => None,
+        });
+        ends.extend(ended);
+    }
+    ends
+}
+
+fn release(world: &mut World, peer: &mut Peer, generation: cistern_wire::Generation) {
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let serial = peer.serial();
+    world.send(peer, &[Release { serial, items: List::of(&items) }.into()]);
+    assert!(matches!(world.got_one(peer).message(), Message::Released(_)));
+}
+
+/// The peer is asked for the root directory, and says that it was told.
+pub(super) fn demanded(world: &mut World, peer: &mut Peer, generation: cistern_wire::Generation) {
+    let got = world.got_one(peer);
+    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
+    assert_eq!((demand.lock, demand.generation, demand.keep), (cache_lock(ROOT), generation, Keep::Nothing));
+    world.send(peer, &[Receipt { seq: demand.seq, answer: ReceiptAnswer::Received }.into()]);
+}
+
+fn free(world: &mut World, peer: &mut Peer, object: ObjectId) -> bool {
+    let ask = peer.ask_only();
+    world.send(peer, &[lock(ask, object, LockWait::Try).into()]);
+    matches!(world.got_one(peer).reply(), Reply::Granted(_))
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
+//# protects, or that cannot be read.
+#[test]
+fn session_and_its_ephemeral_files_end_by_one_transaction() {
+    for forgotten in [false, true] {
+        let mut world = World::new();
+        let (mut owner, mut other) = (world.open(1), world.open(2));
+        let named: Vec<alloc::string::String> = (0..5).map(|n| alloc::format!("m{n}")).collect();
+        for name in &named {
+            ephemeral(&mut world, &mut owner, name);
+        }
+        // Its own cache lock of the directory is not in the way: nothing of it can be used again.
+        world.cache(&mut owner, ROOT);
+        if forgotten {
+            world.server.overlay.forget_everything();
+        }
+        let serial = owner.serial();
+        world.stalled = true;
+        world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+        if forgotten {
+            assert_eq!(ends(&world), [], "what they are is not known yet");
+            while !world.disk.asked.is_empty() {
+                let loaded = world.disk.give(0);
+                world.server.store_event(world.now, StoreEvent::Loaded(loaded));
+                world.turn();
+            }
+        }
+        assert_eq!(ends(&world), [(owner.session, 5)], "forgotten: {forgotten}");
+        assert!(world.got(&owner).is_empty(), "nobody is told before it is durable");
+        world.stalled = false;
+        world.turn();
+        assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+        assert!(named.iter().all(|name| !exists(&mut world, &mut other, name)));
+    }
+}
+
+#[test]
+fn end_waits_until_the_directory_of_its_files_is_given_back() {
+    let mut world = World::new();
+    let (mut owner, mut reader) = (world.open(1), world.open(2));
+    let job = world.create(&mut owner, "job").object;
+    ephemeral(&mut world, &mut owner, "m");
+    world.lock(&mut owner, job);
+    let generation = world.cache(&mut reader, ROOT);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    demanded(&mut world, &mut reader, generation);
+    assert_eq!((world.server.status(world.now).parked, world.got(&owner).len()), (1, 0));
+    assert!(!free(&mut world, &mut reader, job), "it has not ended");
+    world.stalled = true;
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let serial = reader.serial();
+    world.send(&mut reader, &[Release { serial, items: List::of(&items) }.into()]);
+    assert_eq!(ends(&world), [(owner.session, 1)]);
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&reader).message(), Message::Released(_)));
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(!exists(&mut world, &mut reader, "m") && free(&mut world, &mut reader, job));
+    assert_eq!(world.server.status(world.now).parked, 0);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
+//# that is timing out.
+#[test]
+fn end_does_not_wait_longer_than_a_delivery_for_a_directory_that_is_not_given_back() {
+    let mut world = World::new();
+    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
+    let job = world.create(&mut owner, "job").object;
+    ephemeral(&mut world, &mut owner, "m");
+    world.lock(&mut owner, job);
+    let generation = world.cache(&mut reader, ROOT);
+    world.attend(&reader);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    demanded(&mut world, &mut reader, generation);
+    world.pass(Config::default().delivery_timeout - ms(1));
+    assert!(!free(&mut world, &mut other, job));
+    world.pass(ms(1));
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(free(&mut world, &mut other, job), "its locks are free");
+    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (1, 1), "the reader may still go by what it caches");
+    release(&mut world, &mut reader, generation);
+    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
+    assert!(!exists(&mut world, &mut other, "m"));
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
+//# that is timing out.
+#[test]
+fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.open(1), world.open(2));
+    let mut other = world.open(3);
+    ephemeral(&mut world, &mut a, "a");
+    ephemeral(&mut world, &mut b, "b");
+    world.cache(&mut a, ROOT);
+    world.cache(&mut b, ROOT);
+    evict(&mut world, &a);
+    world.pass(ms(10));
+    evict(&mut world, &b);
+    world.pass(Config::default().wait() - ms(10));
+    assert_eq!(world.server.stats().steals, 1);
+    assert!(world.server.sessions.find(a.session).is_none(), "it has ended");
+    world.pass(ms(10));
+    assert_eq!(["a", "b"].map(|name| exists(&mut world, &mut other, name)), [false, false]);
+    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
+}
+
+#[test]
+fn removal_that_fails_is_tried_again() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    let object = ephemeral(&mut world, &mut owner, "m").object;
+    world.server.overlay.forget_everything();
+    let record = world.disk.values.insert(Key::Object(object), bytes::Bytes::from_static(b"cannot be read")).unwrap();
+    close(&mut world, &mut owner);
+    assert_eq!(records(&world).len(), 1, "nobody knows where it is");
+    world.disk.values.insert(Key::Object(object), record);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(records(&world), []);
+    assert!(!exists(&mut world, &mut other, "m"));
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
+//# and their ephemeral files.
+#[test]
+fn grace_ends_by_one_transaction_however_many_slices_it_is_written_in() {
+    let mut world = World::with(Config { freed_per_turn: 10, volatile: true, ..Config::default() });
+    let mut lost: Vec<Peer> = (1..=5).map(|n| world.open(n)).collect();
+    for (peer, name) in lost.iter_mut().zip(["a", "b", "c", "d", "e"]) {
+        ephemeral(&mut world, peer, name);
+    }
+    world.crash();
+    let mut back = world.open(9);
+    world.pass(Config::default().wait() - ms(1));
+    world.tick(ms(1));
+    // The files are looked for first.
+    let mut slices = 0;
+    world.stalled = true;
+    while world.disk.batches.is_empty() {
+        slices += 1;
+        world.turn();
+        while !world.disk.asked.is_empty() {
+            let loaded = world.disk.give(0);
+            world.server.store_event(world.now, StoreEvent::Loaded(loaded));
+        }
+        assert!(world.disk.batches.is_empty() || slices > 5, "no turn writes more than a slice and one session");
+    }
+    let of = |peer: &Peer| peer.session;
+    let mut ended = ends(&world);
+    ended.sort_unstable();
+    let mut expected: Vec<_> = lost.iter().map(of).map(|session| (session, 5)).collect();
+    expected.sort_unstable();
+    assert_eq!((world.disk.batches.len(), ended), (1, expected));
+    assert!(world.in_grace());
+    world.stalled = false;
+    world.turn();
+    assert!(!world.in_grace() && records(&world).is_empty());
+    assert!(!exists(&mut world, &mut back, "a"));
+}
+
+#[test]
+fn end_of_grace_asks_back_first_what_its_files_are_in() {
+    let mut world = World::new();
+    let (mut lost, mut back, mut other) = (world.open(1), world.open(2), world.open(3));
+    ephemeral(&mut world, &mut lost, "m");
+    let generation = world.cache(&mut back, ROOT);
+    world.crash();
+    let from = world.come_back(&mut back);
+    let reclaimed = world.reclaim(&mut back, from, &[super::restart::cached(ROOT, cistern_wire::Mode::Shared, generation)]);
+    assert_eq!(reclaimed[0].status, Status::OK);
+    world.complete(&mut back, from);
+    world.open_again(&mut other, &[]);
+    world.pass(Config::default().wait());
+    demanded(&mut world, &mut back, generation);
+    assert!(world.in_grace(), "until it is given back, or was not in time");
+    world.stalled = true;
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let serial = back.serial();
+    world.send(&mut back, &[Release { serial, items: List::of(&items) }.into()]);
+    assert_eq!(ends(&world).iter().find(|end| end.0 == lost.session), Some(&(lost.session, 1)));
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&back).message(), Message::Released(_)));
+    assert!(!world.in_grace() && records(&world).is_empty());
+}
+
+#[test]
+fn session_with_files_that_is_closed_in_grace_ends_after_it() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    world.crash();
+    let from = world.come_back(&mut owner);
+    world.complete(&mut owner, from);
+    close(&mut world, &mut owner);
+    world.open_again(&mut other, &[]);
+    assert!(world.in_grace() && exists(&mut world, &mut other, "m"));
+    world.pass(Config::default().wait());
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(!exists(&mut world, &mut other, "m"));
+    assert_eq!(records(&world), []);
+}

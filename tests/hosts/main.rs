@@ -1,0 +1,20 @@
+//! Tests on separate hosts: network namespaces joined by a bridge, real processes of `cistern` and `cisternd` in each.
+//!
+//! Decides: what the protocol promises when the network between hosts fails, loses, changes addresses or carries only small packets,
+//! and when a host stands still. Each test has a network of its own, taken away at its end. They need root and the programs `ip`,
+//! `nft` and `conntrack`; elsewhere each is skipped and says why. Nothing here asserts speed: waiting is bounded, and instants are
+//! compared only where the protocol orders them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod cast;
+mod loss;
+mod moving;
+mod network;
+mod partition;
+mod places;
+mod sizes;
+mod standstill;
+#[path = "../world/mod.rs"]
+#[allow(dead_code, reason = "the tests on loopback share it, and neither needs all of it")]
+mod world;

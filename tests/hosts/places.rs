@@ -1,0 +1,106 @@
+//! Addresses: hosts with IPv6 only, and a server that has several addresses (`wire-spec.md` section 3.7).
+
+use crate::cast::{Trace, agent_by, timer, waiter};
+use crate::network::{Network, PORT};
+use crate::world::{Server, eventually};
+use serde_json::json;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+#[test]
+fn hosts_without_ipv4_do_all_that_others_do() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    for name in ["server", "a", "b"] {
+        network.host(name).namespace.ip("-4 addr flush dev eth0");
+        network.host(name).namespace.ip("-4 addr flush dev lo");
+    }
+    let (host, a, b) = (network.host("server"), network.host("a"), network.host("b"));
+    let server = Server::at(&host.place(), &[host.server_v6()], &["--lease", "1s"]);
+    let mut first = agent_by(&server, a, &[host.server_v6()]);
+    let contents = "x".repeat(100_000);
+    first.put("/f", &contents);
+    let mut other = agent_by(&server, b, &[host.server_v6()]);
+    assert_eq!(other.read("/f").unwrap(), crate::world::base64(contents.as_bytes()));
+    let trace = Trace::new(&server);
+    let job = trace.job(&server, a);
+    let token = trace.runs_on(a, 0);
+    network.isolate("a");
+    let asked = Instant::now();
+    let _next = trace.job(&server, b);
+    trace.runs_on(b, token);
+    assert!(asked.elapsed() >= timer(&server));
+    assert_eq!(job.ended().0, Some(79));
+    trace.is_in_order();
+    assert_eq!(server.status()["driver"]["dropped_no_port"], 0);
+}
+
+const SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
+
+/// What leaves the server for a host, from the address that the host asks, and from any other.
+fn count_answers(network: &Network, name: &str, asked: Ipv4Addr) {
+    let to = network.host(name).v4;
+    network.count(&format!("{name}_right"), &format!("iifname server ip daddr {to} udp sport {PORT} ip saddr {asked}"));
+    network.count(&format!("{name}_wrong"), &format!("iifname server ip daddr {to} udp sport {PORT} ip saddr != {asked}"));
+}
+
+fn answers_are_right(network: &Network, name: &str) {
+    let (right, wrong) = (network.counted(&format!("{name}_right")), network.counted(&format!("{name}_wrong")));
+    assert!(right > 0 && wrong == 0, "{name} was sent {right} datagrams from the address that it asked, and {wrong} from others");
+}
+
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it came.
+#[test]
+fn each_agent_hears_the_server_from_the_address_that_it_asked() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let host = network.host("server");
+    host.namespace.ip(&format!("addr add {SECOND}/24 dev eth0"));
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, PORT).into();
+    let server = Server::at(&host.place(), &[any], &["--lease", "1s"]);
+    count_answers(&network, "a", host.v4);
+    count_answers(&network, "b", SECOND);
+    let mut a = agent_by(&server, network.host("a"), &[host.server()]);
+    let mut b = agent_by(&server, network.host("b"), &[(SECOND, PORT).into()]);
+    a.put("/job", "");
+    // Demands, and grants to who waited, both ways: what the server says by itself.
+    for _ in 0..3 {
+        let mut user = a.line();
+        let (hold, _) = user.lock("/job");
+        let waiting = waiter(&b);
+        eventually("B waits", || (server.count("waiting") == 1).then_some(()));
+        user.unlock(hold);
+        let mut got = waiting.join().unwrap();
+        let again = waiter(&a);
+        eventually("A waits", || (server.count("waiting") == 1).then_some(()));
+        got.line.unlock(got.hold);
+        let mut back = again.join().unwrap();
+        back.line.unlock(back.hold);
+    }
+    assert!(a.count("demands") > 0 && b.count("demands") > 0);
+    answers_are_right(&network, "a");
+    answers_are_right(&network, "b");
+}
+
+#[test]
+fn an_agent_goes_on_by_the_server_s_other_address_with_its_lock_and_its_session() {
+    let Some(network) = Network::of(&["server", "a"]) else { return };
+    let host = network.host("server");
+    host.namespace.ip(&format!("addr add {SECOND}/24 dev eth0"));
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, PORT).into();
+    let server = Server::at(&host.place(), &[any], &["--lease", "4s"]);
+    let mut a = agent_by(&server, network.host("a"), &[host.server(), (SECOND, PORT).into()]);
+    a.put("/job", "");
+    let session = a.lease()["session"].clone();
+    let mut user = a.line();
+    let (hold, _) = user.lock("/job");
+    // The first address is gone; the host is not.
+    network.drop_address(host.v4);
+    let explicit = a.count("renewals_explicit");
+    eventually("A renews by the other address", || {
+        assert_eq!(user.hold(hold), "certain");
+        (a.count("renewals_explicit") > explicit + 1).then_some(())
+    });
+    a.ok(json!({ "op": "ping" }));
+    assert_eq!((a.lease()["session"].clone(), a.count("nacks"), server.count("delivery_failures")), (session, 0, 0));
+}

@@ -1,0 +1,154 @@
+//! `cistern model` and `cistern plan`: what scripts read of them, and what they refuse. They need no server.
+
+use crate::world::{CISTERN, command, said};
+use serde_json::Value;
+use std::process::Output;
+
+fn run(line: &str) -> Output {
+    command(CISTERN, &line.split(' ').collect::<Vec<_>>()).output().unwrap()
+}
+
+fn json(line: &str) -> Value {
+    let output = run(&format!("{line} --json"));
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(value: &Value, field: &str) -> f64 {
+    value[field].as_f64().unwrap_or_else(|| panic!("no number {field} in {value}"))
+}
+
+fn near(ours: f64, expected: f64) {
+    assert!((ours / expected - 1.0).abs() < 1e-9, "{ours:e} is not {expected:e}");
+}
+
+#[test]
+fn overhead_is_the_paper_s_in_each_of_its_forms() {
+    let answer = json("model overhead --tau-rho 10");
+    near(number(&answer, "explicit"), 0.1);
+    near(number(&answer, "closed_form"), 1.0 / (10f64.exp() - 1.0));
+    near(number(&answer, "opportunistic"), 1.0 / ((1.0 + 10.0 / 676.0f64).powi(676) - 1.0));
+    let slow = json("model overhead --tau-rho 10 --k 20 --sigma 2");
+    near(number(&slow, "explicit"), 1.0 / (10.0 + 0.5));
+    assert!(number(&slow, "opportunistic") < number(&slow, "explicit"));
+    let output = run("model overhead --tau-rho 10 --csv");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().next(), Some("tau_rho,k,opportunistic,explicit,closed_form"));
+    assert!(text.contains("0.000048852349398") && text.lines().count() == 2, "{text}");
+}
+
+#[test]
+fn what_a_float_cannot_hold_is_printed_with_its_digits() {
+    let output = run("model overhead --tau-rho 1000 --json");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\"closed_form\":5.0759588975") && text.contains("e-435"), "{text}");
+}
+
+#[test]
+fn states_are_counted_in_each_way() {
+    let answer = json("model choose-k --delta 0.1 --epsilon 0.01");
+    assert_eq!([&answer["clt"], &answer["clt_paper"], &answer["chebyshev"]], [664, 676, 10_000]);
+    assert_eq!(json("model choose-k --delta 10% --epsilon 1%"), answer);
+}
+
+#[test]
+fn unavailability_is_less_with_opportunistic_renewal_and_less_than_the_outages() {
+    let answer = json("model availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s");
+    let (opportunistic, explicit) = (number(&answer, "opportunistic"), number(&answer, "explicit"));
+    assert!(0.0 < opportunistic && opportunistic < explicit && explicit < 2.0 / 3_602.0);
+    near(number(&answer["available"], "explicit"), 1.0 - explicit);
+    // The same in other units.
+    assert_eq!(json("model availability --lambda 24/d --mu 30/min --tau 2000ms --rho 600/m"), answer);
+}
+
+#[test]
+fn figures_and_claims_have_their_data() {
+    for line in ["model figure 7", "model figure 8", "model gc-figure 1", "model gc-figure 2", "model gc-figure 3"] {
+        let figure = json(line);
+        let curves = figure["curves"].as_array().unwrap();
+        assert!(curves.len() >= 4 && curves.iter().all(|curve| curve["points"].as_array().unwrap().len() > 100), "{line}");
+        assert_eq!(run(line).status.code(), Some(0));
+    }
+    let claims = json("model table");
+    let claims = claims.as_array().unwrap();
+    for claim in claims {
+        assert!(claim["paper_value"].is_number() && claim["our_value"].is_number());
+        assert!(claim["verdict"] == "reproduced" || claim["verdict"] == "differs" && claim["why"].is_string(), "{claim}");
+    }
+    assert!(claims.len() >= 30);
+    assert_eq!(json("model compare").as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn a_picture_is_the_same_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("figure.svg");
+    let output = run(&format!("model figure 7 --svg {}", path.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let manual = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models/figure-7.svg")).unwrap();
+    assert!(std::fs::read(&path).unwrap() == manual);
+    for line in ["model overhead --tau-rho 5", "model choose-k", "model table", "model compare", "plan --rate 1/s", "model gc-figure 3"] {
+        let output = run(&format!("{line} --svg {}", path.display()));
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("<svg "), "{line}");
+    }
+    let output = run("model table --svg /no/such/directory/x.svg");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("/no/such/directory/x.svg"));
+}
+
+#[test]
+fn a_plan_keeps_to_what_was_asked_or_says_that_nothing_does() {
+    let plan = json("plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s");
+    assert_eq!(plan["tau"], 1.5);
+    let best = &plan["best"];
+    assert!(number(best, "overhead") <= 0.01 && number(best, "failover") <= 2.0);
+    // Td + τ(1+δ) + ε with the defaults of the server.
+    near(number(best, "failover"), 1.5 / 4.0 + 1.5 * 1.01 + 0.001);
+    assert_eq!(plan["alternatives"].as_array().unwrap().len(), 5);
+    let output = run("plan --rate 1/m --overhead 1% --recover-within 2s --json");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["tau"].is_null());
+    assert!(String::from_utf8(run("plan --rate 1/m --overhead 1% --recover-within 2s").stdout).unwrap().contains("No lease period"));
+}
+
+#[test]
+fn a_plan_takes_delta_and_timeouts_from_the_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("settings.toml");
+    std::fs::write(&path, "[server]\ndelivery-timeout = \"1s\"\ndelta = 0.1\n[agent]\nphase-valid = 0.5\n").unwrap();
+    let plan = json(&format!("plan --rate 10/s --recover-within 4s --config {}", path.display()));
+    let tau = number(&plan, "tau");
+    near(number(&plan["best"], "failover"), 1.0 + tau * 1.1 + 0.001);
+    let flag = json(&format!("plan --rate 10/s --recover-within 4s --delivery-timeout 2s --config {}", path.display()));
+    near(number(&flag["best"], "failover"), 2.0 + number(&flag, "tau") * 1.1 + 0.001);
+}
+
+#[test]
+fn what_no_model_can_be_solved_for_is_refused_in_words() {
+    for (line, words) in [
+        ("model overhead --tau-rho 0", "above zero"),
+        ("model overhead --tau-rho -3", "above zero"),
+        ("model overhead --tau-rho nan", "above zero"),
+        ("model overhead --tau-rho inf", "above zero"),
+        ("model overhead --tau-rho ten", "not a number"),
+        ("model overhead --tau-rho 1e300", "no digits are promised"),
+        ("model overhead --tau-rho 10 --k 0", "1..=1000000"),
+        ("model overhead --tau-rho 10 --k 10000000", "1..=1000000"),
+        ("model availability --lambda 0 --mu 1 --tau 1s --rho 1", "above zero"),
+        ("model availability --lambda 1 --mu 1e-17 --tau 1s --rho 1", "no digits are promised"),
+        ("model availability --lambda 1 --mu 1 --tau 1w --rho 1", "no unit of time"),
+        ("model choose-k --delta 2", "above 0 and below 1"),
+        ("model figure 9", "7..=8"),
+        ("plan", "--rate"),
+        ("plan --rate 10/s --from x.pcap", "cannot be used with"),
+        ("plan --rate 10/s --json --csv", "cannot be used with"),
+        ("plan --rate 10/s --config /no/such/file", "/no/such/file"),
+    ] {
+        let output = run(line);
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", said(&output));
+        assert!(said(&output).contains(words) && output.stdout.is_empty(), "{line}: {}", said(&output));
+    }
+    let output = run("plan --from /no/such/capture");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+}

@@ -1,0 +1,111 @@
+//! An agent of the tests, and the connections by which local programs ask it.
+
+use super::{CISTERN, Place, Process, Server, ask, base64, connect};
+use serde_json::{Value, json};
+use std::io::BufReader;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// One connection to an agent: what is locked on it belongs to it.
+pub(crate) struct Line(BufReader<UnixStream>);
+
+impl Line {
+    pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Value> {
+        ask(&mut self.0, request)
+    }
+
+    pub(crate) fn ok(&mut self, request: Value) -> Value {
+        self.ask(&request).unwrap_or_else(|e| panic!("{}: {e}", request.to_string().chars().take(200).collect::<String>()))
+    }
+
+    /// Takes an exclusive lock; gives its hold and its token.
+    pub(crate) fn lock(&mut self, path: &str) -> (u64, u64) {
+        let locked = self.ok(json!({ "op": "lock", "path": path, "shared": false, "wait_ms": 20_000 }));
+        (locked["locked"]["hold"].as_u64().unwrap(), locked["locked"]["token"].as_u64().unwrap())
+    }
+
+    pub(crate) fn unlock(&mut self, hold: u64) {
+        self.ok(json!({ "op": "unlock", "hold": hold }));
+    }
+
+    pub(crate) fn hold(&mut self, hold: u64) -> String {
+        self.ok(json!({ "op": "hold", "hold": hold }))["hold"]["state"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn put(&mut self, path: &str, text: &str) {
+        self.ok(json!({ "op": "put", "path": path, "data": base64(text.as_bytes()), "mode": 0o644 }));
+    }
+
+    /// Contents of a file, as they stand in JSON.
+    pub(crate) fn read(&mut self, path: &str) -> Result<String, Value> {
+        let data = self.ask(&json!({ "op": "read", "path": path }))?;
+        Ok(data["data"]["data"].as_str().unwrap().to_owned())
+    }
+}
+
+/// An agent process.
+pub(crate) struct Agent {
+    pub(crate) process: Process,
+    socket: PathBuf,
+    line: Line,
+}
+
+impl Agent {
+    pub(crate) fn start(server: &Server, label: &str) -> Self {
+        Self::with(server, server.address, label, &["--idle", "eager"])
+    }
+
+    /// An agent that reaches the server by another address.
+    pub(crate) fn by(server: &Server, address: SocketAddr, label: &str) -> Self {
+        Self::with(server, address, label, &["--idle", "eager"])
+    }
+
+    pub(crate) fn with(server: &Server, address: SocketAddr, label: &str, args: &[&str]) -> Self {
+        Self::at(&Place::default(), server, &[address], label, args)
+    }
+
+    /// An agent in some network, which reaches the server by the addresses given.
+    pub(crate) fn at(place: &Place, server: &Server, addresses: &[SocketAddr], label: &str, args: &[&str]) -> Self {
+        let state = server.dir.path().join(label);
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let addresses = addresses.join(",");
+        let mut all = vec!["agent", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &addresses];
+        all.extend(args);
+        let process = Process::start(place, CISTERN, &all);
+        let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
+        let line = Line(connect(&socket));
+        Self { process, socket, line }
+    }
+
+    /// One more connection.
+    pub(crate) fn line(&self) -> Line {
+        Line(connect(&self.socket))
+    }
+
+    pub(crate) fn socket(&self) -> &str {
+        self.socket.to_str().unwrap()
+    }
+
+    pub(crate) fn lease(&mut self) -> Value {
+        self.line.ok(json!({ "op": "lease" }))["lease"].take()
+    }
+
+    pub(crate) fn count(&mut self, name: &str) -> u64 {
+        let lease = self.lease();
+        lease[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {lease}"))
+    }
+}
+
+impl std::ops::Deref for Agent {
+    type Target = Line;
+    fn deref(&self) -> &Line {
+        &self.line
+    }
+}
+
+impl std::ops::DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Line {
+        &mut self.line
+    }
+}

@@ -1,0 +1,138 @@
+//! A server of the tests: started on a store or in memory, asked by its control socket, and started again.
+
+use super::{CISTERN, CISTERND, Place, Process, ask, command, connect, eventually, said};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A server and the directory of its state.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+    control: PathBuf,
+    /// How and where it is started again.
+    place: Place,
+    args: Vec<String>,
+    pub(crate) dir: TempDir,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::with(&["--lease", "1s"])
+    }
+
+    pub(crate) fn with(args: &[&str]) -> Self {
+        Self::of_cluster(&[&["--new-cluster"], args].concat())
+    }
+
+    /// A server that is not told that it is the first of its cluster.
+    pub(crate) fn of_cluster(args: &[&str]) -> Self {
+        Self::in_dir(tempfile::tempdir().unwrap(), &[&["--volatile"], args].concat())
+    }
+
+    /// A server with a new store in a directory.
+    pub(crate) fn durable(args: &[&str]) -> Self {
+        Self::new_store(&[&["--new-cluster"], args].concat())
+    }
+
+    /// A server with a new store, which may not be the first of its cluster.
+    pub(crate) fn new_store(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        let server = Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-store"], args].concat());
+        server.await_start();
+        server
+    }
+
+    fn await_start(&self) {
+        eventually("the server has read its store", || (self.status()["serving"] == true).then_some(()));
+    }
+
+    /// A server of a host: everything in memory, on the addresses given.
+    pub(crate) fn at(place: &Place, listen: &[SocketAddr], args: &[&str]) -> Self {
+        let args = [&["--volatile", "--new-cluster", "--insecure"], args].concat();
+        Self::started(place, tempfile::tempdir().unwrap(), listen, &args)
+    }
+
+    fn in_dir(dir: TempDir, args: &[&str]) -> Self {
+        Self::started(&Place::default(), dir, &[(Ipv4Addr::LOCALHOST, 0).into()], args)
+    }
+
+    fn started(place: &Place, dir: TempDir, listen: &[SocketAddr], args: &[&str]) -> Self {
+        let state = dir.path().join("server");
+        let addresses: Vec<_> = listen.iter().map(ToString::to_string).collect();
+        let mut all: Vec<_> = addresses.iter().flat_map(|address| ["--listen", address]).collect();
+        all.extend(["--json", "--state", state.to_str().unwrap()]);
+        all.extend(args);
+        let process = Process::start(place, CISTERND, &all);
+        let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
+        let control = process.ready["control"].as_str().unwrap().into();
+        let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
+        args[1] = address.to_string();
+        Self { process, address, control, place: place.clone(), args, dir }
+    }
+
+    /// Starts it again, after it was killed or ended, on the same address and the same store.
+    pub(crate) fn start_again(&mut self) {
+        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
+        self.process = Process::start(&self.place, CISTERND, &args);
+        self.await_start();
+    }
+
+    /// As [`Self::start_again`], by a shell that first does something.
+    pub(crate) fn start_again_after(&mut self, shell: &str) {
+        let script = format!("{shell}; exec \"$0\" \"$@\"");
+        let args: Vec<_> = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str)).collect();
+        self.process = Process::start(&self.place, "sh", &args);
+        self.await_start();
+    }
+
+    /// The directory of its store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    /// A server on a store that is there already.
+    pub(crate) fn on_store(store: &Path) -> Self {
+        let server = Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()]);
+        server.await_start();
+        server
+    }
+
+    pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {
+        ask(&mut connect(&self.control), request)
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.ask(&json!({ "op": "status" })).unwrap()
+    }
+
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let status = self.status();
+        status[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {status}"))
+    }
+
+    pub(crate) fn control(&self) -> &Path {
+        &self.control
+    }
+
+    /// Runs `cistern` against this server.
+    pub(crate) fn cistern(&self, args: &[&str]) -> Output {
+        self.prepared(args).output().unwrap()
+    }
+
+    pub(crate) fn prepared(&self, args: &[&str]) -> Command {
+        let mut command = command(CISTERN, args);
+        command.env("CISTERN_SERVER", self.address.to_string());
+        command
+    }
+
+    /// Runs `cistern`, which must succeed; gives what it printed.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let output = self.cistern(args);
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}

@@ -1,0 +1,186 @@
+//! Where datagrams come from: files, standard input, a file that grows, an interface; several merged by time.
+//!
+//! Decides: the order in which the datagrams of several inputs come (by time; of equal ones, by the order of the command line), and that
+//! an input which cannot be read is named and left out, not the end of the others. Place in the walk: its beginning.
+//! Invariant: nothing here blocks but `wait`, so what was seen can always be shown before the next datagram comes.
+//! Leaves to others: capture formats (`cistern-capture`), interfaces (`live`).
+
+mod live;
+mod source;
+
+use crate::args::Show;
+use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_USAGE, Failure};
+use crate::stop::Stop;
+use cistern_capture::{Datagram, ReadError, Reader};
+use live::Live;
+use source::{Flow, Source};
+use std::io::{self, Read, Write as _};
+use std::time::Duration;
+
+/// How long a file that grows is left alone before it is looked at again.
+const GROWS: Duration = Duration::from_millis(100);
+
+/// What an input gives next.
+#[derive(Debug)]
+pub enum Next {
+    /// A datagram, and the index of its input.
+    Datagram(usize, Datagram),
+    /// Nothing now: show what there is, and [`Inputs::wait`].
+    Dry,
+    /// Nothing more.
+    End,
+}
+
+/// All inputs.
+pub struct Inputs {
+    inputs: Vec<Input>,
+    /// The worst that happened to any of them, as an exit status.
+    exit: u8,
+}
+
+struct Input {
+    name: String,
+    reader: Reader<Box<dyn Read>>,
+    flow: Flow,
+    /// The next datagram, if it has been read.
+    next: Option<Datagram>,
+    ended: bool,
+}
+
+impl Inputs {
+    /// Opens what the command line names.
+    ///
+    /// # Errors
+    /// Names the first that cannot be opened.
+    pub fn open(show: &Show) -> Result<Self, Failure> {
+        let mut inputs = Vec::new();
+        if let Some(interface) = &show.interface {
+            let (live, flow) = Live::open(interface)?;
+            inputs.push(Input::new(interface.clone(), Box::new(live), flow));
+        }
+        if show.tail && show.files.len() != 1 {
+            return Err(Failure::new(EXIT_USAGE, "--tail takes one file: of several it is not known which has the next datagram"));
+        }
+        for file in &show.files {
+            let (source, flow) = Source::open(file, show.tail)?;
+            inputs.push(Input::new(file.display().to_string(), Box::new(source), flow));
+        }
+        Ok(Self { inputs, exit: 0 })
+    }
+
+    /// Their names, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.inputs.iter().map(|input| input.name.clone()).collect()
+    }
+
+    /// The next datagram of all inputs. Trouble with one is told on standard error and ends it.
+    pub fn advance(&mut self) -> Next {
+        let mut dry = false;
+        for input in &mut self.inputs {
+            while input.next.is_none() && !input.ended {
+                match input.read() {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        dry = true;
+                        break;
+                    }
+                    Err((exit, text)) => {
+                        tell(&text);
+                        self.exit = worse(self.exit, exit);
+                    }
+                }
+            }
+        }
+        // Without the next of every input it is not known which comes first.
+        if dry {
+            return Next::Dry;
+        }
+        let first = self.inputs.iter().enumerate().filter_map(|(at, input)| Some((input.next.as_ref()?.at, at))).min();
+        match first.and_then(|(_, at)| Some((at, self.inputs.get_mut(at)?.next.take()?))) {
+            Some((at, datagram)) => Next::Datagram(at, datagram),
+            None => Next::End,
+        }
+    }
+
+    /// Waits until an input may have more, or the process is asked to end.
+    pub fn wait(&self, stop: &Stop) {
+        let waiting = self.inputs.iter().find(|input| input.next.is_none() && !input.ended);
+        match waiting.map(|input| input.flow.readable()) {
+            Some(Some(fd)) => stop.wait(Some(fd), None),
+            Some(None) => stop.wait(None, Some(GROWS)),
+            None => {}
+        }
+    }
+
+    /// How many UDP datagrams were captured, of whatever protocol.
+    #[must_use]
+    pub fn captured(&self) -> u64 {
+        self.inputs.iter().map(|input| input.reader.tally().datagrams).sum()
+    }
+
+    /// Names on standard error what could not be read; the exit status for it. `live` inputs and those that were not read to their end
+    /// have no end that could be broken.
+    #[must_use]
+    pub fn finish(&self) -> u8 {
+        let mut exit = self.exit;
+        for input in &self.inputs {
+            let mut tally = input.reader.tally().clone();
+            if !input.ended {
+                tally.unfinished_bytes = 0;
+            }
+            if !tally.is_clean() {
+                tell(&format!("{}: {}", input.name, tally.to_string().replace('\n', &format!("\ncistern-dump: {}: ", input.name))));
+            }
+            if tally.rubbish_bytes > 0 || tally.unfinished_bytes > 0 {
+                exit = worse(exit, EXIT_DAMAGED);
+            }
+        }
+        exit
+    }
+}
+
+/// Of two troubles, the one that the exit status tells: a failure of the system before a damaged file.
+fn worse(one: u8, other: u8) -> u8 {
+    one.max(other)
+}
+
+/// Says something on standard error.
+pub(crate) fn tell(text: &str) {
+    // If standard error is closed, the exit status is all that can be said.
+    let _ = writeln!(io::stderr(), "cistern-dump: {text}");
+}
+
+impl Input {
+    fn new(name: String, source: Box<dyn Read>, flow: Flow) -> Self {
+        Self { name, reader: Reader::new(source), flow, next: None, ended: false }
+    }
+
+    /// Reads on; false if there is nothing now.
+    fn read(&mut self) -> Result<bool, (u8, String)> {
+        match self.reader.next_datagram() {
+            Ok(Some(datagram)) => {
+                self.next = Some(datagram);
+                Ok(true)
+            }
+            Ok(None) if self.flow.is_over() => {
+                self.ended = true;
+                let tally = self.reader.tally();
+                // Fewer bytes than any format begins with.
+                if tally.frames == 0 && tally.unfinished_bytes > 0 {
+                    return Err((EXIT_DAMAGED, format!("{}: cut off before its first frame, or no capture", self.name)));
+                }
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error @ ReadError::NotACapture(_)) => {
+                self.ended = true;
+                Err((EXIT_DAMAGED, format!("{}: {error}", self.name)))
+            }
+            Err(error @ ReadError::Io(_)) => {
+                self.ended = true;
+                Err((EXIT_IO, format!("{}: {error}", self.name)))
+            }
+        }
+    }
+}

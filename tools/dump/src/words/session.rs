@@ -1,0 +1,61 @@
+//! Words of the messages that open, prove and end sessions: `wire-spec.md` section 6.1, END_SESSION.
+//!
+//! Decides: that a WELCOME is told with T, which nobody sends but everybody asks for. Leaves to others: all other kinds.
+
+use super::{list, micros, millis, short, text};
+use cistern_wire::limits::FEATURE_VOLATILE;
+use cistern_wire::{Challenge, EndReason, EndSession, Hello, Padding, Refuse, RefuseReason, Welcome};
+
+pub(super) fn hello(m: &Hello<'_>) -> String {
+    let identity = m.agent.to_string();
+    let proof = if m.cookie.0.is_empty() { "" } else { ", with the cookie" };
+    let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.claim)));
+    let former = if m.former.is_empty() { String::new() } else { format!("; former sessions: {former}") };
+    format!("asks for a session: agent {} {}, incarnation {}{proof}{former}", &identity[..8], text(m.label.0), m.incarnation)
+}
+
+pub(super) fn challenge(m: &Challenge<'_>) -> String {
+    format!("no session yet: wants HELLO again, with this cookie of {} bytes", m.cookie.0.len())
+}
+
+pub(super) fn welcome(m: &Welcome<'_>) -> String {
+    let volatile = if m.features & FEATURE_VOLATILE == 0 { "" } else { ", volatile" };
+    let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.fate)));
+    let former = if m.former.is_empty() { String::new() } else { format!("; former sessions: {former}") };
+    format!(
+        "opens session {}: lease τ {}, T {}, delivery timeout {}, window {}; server incarnation {} of epoch {}{volatile}{former}",
+        short(m.session),
+        micros(m.lease_us),
+        micros(wait_us(m)),
+        micros(m.delivery_timeout_us.into()),
+        m.window,
+        m.server_incarnation,
+        m.epoch,
+    )
+}
+
+/// T = τ(1+δ)+ε in microseconds, rounded up: how long the server waits after a delivery failure.
+fn wait_us(m: &Welcome<'_>) -> u64 {
+    let more = (u128::from(m.lease_us) * u128::from(m.delta_ppm)).div_ceil(1_000_000);
+    m.lease_us.saturating_add(u64::try_from(more).unwrap_or(u64::MAX)).saturating_add(m.epsilon_us.into())
+}
+
+pub(super) fn refuse(m: &Refuse) -> String {
+    let range = match m.reason {
+        RefuseReason::Version => format!(" (the server speaks {} to {})", m.version_min, m.version_max),
+        RefuseReason::Busy | RefuseReason::Superseded | RefuseReason::Stopping => String::new(),
+    };
+    let again = if m.retry_ms == 0 { String::new() } else { format!("; try again in {}", millis(m.retry_ms.into())) };
+    format!("no session: {}{range}{again}", m.reason)
+}
+
+pub(super) fn padding(m: &Padding<'_>) -> String {
+    format!("{} bytes without meaning, which let the answer be longer", m.bytes.0.len())
+}
+
+pub(super) fn end(m: &EndSession) -> String {
+    match m.reason {
+        EndReason::Close => "closes the session: nothing of it is in use any more".to_owned(),
+        EndReason::Surrender => "surrenders the session: all is discarded, no user of it can act any more".to_owned(),
+    }
+}

@@ -1,0 +1,151 @@
+//! Where captures come from, whole and broken.
+
+use crate::{capture, lines, program, question, run, shown, text, write_capture};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::Stdio;
+
+#[test]
+fn standard_input_is_a_capture_like_any_file() {
+    let mut child = program(&["-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&std::fs::read(capture("contended")).unwrap()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout), shown(&[&capture("contended")]));
+}
+
+#[test]
+fn several_captures_are_one_story_in_order_of_time() {
+    let merged = lines(&["-tttt", &capture("partition"), &capture("contended")]);
+    let times: Vec<_> = merged.iter().map(|line| line.split(": ").nth(1).unwrap()[..26].to_owned()).collect();
+    assert!(times.is_sorted(), "{times:#?}");
+    assert_eq!(merged.len(), lines(&[&capture("partition")]).len() + lines(&[&capture("contended")]).len());
+    assert!(merged[0].contains("contended.pcap: "));
+}
+
+#[test]
+fn the_same_traffic_seen_at_two_places_is_told_once_and_marked_once() {
+    let twice = lines(&[&capture("contended"), &capture("contended")]);
+    let copies = twice.iter().filter(|line| line.contains("(copy)")).count();
+    // Numbers of the server mean nothing in handshakes, so its two answers to each agent there are not known to be copies.
+    assert_eq!(copies, twice.len() / 2 - 4, "{twice:#?}");
+    let stats = shown(&["--stats", &capture("contended"), &capture("contended")]);
+    assert!(stats.contains(&format!("copies        {copies:>8} datagrams")), "{stats}");
+}
+
+#[test]
+fn what_a_cut_capture_holds_is_shown_and_the_cut_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.pcap");
+    let whole = std::fs::read(capture("contended")).unwrap();
+    std::fs::write(&cut, &whole[..whole.len() - 7]).unwrap();
+    let output = run(&[&cut.display().to_string()]);
+    assert_eq!(output.status.code(), Some(65));
+    assert_eq!(text(&output.stdout).lines().count(), lines(&[&capture("contended")]).len() - 1);
+    let error = text(&output.stderr);
+    assert!(error.contains("cut.pcap") && error.contains("the file was cut"), "{error}");
+    // Whoever wanted no more than this has missed nothing.
+    assert_eq!(run(&["-c", "3", &cut.display().to_string()]).status.code(), Some(0));
+}
+
+#[test]
+fn what_is_no_capture_is_named_and_the_others_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let garbage = dir.path().join("notes.txt");
+    std::fs::write(&garbage, "this is not a capture at all, but long enough to be one").unwrap();
+    let output = run(&[&garbage.display().to_string(), &capture("contended")]);
+    assert_eq!(output.status.code(), Some(65));
+    assert_eq!(text(&output.stdout).lines().count(), lines(&[&capture("contended")]).len());
+    assert!(text(&output.stderr).contains("notes.txt") && text(&output.stderr).contains("no capture"), "{output:?}");
+}
+
+#[test]
+fn inputs_that_are_not_there_are_named() {
+    for (args, exit, named) in [
+        (&["/nowhere/x.pcap"][..], 66, "/nowhere/x.pcap"),
+        (&["/"], 66, "is a directory"),
+        (&["-i", "no-such-if"], 66, "there is no interface \"no-such-if\"; there are"),
+        (&[], 2, "FILE"),
+        (&["--tail", "a.pcap", "b.pcap"], 2, "one file"),
+        (&["--follow", "xyz", "x.pcap"], 2, "is no session"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(exit), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(named), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn foreign_traffic_is_counted_and_broken_traffic_is_shown_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let (agent, server) = ("10.0.0.2:9", "10.0.0.1:7311");
+    let mut broken = question(2);
+    broken[25] ^= 1;
+    let path = write_capture(
+        dir.path(),
+        "mixed.pcap",
+        &[
+            ("10.0.0.3:53", "10.0.0.4:53", b"not one of ours".to_vec()),
+            (agent, server, question(1)),
+            (agent, server, broken),
+            (agent, server, b"short".to_vec()),
+        ],
+    );
+    let path = path.display().to_string();
+    let output = run(&[&path]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(shown.lines().count(), 3, "{shown}");
+    assert!(shown.contains("MALFORMED: bad_checksum; ") && shown.contains("MALFORMED: too_short; 5 bytes"), "{shown}");
+    assert!(text(&output.stderr).contains("1 UDP datagrams are not Cistern's"), "{output:?}");
+    let only = text(&run(&["--kind", "MALFORMED", "--json", &path]).stdout);
+    assert_eq!(only.lines().count(), 2, "{only}");
+    let first: serde_json::Value = serde_json::from_str(only.lines().next().unwrap()).unwrap();
+    assert_eq!(first["malformed"]["reason"], "bad_checksum");
+    assert_eq!(first["cistern"]["packet"], 2);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let captures = vec![capture("healed"); 40];
+    let args: Vec<_> = ["-vv"].into_iter().chain(captures.iter().map(String::as_str)).collect();
+    let mut child = program(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("HELLO"));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_file_that_grows_is_shown_as_it_grows_until_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("growing.pcap");
+    let whole = std::fs::read(capture("contended")).unwrap();
+    let (now, later) = whole.split_at(whole.len() / 2);
+    std::fs::write(&path, now).unwrap();
+    let mut child = program(&["--tail", &path.display().to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let expected = lines(&[&capture("contended")]);
+    let mut next = || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    assert_eq!(next(), expected[0]);
+    std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(later).unwrap();
+    for line in &expected[1..] {
+        assert_eq!(next(), *line);
+    }
+    interrupt(&child);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && rest.is_empty(), "{output:?}");
+    assert!(text(&output.stderr).contains("32 datagrams captured, 32 shown, 0 not Cistern"), "{output:?}");
+}
+
+/// As Ctrl-C does.
+pub(crate) fn interrupt(child: &std::process::Child) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+}

@@ -1,0 +1,72 @@
+//! Capturing on the loopback interface; it needs the right to, and says so where it is missing.
+
+use crate::input::interrupt;
+use crate::{program, question, text};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+#[test]
+fn live_traffic_is_shown_once_and_summed_up_when_interrupted() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: capturing needs root");
+        return;
+    }
+    let (agent, server) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    let port = to.port().to_string();
+    let mut child = program(&["-i", "lo", "--port", &port]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It says nothing when it is ready, so something is sent until something is shown.
+    let done = Arc::new(AtomicBool::new(false));
+    let sender = std::thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            let mut packet = 0;
+            while !done.load(Ordering::Relaxed) {
+                packet += 1;
+                agent.send_to(&question(packet), to).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        line
+    };
+    let (first, second) = (line(), line());
+    done.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+    interrupt(&child);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(first.contains("11223344 p") && first.contains("SERVER_STATUS n"), "{first}");
+    let number = |line: &str| line.split(" p").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap();
+    assert_eq!(number(&second), number(&first) + 1, "each once: {first}{second}");
+    assert!(!format!("{first}{second}{rest}").contains("copy"));
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains(" datagrams captured, ") && text(&output.stderr).contains(" not Cistern"), "{output:?}");
+}
+
+#[test]
+fn without_the_right_it_says_what_to_do() {
+    let mut command = program(&["-i", "lo"]);
+    if nix::unistd::geteuid().is_root() {
+        command.uid(65_534);
+    }
+    match command.output() {
+        Ok(output) => {
+            assert_eq!(output.status.code(), Some(77), "{output:?}");
+            let error = text(&output.stderr);
+            assert!(error.contains("no right to capture on lo") && error.contains("cap_net_raw"), "{error}");
+        }
+        // The build directory is not everybody's to look into.
+        Err(e) => eprintln!("skipped: another user cannot run the program: {e}"),
+    }
+}
