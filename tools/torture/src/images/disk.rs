@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Bytes of a page.
-pub(super) const PAGE: u64 = 4096;
-type Page = [u8; PAGE as usize];
+pub(super) const PAGE: u64 = PAGE_LEN as u64;
+pub(super) const PAGE_LEN: usize = 4096;
+type Page = [u8; PAGE_LEN];
 
 /// Number of a file or directory; never used again. 0 is the directory in which everything happens.
 pub(super) type Node = usize;
@@ -37,7 +38,7 @@ impl Content {
     pub(super) fn put(&mut self, mut at: u64, mut data: &[u8]) {
         while !data.is_empty() {
             let (page, offset) = (at / PAGE, usize::try_from(at % PAGE).unwrap_or_default());
-            let (now, rest) = data.split_at(data.len().min(PAGE as usize - offset));
+            let (now, rest) = data.split_at(data.len().min(PAGE_LEN - offset));
             self.change(page, |bytes| bytes[offset..offset + now.len()].copy_from_slice(now), now.iter().all(|byte| *byte == 0));
             at += now.len() as u64;
             data = rest;
@@ -61,7 +62,7 @@ impl Content {
         if zeros && !self.pages.contains_key(&page) {
             return;
         }
-        let bytes = Arc::make_mut(self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE as usize])));
+        let bytes = Arc::make_mut(self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_LEN])));
         change(bytes);
         if zeros && bytes.iter().all(|byte| *byte == 0) {
             self.pages.remove(&page);
@@ -257,7 +258,7 @@ mod tests {
         content.resize(PAGE * 2);
         let last = content.parts().next().unwrap().1;
         assert_eq!((content.parts().count(), &last[4094..]), (1, &b"a\0"[..]));
-        content.write(0, &[0; PAGE as usize]);
+        content.write(0, &[0; PAGE_LEN]);
         assert_eq!(content.parts().count(), 0);
     }
 

@@ -168,7 +168,7 @@ fn print(march: &March<'_>, replay: &Replay, tally: &Tally, seen: &march::Seen, 
 fn opening(march: &March<'_>, replay: &Replay, number: u64, at_most: Option<Duration>) -> Result<Tally, String> {
     let mut rng = crate::worker::rng(march.seed, u64::MAX - number);
     // Every third while the store is being made.
-    let of = if number % 3 == 0 { MAKING_STEPS.min(replay.steps.len() as u64) } else { replay.steps.len() as u64 };
+    let of = if number.is_multiple_of(3) { MAKING_STEPS.min(replay.steps.len() as u64) } else { replay.steps.len() as u64 };
     let at = usize::try_from(rng.below(of)).unwrap_or_default();
     let mut disk = disk::Disk::new();
     replay.steps[..=at].iter().for_each(|step| disk.step(step));

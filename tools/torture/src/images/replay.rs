@@ -7,7 +7,7 @@
 //! that the rest was understood is seen when the outcome is compared with the real files ([`Replay::compare`]).
 //! Leaves to others: what is durable when (`disk`).
 
-use super::disk::{Change, Content, Disk, Name, Naming, Node, PAGE, Step, Thing};
+use super::disk::{Change, Content, Disk, Name, Naming, Node, PAGE_LEN, Step, Thing};
 use super::strace::{self, Call, Calls};
 use bytes::Bytes;
 use std::cell::Cell;
@@ -229,7 +229,7 @@ impl Replay {
 
 /// A file as it is.
 fn read(path: &Path) -> std::io::Result<Content> {
-    let (mut file, mut content, mut chunk) = (File::open(path)?, Content::default(), vec![0; PAGE as usize * 64]);
+    let (mut file, mut content, mut chunk) = (File::open(path)?, Content::default(), vec![0; PAGE_LEN * 64]);
     loop {
         let len = file.read(&mut chunk)?;
         if len == 0 {
