@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
 /// How long a server that may go on is looked at.
 const LOOK: Duration = Duration::from_millis(300);
+/// Files of each kind that a store will make before a call is reached.
+const AHEAD: u64 = 40;
 /// Exit statuses: the system could not read or write; it may not.
 const STORE: i32 = 74;
 const PERMISSION: i32 = 77;
@@ -179,6 +181,10 @@ impl Campaign {
         let server = self.server.as_mut().ok_or("no server")?;
         let thread = server.thread(fault.who).ok_or_else(|| format!("the server has no thread {}", fault.who))?;
         let mut strace = fault.strace(&log);
+        // Nothing else: it also wakes the loop by a write, and says something now and then.
+        for path in to_come(&self.place.store()) {
+            strace.arg("-P").arg(path);
+        }
         strace.args(["-p", &thread.to_string()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let beside = Beside(strace.spawn().map_err(|e| format!("strace: {e}; it makes calls fail (on Debian: apt-get install strace)"))?);
         let end = Instant::now() + REACHED_WITHIN;
@@ -271,6 +277,22 @@ fn files(dir: &Path) -> Vec<PathBuf> {
         if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
     }
     found
+}
+
+/// All files of a store, and those that it will make next.
+fn to_come(store: &Path) -> Vec<PathBuf> {
+    let mut paths = files(store);
+    let number = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix('v').or(name.strip_suffix(".jnl")).unwrap_or(name).parse::<u64>().ok()
+    };
+    let data = store.join("data");
+    let keyspace = data.join("keyspaces/1");
+    for (dir, before, after) in [(keyspace.join("tables"), "", ""), (keyspace, "v", ""), (data, "", ".jnl")] {
+        let newest = paths.iter().filter(|path| path.parent() == Some(&dir)).filter_map(number).max().unwrap_or(0);
+        paths.extend((newest + 1..=newest + AHEAD).map(|next| dir.join(format!("{before}{next}{after}"))));
+    }
+    paths
 }
 
 impl fmt::Display for Faults {
