@@ -36,7 +36,7 @@ fn a_server_whose_disk_fails_a_write_ends_and_has_lost_nothing_that_it_answered(
         let path = format!("/f{made}");
         let mut put = server.prepared(&["put", "--give-up", "1s", "-", &path]);
         let block = fs::File::open("/dev/zero").map(|zero| std::io::Read::take(zero, 1 << 17)).unwrap();
-        let mut child = put.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut child = put.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         std::io::copy(&mut { block }, &mut child.stdin.take().unwrap()).unwrap();
         if !child.wait().unwrap().success() {
             break;

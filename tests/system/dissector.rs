@@ -10,9 +10,8 @@ use std::fs::File;
 
 #[test]
 fn wireshark_reads_what_the_programs_said() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("server.pcap");
-    let mut server = Server::with(&["--lease", "1s", "--pcap", file.to_str().unwrap()]);
+    let mut server = Server::start();
+    let file = server.captures.file("server", 1);
     let [mut one, mut other] = ["A", "B"].map(|label| Agent::start(&server, label));
     one.put("/f", "some text");
     one.put("/g", "some more");

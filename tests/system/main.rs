@@ -23,6 +23,7 @@ mod locks;
 mod membership;
 mod metrics;
 mod models;
+mod netfault;
 mod posix;
 mod relay;
 mod stopped;

@@ -3,9 +3,11 @@
 use crate::broken::{sealed_mutants, unsealed_mutants};
 use crate::view::{compare, tshark};
 use crate::{Captured, Sent, datagram_of, header_for, simulated};
+use cistern_capture::{Datagram, Reader};
 use cistern_sim::plan::Profile;
 use cistern_wire::{DatagramTree, Shape, Shown, Value as Leaf, samples};
 use std::collections::BTreeMap;
+use std::fs::File;
 
 fn assert_all_agree(datagrams: &[Sent]) {
     let captured = Captured::of(datagrams);
@@ -30,6 +32,18 @@ fn simulated_runs_are_read_alike_by_the_heuristic_alone() {
             simulated(profile, seed).into_iter().filter(|sent| DatagramTree::of(&sent.payload).reason.is_none()).take(1_500).collect();
         assert!(datagrams.len() > 100, "{} datagrams are no run", datagrams.len());
         assert_all_agree(&datagrams);
+    }
+}
+
+#[test]
+fn kept_captures_of_real_programs_are_read_alike() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../dump/tests/captures");
+    let captures = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let captures: Vec<_> = captures.filter(|path| path.extension().is_some_and(|end| end == "pcap")).collect();
+    assert!(!captures.is_empty(), "{folder} has no captures");
+    for path in captures {
+        let datagrams: Vec<Datagram> = Reader::new(File::open(&path).unwrap()).map(Result::unwrap).collect();
+        compare::assert_alike(&path, &[], &datagrams);
     }
 }
 
