@@ -1,6 +1,6 @@
-//! `cistern model` and `cistern plan`: what scripts read of them, and what they refuse. They need no server.
+//! `cistern model` and `cistern plan`: what scripts read of them, and what they refuse.
 
-use crate::world::{CISTERN, command, said};
+use crate::world::{CISTERN, Server, command, said};
 use serde_json::Value;
 use std::process::Output;
 
@@ -110,6 +110,36 @@ fn a_plan_keeps_to_what_was_asked_or_says_that_nothing_does() {
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["tau"].is_null());
     assert!(String::from_utf8(run("plan --rate 1/m --overhead 1% --recover-within 2s").stdout).unwrap().contains("No lease period"));
+}
+
+#[test]
+fn simulated_and_solved_are_near() {
+    let pairs = json("model simulate --requests 100000 --seed 3");
+    let pairs = pairs.as_array().unwrap();
+    assert!(pairs.len() > 50);
+    for pair in pairs {
+        // The rarest quantity has some two hundred events in such a run.
+        assert!(number(pair, "off").abs() < 0.25 && number(pair, "solved") > 0.0, "{pair}");
+    }
+    let of = |quantity: &str| pairs.iter().filter(|pair| pair["quantity"] == quantity).count();
+    assert!(of("overhead") > 0 && of("unavailable") > 0);
+}
+
+#[test]
+fn a_plan_from_a_capture_of_the_real_stack_counts_its_requests() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("seen.pcap");
+    let path = path.to_str().unwrap();
+    let output = server.cistern(&["ping", "--pcap", path, "-c", "8", "-i", "0.05"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let plan = json(&format!("plan --from {path} --recover-within 2s"));
+    let seen = &plan["capture"];
+    assert_eq!((seen["sessions"].as_u64(), seen["foreign"].as_u64()), (Some(1), Some(0)));
+    assert!(number(seen, "requests") >= 8.0, "{seen}");
+    assert!(number(seen, "rate") > 1.0 && number(&plan, "rate") == number(seen, "rate"));
+    let traced = json(&format!("model simulate --requests 1000 --from {path}"));
+    assert!(traced.as_array().unwrap().iter().any(|pair| pair["arrivals"] == "traced"));
 }
 
 #[test]

@@ -30,6 +30,7 @@ Examples:
   cistern-dump --follow 3f2a91c4 agent.pcap server.pcap
   cistern-dump --leases run.pcap            who had a lease when, what was demanded, who was stolen from
   cistern-dump --stats run.pcap             messages, round trips, retransmissions, what renewing cost
+  cistern-dump --ladder failover.html run.pcap   who said what to whom, with leases and locks as bars
   cistern-dump --json run.pcap | jq -r 'select(.kind == \"NACK\") | .time'
   cistern-dump --name 10.0.0.1:7311=server --from +10 --to +12.5 run.pcap
 
@@ -117,6 +118,9 @@ pub struct Form {
     /// Leases instead of messages: renewals, phases, demands and answers, failed deliveries, steals, by session
     #[arg(long, conflicts_with = "stats")]
     pub leases: bool,
+    /// A picture instead of messages, written to this file (.svg or .html): who said what to whom, and who had a lease and which locks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["stats", "leases", "json", "verbose"])]
+    pub ladder: Option<PathBuf>,
     /// Figures instead of messages
     #[arg(long)]
     pub stats: bool,

@@ -192,3 +192,55 @@ impl Follow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use cistern_wire::{Header, Hello, KeepAlive, Kind, Packer, samples};
+
+    struct Onlooker {
+        follow: Follow,
+        memory: Memory,
+        at: u64,
+    }
+
+    impl Onlooker {
+        /// Takes a datagram; how many are known to belong to the session then, and what stands beside the last of them.
+        fn sees(&mut self, agent: &str, from_server: bool, session: u64, packet: u64, message: Message<'_>) -> (usize, Option<Aside>) {
+            let mut bytes = Vec::new();
+            let mut packer = Packer::new(&mut bytes, Header { from_server, session: SessionId(session), packet }, 1_232);
+            assert!(packer.push(&message));
+            packer.finish();
+            let (agent, server) = (agent.parse().unwrap(), "10.0.0.1:7311".parse().unwrap());
+            let (from, to) = if from_server { (server, agent) } else { (agent, server) };
+            self.at += 1;
+            let datagram = Datagram { number: self.at, at: Duration::from_secs(self.at), from, to, payload: bytes.into() };
+            let packet = Packet::new(0, &datagram);
+            let notes = self.memory.note(datagram.at, packet.content.as_ref().unwrap());
+            let held = self.follow.take(0, &datagram, &packet, &notes);
+            (held.len(), held.last().map(|held| held.aside.clone()))
+        }
+    }
+
+    #[test]
+    fn a_session_is_followed_from_its_handshake_over_all_addresses() {
+        let session = 0x1122_3344_5566_7788;
+        let mut onlooker = Onlooker { follow: Follow::new("11223344".parse().unwrap()), memory: Memory::default(), at: 0 };
+        let sample = |kind| samples().into_iter().find(|message| message.kind() == kind).unwrap();
+        let Message::Hello(hello) = sample(Kind::Hello) else { panic!() };
+        let hello = |handshake| Message::Hello(Hello { handshake, former: cistern_wire::List::of(&[]), ..hello });
+        let keep_alive = |serial| Message::KeepAlive(KeepAlive { serial, clock_us: 0 });
+        // Handshake 1 is that of the samples' WELCOME; whose handshake 2 is never comes out.
+        assert_eq!(onlooker.sees("10.0.0.2:9", false, 0, 2, hello(1)).0, 0);
+        assert_eq!(onlooker.sees("10.0.0.3:9", false, 0, 1, hello(2)).0, 0);
+        let (count, aside) = onlooker.sees("10.0.0.2:9", true, 0, 1, sample(Kind::Welcome));
+        // Sent at 1 s for 2 s, and it is 3 s.
+        assert_eq!((count, aside.unwrap().lease), (2, LeaseState::Over(Duration::ZERO)));
+        assert_eq!(onlooker.sees("10.0.0.3:9", false, 5, 1, keep_alive(1)).0, 0);
+        assert_eq!(onlooker.sees("10.0.0.2:9", false, session, 1, keep_alive(1)).1.unwrap().moved_from, None);
+        let moved = onlooker.sees("10.0.0.9:9", false, session, 2, keep_alive(2)).1.unwrap();
+        assert_eq!(moved.moved_from, Some("10.0.0.2:9".parse().unwrap()));
+        assert_eq!(onlooker.follow.found(), [SessionId(session)]);
+    }
+}

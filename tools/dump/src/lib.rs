@@ -15,6 +15,7 @@ mod golden;
 pub mod input;
 pub mod json;
 pub mod labels;
+pub mod ladder;
 pub mod leases;
 pub mod line;
 pub mod memory;

@@ -14,6 +14,7 @@ use crate::words::{short, words};
 use cistern_wire::{DatagramTree, Kind, Message};
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// Writes lines.
 #[derive(Debug)]
@@ -78,6 +79,35 @@ impl Lines {
             fields::hex(out, packet.bytes)?;
         }
         Ok(())
+    }
+
+    /// What stands on the lines of the messages that are to be shown, without time and ends; of a datagram that does not parse, why.
+    #[must_use]
+    pub fn texts(&self, packet: &Packet<'_>, notes: &Notes, shown: &[bool]) -> Vec<String> {
+        match &packet.content {
+            Err(reason) => vec![format!("MALFORMED: {reason}")],
+            Ok(datagram) => {
+                let noted = datagram.messages().zip(&notes.messages).zip(shown);
+                noted.filter(|(_, shown)| **shown).map(|((message, note), _)| self.message(packet, &message, note)).collect()
+            }
+        }
+    }
+
+    /// The same in short: what each message is and means, without what was seen before it.
+    #[must_use]
+    pub fn heads(&self, packet: &Packet<'_>, notes: &Notes, shown: &[bool]) -> Vec<String> {
+        let Ok(datagram) = &packet.content else { return vec!["MALFORMED".to_owned()] };
+        let noted = datagram.messages().zip(&notes.messages).zip(shown);
+        let head = |message: &Message<'_>, note: &Note| {
+            let name = note.numbers.name.map_or(String::new(), |name| format!(" {name}"));
+            format!("{}{name}: {}", message.kind().name(), words(message))
+        };
+        noted.filter(|(_, shown)| **shown).map(|((message, note), _)| head(&message, note)).collect()
+    }
+
+    /// The time of a line in the lines' form.
+    pub fn moment(&mut self, at: Duration) -> String {
+        self.clock.line(at).trim_end().to_owned()
     }
 
     fn message(&self, packet: &Packet<'_>, message: &Message<'_>, note: &Note) -> String {

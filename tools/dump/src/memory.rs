@@ -239,3 +239,92 @@ fn insert<V>(map: &mut BTreeMap<u64, V>, number: u64, value: V) {
         map.pop_first();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::{Ack, Ask, Done, GetAttr, Header, ObjectId, Packer, Reply, SessionId, Want, samples};
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn note(memory: &mut Memory, at: Duration, from_server: bool, session: u64, packet: u64, message: Message<'_>) -> Notes {
+        let mut bytes = Vec::new();
+        let mut packer = Packer::new(&mut bytes, Header { from_server, session: SessionId(session), packet }, 1_232);
+        assert!(packer.push(&message));
+        packer.finish();
+        memory.note(at, &Datagram::seen(&bytes).unwrap())
+    }
+
+    fn ask(nonce: u64) -> Message<'static> {
+        Message::GetAttr(GetAttr { ask: Ask { nonce, back: 0, limit: 548 }, object: ObjectId(1), want: Want::Nothing })
+    }
+
+    fn ack(nonce: u64, echo: u64) -> Message<'static> {
+        Message::Ack(Ack { nonce, echo, reply: Reply::Done(Done {}) })
+    }
+
+    fn sample(kind: Kind) -> Message<'static> {
+        samples().into_iter().find(|message| message.kind() == kind).unwrap()
+    }
+
+    #[test]
+    fn a_lease_counts_from_the_transmission_that_is_echoed() {
+        let mut memory = Memory::default();
+        // The samples' WELCOME opens this session for 2 s, and echoes packet 2 of its handshake; it is handshake 1.
+        let Message::Hello(hello) = sample(Kind::Hello) else { panic!() };
+        let hello = Message::Hello(cistern_wire::Hello { handshake: 1, ..hello });
+        note(&mut memory, ms(10), false, 0, 2, hello);
+        let welcome = note(&mut memory, ms(15), true, 0, 1, sample(Kind::Welcome));
+        assert_eq!(welcome.messages[0].lease, Some(Lease { until: Some(ms(2_010)), moved: true }));
+        let session = 0x1122_3344_5566_7788;
+        assert_eq!(memory.label(session), Some("host-a:4711"));
+        note(&mut memory, ms(100), false, session, 1, ask(1));
+        let again = note(&mut memory, ms(300), false, session, 2, ask(1));
+        assert_eq!(again.messages[0].again, Some(Again { times: 1, first: ms(100) }));
+        let late = note(&mut memory, ms(400), true, session, 1, ack(1, 2));
+        let Note { about, sent, lease, .. } = late.messages[0];
+        assert_eq!((about, sent), (Some(Kind::GetAttr), Some(ms(300))));
+        assert_eq!(lease, Some(Lease { until: Some(ms(2_300)), moved: true }));
+        let early = note(&mut memory, ms(410), true, session, 2, ack(1, 1));
+        assert_eq!(early.messages[0].lease, Some(Lease { until: Some(ms(2_300)), moved: false }));
+    }
+
+    #[test]
+    fn without_its_beginning_nothing_is_guessed_of_a_lease() {
+        let mut memory = Memory::default();
+        let unseen = note(&mut memory, ms(1), true, 7, 1, ack(1, 1));
+        let Note { about, sent, lease, .. } = unseen.messages[0];
+        assert_eq!((about, sent, lease), (None, None, Some(Lease { until: None, moved: false })));
+        note(&mut memory, ms(2), false, 7, 2, ask(2));
+        let seen = note(&mut memory, ms(3), true, 7, 2, ack(2, 2));
+        assert_eq!((seen.messages[0].sent, seen.messages[0].lease.unwrap().until), (Some(ms(2)), None));
+    }
+
+    #[test]
+    fn a_copy_is_no_second_transmission() {
+        let mut memory = Memory::default();
+        note(&mut memory, ms(1), false, 7, 1, ask(1));
+        let copy = note(&mut memory, ms(2), false, 7, 1, ask(1));
+        assert!(copy.copy && copy.messages[0].again.is_none());
+        let again = note(&mut memory, ms(3), false, 7, 2, ask(1));
+        assert_eq!(again.messages[0].again, Some(Again { times: 1, first: ms(1) }));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_fast_numbers_do_not_push_slow_ones_out() {
+        let mut memory = Memory::default();
+        note(&mut memory, ms(1), false, 7, 1, sample(Kind::KeepAlive));
+        for nonce in 1..=REMEMBERED as u64 + 10 {
+            note(&mut memory, ms(2), false, 7, nonce + 1, ask(nonce));
+        }
+        let life = &memory.lives[&Key::Session(7)];
+        assert_eq!((life.said[0].len(), life.said[1].len(), life.sent.len()), (REMEMBERED, 1, REMEMBERED));
+        for session in 1..=LIVES as u64 + 10 {
+            note(&mut memory, ms(10 + session), false, session << 32, 1, ask(1));
+        }
+        assert!(memory.lives.len() <= LIVES, "{}", memory.lives.len());
+        assert!(memory.lives.contains_key(&Key::Session((LIVES as u64 + 10) << 32)));
+    }
+}

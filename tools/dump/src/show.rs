@@ -9,6 +9,7 @@ use crate::filter::{Filter, Shown};
 use crate::follow::{Aside, Follow};
 use crate::input::{Inputs, Next, tell};
 use crate::labels::Labels;
+use crate::ladder::Ladder;
 use crate::leases::Leases;
 use crate::memory::{Memory, Notes};
 use crate::packet::{Packet, Recogniser};
@@ -26,6 +27,7 @@ enum View {
     Lines(line::Lines),
     Records(Vec<String>),
     Stats(Box<Stats>),
+    Ladder(Box<Ladder>),
     Leases(Box<Leases>),
 }
 
@@ -81,7 +83,9 @@ impl<'a> Walk<'a> {
     fn new(args: &'a Show, inputs: &Inputs) -> Result<Self, Failure> {
         let form = &args.form;
         let names = Some(inputs.names()).filter(|names| names.len() > 1).unwrap_or_default();
-        let view = if form.stats {
+        let view = if let Some(path) = &form.ladder {
+            View::Ladder(Box::new(Ladder::new(path)?))
+        } else if form.stats {
             View::Stats(Box::new(Stats::new(form.json, form.renewing_at)))
         } else if form.leases {
             View::Leases(Box::new(Leases::new(form.json)))
@@ -128,6 +132,9 @@ impl<'a> Walk<'a> {
             return Ok(true);
         }
         let notes = self.note(&packet);
+        if let View::Ladder(ladder) = &mut self.view {
+            ladder.see(&packet);
+        }
         let Some(follow) = &mut self.follow else { return self.look(out, &packet, &notes, None) };
         for held in follow.take(input, datagram, &packet, &notes) {
             let packet = Packet::new(held.input, &held.datagram);
@@ -182,6 +189,7 @@ impl<'a> Walk<'a> {
             }
             View::Leases(leases) => leases.datagram(packet),
             View::Stats(stats) => stats.datagram(packet, notes, shown),
+            View::Ladder(ladder) => ladder.show(&self.labels, packet, notes, shown)?,
         }
         Ok(())
     }
@@ -210,6 +218,7 @@ impl<'a> Walk<'a> {
         match &self.view {
             View::Stats(stats) => stats.report(out)?,
             View::Leases(leases) => leases.report(out)?,
+            View::Ladder(ladder) => ladder.write()?,
             View::Lines(_) | View::Records(_) => {}
         }
         self.flush(out)

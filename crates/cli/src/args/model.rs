@@ -19,6 +19,7 @@ Examples:
   cistern model availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s
   cistern model choose-k --delta 0.1 --epsilon 0.01
   cistern model compare --agents 100 --objects 1000
+  cistern model simulate --svg simulated.svg
 
 docs/models.md shows the pictures and says what they mean. Exit status: 0 success, 1 a picture cannot be written, 2 wrong usage.";
 
@@ -72,6 +73,8 @@ pub(crate) enum Model {
     Table(Table),
     /// Lease protocols beside each other, for a whole cluster
     Compare(Compare),
+    /// The same quantities by simulation, beside what is solved: with random, bursty and traced requests
+    Simulate(Simulate),
 }
 
 #[derive(Args, Debug)]
@@ -180,6 +183,21 @@ pub(crate) struct Compare {
     pub(crate) long_term: f64,
     #[command(flatten)]
     pub(crate) network: Network,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Simulate {
+    /// Requests in each run; the error is about 1 over the root of the renewals among them
+    #[arg(long, value_name = "COUNT", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000), allow_hyphen_values = true)]
+    pub(crate) requests: u64,
+    /// A seed is one run, for ever
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// A capture (pcap or pcapng) of a server's traffic, whose requests are replayed, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }

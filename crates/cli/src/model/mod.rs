@@ -7,6 +7,7 @@ mod compare;
 mod papers;
 mod picture;
 pub(crate) mod shown;
+mod simulate;
 mod single;
 #[cfg(test)]
 mod tests;
@@ -26,5 +27,6 @@ pub(crate) fn model(args: &Model) -> Result<(), Failure> {
         Model::GcFigure(args) => papers::v_figure(args),
         Model::Table(args) => papers::table(args),
         Model::Compare(args) => compare::compare(args),
+        Model::Simulate(args) => simulate::simulate(args),
     }
 }

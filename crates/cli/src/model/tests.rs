@@ -1,6 +1,6 @@
 //! The pictures of `docs/models.md` are those that the commands make.
 
-use super::{compare, papers, picture};
+use super::{compare, papers, picture, simulate};
 use crate::args::model::{Model, Plan};
 use crate::args::{Cistern, Command};
 use cistern_model::{claims, figures};
@@ -19,6 +19,7 @@ fn plan(line: &str) -> Plan {
 #[test]
 fn the_manual_s_pictures_are_made_by_the_commands() {
     let Command::Model(Model::Compare(cluster)) = command("cistern model compare") else { panic!() };
+    let Command::Model(Model::Simulate(runs)) = command("cistern model simulate") else { panic!() };
     let wanted = plan("cistern plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s");
     let figures = [
         ("figure-7", figures::overhead().unwrap()),
@@ -28,6 +29,7 @@ fn the_manual_s_pictures_are_made_by_the_commands() {
         ("gc-figure-3", figures::v_far_delay().unwrap()),
         ("table", papers::picture(&claims::all().unwrap())),
         ("compare", compare::picture(&cluster).unwrap()),
+        ("simulate", simulate::drawn(&runs)),
         ("plan", crate::plan::drawn(&wanted).unwrap()),
     ];
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md")).unwrap();
@@ -53,6 +55,7 @@ fn every_flag_of_a_number_refuses_what_is_none() {
         "cistern model choose-k --epsilon",
         "cistern model compare --agents",
         "cistern model compare --tau",
+        "cistern model simulate --requests",
         "cistern plan --rate",
         "cistern plan --rate 1/s --fail-every",
         "cistern plan --rate 1/s --overhead",

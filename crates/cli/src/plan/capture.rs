@@ -17,29 +17,32 @@ use std::time::Duration;
 
 /// What was seen.
 #[derive(Debug, Serialize)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Sessions with two requests or more, so with a gap.
-    pub(super) sessions: usize,
+    pub(crate) sessions: usize,
     /// Datagrams of Cistern, in both directions.
-    pub(super) datagrams: u64,
+    pub(crate) datagrams: u64,
     /// Datagrams that are something else, or broken.
-    pub(super) foreign: u64,
+    pub(crate) foreign: u64,
     /// Requests, each counted once.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// Keep-alives, each counted once.
-    pub(super) keep_alives: u64,
+    pub(crate) keep_alives: u64,
     /// Requests and keep-alives that were sent again.
-    pub(super) sent_again: u64,
+    pub(crate) sent_again: u64,
     /// Share of all transmissions of requests and keep-alives that were sent again.
-    pub(super) loss: f64,
+    pub(crate) loss: f64,
     /// Requests of one session in a second, as the gaps have it.
-    pub(super) rate: Option<f64>,
+    pub(crate) rate: Option<f64>,
     /// Squared coefficient of variation of the gaps: 1 for random requests, more for bursts.
-    pub(super) burstiness: Option<f64>,
+    pub(crate) burstiness: Option<f64>,
     /// The longest gap of 99 in 100, s.
-    pub(super) gap_99: Option<f64>,
+    pub(crate) gap_99: Option<f64>,
     #[serde(skip)]
-    pub(super) gaps: Gaps,
+    pub(crate) gaps: Gaps,
+    /// The gaps as they came, session by session, s.
+    #[serde(skip)]
+    pub(crate) in_order: Vec<f64>,
 }
 
 /// One session's requests.
@@ -79,7 +82,7 @@ impl Numbers {
 ///
 /// # Errors
 /// The file cannot be opened or is no capture.
-pub(super) fn read(path: &Path) -> Result<Seen, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Seen, Failure> {
     let failed = |e: String| Failure::failed(format!("{}: {e}", path.display()));
     let file = File::open(path).map_err(|e| failed(e.to_string()))?;
     let mut reader = Reader::new(file);
@@ -127,7 +130,8 @@ fn summary<'a>(sessions: impl Iterator<Item = &'a Session>, datagrams: u64, fore
             gaps.extend(session.times.windows(2).map(|pair| (pair[1] - pair[0]).max(0.0)));
         }
     }
-    let gaps: Gaps = gaps.into_iter().collect();
+    let in_order = gaps;
+    let gaps: Gaps = in_order.iter().copied().collect();
     let all = requests + keep_alives + sent_again;
     #[expect(clippy::cast_precision_loss, reason = "a share, of fewer than 2^53")]
     let loss = if all == 0 { 0.0 } else { sent_again as f64 / all as f64 };
@@ -143,6 +147,7 @@ fn summary<'a>(sessions: impl Iterator<Item = &'a Session>, datagrams: u64, fore
         burstiness: gaps.burstiness(),
         gap_99: gaps.quantile(0.99),
         gaps,
+        in_order,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Decides: what is assumed when nothing is said (the settings' δ, ε, Td and phases; 1 % of overhead), and the words.
 //! Leaves to others: the choice (`cistern_model::plan`), captures (`capture`), alternatives (`cistern_model::schemes`).
 
-mod capture;
+pub(crate) mod capture;
 mod words;
 
 use crate::args::model::Plan as Args;

@@ -45,6 +45,8 @@ struct Input {
     /// The next datagram, if it has been read.
     next: Option<Datagram>,
     ended: bool,
+    /// Whether it was told that it is no capture: then there is nothing to tell of what it holds.
+    foreign: bool,
 }
 
 impl Inputs {
@@ -124,7 +126,7 @@ impl Inputs {
     #[must_use]
     pub fn finish(&self) -> u8 {
         let mut exit = self.exit;
-        for input in &self.inputs {
+        for input in self.inputs.iter().filter(|input| !input.foreign) {
             let mut tally = input.reader.tally().clone();
             if !input.ended {
                 tally.unfinished_bytes = 0;
@@ -153,7 +155,7 @@ pub(crate) fn tell(text: &str) {
 
 impl Input {
     fn new(name: String, source: Box<dyn Read>, flow: Flow) -> Self {
-        Self { name, reader: Reader::new(source), flow, next: None, ended: false }
+        Self { name, reader: Reader::new(source), flow, next: None, ended: false, foreign: false }
     }
 
     /// Reads on; false if there is nothing now.
@@ -168,13 +170,14 @@ impl Input {
                 let tally = self.reader.tally();
                 // Fewer bytes than any format begins with.
                 if tally.frames == 0 && tally.unfinished_bytes > 0 {
+                    self.foreign = true;
                     return Err((EXIT_DAMAGED, format!("{}: cut off before its first frame, or no capture", self.name)));
                 }
                 Ok(true)
             }
             Ok(None) => Ok(false),
             Err(error @ ReadError::NotACapture(_)) => {
-                self.ended = true;
+                (self.ended, self.foreign) = (true, true);
                 Err((EXIT_DAMAGED, format!("{}: {error}", self.name)))
             }
             Err(error @ ReadError::Io(_)) => {

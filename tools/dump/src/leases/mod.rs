@@ -48,6 +48,8 @@ struct Told {
     stretch: Option<usize>,
     notices: BTreeMap<u64, usize>,
     refusal: Option<usize>,
+    /// Whether nothing has renewed it since the server was started anew, or was ended.
+    orphaned: bool,
 }
 
 /// One thing in the life of a session.
@@ -174,8 +176,11 @@ impl Leases {
                 self.add(*holder, at, frame, what);
             }
             What::Restarted { before, now, .. } => {
-                for session in self.order.clone() {
+                // Later starts mean nothing to a session that has not been renewed since one.
+                let renewed = self.sessions.iter().filter(|(_, told)| !told.orphaned).map(|(session, _)| *session);
+                for session in renewed.collect::<Vec<_>>() {
                     self.add(session, at, frame, Thing::ServerRestarted { before: *before, now: *now });
+                    self.told(session).orphaned = true;
                 }
             }
             _ => {}
@@ -185,11 +190,13 @@ impl Leases {
     fn answer(&mut self, event: &Event, answer: &Answer, session: SessionId) {
         if answer.kind == Kind::Ended {
             self.add(event.session, event.at, event.frame, Thing::Ended);
+            self.told(event.session).orphaned = true;
         }
         let Some(renewal) = answer.renewal else { return };
         let Some(tau) = self.story.session(session).and_then(|session| session.promise).map(|promise| promise.tau) else { return };
         let (from, until) = (renewal.from_latest, renewal.from_latest + tau);
         let told = self.told(session);
+        told.orphaned = false;
         let before = told.renewed_from.replace(told.renewed_from.unwrap_or(from).max(from)).unwrap_or(from);
         let stretch = told.stretch.and_then(|at| told.entries.get_mut(at)).and_then(|entry| match &mut entry.what {
             // It was over when this came: what is revived is a new stretch.

@@ -111,7 +111,11 @@ fn words(entry: &Entry, failed: Option<Promise>) -> Option<String> {
         Thing::Stretch(stretch) => stretch_words(stretch),
         Thing::Notice(notice) => return notice_words(entry, notice, failed),
         Thing::Refused { reason, times, last } => {
-            let again = if *times > 1 { format!(", and {} times more until {}", times - 1, time_of_day(*last)) } else { String::new() };
+            let again = match times - 1 {
+                0 => String::new(),
+                1 => format!(", and once more at {}", time_of_day(*last)),
+                more => format!(", and {more} times more until {}", time_of_day(*last)),
+            };
             format!("NACK ({reason}): the session is lost{again}")
         }
         Thing::GaveUp { reason: Some(EndReason::Close) } => "closed by its agent".to_owned(),

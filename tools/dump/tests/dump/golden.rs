@@ -73,3 +73,19 @@ fn a_steal_is_told_with_what_led_to_it() {
         [at("lease until"), at("never receipted: the delivery failed"), at("the lease is over"), at("stolen from: the advisory lock")];
     assert!(order.is_sorted(), "{text}");
 }
+
+#[test]
+fn pictures_of_the_documentation_are_those_that_the_program_draws() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["normal", "contended", "partition"] {
+        let drawn = dir.path().join(format!("{name}.svg"));
+        shown(&["--labels", "--name", "10.77.0.1:7311=server", "--ladder", drawn.to_str().unwrap(), &capture(name)]);
+        let drawn = std::fs::read_to_string(&drawn).unwrap();
+        let path = format!("{}/../../docs/inspecting/{name}.svg", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("CISTERN_REGENERATE").is_some() {
+            std::fs::write(&path, &drawn).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}; CISTERN_REGENERATE=1 makes it"));
+        assert!(drawn == committed, "{path} is not what is drawn: CISTERN_REGENERATE=1 if that is right");
+    }
+}

@@ -55,7 +55,8 @@ fn what_is_no_capture_is_named_and_the_others_are_read() {
     let output = run(&[&garbage.display().to_string(), &capture("contended")]);
     assert_eq!(output.status.code(), Some(65));
     assert_eq!(text(&output.stdout).lines().count(), lines(&[&capture("contended")]).len());
-    assert!(text(&output.stderr).contains("notes.txt") && text(&output.stderr).contains("no capture"), "{output:?}");
+    let error = text(&output.stderr);
+    assert!(error.contains("notes.txt") && error.contains("no capture") && error.lines().count() == 1, "{error}");
 }
 
 #[test]

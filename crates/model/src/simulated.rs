@@ -1,0 +1,353 @@
+//! The same quantities by simulation: agents that follow a lease policy, event by event, with nothing solved.
+//!
+//! Decides: what an agent of each policy does at a request, at a failure or repair of its network, and when its lease has run for some
+//! time; what is counted. It shares no formula with the other modules, which is what it is for; and arrivals may be anything here, while the
+//! chain knows random ones only. Messages take no time, as in the models. One seed is one run, for ever.
+//!
+//! Agents are independent of each other, so one agent is simulated for long, and N agents are N times it.
+//!
+//! Leaves to others: the real protocol (`cistern-sim` runs that: these are the papers' policies, which are simpler).
+
+use crate::invalid::{Invalid, not_negative, positive};
+use crate::renewal::Parts;
+use rand::rngs::ChaCha12Rng;
+use rand::{RngExt, SeedableRng};
+
+/// How an agent keeps its lease.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Policy {
+    /// One lease; every request renews it, and nothing for fτ is made good by an explicit renewal (OR).
+    Opportunistic(Parts),
+    /// One lease; renewed explicitly every fτ, whatever else is sent (Frangipani).
+    Heartbeat(Parts),
+    /// So many leases; a request is a read of one of them at random, and extends it if its term is over (V; 1: all are extended together).
+    OnRead {
+        /// How many.
+        leases: u32,
+    },
+}
+
+/// How requests come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// At random.
+    Poisson,
+    /// In bursts: a gap is long with the probability `long`, and `times` as long on average as the short ones; both at random.
+    Bursts {
+        /// Share of long gaps.
+        long: f64,
+        /// Mean of long gaps over mean of short ones.
+        times: f64,
+    },
+    /// With these gaps, one after the other, again and again; only their ratios matter.
+    Traced(Vec<f64>),
+}
+
+/// An agent, its lease, its network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scene {
+    /// What it does.
+    pub policy: Policy,
+    /// Its requests.
+    pub arrivals: Arrivals,
+    /// Mean rate of them.
+    pub rho: f64,
+    /// τ.
+    pub tau: f64,
+    /// λ; 0: the network never fails.
+    pub lambda: f64,
+    /// μ.
+    pub mu: f64,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// Requests (reads, with a lease on what is read).
+    pub requests: u64,
+    /// Messages sent only to renew.
+    pub renewals: u64,
+    /// Requests that found neither a lease nor a network.
+    pub in_vain: u64,
+    /// How long it was simulated.
+    pub time: f64,
+    /// How much of that an agent with one lease was without it; of [`Policy::OnRead`] not counted.
+    pub without: f64,
+}
+
+impl Counted {
+    /// Explicit renewals per request.
+    #[must_use]
+    pub fn overhead(&self) -> f64 {
+        ratio(self.renewals, self.requests)
+    }
+
+    /// Explicit renewals in a unit of time.
+    #[must_use]
+    pub fn renewals_per_time(&self) -> f64 {
+        number(self.renewals) / self.time
+    }
+
+    /// Share of time without a lease.
+    #[must_use]
+    pub fn unavailability(&self) -> f64 {
+        self.without / self.time
+    }
+
+    /// Share of requests that found neither a lease nor a network.
+    #[must_use]
+    pub fn vain(&self) -> f64 {
+        ratio(self.in_vain, self.requests)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 events")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { number(part) / number(whole) }
+}
+
+impl Arrivals {
+    /// Explicit renewals per request for a lease that is renewed `x` mean gaps after the last request: E⌊g/x⌋ (see [`crate::arrivals`]),
+    /// for gaps of these kinds. What the simulation is compared with.
+    #[must_use]
+    pub fn overhead(&self, x: f64) -> f64 {
+        let random = |x: f64| 1.0 / x.exp_m1();
+        match self {
+            Self::Poisson => random(x),
+            Self::Bursts { long, times } => {
+                let short = short_gap(*long, *times);
+                (1.0 - long) * random(x / short) + long * random(x / (short * times))
+            }
+            Self::Traced(gaps) => {
+                let mean = gaps.iter().sum::<f64>() / number(gaps.len() as u64);
+                gaps.iter().map(|gap| (gap / mean / x).floor()).sum::<f64>() / number(gaps.len() as u64)
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        match self {
+            Self::Poisson => Ok(()),
+            Self::Bursts { long, times } => {
+                crate::invalid::fraction("the share of long gaps", *long)?;
+                positive("how much longer they are", *times).map(|_| ())
+            }
+            Self::Traced(gaps) => {
+                gaps.iter().try_for_each(|gap| not_negative("a gap", *gap).map(|_| ()))?;
+                positive("the sum of the gaps", gaps.iter().sum()).map(|_| ())
+            }
+        }
+    }
+}
+
+/// Mean of short gaps when the mean of all is 1.
+fn short_gap(long: f64, times: f64) -> f64 {
+    1.0 / (1.0 - long + long * times)
+}
+
+/// Simulates until so many requests have come.
+///
+/// # Errors
+/// A parameter that cannot be.
+pub fn simulate(scene: &Scene, requests: u64, seed: u64) -> Result<Counted, Invalid> {
+    positive("the rate of requests", scene.rho)?;
+    positive("the lease period τ", scene.tau)?;
+    not_negative("the failure rate λ", scene.lambda)?;
+    if scene.lambda > 0.0 {
+        positive("the repair rate μ", scene.mu)?;
+    }
+    scene.arrivals.check()?;
+    let world = World::new(scene, seed);
+    match scene.policy {
+        Policy::Opportunistic(parts) | Policy::Heartbeat(parts) => {
+            parts.check()?;
+            Ok(one_lease(world, parts, matches!(scene.policy, Policy::Opportunistic(_)), requests))
+        }
+        Policy::OnRead { leases: 0 } => Err(Invalid { what: "the number of leases", value: 0.0, rule: "1 or more" }),
+        Policy::OnRead { leases } => Ok(on_read(world, leases, requests)),
+    }
+}
+
+/// Requests and the network, which go on by themselves.
+struct World<'s> {
+    scene: &'s Scene,
+    random: ChaCha12Rng,
+    now: f64,
+    up: bool,
+    next_request: f64,
+    next_change: f64,
+    /// The next gap of a trace.
+    at: usize,
+    /// Mean gap of a trace.
+    mean: f64,
+}
+
+/// What happened.
+enum Event {
+    Request,
+    Failed,
+    Mended,
+    /// The time that was waited for has come.
+    Due,
+}
+
+impl<'s> World<'s> {
+    fn new(scene: &'s Scene, seed: u64) -> Self {
+        let mean = match &scene.arrivals {
+            Arrivals::Traced(gaps) => gaps.iter().sum::<f64>() / number(gaps.len() as u64),
+            _ => 1.0,
+        };
+        let random = ChaCha12Rng::seed_from_u64(seed);
+        let mut world = Self { scene, random, now: 0.0, up: true, next_request: 0.0, next_change: f64::INFINITY, at: 0, mean };
+        world.next_request = world.gap();
+        world.next_change = world.until_change();
+        world
+    }
+
+    /// A random time with the mean 1.
+    fn random_time(&mut self) -> f64 {
+        // In (0, 1].
+        let uniform = 1.0 - self.random.random::<f64>();
+        -uniform.ln()
+    }
+
+    /// Until the next request.
+    fn gap(&mut self) -> f64 {
+        let gap = match &self.scene.arrivals {
+            Arrivals::Poisson => self.random_time(),
+            Arrivals::Bursts { long, times } => {
+                let (short, long, times) = (short_gap(*long, *times), *long, *times);
+                let mean = if self.random.random::<f64>() < long { short * times } else { short };
+                mean * self.random_time()
+            }
+            Arrivals::Traced(gaps) => {
+                self.at = (self.at + 1) % gaps.len();
+                gaps[self.at] / self.mean
+            }
+        };
+        gap / self.scene.rho
+    }
+
+    /// Until the network fails or is mended.
+    fn until_change(&mut self) -> f64 {
+        match (self.scene.lambda, self.up) {
+            (0.0, _) => f64::INFINITY,
+            (lambda, true) => self.random_time() / lambda,
+            (_, false) => self.random_time() / self.scene.mu,
+        }
+    }
+
+    /// Goes on to what comes next; `due` at the latest.
+    fn next(&mut self, due: f64) -> Event {
+        if due <= self.next_request && due <= self.next_change {
+            self.now = due;
+            return Event::Due;
+        }
+        if self.next_request <= self.next_change {
+            self.now = self.next_request;
+            self.next_request = self.now + self.gap();
+            return Event::Request;
+        }
+        self.now = self.next_change;
+        self.up = !self.up;
+        self.next_change = self.now + self.until_change();
+        if self.up { Event::Mended } else { Event::Failed }
+    }
+}
+
+/// An agent with one lease.
+fn one_lease(mut world: World<'_>, parts: Parts, opportunistic: bool, requests: u64) -> Counted {
+    let (renew_after, use_until) = (parts.renew_from * world.scene.tau, parts.use_until * world.scene.tau);
+    let mut counted = Counted::default();
+    let mut renewed = 0.0;
+    while counted.requests < requests {
+        // Without a network a renewal waits until it is mended.
+        let due = if world.up { renewed + renew_after } else { f64::INFINITY };
+        let renews = match world.next(due) {
+            Event::Due => {
+                counted.renewals += 1;
+                true
+            }
+            Event::Mended if world.now >= renewed + renew_after => {
+                counted.renewals += 1;
+                true
+            }
+            Event::Request => {
+                counted.requests += 1;
+                counted.in_vain += u64::from(!world.up && world.now >= renewed + use_until);
+                opportunistic && world.up
+            }
+            Event::Mended | Event::Failed => false,
+        };
+        if renews {
+            counted.without += (world.now - renewed - use_until).max(0.0);
+            renewed = world.now;
+        }
+    }
+    counted.without += (world.now - renewed - use_until).max(0.0);
+    counted.time = world.now;
+    counted
+}
+
+/// An agent with leases that are extended by the first read after their term.
+fn on_read(mut world: World<'_>, leases: u32, requests: u64) -> Counted {
+    let mut counted = Counted::default();
+    let mut over = vec![0.0f64; leases as usize];
+    while counted.requests < requests {
+        if let Event::Request = world.next(f64::INFINITY) {
+            counted.requests += 1;
+            let read = world.random.random_range(0..over.len());
+            if world.now >= over[read] {
+                if world.up {
+                    counted.renewals += 1;
+                    over[read] = world.now + world.scene.tau;
+                } else {
+                    counted.in_vain += 1;
+                }
+            }
+        }
+    }
+    counted.time = world.now;
+    counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(policy: Policy) -> Scene {
+        Scene { policy, arrivals: Arrivals::Poisson, rho: 1.0, tau: 3.0, lambda: 0.0, mu: 0.0 }
+    }
+
+    #[test]
+    fn a_seed_is_a_run() {
+        let scene = Scene { lambda: 0.1, mu: 1.0, ..scene(Policy::Opportunistic(Parts::PAPER)) };
+        assert_eq!(simulate(&scene, 1_000, 7), simulate(&scene, 1_000, 7));
+        assert_ne!(simulate(&scene, 1_000, 7), simulate(&scene, 1_000, 8));
+    }
+
+    #[test]
+    fn a_trace_is_replayed_as_it_is() {
+        // Gaps of 1, 1 and 4, of which the last needs one renewal at τ = 3.
+        let scene = Scene { arrivals: Arrivals::Traced(vec![1.0, 1.0, 4.0]), rho: 0.5, ..scene(Policy::Opportunistic(Parts::PAPER)) };
+        let counted = simulate(&scene, 300, 1).unwrap();
+        assert_eq!((counted.requests, counted.renewals, counted.time), (300, 100, 600.0));
+        assert!((scene.arrivals.overhead(1.5) - 1.0 / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let good = scene(Policy::Opportunistic(Parts::PAPER));
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(simulate(&Scene { rho: bad, ..good.clone() }, 1, 1).is_err());
+            assert!(simulate(&Scene { lambda: 1.0, mu: bad, ..good.clone() }, 1, 1).is_err());
+            assert!(simulate(&Scene { arrivals: Arrivals::Bursts { long: bad, times: 10.0 }, ..good.clone() }, 1, 1).is_err());
+        }
+        assert!(simulate(&scene(Policy::OnRead { leases: 0 }), 1, 1).is_err());
+        assert!(simulate(&Scene { arrivals: Arrivals::Traced(vec![]), ..good }, 1, 1).is_err());
+    }
+}
