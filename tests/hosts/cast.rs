@@ -82,7 +82,8 @@ impl Trace {
     /// Starts the job on a host, under the lock of /job: it goes on until it is ended.
     pub(crate) fn job(&self, server: &Server, host: &Host) -> Job {
         let script = format!("while :; do echo $0 $CISTERN_TOKEN >> {}; sleep 0.02; done", self.path.display());
-        let mut command = command(CISTERN, &["lock", "/job", "--", "sh", "-c", &script, host.name]);
+        let capture = server.captures.of_agent(host.name);
+        let mut command = command(CISTERN, &["lock", "--pcap", &capture, "/job", "--", "sh", "-c", &script, host.name]);
         command.env("CISTERN_SERVER", server.address.to_string()).stdout(Stdio::null()).stderr(Stdio::piped());
         Job { child: Some(host.place().run(|| command.spawn().unwrap())) }
     }

@@ -4,7 +4,7 @@ use crate::cast::{Trace, agent_by, timer, waiter};
 use crate::network::{Network, PORT};
 use crate::world::{Server, eventually};
 use serde_json::json;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 #[test]
@@ -15,7 +15,7 @@ fn hosts_without_ipv4_do_all_that_others_do() {
         network.host(name).namespace.ip("-4 addr flush dev lo");
     }
     let (host, a, b) = (network.host("server"), network.host("a"), network.host("b"));
-    let server = Server::at(&host.place(), &[host.server_v6()], &["--lease", "1s"]);
+    let server = Server::at(&host.place(), &[host.server_v6()], &["--lease", "2s"]);
     let mut first = agent_by(&server, a, &[host.server_v6()]);
     let contents = "x".repeat(100_000);
     first.put("/f", &contents);
@@ -34,13 +34,19 @@ fn hosts_without_ipv4_do_all_that_others_do() {
     assert_eq!(server.status()["driver"]["dropped_no_port"], 0);
 }
 
+/// The server's addresses besides those that every host has.
 const SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
+const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 0x100);
 
 /// What leaves the server for a host, from the address that the host asks, and from any other.
-fn count_answers(network: &Network, name: &str, asked: Ipv4Addr) {
-    let to = network.host(name).v4;
-    network.count(&format!("{name}_right"), &format!("iifname server ip daddr {to} udp sport {PORT} ip saddr {asked}"));
-    network.count(&format!("{name}_wrong"), &format!("iifname server ip daddr {to} udp sport {PORT} ip saddr != {asked}"));
+fn count_answers(network: &Network, name: &str, asked: IpAddr) {
+    let host = network.host(name);
+    let to = match asked {
+        IpAddr::V4(_) => format!("ip daddr {} udp sport {PORT} ip saddr", host.v4),
+        IpAddr::V6(_) => format!("ip6 daddr {} udp sport {PORT} ip6 saddr", host.v6),
+    };
+    network.count(&format!("{name}_right"), &format!("iifname server {to} {asked}"));
+    network.count(&format!("{name}_wrong"), &format!("iifname server {to} != {asked}"));
 }
 
 fn answers_are_right(network: &Network, name: &str) {
@@ -53,33 +59,30 @@ fn answers_are_right(network: &Network, name: &str) {
 //# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it came.
 #[test]
 fn each_agent_hears_the_server_from_the_address_that_it_asked() {
-    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let Some(network) = Network::of(&["server", "a", "b", "c", "d"]) else { return };
     let host = network.host("server");
     host.namespace.ip(&format!("addr add {SECOND}/24 dev eth0"));
-    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, PORT).into();
-    let server = Server::at(&host.place(), &[any], &["--lease", "1s"]);
-    count_answers(&network, "a", host.v4);
-    count_answers(&network, "b", SECOND);
-    let mut a = agent_by(&server, network.host("a"), &[host.server()]);
-    let mut b = agent_by(&server, network.host("b"), &[(SECOND, PORT).into()]);
+    host.namespace.ip(&format!("addr add {SECOND_V6}/64 dev eth0 nodad"));
+    let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, PORT).into(), (Ipv6Addr::UNSPECIFIED, PORT).into()];
+    let server = Server::at(&host.place(), &any, &["--lease", "1s"]);
+    let asked: [(&str, IpAddr); 4] = [("a", host.v4.into()), ("b", SECOND.into()), ("c", host.v6.into()), ("d", SECOND_V6.into())];
+    let [mut a, mut b, mut c, mut d] = asked.map(|(name, address)| {
+        count_answers(&network, name, address);
+        agent_by(&server, network.host(name), &[(address, PORT).into()])
+    });
     a.put("/job", "");
-    // Demands, and grants to who waited, both ways: what the server says by itself.
-    for _ in 0..3 {
-        let mut user = a.line();
-        let (hold, _) = user.lock("/job");
-        let waiting = waiter(&b);
-        eventually("B waits", || (server.count("waiting") == 1).then_some(()));
-        user.unlock(hold);
-        let mut got = waiting.join().unwrap();
-        let again = waiter(&a);
-        eventually("A waits", || (server.count("waiting") == 1).then_some(()));
+    // Demands, and grants to who waited: what the server says by itself.
+    let mut got = waiter(&a).join().unwrap();
+    for next in [&b, &c, &d, &a, &c, &b, &d] {
+        let waiting = waiter(next);
+        eventually("somebody waits", || (server.count("waiting") == 1).then_some(()));
         got.line.unlock(got.hold);
-        let mut back = again.join().unwrap();
-        back.line.unlock(back.hold);
+        got = waiting.join().unwrap();
     }
-    assert!(a.count("demands") > 0 && b.count("demands") > 0);
-    answers_are_right(&network, "a");
-    answers_are_right(&network, "b");
+    for (name, agent) in [("a", &mut a), ("b", &mut b), ("c", &mut c), ("d", &mut d)] {
+        assert!(agent.count("demands") > 0, "{name}");
+        answers_are_right(&network, name);
+    }
 }
 
 #[test]

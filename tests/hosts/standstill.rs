@@ -22,7 +22,7 @@ fn signal(network: &Network, host: &str, signal: Signal) {
 fn a_host_that_stood_still_past_its_lease_finds_its_lock_lost_and_stops_what_ran_under_it() {
     let Some(network) = Network::of(&["server", "a", "b"]) else { return };
     let (a, b) = (network.host("a"), network.host("b"));
-    let server = server(&network, &["--lease", "1s"]);
+    let server = server(&network, &["--lease", "2s"]);
     let mut agent_of_a = agent(&server, a);
     agent_of_a.put("/other", "");
     let session = agent_of_a.lease()["session"].clone();

@@ -35,10 +35,9 @@ fn beyond<'a>(one: &'a [Datagram], other: &[Datagram]) -> Vec<&'a Datagram> {
 
 #[test]
 fn server_and_agent_write_the_same_datagrams() {
-    let dir = tempfile::tempdir().unwrap();
-    let [at_server, at_agent] = ["server.pcap", "agent.pcap"].map(|name| dir.path().join(name));
-    let mut server = Server::with(&["--lease", "1s", "--pcap", at_server.to_str().unwrap()]);
-    let mut agent = Agent::with(&server, server.address, "A", &["--pcap", at_agent.to_str().unwrap()]);
+    let mut server = Server::start();
+    let mut agent = Agent::with(&server, server.address, "A", &[]);
+    let [at_server, at_agent] = ["server", "agent-A"].map(|name| server.captures.file(name, 1));
     for n in 0..20 {
         agent.put(&format!("/f{n}"), "some text");
         agent.read(&format!("/f{n}")).unwrap();
@@ -79,9 +78,8 @@ fn commands_write_their_datagrams_wherever_the_flag_stands() {
 
 #[test]
 fn killed_server_leaves_a_readable_capture() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("server.pcap");
-    let mut server = Server::with(&["--lease", "1s", "--pcap", file.to_str().unwrap()]);
+    let mut server = Server::start();
+    let file = server.captures.file("server", 1);
     server.ok(&["mkdir", "/d"]);
     // The file is behind the sockets by as much as a thread needs to be woken.
     eventually("the capture has the command's datagrams", || (so_far(&file) >= 6).then_some(()));

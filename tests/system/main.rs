@@ -13,6 +13,7 @@ mod captures;
 mod changes;
 mod command;
 mod disk;
+mod dissector;
 mod durable;
 mod failure;
 mod files;
@@ -22,10 +23,16 @@ mod locks;
 mod membership;
 mod metrics;
 mod models;
+mod netfault;
 mod posix;
 mod relay;
 mod stopped;
 mod units;
+#[path = "../../tools/wireshark/tests/view/mod.rs"]
+mod view;
 #[path = "../world/mod.rs"]
 #[allow(dead_code, reason = "the tests on separate hosts share it, and neither needs all of it")]
 mod world;
+
+/// The Wireshark dissector, which `view` runs.
+const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/wireshark/cistern.lua");

@@ -125,6 +125,20 @@ fn simulated_and_solved_are_near() {
     assert!(of("overhead") > 0 && of("unavailable") > 0);
 }
 
+/// Counts what real processes sent; how near it is to the solution depends on how busy the machine is, so only the order is claimed.
+#[test]
+fn measured_overhead_is_less_with_opportunistic_renewal() {
+    let points = json("model measure --tau 200ms --for 4s --agents 2");
+    let points = points.as_array().unwrap();
+    assert_eq!(points.len(), 10);
+    let of = |policy: &str, field: &str| points.iter().filter(|p| p["policy"] == policy).map(|p| number(p, field)).collect::<Vec<_>>();
+    let (opportunistic, explicit) = (of("opportunistic", "measured"), of("explicit", "measured"));
+    assert!(of("opportunistic", "requests").iter().all(|requests| *requests > 0.0) && explicit.iter().all(|overhead| *overhead > 0.0));
+    assert!(opportunistic[4] < explicit[4], "{points:?}");
+    let refused = run("model measure --tau 10s --for 20s");
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+}
+
 #[test]
 fn a_plan_from_a_capture_of_the_real_stack_counts_its_requests() {
     let server = Server::start();

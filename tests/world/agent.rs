@@ -72,6 +72,8 @@ impl Agent {
         let addresses = addresses.join(",");
         let mut all = vec!["agent", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &addresses];
         all.extend(args);
+        let capture = server.captures.of_agent(label);
+        all.extend(["--pcap", &capture]);
         let process = Process::start(place, CISTERN, &all);
         let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
         let line = Line(connect(&socket));

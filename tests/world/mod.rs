@@ -4,6 +4,7 @@
 //! unbounded. Shared by the tests on loopback (`tests/system`) and those on separate hosts (`tests/hosts`).
 
 mod agent;
+mod captures;
 mod server;
 
 pub(crate) use agent::{Agent, Line};

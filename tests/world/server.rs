@@ -1,5 +1,6 @@
 //! A server of the tests: started on a store or in memory, asked by its control socket, and started again.
 
+use super::captures::Captures;
 use super::{CISTERN, CISTERND, Place, Process, ask, command, connect, eventually, said};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,6 +12,8 @@ use tempfile::TempDir;
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
+    /// After the process, which writes them.
+    pub(crate) captures: Captures,
     control: PathBuf,
     /// How and where it is started again.
     place: Place,
@@ -66,25 +69,28 @@ impl Server {
         let mut all: Vec<_> = addresses.iter().flat_map(|address| ["--listen", address]).collect();
         all.extend(["--json", "--state", state.to_str().unwrap()]);
         all.extend(args);
-        let process = Process::start(place, CISTERND, &all);
+        let captures = Captures::below(dir.path());
+        let process = Process::start(place, CISTERND, &[&all[..], &["--pcap", &captures.of_server()]].concat());
         let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
         let control = process.ready["control"].as_str().unwrap().into();
         let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
         args[1] = address.to_string();
-        Self { process, address, control, place: place.clone(), args, dir }
+        Self { process, address, captures, control, place: place.clone(), args, dir }
     }
 
     /// Starts it again, after it was killed or ended, on the same address and the same store.
     pub(crate) fn start_again(&mut self) {
-        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
+        let capture = self.captures.of_server();
+        let args: Vec<_> = self.args.iter().map(String::as_str).chain(["--pcap", &capture]).collect();
         self.process = Process::start(&self.place, CISTERND, &args);
         self.await_start();
     }
 
     /// As [`Self::start_again`], by a shell that first does something.
     pub(crate) fn start_again_after(&mut self, shell: &str) {
-        let script = format!("{shell}; exec \"$0\" \"$@\"");
-        let args: Vec<_> = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str)).collect();
+        let (script, capture) = (format!("{shell}; exec \"$0\" \"$@\""), self.captures.of_server());
+        let args = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str));
+        let args: Vec<_> = args.chain(["--pcap", &capture]).collect();
         self.process = Process::start(&self.place, "sh", &args);
         self.await_start();
     }

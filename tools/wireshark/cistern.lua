@@ -1,5 +1,5 @@
 -- Cistern for Wireshark and tshark: put this file into the folder of personal Lua plugins (docs/inspecting.md).
--- Made from the message registry by `cargo run -p cistern-wireshark`; what is written by hand is in dissect.lua.
+-- Made from the message registry by `cargo run -p cistern-wireshark`; what is written by hand is in tools/wireshark/dissect.
 
 -- Field types: what stands on the wire for each, and for the fields of structures how they are shown.
 local types = {}

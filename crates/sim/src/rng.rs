@@ -1,10 +1,12 @@
 //! The simulator's randomness: one seed chooses everything of a run, and parts that have nothing to do with each other draw apart.
 //!
-//! Decides how a seed becomes streams: each part forks its own by a label, and single decisions about datagrams come from [`roll`],
+//! Decides how a seed becomes streams: each part forks its own by a label, and single decisions about datagrams come from
+//! [`cistern_faults::roll`],
 //! which has no state at all. Invariant: leaving one fault out of a plan changes nothing that the others draw, which is what makes
 //! shrinking work; no other random source exists in this crate.
 //! Leaves to others: what is drawn (`plan`, `net`, `host`, `users`).
 
+use cistern_faults::{mix, scale};
 use rand::rngs::ChaCha12Rng;
 use rand::{Rng as _, SeedableRng};
 
@@ -72,26 +74,6 @@ impl SimRng {
         self.stream.fill_bytes(&mut seed);
         seed
     }
-}
-
-/// A random number that belongs to these words: the same for the same words, without any state.
-#[must_use]
-pub fn roll(words: [u64; 4]) -> u64 {
-    words.into_iter().fold(0x243F_6A88_85A3_08D3, |all, word| mix(all ^ word))
-}
-
-/// A number in `0..bound` from 64 random bits.
-#[must_use]
-pub fn scale(bits: u64, bound: u64) -> u64 {
-    u64::try_from((u128::from(bits) * u128::from(bound)) >> 64).unwrap_or(0)
-}
-
-/// The finalizer of splitmix64: each bit of the word changes half of the bits of the result.
-fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use crate::filter::{HostFilter, KindFilter, SessionPrefix};
 use crate::labels::NamedAddress;
 use crate::time::When;
 use clap::{ArgAction, Parser, Subcommand};
+use jiff::SignedDuration;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const ABOUT: &str = "\
 Shows what Cistern says on the wire: every message in words, from captures or live.
@@ -124,6 +126,9 @@ pub struct Form {
     /// Figures instead of messages
     #[arg(long)]
     pub stats: bool,
+    /// The lease period of sessions whose WELCOME is not in the capture, which alone tells it: 2s, 500ms
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub tau: Option<Duration>,
     /// Where agents begin to renew, as a fraction of the lease period; for the renewals that --stats expects
     #[arg(long, value_name = "FRACTION", default_value_t = 0.6, requires = "stats", value_parser = fraction)]
     pub renewing_at: f64,
@@ -168,6 +173,12 @@ fn fraction(text: &str) -> Result<f64, String> {
     if fraction > 0.0 && fraction < 1.0 { Ok(fraction) } else { Err("a number between 0 and 1 is wanted".to_owned()) }
 }
 
+/// A span of time that is not nothing.
+fn span(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
+    span.ok_or_else(|| format!("{text:?} is no span of time: write 2s or 500ms"))
+}
+
 /// `18`, `#18` as lines show it, or `0x12`.
 fn object(text: &str) -> Result<u64, String> {
     let text = text.trim_start_matches('#');
@@ -196,6 +207,12 @@ mod tests {
         assert!(parse(&[]).is_err());
         assert!(parse(&["-i", "lo", "a.pcap"]).is_err());
         assert_eq!(parse(&["-ttt", "-vv", "a.pcap"]).unwrap().show.form.times, 3);
+    }
+
+    #[test]
+    fn spans_have_a_unit_and_are_not_nothing() {
+        assert_eq!((span("2s"), span("500ms")), (Ok(Duration::from_secs(2)), Ok(Duration::from_millis(500))));
+        assert!(["2", "0s", "-1s", "soon", ""].iter().all(|text| span(text).is_err()));
     }
 
     #[test]

@@ -99,10 +99,10 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Follows the sessions that begin so; there should be one.
+    /// Follows the sessions that begin so; there should be one. `tau` is as for [`crate::memory::Memory::new`].
     #[must_use]
-    pub fn new(session: SessionPrefix) -> Self {
-        let story = Story::new(Vantage { side: Side::Agent, ..Vantage::default() }, Terms::default());
+    pub fn new(session: SessionPrefix, tau: Option<Duration>) -> Self {
+        let story = Story::new(Vantage { side: Side::Agent, ..Vantage::default() }, Terms { tau, ..Terms::default() });
         Self { session, story, waiting: BTreeMap::new(), leases: BTreeMap::new(), address: None }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_session_is_followed_from_its_handshake_over_all_addresses() {
         let session = 0x1122_3344_5566_7788;
-        let mut onlooker = Onlooker { follow: Follow::new("11223344".parse().unwrap()), memory: Memory::default(), at: 0 };
+        let mut onlooker = Onlooker { follow: Follow::new("11223344".parse().unwrap(), None), memory: Memory::default(), at: 0 };
         let sample = |kind| samples().into_iter().find(|message| message.kind() == kind).unwrap();
         let Message::Hello(hello) = sample(Kind::Hello) else { panic!() };
         let hello = |handshake| Message::Hello(Hello { handshake, former: cistern_wire::List::of(&[]), ..hello });

@@ -65,6 +65,8 @@ pub struct Notes {
 #[derive(Debug, Default)]
 pub struct Memory {
     lives: BTreeMap<Key, Life>,
+    /// The lease period of sessions whose WELCOME was not seen, if somebody knows it.
+    tau: Option<Duration>,
 }
 
 /// Whose numbers these are.
@@ -97,6 +99,12 @@ struct Said {
 }
 
 impl Memory {
+    /// Nothing is remembered; `tau` is the lease period of sessions whose WELCOME is not seen, if somebody knows it.
+    #[must_use]
+    pub const fn new(tau: Option<Duration>) -> Self {
+        Self { lives: BTreeMap::new(), tau }
+    }
+
     /// Takes a datagram in, and tells what was known.
     pub fn note(&mut self, at: Duration, datagram: &Datagram<'_>) -> Notes {
         let header = &datagram.header;
@@ -111,7 +119,8 @@ impl Memory {
         // A datagram of session 0 that carries PADDING alone belongs to nothing.
         let Some(key) = key else { return Notes { messages: vec![Note::default(); datagram.messages().count()], ..Notes::default() } };
         self.forget();
-        let life = self.lives.entry(key).or_default();
+        let tau = self.tau;
+        let life = self.lives.entry(key).or_insert_with(|| Life { lease: tau, ..Life::default() });
         life.heard = at;
         let copy = life.transmission(at, header.from_server, header.packet, datagram);
         let messages = datagram.messages().map(|message| life.message(at, &message, copy)).collect();
@@ -300,6 +309,9 @@ mod tests {
         note(&mut memory, ms(2), false, 7, 2, ask(2));
         let seen = note(&mut memory, ms(3), true, 7, 2, ack(2, 2));
         assert_eq!((seen.messages[0].sent, seen.messages[0].lease.unwrap().until), (Some(ms(2)), None));
+        let mut told = Memory::new(Some(ms(2_000)));
+        note(&mut told, ms(2), false, 7, 2, ask(2));
+        assert_eq!(note(&mut told, ms(3), true, 7, 2, ack(2, 2)).messages[0].lease.unwrap().until, Some(ms(2_002)));
     }
 
     #[test]

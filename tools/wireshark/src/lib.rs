@@ -1,21 +1,29 @@
 //! The Wireshark dissector, made from the message registry.
 //!
-//! Decides: how shapes are written as Lua tables. What is done with the tables is written by hand in `dissect.lua`; both together are
+//! Decides: how shapes are written as Lua tables. What is done with the tables is written by hand in `dissect/`; both together are
 //! `cistern.lua`, which is kept in the repository and compared with what is made here, so that it cannot drift from the registry.
 //! Implements `wire-spec.md` sections 3 to 6. Leaves to others: what the formats are (`cistern-wire`).
 
 use cistern_wire::{Case, Direction, DropReason, FieldInfo, Kind, MessageHeader, RawHeader, Shape, Shown};
 use std::fmt::Write as _;
 
-/// The part of the dissector that does not depend on the registry.
-const DISSECT: &str = include_str!("../dissect.lua");
+/// The parts of the dissector that do not depend on the registry, in the order in which each needs those before it.
+const DISSECT: [&str; 5] = [
+    include_str!("../dissect/fields.lua"),
+    include_str!("../dissect/values.lua"),
+    include_str!("../dissect/walk.lua"),
+    include_str!("../dissect/links.lua"),
+    include_str!("../dissect/datagrams.lua"),
+];
 
 /// The dissector, whole.
 #[must_use]
 pub fn dissector() -> String {
     let mut tables = Tables { text: String::new(), written: Vec::new() };
     tables.line("-- Cistern for Wireshark and tshark: put this file into the folder of personal Lua plugins (docs/inspecting.md).");
-    tables.line("-- Made from the message registry by `cargo run -p cistern-wireshark`; what is written by hand is in dissect.lua.");
+    tables.line(
+        "-- Made from the message registry by `cargo run -p cistern-wireshark`; what is written by hand is in tools/wireshark/dissect.",
+    );
     tables.line("");
     tables.line("-- Field types: what stands on the wire for each, and for the fields of structures how they are shown.");
     tables.line("local types = {}");
@@ -48,7 +56,7 @@ pub fn dissector() -> String {
     tables.line(&format!("local header_type, message_header_type = types[{header:?}], types[{message_header:?}]"));
     tables.line(&limits());
     tables.line("");
-    tables.text + DISSECT
+    tables.text + &DISSECT.join("\n")
 }
 
 /// The limits that the dissector checks.

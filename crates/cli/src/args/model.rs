@@ -20,6 +20,7 @@ Examples:
   cistern model choose-k --delta 0.1 --epsilon 0.01
   cistern model compare --agents 100 --objects 1000
   cistern model simulate --svg simulated.svg
+  cistern model measure --for 20s --svg measured.svg
 
 docs/models.md shows the pictures and says what they mean. Exit status: 0 success, 1 a picture cannot be written, 2 wrong usage.";
 
@@ -75,6 +76,8 @@ pub(crate) enum Model {
     Compare(Compare),
     /// The same quantities by simulation, beside what is solved: with random, bursty and traced requests
     Simulate(Simulate),
+    /// Overhead on the real stack: a server and agents on loopback, their datagrams counted, beside what is solved and simulated
+    Measure(Measure),
 }
 
 #[derive(Args, Debug)]
@@ -198,6 +201,24 @@ pub(crate) struct Simulate {
     /// A capture (pcap or pcapng) of a server's traffic, whose requests are replayed, too
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Measure {
+    /// Lease period
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms", allow_hyphen_values = true)]
+    pub(crate) tau: f64,
+    /// How long
+    #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "20s", allow_hyphen_values = true)]
+    pub(crate) span: f64,
+    /// Agents for each rate of requests
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) agents: u32,
+    /// Of the times of requests
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }

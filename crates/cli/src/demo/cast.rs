@@ -19,14 +19,15 @@ use std::time::{Duration, Instant};
 /// How long a process is given to end after SIGTERM.
 const END_TIME: Duration = Duration::from_secs(3);
 
-/// A process of this program that says when it is ready.
-struct Player {
+/// A process of this program that says when it is ready; it is stopped when this is dropped.
+pub(crate) struct Player {
     child: Child,
-    ready: Value,
+    /// What it said.
+    pub(crate) ready: Value,
 }
 
 impl Player {
-    fn start(args: &[&str], pcap: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn start(args: &[&str], pcap: Option<&Path>) -> Result<Self, Failure> {
         let broken = |what: String| Failure::failed(format!("`cistern {}` did not start: {what}", args.join(" ")));
         let program = std::env::current_exe().map_err(|e| broken(e.to_string()))?;
         let mut child = Command::new(program)

@@ -4,6 +4,7 @@
 //! results are shown (`shown`, `picture`).
 
 mod compare;
+mod measure;
 mod papers;
 mod picture;
 pub(crate) mod shown;
@@ -28,5 +29,6 @@ pub(crate) fn model(args: &Model) -> Result<(), Failure> {
         Model::Table(args) => papers::table(args),
         Model::Compare(args) => compare::compare(args),
         Model::Simulate(args) => simulate::simulate(args),
+        Model::Measure(args) => measure::measure(args),
     }
 }

@@ -12,6 +12,7 @@ use cistern_wire::{Datagram, Message, SessionId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,12 +84,23 @@ impl Numbers {
 /// # Errors
 /// The file cannot be opened or is no capture.
 pub(crate) fn read(path: &Path) -> Result<Seen, Failure> {
+    read_within(path, Duration::ZERO..Duration::MAX)
+}
+
+/// Reads what a capture has of some time since 1970.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_within(path: &Path, time: Range<Duration>) -> Result<Seen, Failure> {
     let failed = |e: String| Failure::failed(format!("{}: {e}", path.display()));
     let file = File::open(path).map_err(|e| failed(e.to_string()))?;
     let mut reader = Reader::new(file);
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
     let (mut datagrams, mut foreign) = (0, 0);
     while let Some(seen) = reader.next_datagram().map_err(|e: ReadError| failed(e.to_string()))? {
+        if !time.contains(&seen.at) {
+            continue;
+        }
         let Ok(datagram) = Datagram::seen(&seen.payload) else {
             foreign += 1;
             continue;

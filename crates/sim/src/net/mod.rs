@@ -3,12 +3,12 @@
 //! Decides when a datagram arrives, how often, and with which bytes; or that it never does. Every decision about a datagram is a
 //! function of the seed, the fault, the link and its number there, so a fault that is left out changes no other decision.
 //! Invariant: no fault touches a datagram outside its time; without faults and losses all arrive, each once, whole.
-//! Leaves to others: when faults are active (`world::faults`), sockets (`host`), addresses (`world`).
+//! Leaves to others: what each effect does (`cistern-faults`), when faults are active (`world::faults`), sockets (`host`), addresses (`world`).
 
 use crate::plan::{Fault, Link, NetPlan, What};
-use crate::rng::{roll, scale};
 use bytes::Bytes;
-use cistern_wire::{Datagram, Kind};
+use cistern_faults::{Draw, Effect, Way, has_kind, roll, scale};
+use cistern_wire::Kind;
 
 /// Most datagrams that are remembered for being replayed.
 const RECORDED_MAX: usize = 4_096;
@@ -59,34 +59,11 @@ pub struct Net {
     counts: NetCounts,
 }
 
-/// One datagram on one link, for drawing.
-struct Draw {
-    seed: u64,
-    link: u64,
-    number: u64,
-}
-
-impl Draw {
-    fn bits(&self, what: u64) -> u64 {
-        roll([self.seed, what, self.link, self.number])
-    }
-
-    fn chance(&self, what: u64, ppm: u64) -> bool {
-        ppm > 0 && scale(self.bits(what), 1_000_000) < ppm
-    }
-
-    fn below(&self, what: u64, bound: u64) -> u64 {
-        scale(self.bits(what), bound)
-    }
-}
-
-// What is drawn for each datagram, apart from faults; a fault draws under its number, from FAULT on.
+// What is drawn for each datagram, apart from faults, which draw under their numbers.
 const JITTER: u64 = 1;
 const LOSS: u64 = 2;
 const DUPLICATE: u64 = 3;
 const AGAIN: u64 = 4;
-const FAULT: u64 = 16;
-const FAULT_STEP: u64 = 8;
 
 impl Net {
     /// A network without active faults; `records` if something will be replayed.
@@ -161,50 +138,22 @@ impl Net {
     }
 }
 
-/// What becomes of a datagram.
-#[derive(Default)]
-struct Way {
-    delay: u64,
-    lost: bool,
-    corrupted: bool,
-    /// Further arrivals, so much later.
-    again: Vec<u64>,
-}
-
 fn apply(fault: &Fault, now: u64, draw: &Draw, bytes: &mut Bytes, way: &mut Way) {
-    let own = FAULT + u64::from(fault.id) * FAULT_STEP;
-    match &fault.what {
-        What::Loss { ppm, .. } => way.lost |= draw.chance(own, *ppm),
-        What::Duplicate { ppm, spread, .. } if draw.chance(own, *ppm) => way.again.push(draw.below(own + 1, spread + 1)),
-        What::Delay { extra, jitter, .. } => way.delay += extra + draw.below(own, jitter + 1),
-        What::Reorder { ppm, by, .. } if draw.chance(own, *ppm) => way.delay += draw.below(own + 1, by + 1),
-        What::Cut { .. } => way.lost = true,
-        What::Flap { period, .. } => way.lost |= (now - fault.at) % period < period / 2,
-        What::DropKind { kind, ppm, .. } => way.lost |= draw.chance(own, *ppm) && has_kind(bytes, *kind),
-        What::DelayKind { kind, ppm, extra, .. } if draw.chance(own, *ppm) && has_kind(bytes, *kind) => {
-            way.delay += draw.below(own + 1, extra + 1);
-        }
-        What::Corrupt { ppm, .. } if draw.chance(own, *ppm) => {
-            *bytes = flipped(bytes, draw.below(own + 1, bytes.len() as u64 * 8));
-            way.corrupted = true;
-        }
-        _ => {}
+    let (kind, effect) = match fault.what {
+        What::Loss { ppm, .. } => (None, Effect::Lose { ppm }),
+        What::Duplicate { ppm, spread, .. } => (None, Effect::Repeat { ppm, spread }),
+        What::Delay { extra, jitter, .. } => (None, Effect::Delay { extra, jitter }),
+        What::Reorder { ppm, by, .. } => (None, Effect::Reorder { ppm, by }),
+        What::Cut { .. } => (None, Effect::Cut),
+        What::Flap { period, .. } => (None, Effect::Flap { period }),
+        What::DropKind { kind, ppm, .. } => (Some(kind), Effect::Lose { ppm }),
+        What::DelayKind { kind, ppm, extra, .. } => (Some(kind), Effect::Reorder { ppm, by: extra }),
+        What::Corrupt { ppm, .. } => (None, Effect::Corrupt { ppm }),
+        _ => return,
+    };
+    if kind.is_none_or(|kind| Kind::of(kind).is_some_and(|kind| has_kind(bytes, kind))) {
+        effect.apply(fault.id, now - fault.at, draw, bytes, way);
     }
-}
-
-/// The bytes with one bit flipped.
-fn flipped(bytes: &[u8], bit: u64) -> Bytes {
-    let mut damaged = bytes.to_vec();
-    if let Some(byte) = damaged.get_mut(usize::try_from(bit / 8).unwrap_or(usize::MAX)) {
-        *byte ^= 1 << (bit % 8);
-    }
-    damaged.into()
-}
-
-/// Whether a datagram has a message of this kind.
-fn has_kind(bytes: &[u8], kind: u8) -> bool {
-    let Some(kind) = Kind::of(kind) else { return false };
-    Datagram::seen(bytes).is_ok_and(|datagram| datagram.messages().any(|message| message.kind() == kind))
 }
 
 #[cfg(test)]

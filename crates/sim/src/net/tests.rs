@@ -105,7 +105,7 @@ fn kinds_are_told_apart() {
     let mut packer = cistern_wire::Packer::new(&mut bytes, header, 1_232);
     assert!(packer.push(message));
     packer.finish();
-    assert!(has_kind(&bytes, Kind::KeepAlive.code()) && !has_kind(&bytes, Kind::Release.code()) && !has_kind(b"junk", 0x10));
+    assert!(has_kind(&bytes, Kind::KeepAlive) && !has_kind(&bytes, Kind::Release) && !has_kind(b"junk", Kind::KeepAlive));
 }
 
 #[test]

@@ -100,12 +100,12 @@ struct Notice {
 }
 
 impl Leases {
-    /// Nothing is known yet.
+    /// Nothing is known yet; `tau` is as for [`crate::memory::Memory::new`].
     #[must_use]
-    pub fn new(json: bool) -> Self {
+    pub fn new(json: bool, tau: Option<Duration>) -> Self {
         let vantage = Vantage { side: Side::Agent, ..Vantage::default() };
         let (sessions, order) = (BTreeMap::new(), Vec::new());
-        Self { json, story: Story::new(vantage, Terms::default()), sessions, order, entries: 0, left_out: 0 }
+        Self { json, story: Story::new(vantage, Terms { tau, ..Terms::default() }), sessions, order, entries: 0, left_out: 0 }
     }
 
     /// Takes a datagram in.

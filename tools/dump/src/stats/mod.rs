@@ -54,9 +54,11 @@ struct KindSum {
 }
 
 impl Stats {
-    /// No figures yet; `renewing_at` is the fraction of the lease period at which agents begin to renew.
+    /// No figures yet; `renewing_at` is the fraction of the lease period at which agents begin to renew, `tau` as for [`Memory::new`].
+    ///
+    /// [`Memory::new`]: crate::memory::Memory::new
     #[must_use]
-    pub fn new(json: bool, renewing_at: f64) -> Self {
+    pub fn new(json: bool, renewing_at: f64, tau: Option<Duration>) -> Self {
         Self {
             json,
             span: None,
@@ -68,7 +70,7 @@ impl Stats {
             round_trips: BTreeMap::new(),
             nacks: BTreeMap::new(),
             failures: BTreeMap::new(),
-            renewals: Renewals::new(renewing_at),
+            renewals: Renewals::new(renewing_at, tau),
             scratch: Vec::new(),
         }
     }

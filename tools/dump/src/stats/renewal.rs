@@ -22,6 +22,8 @@ const OTHERS: u64 = 0;
 #[derive(Debug)]
 pub(super) struct Renewals {
     renewing_at: f64,
+    /// The lease period where it was not seen.
+    tau: Option<Duration>,
     sessions: BTreeMap<u64, Arrivals>,
 }
 
@@ -70,8 +72,8 @@ pub(super) struct Cost {
 }
 
 impl Renewals {
-    pub(super) const fn new(renewing_at: f64) -> Self {
-        Self { renewing_at, sessions: BTreeMap::new() }
+    pub(super) const fn new(renewing_at: f64, tau: Option<Duration>) -> Self {
+        Self { renewing_at, tau, sessions: BTreeMap::new() }
     }
 
     /// The fraction of the lease period at which agents are taken to begin to renew.
@@ -87,7 +89,7 @@ impl Renewals {
         };
         let full = self.sessions.len() >= SESSIONS && !self.sessions.contains_key(&session);
         let arrivals = self.sessions.entry(if full { OTHERS } else { session }).or_default();
-        arrivals.tau = tau.or(arrivals.tau);
+        arrivals.tau = tau.or(arrivals.tau).or(self.tau);
         if arrivals.agent.is_none() {
             arrivals.agent.clone_from(&notes.label);
         }
@@ -209,7 +211,7 @@ mod tests {
     /// A session (τ = 2 s) whose requests come after these gaps, in milliseconds.
     fn after(gaps: &[u64]) -> Cost {
         let (note, notes) = (Note::default(), Notes::default());
-        let mut renewals = Renewals::new(0.6);
+        let mut renewals = Renewals::new(0.6, None);
         renewals.message(Duration::ZERO, 0, &welcome(), &note, &notes);
         let session = *renewals.sessions.keys().next().unwrap();
         let mut at = Duration::ZERO;

@@ -66,15 +66,16 @@ pub(crate) fn unsealed_mutants() -> Vec<Vec<u8>> {
 fn assert_named(datagrams: &[Vec<u8>]) -> Option<BTreeSet<&'static str>> {
     let mut reasons = BTreeSet::new();
     let sent: Vec<Sent> = datagrams.iter().enumerate().map(|(n, payload)| Sent::nth(n, payload.clone(), n % 2 == 1)).collect();
-    let fields = ["-T", "fields", "-e", "frame.number", "-e", "cistern.dropped", "-e", "_ws.col.Info", "-e", "cistern.expert.fault"];
-    let text = Captured::of(&sent).tshark(&fields)?;
+    let fields = ["frame.number", "cistern.dropped", "_ws.col.Info", "cistern.expert.fault", "_ws.lua.error"].map(|field| ["-e", field]);
+    let args = [&["-T", "fields"][..], fields.as_flattened()].concat();
+    let text = Captured::of(&sent).tshark(&args)?;
     assert_eq!(text.lines().count(), datagrams.len());
     for (line, bytes) in text.lines().zip(datagrams) {
         let columns: Vec<&str> = line.split('\t').collect();
-        let [number, dropped, info, fault] = columns[..] else { panic!("another number of columns: {line}") };
+        let [number, dropped, info, fault, lua] = columns[..] else { panic!("another number of columns: {line}") };
         let reason = Datagram::seen(bytes).err();
         assert_eq!(dropped, reason.map_or("", |reason| reason.name()), "frame {number}: {bytes:02x?}");
-        assert_eq!(fault, "", "frame {number}");
+        assert_eq!((fault, lua), ("", ""), "frame {number}");
         if let Some(reason) = reason {
             // Which of the numbers is meant stands in the decoder's words, too.
             assert!(info.starts_with(&format!("[{reason}]")) || info == reason.to_string(), "frame {number}: {info}, not {reason}");
@@ -125,14 +126,15 @@ fn a_capture_that_cuts_datagrams_short_is_read_as_far_as_it_goes() {
     // Of every frame only so many bytes: IP and UDP headers, and the beginning of the datagram.
     for snapped in [29, 40, 47, 48, 52, 60, 80] {
         snap(&captured, &cut, snapped);
-        let fields = ["cistern.dropped", "cistern.expert.fault", "_ws.malformed", "cistern.expert.cut"].map(|field| ["-e", field]);
+        let fields =
+            ["cistern.dropped", "_ws.lua.error", "cistern.expert.fault", "_ws.malformed", "cistern.expert.cut"].map(|field| ["-e", field]);
         let args = [&["-o", &port, "-T", "fields"][..], fields.as_flattened()].concat();
-        let Some(text) = captured.tshark_of(&cut, &args) else { return };
+        let Some(text) = Captured::tshark_of(&cut, &args) else { return };
         assert_eq!(text.lines().count(), 200);
         for (line, sent) in text.lines().zip(&whole) {
             let columns: Vec<&str> = line.split('\t').collect();
-            assert_eq!(columns[..3], ["", "", ""], "nothing is wrong with what is there: {line}");
-            assert!(sent.payload.len() + 28 <= snapped || !columns[3].is_empty(), "cut, but not said so");
+            assert_eq!(columns[..4], ["", "", "", ""], "nothing is wrong with what is there: {line}");
+            assert!(sent.payload.len() + 28 <= snapped || !columns[4].is_empty(), "cut, but not said so");
         }
     }
 }

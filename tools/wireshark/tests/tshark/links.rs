@@ -1,6 +1,6 @@
 //! What belongs together is linked: an answer and what it answers, a retransmission and the first, with the time between.
 
-use crate::pdml::{Frame, frames};
+use crate::view::pdml::{Frame, frames};
 use crate::{Captured, PORT, Sent, datagram_of, header_for, simulated};
 use cistern_sim::plan::Profile;
 use cistern_wire::{

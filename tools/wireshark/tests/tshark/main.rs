@@ -10,18 +10,19 @@
 mod agree;
 mod broken;
 mod links;
-mod pdml;
+#[path = "../view/mod.rs"]
+mod view;
 
-use cistern_capture::Writer;
+use cistern_capture::{Datagram, Reader, Writer};
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::trace::Trace;
 use cistern_wire::{Direction, Header, Kind, Lane, Message, Packer, SessionId, limits::DATAGRAM_MAX};
-use std::ffi::OsStr;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
+/// The dissector, as it is kept.
 const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cistern.lua");
 
 /// The port that the dissector has by default.
@@ -29,15 +30,15 @@ const PORT: u16 = 7_311;
 
 #[test]
 fn the_dissector_is_the_one_made_from_the_registry() {
-    let made = cistern_wireshark::dissector();
+    let (made, path) = (cistern_wireshark::dissector(), DISSECTOR);
     if std::env::var_os("CISTERN_REGENERATE").is_some() {
-        std::fs::write(DISSECTOR, &made).unwrap();
+        std::fs::write(path, &made).unwrap();
     }
-    let kept = std::fs::read_to_string(DISSECTOR).unwrap();
+    let kept = std::fs::read_to_string(path).unwrap();
     for (line, (made, kept)) in made.lines().zip(kept.lines()).enumerate() {
-        assert_eq!(made, kept, "{DISSECTOR}:{}: not as it is made; CISTERN_REGENERATE=1 writes it anew", line + 1);
+        assert_eq!(made, kept, "{path}:{}: not as it is made; CISTERN_REGENERATE=1 writes it anew", line + 1);
     }
-    assert_eq!(made.len(), kept.len(), "{DISSECTOR} is not as it is made; CISTERN_REGENERATE=1 writes it anew");
+    assert_eq!(made.len(), kept.len(), "{path} is not as it is made; CISTERN_REGENERATE=1 writes it anew");
 }
 
 /// A datagram of a capture: when, from where to where, what.
@@ -57,55 +58,40 @@ impl Sent {
     }
 }
 
-/// A capture in a folder of its own, which is also tshark's folder of settings, so that no settings of a person take part.
+/// A capture in a folder of its own.
 struct Captured {
     folder: tempfile::TempDir,
 }
 
 impl Captured {
     fn of(datagrams: &[Sent]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut writer = Writer::create(&folder.path().join("capture.pcap")).unwrap();
+        let captured = Self { folder: tempfile::tempdir().unwrap() };
+        let mut writer = Writer::create(&captured.path()).unwrap();
         for sent in datagrams {
             writer.write(sent.at, sent.from, sent.to, &sent.payload).unwrap();
         }
         writer.flush().unwrap();
-        Self { folder }
+        captured
     }
 
     fn path(&self) -> PathBuf {
         self.folder.path().join("capture.pcap")
     }
 
-    /// What tshark prints for the capture; `None` where there is no tshark. Anything that looks like a failure of the dissector fails.
+    /// The datagrams as they are read from it.
+    fn datagrams(&self) -> Vec<Datagram> {
+        Reader::new(File::open(self.path()).unwrap()).map(Result::unwrap).collect()
+    }
+
+    /// What tshark prints for the capture; `None` where there is no tshark.
     fn tshark(&self, args: &[&str]) -> Option<String> {
-        self.tshark_of(&self.path(), args)
+        Self::tshark_of(&self.path(), args)
     }
 
     /// The same for another capture.
-    fn tshark_of(&self, capture: &Path, args: &[&str]) -> Option<String> {
-        run(self.folder.path(), [OsStr::new("-r"), capture.as_os_str()], args)
+    fn tshark_of(capture: &Path, args: &[&str]) -> Option<String> {
+        view::tshark(&[&["-r", capture.to_str().unwrap()], args].concat())
     }
-}
-
-fn run<'o>(settings: &Path, first: impl IntoIterator<Item = &'o OsStr>, args: &[&str]) -> Option<String> {
-    let script = format!("lua_script:{DISSECTOR}");
-    let output = Command::new("tshark").env("WIRESHARK_CONFIG_DIR", settings).args(first).args(["-X", &script]).args(args).output();
-    let output = match output {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: tshark is not installed");
-            return None;
-        }
-        other => other.unwrap(),
-    };
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "tshark failed: {errors}");
-    // A failure of a script is an item of the tree, or a word on standard error; `-G` lists that item among the fields.
-    assert!(!errors.contains("Lua") && !errors.contains("lua"), "{errors}");
-    for bad in ["[Lua Error", "dissector failed, please report"] {
-        assert!(!text.contains(bad), "tshark's output tells of a failure: {}", text.lines().find(|line| line.contains(bad)).unwrap());
-    }
-    Some(text)
 }
 
 /// A header with which `message` is sound.

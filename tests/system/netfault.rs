@@ -1,0 +1,71 @@
+//! The fault proxy in front of the real server: several agents behind it, each with its own faults.
+
+use crate::relay::Relay;
+use crate::world::{Agent, Server, eventually};
+use cistern_netfault::stats::Lost;
+use serde_json::json;
+use std::thread;
+
+/// A server, agents A and B behind one proxy.
+fn both_behind_one(lease: &str) -> (Server, Relay, Agent, Agent) {
+    let server = Server::with(&["--lease", lease]);
+    let relay = Relay::start(server.address);
+    let [a, b] = ["A", "B"].map(|label| Agent::by(&server, relay.address, label));
+    (server, relay, a, b)
+}
+
+#[test]
+fn agent_that_is_cut_in_one_direction_by_its_label_loses_its_lock_to_the_other_behind_the_same_proxy() {
+    for direction in ["a->s", "s->a"] {
+        let (server, relay, mut a, b) = both_behind_one("1s");
+        a.put("/job", "");
+        let mut user = a.line();
+        let (hold, token) = user.lock("/job");
+        relay.command(&format!("cut {direction} agent A"));
+        let mut other = b.line();
+        let (_, larger) = other.lock("/job");
+        assert!(larger > token && server.count("steals") == 1, "{direction}");
+        assert_ne!(user.hold(hold), "certain", "{direction}");
+        let stats = relay.stats();
+        let of = |label: &str| stats.agents.iter().find(|agent| agent.label == label).unwrap().counts.clone();
+        let (up, down) = (of("A").up.lost.get(&Lost::Cut).copied(), of("A").down.lost.get(&Lost::Cut).copied());
+        assert_eq!((up > Some(0), down > Some(0)), (direction == "a->s", direction == "s->a"), "{stats}");
+        assert_eq!(of("B").up.lost_all() + of("B").down.lost_all(), 0, "{stats}");
+        relay.heal();
+        a.ok(json!({ "op": "stat", "path": "/job", "follow": true }));
+        assert_eq!(user.hold(hold), "lost");
+    }
+}
+
+#[test]
+fn demands_that_never_arrive_cost_an_agent_its_lock_though_it_is_served_in_everything_else() {
+    let (server, relay, mut a, b) = both_behind_one("1s");
+    a.put("/job", "");
+    let mut user = a.line();
+    let (hold, token) = user.lock("/job");
+    relay.command("loss 100% kind DEMAND agent A");
+    let mut other = b.line();
+    let waiter = thread::spawn(move || other.lock("/job"));
+    eventually("the demand is not delivered", || (server.count("delivery_failures") == 1).then_some(()));
+    let (_, larger) = waiter.join().unwrap();
+    assert!(larger > token);
+    eventually("A is told", || (user.hold(hold) == "lost").then_some(()));
+    assert!(relay.stats().rules[0].touched >= 3, "{}", relay.stats());
+}
+
+#[test]
+fn slow_narrow_lossy_and_shuffled_network_changes_no_answer() {
+    // Long enough for every demand to be sent again often before it counts as failed.
+    let (_server, relay, mut a, mut b) = both_behind_one("8s");
+    for rule in ["delay 2ms jitter 3ms", "loss 5%", "duplicate 5%", "reorder 10% by 10ms", "corrupt 2%", "rate 4mbit queue 500ms"] {
+        relay.command(rule);
+    }
+    for n in 0..20 {
+        let (path, text) = (format!("/f{n}"), format!("text {n}"));
+        a.put(&path, &text);
+        assert_eq!(b.read(&path).unwrap(), crate::world::base64(text.as_bytes()));
+    }
+    let stats = relay.stats();
+    let (up, down) = (&stats.total.up, &stats.total.down);
+    assert!(up.lost_all() + down.lost_all() > 0 && up.corrupted + down.corrupted > 0 && down.delayed > 0, "{stats}");
+}

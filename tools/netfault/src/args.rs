@@ -1,0 +1,124 @@
+//! The command line.
+//!
+//! Decides names of options, their help and examples. Leaves to others: the language of commands (`command`), what is done (`main`).
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Commands, in a script (behind a time), by `ctl`, and by --with:
+  cut                          nothing passes
+  loss 10%                     so many are lost
+  duplicate 5% within 50ms     so many come again
+  reorder 10% by 30ms          so many are up to so much later than others
+  delay 20ms jitter 5ms        all take so much longer, and up to so much more
+  rate 64kbit queue 200ms      (or 100pps) no faster; what would wait longer is lost
+  flap 2s                      nothing passes in the first half of each period
+  corrupt 1%                   one bit of so many is flipped
+  heal | heal loss | heal #3   all rules end, or those of an action, or one
+  end                          the proxy ends
+A rule may be narrowed, in any order, by a->s or s->a (to the server, from it), `agent WHO` (1 for the first that was seen, an address, a \
+host, or a label) and `kind KIND` (a kind of message, such as DEMAND). A rule takes the place of one of the same action and scope.
+
+A script has one command a line, behind its time; a span makes a rule end by itself; # begins a remark:
+  0s      delay 5ms jitter 2ms
+  2s      cut a->s agent web-1
+  3.5s    heal cut
+  5s..8s  loss 20% kind DEMAND
+
+Examples:
+  cistern-netfault --server 127.0.0.1:7311 --listen 127.0.0.1:7312 --with 'loss 10%' --with 'delay 20ms jitter 5ms'
+  cistern-netfault --server 127.0.0.1:7311 --listen 127.0.0.1:7312 --script night.fault --seed 7 --pcap seen.pcap
+  cistern-netfault --server 10.0.0.1:7311 --listen 10.0.0.9:7311 --control /tmp/fault.sock
+  cistern-netfault ctl --control /tmp/fault.sock cut 'a->s' agent web-1
+  cistern-netfault ctl --control /tmp/fault.sock heal
+  cistern-netfault ctl --control /tmp/fault.sock stats --json
+
+Exit status:
+  0   ended because it was asked to (SIGINT, SIGTERM, `end`)
+  1   an address, a control socket or a file cannot be used, or the proxy does not answer
+  2   wrong usage, or a mistake in a script or a command";
+
+/// A bad network on purpose: a UDP proxy between agents and a server.
+#[derive(Debug, Parser)]
+#[command(name = "cistern-netfault", version, after_help = EXAMPLES, max_term_width = 120, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Cli {
+    /// What to do instead of running a proxy
+    #[command(subcommand)]
+    pub(crate) act: Option<Act>,
+    /// The proxy
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+/// What else the program does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Act {
+    /// Command a running proxy: a command as in a script, or `stats`
+    Ctl(Ctl),
+    /// Read a script and say what is wrong with it, without running it
+    Check {
+        /// The script
+        script: PathBuf,
+    },
+}
+
+/// How a proxy runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The server's address
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub(crate) server: Option<SocketAddr>,
+    /// The address that agents are told instead; port 0 lets the system choose
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// A command to begin with; repeat for several
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) with: Vec<String>,
+    /// Commands with their times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Option<PathBuf>,
+    /// What chance comes from; told at the start, by default another one each time
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// A Unix socket for `ctl`
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+    /// Write every datagram that came or went, on both sides, to a capture file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Write the agents' side only: what agents sent and were sent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap_agents: Option<PathBuf>,
+    /// Write the server's side only: what the server was sent and sent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap_server: Option<PathBuf>,
+    /// Most agents at a time
+    #[arg(long, default_value_t = 1_024, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) agents_max: u32,
+    /// Forget an agent that is silent for so many seconds
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) idle: u32,
+    /// Hold at most so many MiB of datagrams that are to leave later
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) held_max: u32,
+    /// Print JSON: one line when ready, one with the counts at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A command to a running proxy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ctl {
+    /// The proxy's control socket
+    #[arg(long, value_name = "SOCKET", env = "CISTERN_NETFAULT")]
+    pub(crate) control: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command's words
+    #[arg(required = true, value_name = "COMMAND")]
+    pub(crate) words: Vec<String>,
+}
