@@ -233,8 +233,6 @@ pub enum What {
         generation: Generation,
         /// Whether the session was seen to be given it; `None`: it may have been forgotten.
         given: Option<bool>,
-        /// The earlier packet by which its agent gave it back for ever, if it did.
-        disowned: Option<u64>,
         /// The other session that was seen to be given it.
         of: Option<SessionId>,
     },
@@ -306,8 +304,6 @@ pub enum What {
         keep: Keep,
         /// Whether the session was seen to be given that generation; `None`: it may have been forgotten.
         given: Option<bool>,
-        /// The earlier packet by which its agent gave it back for ever, if it did.
-        disowned: Option<u64>,
     },
     /// An agent gave back all its cache locks up to a generation.
     ReleasedAll {
@@ -341,6 +337,17 @@ pub enum What {
         shown: (Duration, u64),
         /// The request that asked.
         nonce: u64,
+    },
+    /// An ephemeral file is gone.
+    Gone {
+        /// The file.
+        object: ObjectId,
+        /// The session that it is bound to.
+        owner: SessionId,
+        /// Whether a mutation is known that took it away.
+        removed: bool,
+        /// Whether a request without an answer may have.
+        unanswered: bool,
     },
     /// A refusal: the session is timing out or has ended.
     Nack {

@@ -10,16 +10,25 @@
 //! | [`vantage`] | where the capture was taken, and so what order, time and absence prove |
 //! | [`event`] | what can happen in a story |
 //! | [`story`] | sessions, requests, notices, leases and locks, brought up to date by each datagram |
+//! | [`rule`] | which rules are judged, with their statements |
+//! | `checks`, [`verdict`] | whether they are kept, broken, or cannot be decided, and why |
 //!
 //! Leaves to others: capture files and link types, pictures and listings.
 
+mod auditor;
+mod checks;
 pub mod event;
+pub mod rule;
 pub mod story;
 pub mod vantage;
+pub mod verdict;
 
 #[cfg(test)]
 mod bench;
 
+pub use auditor::Auditor;
 pub use event::{Answer, Cause, Event, Grant, Host, HostId, How, Interval, IntervalKind, Passage, Renewal, Role, What};
+pub use rule::Rule;
 pub use story::{Session, Story, Tally};
 pub use vantage::{Side, Terms, Vantage};
+pub use verdict::{Count, Report, Violation, Why};

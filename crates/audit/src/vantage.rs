@@ -68,7 +68,8 @@ impl Vantage {
     }
 }
 
-/// What a session was promised, where the capture began after its WELCOME; as told by whoever runs the auditor.
+/// What no datagram of the capture says, as told by whoever runs the auditor: above all what a session was promised, where the capture
+/// began after its WELCOME.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// The lease period τ.
@@ -77,6 +78,10 @@ pub struct Terms {
     pub delta_ppm: Option<u32>,
     /// The slack ε of the server's timer.
     pub epsilon: Option<Duration>,
+    /// Whether no operator has evicted anybody.
+    pub no_evictions: bool,
+    /// Whether the server does not end waits by what it heard last (section 11.3, the second short cut).
+    pub no_last_heard: bool,
 }
 
 #[cfg(test)]

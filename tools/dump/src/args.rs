@@ -3,6 +3,7 @@
 //! Decides: names of options and commands, their help, their examples, and which options exclude each other. Without a command it shows
 //! messages, as tcpdump does. Leaves to others: what each option does; what its value may be (each option's own type).
 
+use crate::audit::AuditArgs;
 use crate::filter::{HostFilter, KindFilter, SessionPrefix};
 use crate::labels::NamedAddress;
 use crate::time::When;
@@ -68,9 +69,24 @@ pub struct Cli {
     pub show: Show,
 }
 
+const AUDIT_HELP: &str = "\
+Examples:
+  cistern-dump audit run.pcap                                   a capture from anywhere on the way
+  cistern-dump audit --vantage server --complete server.pcap    tcpdump on the server's host, which dropped nothing
+  cistern-dump audit --vantage agent-process --complete agent.pcap
+                                                                what --pcap of a program has written
+  cistern-dump audit --tau 2s late.pcap                         sessions were opened before the capture began
+  cistern-dump audit --json run.pcap | jq '.violations'
+
+Exit status: 0 no violation; 1 a violation; else as without a command. docs/inspecting.md has the table of rules.";
+
 /// What is done instead of showing messages.
 #[derive(Debug, Subcommand)]
-pub enum Command {}
+pub enum Command {
+    /// Say which rules of the protocol captures keep, and which they break
+    #[command(after_help = AUDIT_HELP)]
+    Audit(AuditArgs),
+}
 
 /// What is shown, and of which traffic.
 #[derive(Debug, clap::Args)]

@@ -6,6 +6,7 @@
 //! (`cistern-audit`).
 
 pub mod args;
+pub mod audit;
 pub mod failure;
 pub mod fields;
 pub mod filter;
@@ -55,7 +56,7 @@ pub fn main(cli: &Cli) -> ExitCode {
 /// What kept it from doing so, with the exit status.
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
     match &cli.command {
-        Some(command) => match *command {},
+        Some(args::Command::Audit(args)) => audit::audit(args),
         None => show::show(&cli.show),
     }
 }

@@ -5,11 +5,12 @@
 //! Implements `wire-spec.md` sections 6.4, 6.5 and 7. Invariant: the end of a lease never moves back.
 //! Leaves to others: the lock table (`locks`), handshakes (`handshake`), whether a reply fits its request (`replies`).
 
-use super::session::{Carried, Notice, Replied};
+use super::session::{Asked, Carried, Notice, Replied, Session};
 use super::{Seen, Story, raw, replies};
 use crate::event::{Answer, Cause, Grant, How, Renewal, What};
 use crate::vantage::Side;
-use cistern_wire::{Generation, Kind, Lane, LockId, Message, Mode, Nack, ObjectId, Released, Reply, ReplyKind, SessionId, Status};
+use cistern_wire::{Kind, Lane, LockClass, LockId, Message, Mode, Nack, ObjectId, Released, Reply, SessionId, Status};
+use std::time::Duration;
 
 impl Story {
     pub(super) fn down(&mut self, seen: &Seen<'_>) {
@@ -23,12 +24,15 @@ impl Story {
                 }
                 Message::Queued(m) => self.queued(seen, m.nonce, m.echo),
                 Message::Alive(m) => {
+                    if let Some(session) = self.sessions.get_mut(&seen.session()) {
+                        session.keep_alive = session.keep_alive.map(|(packet, done)| (packet, done || packet == m.echo));
+                    }
                     self.answer(seen, Kind::Alive, m.serial, Some(m.echo));
                 }
                 Message::Released(m) => self.told_released(seen, m),
                 Message::Cancelled(m) => {
                     self.answer(seen, Kind::Cancelled, m.serial, Some(m.echo));
-                    self.cancelled(seen, m.nonce, m.outcome);
+                    self.cancelled(seen, m);
                 }
                 Message::Ended(m) => self.told_ended(seen, m.serial, m.echo),
                 Message::Nack(m) => self.nack(seen, *m),
@@ -48,6 +52,10 @@ impl Story {
 
     /// A server is there: the time at which its start was last seen to send.
     fn sends(&mut self, seen: &Seen<'_>) {
+        // A HINT is what a new start says of a session that it does not know.
+        if raw::is_hint(seen.passage.payload) {
+            return;
+        }
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(server) = self.servers.get_mut(&session.server) else { return };
         if session.incarnation.is_some() && session.incarnation == server.incarnation.map(|(now, _)| now) {
@@ -104,6 +112,9 @@ impl Story {
         let side = self.vantage.side;
         let session = self.sessions.get_mut(&id)?;
         session.renewals += 1;
+        if id == seen.session() && session.newest_renewal.is_none_or(|known| known.packet < seen.header.packet) {
+            session.newest_renewal = Some(seen.mark());
+        }
         session.newest_echo = session.newest_echo.max(Some(at));
         let promise = session.promise?;
         let not_before = echo.and_then(|echo| session.up.get(echo)).and_then(|sent| sent.not_before);
@@ -112,7 +123,10 @@ impl Story {
         let (least, most) = if exact { (promise.tau, promise.tau) } else { (promise.least(), promise.most()) };
         let renewal =
             Renewal { by: frame, from_earliest, from_latest: at, certain_until: from_earliest + least, possible_until: at + most };
-        let (host, stolen) = (session.host, session.stolen.filter(|stolen| at + promise.wait > stolen.at));
+        let wait = if side == Side::Server { promise.wait } else { promise.shortest_wait() };
+        let vantage = self.vantage;
+        let late = |stolen: &super::Mark| vantage.is_shorter(stolen.at.saturating_sub(at), wait);
+        let (host, stolen) = (session.host, session.stolen.filter(late));
         if let Some(intervals) = &mut self.intervals {
             intervals.renewed(id, host, seen.passage.frame, &renewal);
         }
@@ -148,11 +162,24 @@ impl Story {
                 answer.limit = limit_max;
             }
         }
+        if matches!(reply, Reply::Done(_)) {
+            self.completes(seen, nonce);
+        }
         self.effects(seen, nonce, reply, news);
         if kind == Kind::Ack {
             self.grants(seen, nonce, reply);
         }
         self.shows(seen, nonce, reply);
+    }
+
+    /// A reclaim is complete: nothing of the former session can be reclaimed any more, and its ephemeral files are the present one's.
+    fn completes(&mut self, seen: &Seen<'_>, nonce: u64) {
+        let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let Some(Asked::ReclaimComplete { from }) = session.requests.get(nonce).map(|request| &request.asked) else { return };
+        if let Some(server) = self.servers.get_mut(&session.server) {
+            server.completed.entry(*from).or_insert(seen.passage.frame);
+            server.heirs.insert(*from, session.id);
+        }
     }
 
     /// What a mutation changed.
@@ -161,15 +188,21 @@ impl Story {
             Reply::Changed(changed) => {
                 for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version) {
                     let (object, version) = (effect.attr.object, effect.attr.version);
-                    let by_other = self.made(seen, object, version, nonce);
                     let gone = effect.attr.nlink == 0;
+                    let by_other = self.made(seen, object, (version, gone), nonce);
                     self.events.push(seen.event(What::Changed { object, before: effect.before, version, gone, nonce, by_other }));
                     if news {
                         self.mutated(seen, object, version);
                     }
                 }
             }
-            Reply::Batched(done) if news => {
+            Reply::Batched(done) => {
+                for item in done.items.iter().filter(|item| item.version == 0) {
+                    self.made(seen, item.object, (0, true), nonce);
+                }
+                if !news {
+                    return;
+                }
                 for item in done.items.iter().filter(|item| item.version > 0) {
                     self.mutated(seen, item.object, item.version);
                 }
@@ -179,7 +212,7 @@ impl Story {
     }
 
     /// Notes which request has made a version; gives another that had made it before.
-    fn made(&mut self, seen: &Seen<'_>, object: ObjectId, version: u64, nonce: u64) -> Option<(SessionId, u64)> {
+    fn made(&mut self, seen: &Seen<'_>, object: ObjectId, (version, gone): (u64, bool), nonce: u64) -> Option<(SessionId, u64)> {
         let session = self.sessions.get(&seen.session())?;
         let server = self.servers.get_mut(&session.server)?;
         if session.incarnation.map(|one| one.0) != server.incarnation.map(|(one, _)| one.0) {
@@ -187,10 +220,11 @@ impl Story {
         }
         let known = server.objects.entry(object).or_default();
         let (made, by, of) = known.made;
+        known.gone |= gone;
         if version > made {
             known.made = (version, session.id, nonce);
         }
-        (version == made && (by, of) != (session.id, nonce)).then_some((by, of))
+        (version > 0 && version == made && (by, of) != (session.id, nonce)).then_some((by, of))
     }
 
     /// Locks in a reply.
@@ -210,6 +244,12 @@ impl Story {
     fn shows(&mut self, seen: &Seen<'_>, nonce: u64, reply: &Reply<'_>) {
         let mut shown: Vec<(ObjectId, u64)> = Vec::new();
         replies::shown(reply, |object, version| shown.push((object, version)));
+        let server = self.sessions.get(&seen.session()).and_then(|session| self.servers.get_mut(&session.server));
+        if let Some(server) = server {
+            replies::owned(reply, |object, owner| {
+                server.owners.insert(object, owner);
+            });
+        }
         for (object, version) in shown {
             self.shown(seen, object, version, nonce);
         }
@@ -235,8 +275,17 @@ impl Story {
 
     fn queued(&mut self, seen: &Seen<'_>, nonce: u64, echo: u64) {
         self.answer(seen, Kind::Queued, nonce, Some(echo));
-        if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(nonce)) {
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let server = self.servers.get_mut(&session.server);
+        if let Some(request) = session.requests.get_mut(nonce) {
             request.queued.get_or_insert(seen.mark());
+            let waits = request.granted.is_none() && !request.wait_over && request.cancelled.is_none();
+            if let (Asked::Lock { object, mode: Mode::Exclusive, .. }, true, Some(server)) = (&request.asked, waits, server) {
+                let waiting = server.waiting.entry(*object).or_default();
+                if !waiting.iter().any(|(of, number, _)| (*of, *number) == (seen.session(), nonce)) {
+                    waiting.push((seen.session(), nonce, seen.mark()));
+                }
+            }
         }
     }
 
@@ -258,12 +307,28 @@ impl Story {
         }
     }
 
-    fn cancelled(&mut self, seen: &Seen<'_>, nonce: u64, outcome: cistern_wire::CancelOutcome) {
+    fn stops_waiting(&mut self, id: SessionId, nonce: u64) {
+        let server = self.sessions.get(&id).and_then(|session| self.servers.get_mut(&session.server));
+        if let Some(server) = server.filter(|server| !server.waiting.is_empty()) {
+            server.stops_waiting(id, Some(nonce));
+        }
+    }
+
+    fn cancelled(&mut self, seen: &Seen<'_>, m: &cistern_wire::Cancelled) {
+        let (nonce, outcome) = (m.nonce, m.outcome);
+        if let Some(session) = self.sessions.get_mut(&seen.session()).filter(|_| m.generation.0 > 0)
+            && let Some(Asked::Lock { object, .. }) = session.requests.get(nonce).map(|request| &request.asked)
+        {
+            // Its agent knows of the grant from here on, if GRANT has not come.
+            let lock = LockId { object: *object, class: LockClass::Advisory };
+            session.told(lock, m.generation);
+        }
         if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(nonce))
             && outcome == cistern_wire::CancelOutcome::Cancelled
         {
             request.cancelled.get_or_insert(seen.mark());
         }
+        self.stops_waiting(seen.session(), nonce);
         self.events.push(seen.event(What::Cancelled { nonce, outcome }));
     }
 
@@ -285,7 +350,7 @@ impl Story {
         if earlier {
             session.nack = Some(mark);
         }
-        let (host, until) = (session.host, session.promise.map(|promise| mark.at + promise.wait));
+        let (host, server, until) = (session.host, session.server, session.promise.map(|promise| mark.at + promise.wait));
         let executed = session.requests.get_mut(nack.nonce).and_then(|request| {
             if nack.fate == cistern_wire::Fate::NotExecuted {
                 request.not_executed.get_or_insert(mark);
@@ -295,12 +360,31 @@ impl Story {
         if let (true, Some(intervals)) = (first, &mut self.intervals) {
             intervals.refused(seen.session(), host, mark, until);
         }
+        if let Some(server) = self.servers.get_mut(&server) {
+            server.stops_waiting(seen.session(), None);
+        }
         self.events.push(seen.event(What::Nack { nonce: nack.nonce, reason: nack.reason, fate: nack.fate, first, executed }));
     }
 
     fn hint(&mut self, seen: &Seen<'_>, echo: u64) {
         self.answer(seen, Kind::Hint, 0, Some(echo));
+        self.forgets(seen);
         self.events.push(seen.event(What::Hint));
+    }
+
+    /// A server does not know a session: of one that it must know, this shows that it was started anew.
+    fn forgets(&mut self, seen: &Seen<'_>) {
+        let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let Some(server) = self.servers.get_mut(&session.server) else { return };
+        let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
+        let holds = server.holds.values().flatten().any(|hold| hold.session == session.id);
+        let lasts = session.possible_until().is_some_and(|until| seen.passage.at < until);
+        let whole = session.opened.is_some() && !session.superseded;
+        if let (true, Some(own)) = (free && holds && lasts && whole, session.incarnation)
+            && server.incarnation.is_some_and(|(now, _)| now == own)
+        {
+            server.forgot.get_or_insert((own, seen.passage.frame));
+        }
     }
 
     fn notice(&mut self, seen: &Seen<'_>, message: &Message<'_>, words: &[u8]) {
@@ -322,10 +406,23 @@ impl Story {
             known.last = known.last.max(mark.at);
             (first, changed, transmissions) = (known.first.frame, known.sum != sum, known.transmissions);
         } else if !session.notices.may_be_forgotten(seq) {
-            self.takes_over(seen.session(), seq, lock);
-            let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
-            let fresh = Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted: None, implied: false };
+            if let Some((of, up_to)) = lock {
+                // A newer demand or grant of a lock takes the place of what was said of it before.
+                let owed = session.owed.clone();
+                session.imply(|lock, generation| lock == of && generation <= up_to);
+                session.owed = owed;
+            }
+            if kind == Kind::Grant {
+                session.newest_grant = Some(mark);
+            }
+            let (receipted, implied, listened) = (None, false, Duration::ZERO);
+            let fresh = Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted, implied, listened };
             session.notices.put(seq, fresh);
+            session.open.insert(seq);
+        }
+        let listened = self.servers.get(&session.server).map_or(Duration::ZERO, |server| server.listened);
+        if let Some(known) = session.notices.get_mut(seq) {
+            known.listened = listened;
         }
         let what = What::Notice { kind, seq, first, transmissions, lock, object, nonce, changed, gap };
         self.events.push(seen.event(what));
@@ -335,18 +432,28 @@ impl Story {
                 if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(m.nonce)) {
                     request.wait_over = true;
                 }
+                self.stops_waiting(seen.session(), m.nonce);
             }
-            Message::WatchEvent(m) => self.note_version(seen, m.object, m.version),
+            Message::WatchEvent(m) => {
+                if m.gone && transmissions == 1 {
+                    self.goes(seen, m.object);
+                }
+                self.note_version(seen, m.object, m.version);
+            }
             _ => {}
         }
     }
 
-    /// A newer demand or grant of a lock takes the place of what was said of it before.
-    fn takes_over(&mut self, id: SessionId, seq: u64, lock: Option<(LockId, Generation)>) {
-        let (Some((of, up_to)), Some(session)) = (lock, self.sessions.get_mut(&id)) else { return };
-        for (number, notice) in session.notices.iter_mut() {
-            notice.implied |= number < seq && notice.lock.is_some_and(|(lock, generation)| lock == of && generation <= up_to);
-        }
+    /// An object is gone: of an ephemeral file, whose it was, and whether a request is known that can have taken it away.
+    fn goes(&mut self, seen: &Seen<'_>, object: ObjectId) {
+        let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let Some(server) = self.servers.get(&session.server) else { return };
+        let Some(owner) = server.owner(object) else { return };
+        let removed = server.objects.get(&object).is_some_and(|object| object.gone);
+        let takes_away = |kind: Kind| matches!(kind, Kind::Unlink | Kind::Rename | Kind::Batch);
+        let open = |session: &Session| session.requests.iter().any(|(_, request)| takes_away(request.kind) && request.replied.is_none());
+        let unanswered = !removed && self.sessions.values().any(open);
+        self.events.push(seen.event(What::Gone { object, owner, removed, unanswered }));
     }
 
     /// A version told by a notice counts as shown, but what is told late is nothing to object to.
@@ -367,22 +474,8 @@ impl Story {
         if let Some(request) = self.sessions.get_mut(&id).and_then(|session| session.requests.get_mut(m.nonce)) {
             request.granted.get_or_insert(m.generation);
         }
+        self.stops_waiting(id, m.nonce);
         let (lock, mode, generation, run) = (m.lock, m.mode, m.generation, m.run);
         self.give(seen, Grant { lock, mode, generation, run, version: 0, how: How::Notice, nonce: m.nonce, news: false });
     }
-}
-
-/// A kind of reply that only shows something may be made anew for a duplicate (section 11.2).
-pub(crate) const fn may_be_made_anew(kind: ReplyKind) -> bool {
-    !matches!(
-        kind,
-        ReplyKind::Done
-            | ReplyKind::Failed
-            | ReplyKind::Changed
-            | ReplyKind::Granted
-            | ReplyKind::LockRefused
-            | ReplyKind::Reclaimed
-            | ReplyKind::BatchFailed
-            | ReplyKind::Batched
-    )
 }

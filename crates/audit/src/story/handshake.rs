@@ -10,8 +10,8 @@ use super::session::{Promise, Session};
 use super::{Seen, Story, raw};
 use crate::event::{Answer, Cause, What};
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Claim, Hello, Kind, Message, Welcome};
-use std::collections::BTreeMap;
+use cistern_wire::{Claim, Hello, Kind, Message, SessionId, Welcome};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Story {
@@ -41,11 +41,9 @@ impl Story {
         let helloed = Helloed {
             mark: seen.mark(),
             length: seen.length(),
-            sum: raw::checksum(seen.passage.payload),
             from,
             cookie: raw::sum(hello.cookie.0),
             has_cookie: !hello.cookie.0.is_empty(),
-            versions: (hello.version_min, hello.version_max),
             window: hello.window,
             max_datagram: hello.max_datagram,
             former: former.clone(),
@@ -61,6 +59,11 @@ impl Story {
             welcomed: None,
         });
         handshake.hello(seen.header.packet, helloed);
+        // One that has proven its address ends the agent's other sessions, at once or by D.
+        if !hello.cookie.0.is_empty() {
+            let other = |session: &&mut Session| session.agent == Some(hello.agent) && session.handshake != hello.handshake;
+            self.sessions.values_mut().filter(other).for_each(|session| session.superseded = true);
+        }
         let surrendered = former.iter().filter(|(_, claim)| *claim == Claim::Surrendered).map(|(session, _)| *session);
         let surrendered: Vec<_> = surrendered.collect();
         self.events.push(seen.event(What::Hello {
@@ -103,10 +106,16 @@ impl Story {
         let server = self.hosts.name_server(seen.passage.from, welcome.store);
         self.started(seen, server, welcome);
         if let Some(exchange) = self.servers.get_mut(&seen.from) {
-            exchange.exchange(seen.passage.from, seen.passage.to, seen.passage.frame).proven = true;
+            exchange.exchange(seen.passage.from, seen.passage.to).proven = true;
         }
         let again = self.sessions.get(&welcome.session).is_some_and(|session| session.opened.is_some());
         self.open(seen, server, welcome);
+        let incarnation = (welcome.epoch, welcome.server_incarnation);
+        if let Some(handshake) = self.handshakes.get_mut(&welcome.handshake)
+            && handshake.welcomed.is_none_or(|(of, ..)| of != incarnation)
+        {
+            handshake.welcomed = Some((incarnation, welcome.session, seen.passage.frame));
+        }
         let cause = self.opening_answer(seen, Kind::Welcome, welcome.handshake, welcome.echo);
         let renewal = self.renewed(seen, welcome.session, cause, None);
         if let Some(What::Answer(answer)) = self.events.last_mut().map(|event| &mut event.what) {
@@ -137,6 +146,9 @@ impl Story {
             None => server.incarnation = Some((now, seen.mark())),
             Some((before, _)) if before < now => {
                 server.incarnation = Some((now, seen.mark()));
+                server.died_after = server.last_sent;
+                server.waiting.clear();
+                server.awaited = if before.0 == now.0 { awaited(server, &self.sessions) } else { Vec::new() };
                 if before.0 < now.0 {
                     server.restored();
                 }
@@ -175,4 +187,14 @@ impl Story {
         });
         session.evidence = (0, seen.passage.at);
     }
+}
+
+/// Sessions that a start has to wait for, for they hold something and cannot have ended before it.
+fn awaited(server: &super::Server, sessions: &BTreeMap<SessionId, Session>) -> Vec<SessionId> {
+    let holders: BTreeSet<SessionId> = server.holds.values().flatten().map(|hold| hold.session).collect();
+    let cannot_be_over = |session: &&Session| {
+        let until = session.possible_until();
+        session.given_up.is_none() && session.stolen.is_none() && until.is_some_and(|until| until > server.died_after)
+    };
+    holders.iter().filter_map(|id| sessions.get(id)).filter(cannot_be_over).map(|session| session.id).collect()
 }

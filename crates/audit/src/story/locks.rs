@@ -23,7 +23,7 @@ impl Story {
         let id = seen.session();
         let Some(session) = self.sessions.get_mut(&id) else { return };
         grant.news = session.give(grant.lock, grant.generation);
-        let (host, over) = (session.server, session.given_up.is_some());
+        let (host, over, incarnation) = (session.server, session.given_up.is_some(), session.incarnation);
         let server = self.servers.entry(host).or_default();
         let end = grant.generation.0 + u64::from(grant.run.max(1));
         let mut overlaps = None;
@@ -34,6 +34,9 @@ impl Story {
         }
         server.runs.entry(grant.generation.0).or_insert((end, grant.lock, id, seen.passage.frame));
         server.newest = server.newest.max(Generation(end - 1));
+        if let (true, true, Some(incarnation)) = (grant.news, matches!(grant.how, How::Answer | How::Notice), incarnation) {
+            server.ordinary.entry(incarnation).or_insert(seen.passage.frame);
+        }
         self.events.push(seen.event(What::Granted(grant)));
         if let Some((generation, session, frame)) = overlaps {
             self.events.push(seen.event(What::Overlaps { generation: grant.generation, with: generation, session, frame }));
@@ -131,7 +134,7 @@ impl Story {
         let holds = self.servers.entry(server).or_default().holds.entry(grant.lock).or_default();
         holds.retain(|old| old.session != id);
         let (mode, generation, version) = (grant.mode, grant.generation, grant.version);
-        holds.push(Hold { session: id, mode, generation, version, mark: seen.mark(), reclaimed: grant.how == How::Reclaim });
+        holds.push(Hold { session: id, mode, generation, version, mark: seen.mark() });
         if let Some(intervals) = &mut self.intervals {
             let kind = IntervalKind::Hold { lock: grant.lock, mode, generation };
             intervals.hold_begins(kind, id, agent, seen.passage.at, seen.passage.frame);

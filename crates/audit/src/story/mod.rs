@@ -6,14 +6,12 @@
 //! Invariant: tables have bounds; a session that is over and silent for long is forgotten and counted.
 //! Leaves to others: verdicts (the rules), pictures and words (the inspector).
 
-#![allow(dead_code, reason = "the rules read it")]
-
 mod down;
 mod handshake;
 mod hosts;
 mod intervals;
 mod locks;
-mod raw;
+pub(crate) mod raw;
 mod replies;
 mod server;
 mod session;
@@ -22,6 +20,7 @@ mod up;
 pub use session::{Mark, Promise, Session};
 
 pub(crate) use server::Server;
+pub(crate) use session::Asked;
 use session::Transmission;
 
 use crate::event::{Event, Host, HostId, Interval, Passage, Role, What};
@@ -236,7 +235,9 @@ impl Story {
     fn exchanged(&mut self, seen: &Seen<'_>, server: SocketAddr, peer: SocketAddr) {
         let length = seen.length() as u64;
         let host = if seen.up { seen.to } else { seen.from };
-        let exchange = self.servers.entry(host).or_default().exchange(server, peer, seen.passage.frame);
+        let known = self.servers.entry(host).or_default();
+        known.acts(seen.passage.at);
+        let exchange = known.exchange(server, peer);
         if seen.up {
             exchange.received += length;
         } else {

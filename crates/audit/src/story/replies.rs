@@ -84,6 +84,23 @@ pub(super) fn shown(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, u64)) {
     }
 }
 
+/// Every ephemeral file in a reply, and the session that made it.
+pub(super) fn owned(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, cistern_wire::SessionId)) {
+    let mut one = |attr: &Attr| {
+        if attr.owner.0 != 0 {
+            tell(attr.object, attr.owner);
+        }
+    };
+    match reply {
+        Reply::Walked(walked) => walked.steps.iter().for_each(|step| one(&step.attr)),
+        Reply::Stated(stated) => one(&stated.attr),
+        Reply::Changed(changed) => changed.effects.iter().for_each(|effect| one(&effect.attr)),
+        Reply::Data(data) => one(&data.attr),
+        Reply::Watched(watched) => one(&watched.attr),
+        _ => {}
+    }
+}
+
 /// What of a reply does not belong to its request: "answered by" in section 6.2.
 pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str> {
     let fits = match reply.kind() {

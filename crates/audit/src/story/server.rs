@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Most addresses, objects, locks and runs remembered of a server, each.
 const TABLE_MAX: usize = 262_144;
 
+/// What a server counts of a turn at the least as time in which it listened.
+const SLACK: Duration = Duration::from_millis(20);
+
 /// Most path challenges remembered of an address.
 const TOKENS_MAX: usize = 64;
 
@@ -27,8 +30,6 @@ pub(crate) struct Exchange {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) tokens: BTreeSet<u64>,
-    /// Frame in which the address was first seen.
-    pub(crate) since: u64,
 }
 
 /// A hold of a lock.
@@ -39,7 +40,6 @@ pub(crate) struct Hold {
     pub(crate) generation: Generation,
     pub(crate) version: u64,
     pub(crate) mark: Mark,
-    pub(crate) reclaimed: bool,
 }
 
 /// What was seen of an object.
@@ -50,8 +50,8 @@ pub(crate) struct Object {
     pub(crate) shown: Option<Mark>,
     /// Of the newest mutation seen: the version that it made, its session and nonce.
     pub(crate) made: (u64, SessionId, u64),
-    /// The session that an ephemeral file is bound to; 0: none.
-    pub(crate) owner: SessionId,
+    /// Whether a mutation is known that took it away.
+    pub(crate) gone: bool,
 }
 
 /// A server.
@@ -60,9 +60,7 @@ pub(crate) struct Server {
     pub(crate) store: Option<StoreId>,
     /// Newest epoch and incarnation that a WELCOME has named, and where.
     pub(crate) incarnation: Option<((u8, u64), Mark)>,
-    /// When the incarnation before was last seen to send something.
-    pub(crate) silent_since: Option<Duration>,
-    /// When anything was last sent.
+    /// When the present incarnation was last seen to send something in a session.
     pub(crate) last_sent: Duration,
     /// The newest token granted.
     pub(crate) newest: Generation,
@@ -73,16 +71,47 @@ pub(crate) struct Server {
     pub(crate) runs: BTreeMap<u64, (u64, LockId, SessionId, u64)>,
     /// Former sessions whose agents have completed their reclaim, with the frame of the answer.
     pub(crate) completed: BTreeMap<SessionId, u64>,
-    /// The newest incarnation that granted or changed anything beyond what grace allows, and where.
-    pub(crate) ordinary: Option<((u8, u64), u64)>,
+    /// Incarnations that granted something beyond what grace allows, and where first.
+    pub(crate) ordinary: BTreeMap<(u8, u64), u64>,
+    /// Former sessions that a start has to wait for: they hold something, and cannot have ended before.
+    pub(crate) awaited: Vec<SessionId>,
+    /// When the incarnation before the present one was last seen to send in a session.
+    pub(crate) died_after: Duration,
+    /// How long it has certainly listened, and when it was last seen to do anything.
+    pub(crate) listened: Duration,
+    pub(crate) active: Duration,
+    /// It said that it does not know a session which it must know, unless it was started anew: its incarnation then, and where.
+    pub(crate) forgot: Option<((u8, u64), u64)>,
+    /// Exclusive requests that wait for an advisory lock.
+    pub(crate) waiting: BTreeMap<ObjectId, Vec<(SessionId, u64, Mark)>>,
+    /// Ephemeral files and the sessions that made them.
+    pub(crate) owners: BTreeMap<ObjectId, SessionId>,
     /// Sessions bound after a reclaim: the former one, and the present.
     pub(crate) heirs: BTreeMap<SessionId, SessionId>,
 }
 
 impl Server {
     /// What was exchanged with an address.
-    pub(crate) fn exchange(&mut self, server: SocketAddr, peer: SocketAddr, frame: u64) -> &mut Exchange {
-        self.exchanges.entry((server, peer)).or_insert_with(|| Exchange { since: frame, ..Exchange::default() })
+    pub(crate) fn exchange(&mut self, server: SocketAddr, peer: SocketAddr) -> &mut Exchange {
+        self.exchanges.entry((server, peer)).or_default()
+    }
+
+    /// Something of it was seen on its own host. Between two turns it listened for the slack that it always counts, at the least.
+    pub(crate) fn acts(&mut self, now: Duration) {
+        self.listened += now.saturating_sub(self.active).min(SLACK);
+        self.active = self.active.max(now);
+    }
+
+    /// The session that an ephemeral file is bound to now.
+    pub(crate) fn owner(&self, object: ObjectId) -> Option<SessionId> {
+        let mut owner = *self.owners.get(&object)?;
+        for _ in 0..self.heirs.len() {
+            match self.heirs.get(&owner) {
+                Some(heir) => owner = *heir,
+                None => break,
+            }
+        }
+        Some(owner)
     }
 
     /// Notes a path challenge to an address.
@@ -98,6 +127,8 @@ impl Server {
     /// A new store, or an older copy of it: nothing known of objects and locks counts any more.
     pub(crate) fn restored(&mut self) {
         self.objects.clear();
+        self.owners.clear();
+        self.heirs.clear();
         self.runs.clear();
         self.newest = Generation(0);
     }
@@ -109,6 +140,15 @@ impl Server {
         });
         self.completed.remove(&session);
         self.heirs.remove(&session);
+        self.stops_waiting(session, None);
+    }
+
+    /// A request waits no longer, or all of a session.
+    pub(crate) fn stops_waiting(&mut self, session: SessionId, nonce: Option<u64>) {
+        self.waiting.retain(|_, waiting| {
+            waiting.retain(|(of, number, _)| *of != session || nonce.is_some_and(|nonce| nonce != *number));
+            !waiting.is_empty()
+        });
     }
 
     pub(crate) fn trim(&mut self) {
@@ -118,6 +158,9 @@ impl Server {
         }
         for _ in 0..trim(self.objects.len()) {
             self.objects.pop_first();
+        }
+        for _ in 0..trim(self.owners.len()) {
+            self.owners.pop_first();
         }
         for _ in 0..trim(self.holds.len()) {
             self.holds.pop_first();
@@ -133,11 +176,9 @@ impl Server {
 pub(crate) struct Helloed {
     pub(crate) mark: Mark,
     pub(crate) length: usize,
-    pub(crate) sum: u64,
     pub(crate) from: SocketAddr,
     pub(crate) cookie: u64,
     pub(crate) has_cookie: bool,
-    pub(crate) versions: (u8, u8),
     pub(crate) window: u16,
     pub(crate) max_datagram: u16,
     pub(crate) former: Vec<(SessionId, Claim)>,

@@ -6,7 +6,7 @@
 
 use crate::event::HostId;
 use cistern_wire::{AgentId, EndReason, Generation, Keep, Kind, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReplyKind, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Most transmissions, requests, control messages and notices remembered of a session and direction, each.
@@ -53,10 +53,6 @@ impl<T> Kept<T> {
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &T)> {
         self.all.iter().map(|(number, entry)| (*number, entry))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (u64, &mut T)> {
-        self.all.iter_mut().map(|(number, entry)| (*number, entry))
     }
 
     pub(crate) fn last(&self) -> u64 {
@@ -143,7 +139,6 @@ pub(crate) struct Request {
 /// A control message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
-    pub(crate) kind: Kind,
     pub(crate) first: Mark,
     pub(crate) sum: u64,
 }
@@ -161,6 +156,8 @@ pub(crate) struct Notice {
     pub(crate) receipted: Option<Duration>,
     /// What it asks for was given back or refused under another number, or a newer one took its place (R33).
     pub(crate) implied: bool,
+    /// How long the server had certainly listened when it was sent last.
+    pub(crate) listened: Duration,
 }
 
 /// What a session was given of one lock, and what it gave back.
@@ -168,6 +165,8 @@ pub(crate) struct Notice {
 pub(crate) struct Own {
     /// The newest generations given.
     pub(crate) given: Vec<Generation>,
+    /// Generations that a CANCELLED has named.
+    pub(crate) told: Vec<Generation>,
     /// Whether older ones were forgotten.
     pub(crate) more: bool,
     /// Up to which generation it was given back or disowned, and by which packet.
@@ -206,6 +205,12 @@ impl Promise {
     /// The least that τ on one clock can be on another.
     pub(crate) fn least(&self) -> Duration {
         let ns = self.tau.as_nanos() * 1_000_000 / u128::from(1_000_000 + self.delta_ppm);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// The least that T on the server's clock can be on another.
+    pub(crate) fn shortest_wait(&self) -> Duration {
+        let ns = self.wait.as_nanos() * 1_000_000 / u128::from(1_000_000 + self.delta_ppm);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
@@ -263,8 +268,19 @@ pub struct Session {
     pub(crate) floor: (u64, u64),
     /// A number is missing among those that the side of the vantage sent itself.
     pub(crate) gap: bool,
-    /// The agent's acts by which it shows that it knows the session to be lost.
     pub(crate) renewals: u64,
+    /// Notices that are neither receipted nor settled by a release.
+    pub(crate) open: BTreeSet<u64>,
+    /// Demands for cache locks that were receipted and are not complied with.
+    pub(crate) owed: BTreeMap<LockId, Generation>,
+    /// The renewing answer with the highest packet number.
+    pub(crate) newest_renewal: Option<Mark>,
+    /// The newest GRANT notice, at its first transmission.
+    pub(crate) newest_grant: Option<Mark>,
+    /// The newest KEEPALIVE received, and whether it was answered.
+    pub(crate) keep_alive: Option<(u64, bool)>,
+    /// Another session of the same agent has been opened since.
+    pub(crate) superseded: bool,
 }
 
 impl Session {
@@ -297,6 +313,12 @@ impl Session {
             floor: (0, 0),
             gap: false,
             renewals: 0,
+            open: BTreeSet::new(),
+            owed: BTreeMap::new(),
+            newest_renewal: None,
+            newest_grant: None,
+            keep_alive: None,
+            superseded: false,
         }
     }
 
@@ -339,10 +361,21 @@ impl Session {
         !dead && generation > newest
     }
 
+    /// The session's agent is told of a generation, which it may not have been given yet.
+    pub(crate) fn told(&mut self, lock: LockId, generation: Generation) {
+        let own = self.own.entry(lock).or_default();
+        if !own.told.contains(&generation) {
+            own.told.push(generation);
+        }
+        if own.told.len() > GIVEN_MAX {
+            own.told.remove(0);
+        }
+    }
+
     /// Whether the session was seen to be given a generation; `None`: it may have been forgotten.
     pub(crate) fn was_given(&self, lock: LockId, generation: Generation) -> Option<bool> {
         match self.own.get(&lock) {
-            Some(own) if own.given.contains(&generation) => Some(true),
+            Some(own) if own.given.contains(&generation) || own.told.contains(&generation) => Some(true),
             Some(own) if own.more && own.given.first().is_some_and(|first| generation < *first) => None,
             None if self.own_forgotten => None,
             _ => Some(false),
@@ -357,21 +390,15 @@ impl Session {
         }
     }
 
-    /// By which earlier packet a generation was given back or disowned for ever, if it was.
-    pub(crate) fn disowned_by(&self, lock: LockId, generation: Generation) -> Option<u64> {
-        let own = self.own.get(&lock).and_then(|own| own.disowned).filter(|(up_to, _)| generation <= *up_to);
-        let all = self.all_disowned.filter(|(up_to, _)| lock.class == cistern_wire::LockClass::Cache && generation <= *up_to);
-        match (own, all) {
-            (Some(own), Some(all)) => Some(own.1.min(all.1)),
-            (own, all) => own.or(all).map(|(_, packet)| packet),
-        }
-    }
-
     /// What is told of a lock's notices by a release or a refusal of a generation (R33).
     pub(crate) fn imply(&mut self, covers: impl Fn(LockId, Generation) -> bool) {
-        for (_, notice) in self.notices.iter_mut() {
+        let Self { open, notices, owed, .. } = self;
+        open.retain(|seq| {
+            let Some(notice) = notices.get_mut(*seq) else { return false };
             notice.implied |= notice.lock.is_some_and(|(lock, generation)| covers(lock, generation));
-        }
+            !notice.implied
+        });
+        owed.retain(|lock, generation| !covers(*lock, *generation));
     }
 
     /// Whether a downgrade leaves something.

@@ -64,6 +64,9 @@ impl Story {
         self.events.push(seen.event(What::Request { kind, nonce, first, changed, back: ask.back, floor_before, news }));
         if news {
             self.uses(seen, message);
+            if let Message::ReclaimComplete(complete) = message {
+                self.gives_up(seen, complete.from, None);
+            }
         }
     }
 
@@ -80,10 +83,9 @@ impl Story {
         for (lock, generation) in named {
             let Some(session) = self.sessions.get(&seen.session()) else { return };
             let given = session.was_given(lock, generation);
-            let disowned = session.disowned_by(lock, generation).filter(|packet| *packet < seen.header.packet);
             let of = self.servers.get(&session.server).and_then(|server| server.runs.get(&generation.0)).map(|run| run.2);
             let of = of.filter(|of| *of != session.id && given != Some(true));
-            self.events.push(seen.event(What::Uses { lock, generation, given, disowned, of }));
+            self.events.push(seen.event(What::Uses { lock, generation, given, of }));
         }
     }
 
@@ -101,10 +103,13 @@ impl Story {
         let words = if kind == Kind::KeepAlive { &[][..] } else { &body[SERIAL_LEN..] };
         let sum = raw::sum(words) ^ u64::from(kind.code());
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        if kind == Kind::KeepAlive {
+            session.keep_alive = session.keep_alive.max(Some((mark.packet, false)));
+        }
         let known = session.controls.get(serial).copied();
         let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
         if known.is_none() {
-            session.controls.put(serial, Control { kind, first: mark, sum });
+            session.controls.put(serial, Control { first: mark, sum });
         }
         self.events.push(seen.event(What::Control { kind, serial, first, changed, news: known.is_none() }));
         match message {
@@ -119,16 +124,16 @@ impl Story {
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
         let (lock, generation, keep) = (item.lock, item.generation, item.keep);
         let given = session.was_given(lock, generation);
-        let disowned = session.disowned_by(lock, generation).filter(|packet| *packet < seen.header.packet);
         session.imply(|of, up_to| of == lock && up_to <= generation);
         if Session::leaves(keep) {
+            session.owed.remove(&lock);
             self.downgraded(seen.session(), lock, generation);
         } else {
             session.disown(lock, generation, seen.header.packet);
             self.take_back(seen, lock, generation);
         }
         if news {
-            self.events.push(seen.event(What::Released { lock, generation, keep, given, disowned }));
+            self.events.push(seen.event(What::Released { lock, generation, keep, given }));
         }
     }
 
@@ -151,6 +156,7 @@ impl Story {
             notice.receipted.get_or_insert(seen.passage.at);
             (notice.first, notice.lock)
         });
+        session.open.remove(&receipt.seq);
         if let Some((first, lock)) = notice {
             // Whoever receipts a notice has received it: what it sends from here on, it sends after the notice was sent.
             if first.at > session.evidence.1 {
@@ -159,10 +165,16 @@ impl Story {
                     own.not_before = Some(own.not_before.map_or(first.at, |before| before.max(first.at)));
                 }
             }
-            if let (Some((lock, generation)), ReceiptAnswer::NotHeld) = (lock, receipt.answer) {
-                session.disown(lock, generation, packet);
-                session.imply(|of, up_to| of == lock && up_to <= generation);
-                self.take_back(seen, lock, generation);
+            match (lock, receipt.answer) {
+                (Some((lock, generation)), ReceiptAnswer::NotHeld) => {
+                    session.disown(lock, generation, packet);
+                    session.imply(|of, up_to| of == lock && up_to <= generation);
+                    self.take_back(seen, lock, generation);
+                }
+                (Some((lock, generation)), _) if lock.class == LockClass::Cache => {
+                    session.owed.entry(lock).or_insert(generation);
+                }
+                _ => {}
             }
         }
         let of = notice.map(|(first, _)| first.frame);
@@ -175,6 +187,10 @@ impl Story {
         let Some(known) = self.sessions.get_mut(&session) else { return };
         if known.given_up.is_none() {
             known.given_up = Some((mark, reason));
+            if let Some(server) = self.servers.get_mut(&known.server) {
+                server.stops_waiting(session, None);
+                server.awaited.retain(|awaited| *awaited != session);
+            }
             self.end_intervals(session, mark);
             self.events.push(seen.event(What::GivesUp { session, reason }));
         }
@@ -207,7 +223,6 @@ fn asked(message: &Message<'_>) -> Asked {
         Message::Write(m) => Asked::Object(m.object),
         Message::SetXattr(m) => Asked::Object(m.object),
         Message::RemoveXattr(m) => Asked::Object(m.object),
-        Message::Create(m) => Asked::Object(m.dir),
         Message::Mkdir(m) => Asked::Object(m.dir),
         Message::Symlink(m) => Asked::Object(m.dir),
         _ => Asked::Nothing,

@@ -1,0 +1,180 @@
+//! Answers and what they answer: causes, results, versions (`wire-spec.md` sections 6.2, 6.5, 7 and 11.2).
+
+use crate::auditor::Bench;
+use crate::event::{Answer, Cause, Event, What};
+use crate::rule::Rule;
+use crate::story::Asked;
+use crate::verdict::{Court, Why};
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::{Fate, Kind, LockWait, Status};
+
+pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+    let name = answer.kind.name();
+    match (answer.cause, answer.echo) {
+        (Cause::Seen { frame, .. }, _) => {
+            court.kept(Rule::HasCause);
+            if answer.limit > 0 {
+                let limit = usize::from(answer.limit).max(DATAGRAM_MIN);
+                court.judge(Rule::AnswerLimit, event.length <= limit, event, Some(frame), || {
+                    format!("{name} stands in a datagram of {} bytes; what it answers allowed {}", event.length, answer.limit)
+                });
+            }
+        }
+        (Cause::Other { frame }, Some(echo)) => court.broken(
+            Rule::HasCause,
+            event,
+            Some(frame),
+            format!("{name} of {} echoes packet {echo}, which did not carry that", answer.number),
+        ),
+        (Cause::Forgotten, _) => court.open(Rule::HasCause, Why::Forgotten),
+        (Cause::Unseen, Some(echo)) => {
+            let certain = if event.session.0 == 0 { Err(Why::Late) } else { bench.whole(event.session) };
+            court.accuse(Rule::HasCause, certain, event, None, || format!("{name} echoes packet {echo}, which was never sent"));
+        }
+        (_, None) => result_of_nothing(bench, event, answer, court),
+    }
+    if matches!(answer.kind, Kind::Ack | Kind::Result) {
+        result(bench, event, answer, court);
+    }
+}
+
+/// RESULT echoes nothing; its request must have been there.
+fn result_of_nothing(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+    let Some(session) = bench.story.session(event.session) else { return };
+    if session.requests.get(answer.number).is_some() {
+        court.kept(Rule::HasCause);
+    } else if session.requests.may_be_forgotten(answer.number) {
+        court.open(Rule::HasCause, Why::Forgotten);
+    } else {
+        let what = || format!("RESULT of request {}, which was never sent", answer.number);
+        court.accuse(Rule::HasCause, bench.whole(event.session), event, None, what);
+    }
+}
+
+/// What a reply says, beside what was said to the same request.
+fn result(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+    let request = bench.story.session(event.session).and_then(|session| session.requests.get(answer.number));
+    let Some(request) = request else { return };
+    if answer.status == Some(Status::NONCE_REUSED) {
+        return;
+    }
+    match answer.unfit {
+        None => court.kept(Rule::ReplyFits),
+        Some(what) => {
+            let what = format!("{} to {} {}: {what} differs from what was asked", reply_name(answer), request.kind.name(), answer.number);
+            court.broken(Rule::ReplyFits, event, Some(request.first.frame), what);
+        }
+    }
+    let refused = matches!(answer.status, Some(Status::BUSY | Status::IN_GRACE));
+    if let Some(mark) = request.not_executed.filter(|_| !refused) {
+        let what = format!("{} of {} says what came of it; a NACK said that it was not executed", answer.kind.name(), answer.number);
+        court.broken(Rule::OneResult, event, Some(mark.frame), what);
+    } else if let Some(before) = answer.before {
+        let kept = !answer.differs || !is_kept(request.kind);
+        court.judge(Rule::OneResult, kept, event, Some(before), || {
+            format!("{} of {} {} says something else than before", answer.kind.name(), request.kind.name(), answer.number)
+        });
+    } else {
+        court.kept(Rule::OneResult);
+    }
+}
+
+fn reply_name(answer: &Answer) -> &'static str {
+    answer.reply.map_or("a reply", cistern_wire::ReplyKind::name)
+}
+
+/// Whether the reply to a request is kept as it is: those to reads may be made anew (section 11.2).
+const fn is_kept(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::SetAttr
+            | Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Write
+            | Kind::Batch
+            | Kind::SetXattr
+            | Kind::RemoveXattr
+            | Kind::Lock
+            | Kind::ExtendRun
+    )
+}
+
+/// A receipt is of a notice that was sent.
+pub(super) fn receipt(bench: &Bench<'_>, event: &Event, seq: u64, of: Option<u64>, court: &mut Court) {
+    let Some(session) = bench.story.session(event.session) else { return };
+    if of.is_some() {
+        court.kept(Rule::HasCause);
+    } else if session.notices.may_be_forgotten(seq) {
+        court.open(Rule::HasCause, Why::Forgotten);
+    } else {
+        court.accuse(Rule::HasCause, bench.whole(event.session), event, None, || format!("RECEIPT of notice {seq}, which was never sent"));
+    }
+}
+
+/// GRANT and WAIT_OVER end the wait of a request that was queued.
+pub(super) fn notice(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+    let What::Notice { kind: kind @ (Kind::Grant | Kind::WaitOver), nonce, lock, transmissions: 1, .. } = event.what else { return };
+    let Some(session) = bench.story.session(event.session) else { return };
+    let Some(request) = session.requests.get(nonce) else {
+        if session.requests.may_be_forgotten(nonce) {
+            return court.open(Rule::GrantHasWaiter, Why::Forgotten);
+        }
+        let what = || format!("{} for request {nonce}, which was never sent", kind.name());
+        return court.accuse(Rule::GrantHasWaiter, bench.whole(event.session), event, None, what);
+    };
+    let first = Some(request.first.frame);
+    let tell = |why: &str| format!("{} for {} {nonce}: {why}", kind.name(), request.kind.name());
+    let waits = matches!(request.asked, Asked::Lock { wait: LockWait::Queue, .. });
+    let other = matches!((&request.asked, lock), (Asked::Lock { object, .. }, Some((lock, _))) if lock.object != *object);
+    let twice = request.granted.zip(lock).is_some_and(|(granted, (_, generation))| kind == Kind::Grant && granted != generation);
+    if !waits {
+        court.broken(Rule::GrantHasWaiter, event, first, tell("it asked for no place in a queue"));
+    } else if other {
+        court.broken(Rule::GrantHasWaiter, event, first, tell("it asked for another lock"));
+    } else if twice {
+        court.broken(Rule::GrantHasWaiter, event, first, tell("it was given another grant before"));
+    } else if let Some(cancelled) = request.cancelled.filter(|_| kind == Kind::Grant) {
+        court.broken(Rule::GrantHasWaiter, event, Some(cancelled.frame), tell("it was cancelled"));
+    } else {
+        court.kept(Rule::GrantHasWaiter);
+    }
+}
+
+/// Versions that a mutation makes, and that answers show.
+pub(super) fn versions(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+    match &event.what {
+        What::Changed { object, version, nonce, by_other, .. } => {
+            court.judge(Rule::OneEffect, by_other.is_none(), event, None, || {
+                let (session, other) = by_other.unwrap_or_default();
+                format!("request {nonce} has made version {version} of {object}, and so has request {other} of session {session}")
+            });
+        }
+        What::Older { object, version, newer, shown, nonce } => {
+            let request = bench.story.session(event.session).and_then(|session| session.requests.get(*nonce));
+            let Some(request) = request else { return };
+            if request.first.at <= shown.0 || request.first.frame <= shown.1 {
+                // It was asked for before, and may have been executed before.
+                return court.kept(Rule::VersionsForward);
+            }
+            court.accuse(Rule::VersionsForward, bench.whole(event.session), event, Some(shown.1), || {
+                format!("request {nonce} is shown version {version} of {object}; version {newer} was shown before it was asked")
+            });
+        }
+        _ => {}
+    }
+}
+
+/// What a NACK says of a request.
+pub(super) fn fate(event: &Event, court: &mut Court) {
+    let What::Nack { nonce, fate, executed, .. } = event.what else { return };
+    if nonce == 0 {
+        return;
+    }
+    let kept = fate != Fate::NotExecuted || executed.is_none();
+    court.judge(Rule::OneResult, kept, event, executed, || format!("a NACK says that request {nonce} was not executed; it was answered"));
+}

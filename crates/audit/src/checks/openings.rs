@@ -1,0 +1,97 @@
+//! Handshakes, addresses, and what is sent without a session (`wire-spec.md` sections 6.1 and 11.6).
+
+use crate::auditor::Bench;
+use crate::event::{Answer, Cause, Event, Passage, What};
+use crate::rule::Rule;
+use crate::verdict::{Court, Why};
+use cistern_wire::{Kind, Message};
+
+/// An answer that is sent without a session is smaller than its cause; a WELCOME answers what its HELLO says.
+pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, passage: Passage<'_>, court: &mut Court) {
+    match (answer.kind, answer.cause) {
+        (Kind::Hint | Kind::Challenge | Kind::Refuse, Cause::Seen { frame, length, .. }) => {
+            court.judge(Rule::StrangerSmaller, event.length < length, event, Some(frame), || {
+                format!("{} has {} bytes; the datagram that caused it has {length}", answer.kind.name(), event.length)
+            });
+        }
+        (Kind::Hint | Kind::Challenge | Kind::Refuse, _) => court.open(Rule::StrangerSmaller, Why::Incomplete),
+        (Kind::Welcome, Cause::Seen { frame, .. }) => fits(bench, event, answer, frame, passage, court),
+        (Kind::Welcome, _) => court.open(Rule::Cookie, Why::Incomplete),
+        _ => {}
+    }
+}
+
+fn fits(bench: &Bench<'_>, event: &Event, answer: &Answer, frame: u64, passage: Passage<'_>, court: &mut Court) {
+    let Some(handshake) = bench.story.handshakes.get(&answer.number) else { return };
+    let Some(hello) = answer.echo.and_then(|echo| handshake.hellos.get(&echo)) else { return };
+    let other = Some(frame);
+    if !hello.has_cookie {
+        court.broken(Rule::Cookie, event, other, "WELCOME answers a HELLO without a cookie".to_owned());
+    } else if handshake.cookies.contains(&(hello.cookie, hello.from)) {
+        court.kept(Rule::Cookie);
+    } else if handshake.cookies.iter().any(|(cookie, _)| *cookie == hello.cookie) {
+        court.broken(Rule::Cookie, event, other, format!("the cookie of {} was given to another address", hello.from));
+    } else {
+        court.open(Rule::Cookie, Why::Late);
+    }
+    let welcome = crate::story::raw::messages(passage.payload).find_map(|(message, _)| match message {
+        Message::Welcome(welcome) if welcome.handshake == answer.number => Some(welcome),
+        _ => None,
+    });
+    let Some(welcome) = welcome else { return };
+    let told: Vec<_> = welcome.former.iter().map(|former| former.session).collect();
+    let named: Vec<_> = hello.former.iter().map(|(session, _)| *session).collect();
+    let fault = if welcome.window > hello.window || welcome.max_datagram > hello.max_datagram.max(548) {
+        Some(format!("it grants more than was asked for: window {}, datagrams of {}", welcome.window, welcome.max_datagram))
+    } else if told != named {
+        Some(format!("it tells of {} former sessions; HELLO named {}", told.len(), named.len()))
+    } else {
+        None
+    };
+    match fault {
+        None => court.kept(Rule::WelcomeFits),
+        Some(fault) => court.broken(Rule::WelcomeFits, event, other, format!("WELCOME does not fit its HELLO: {fault}")),
+    }
+}
+
+/// One session per handshake, and one handshake per session.
+pub(super) fn welcome(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+    let What::Welcome { session, handshake, incarnation, .. } = &event.what else { return };
+    if let Some((of, before, frame)) = bench.story.handshakes.get(handshake).and_then(|handshake| handshake.welcomed) {
+        // Once the session is over, the handshake may be forgotten.
+        let over = bench.story.session(before).is_none_or(|known| {
+            let lapsed = known.possible_until().is_none_or(|until| until <= event.at);
+            lapsed || known.nack.is_some() || known.ended.is_some() || known.given_up.is_some() || known.superseded
+        });
+        let same = of != *incarnation || before == *session || over;
+        court.judge(Rule::WelcomeFits, same, event, Some(frame), || {
+            format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}")
+        });
+    }
+    let Some(known) = bench.story.session(*session) else { return };
+    let first = known.opened.map(|opened| opened.frame);
+    court.judge(Rule::SessionIds, known.handshake == *handshake, event, first, || {
+        format!("session {session} was opened by handshake {:016x}, and now by {handshake:016x}", known.handshake)
+    });
+}
+
+/// What goes to an address that has not proven itself.
+pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, court: &mut Court) {
+    if event.up {
+        return;
+    }
+    let Some(server) = bench.story.servers.get(&event.from) else { return };
+    let Some(exchange) = server.exchanges.get(&(passage.from, passage.to)) else { return };
+    if exchange.proven || exchange.sent < exchange.received {
+        return court.kept(Rule::Unproven);
+    }
+    let began = event.session.0 == 0 || bench.story.session(event.session).is_some_and(|session| session.opened.is_some());
+    let certain = match (bench.story.vantage().complete, began) {
+        (false, _) => Err(Why::Incomplete),
+        (_, false) => Err(Why::Late),
+        _ => Ok(()),
+    };
+    court.accuse(Rule::Unproven, certain, event, None, || {
+        format!("{} bytes have gone to {}, which has not proven itself and has sent {}", exchange.sent, passage.to, exchange.received)
+    });
+}

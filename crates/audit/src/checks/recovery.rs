@@ -1,0 +1,150 @@
+//! Restart: incarnations, grace, reclaim, and what is said of former sessions (`wire-spec.md` sections 11.6 and 11.7).
+
+use crate::auditor::Bench;
+use crate::event::{Answer, Event, Grant, How, What};
+use crate::rule::Rule;
+use crate::story::{Asked, Server, Session};
+use crate::verdict::{Court, Why};
+use cistern_wire::{SessionFate, SessionId};
+
+/// A WELCOME: which start of the server it is, and what it says of former sessions.
+pub(super) fn welcome(bench: &Bench<'_>, event: &Event, session: SessionId, court: &mut Court) {
+    let What::Welcome { incarnation, former, again, .. } = &event.what else { return };
+    let Some(server) = bench.story.session(session).and_then(|session| bench.story.servers.get(&session.server)) else { return };
+    match server.incarnation {
+        Some((newest, mark)) if newest > *incarnation => {
+            court.accuse(Rule::Incarnation, bench.in_order(), event, Some(mark.frame), || {
+                format!("WELCOME names incarnation {incarnation:?}; {newest:?} was named before")
+            });
+        }
+        _ => court.kept(Rule::Incarnation),
+    }
+    if let Some((then, frame)) = server.forgot.filter(|(then, _)| then == incarnation && !*again) {
+        court.accuse(Rule::Incarnation, bench.in_order(), event, Some(frame), || {
+            format!("incarnation {then:?} was started anew: it did not know a session of its own that cannot have ended")
+        });
+    }
+    for (id, fate) in former.iter().filter(|(_, fate)| *fate == SessionFate::Ended) {
+        match bench.story.session(*id) {
+            Some(known) if cannot_have_ended(bench, server, known, event) && known.incarnation.map(|one| one.0) == Some(incarnation.0) => {
+                let certain = bench.in_order().and_then(|()| bench.whole(*id));
+                court.accuse(Rule::FormerFate, certain, event, known.opened.map(|opened| opened.frame), || {
+                    format!("session {id} is said to have ended ({fate}); it holds locks, and T since it was last renewed is not over")
+                });
+            }
+            _ => court.kept(Rule::FormerFate),
+        }
+    }
+}
+
+/// Whether a session holds something, was given up by nobody, and its lease can last.
+fn cannot_have_ended(bench: &Bench<'_>, server: &Server, session: &Session, event: &Event) -> bool {
+    let (Some(echo), Some(promise)) = (session.newest_echo, session.promise) else { return false };
+    let within = bench.story.vantage().is_shorter(event.at.saturating_sub(echo), promise.wait);
+    let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
+    within && free && server.holds.values().flatten().any(|hold| hold.session == session.id)
+}
+
+/// An ephemeral file is gone, and nobody is known to have taken it away.
+pub(super) fn gone(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+    let What::Gone { object, owner, removed, unanswered } = event.what else { return };
+    let Some(session) = bench.story.session(owner) else { return court.open(Rule::Ephemeral, Why::Late) };
+    let over = session.given_up.is_some() || session.ended.is_some();
+    let (Some(echo), Some(promise)) = (session.newest_echo, session.promise) else {
+        return court.open(Rule::Ephemeral, Why::Unpromised);
+    };
+    let span = event.at.saturating_sub(echo);
+    if removed || over || !bench.story.vantage().is_shorter(span, promise.wait) {
+        return court.kept(Rule::Ephemeral);
+    }
+    let certain = bench.in_order().and_then(|()| bench.whole(owner));
+    let certain = certain.and(if unanswered { Err(Why::Unanswered) } else { Ok(()) });
+    court.accuse(Rule::Ephemeral, certain, event, None, || {
+        format!("{object} of session {owner} is gone {span:?} after what that was answered last was seen; T is {:?}", promise.wait)
+    });
+}
+
+/// Something is said in a session of an earlier start, or a session is not known that must be.
+pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+    let Some(session) = bench.story.session(event.session) else { return };
+    let Some(server) = bench.story.servers.get(&session.server) else { return };
+    let (Some(own), Some((newest, mark))) = (session.incarnation, server.incarnation) else { return };
+    if answer.kind == cistern_wire::Kind::Hint {
+        return;
+    }
+    if own >= newest {
+        return court.kept(Rule::Incarnation);
+    }
+    court.accuse(Rule::Incarnation, bench.in_order(), event, Some(mark.frame), || {
+        format!("{} in a session of incarnation {own:?}; {newest:?} has been started since", answer.kind.name())
+    });
+}
+
+/// A grant: in grace only what is reclaimed; and reclaimed only from a former session that may be.
+pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &mut Court) {
+    let Some(session) = bench.story.session(event.session) else { return };
+    let Some(server) = bench.story.servers.get(&session.server) else { return };
+    if grant.how == How::Reclaim {
+        return reclaimed(bench, event, grant, server, court);
+    }
+    if !grant.news || !matches!(grant.how, How::Answer | How::Notice) || session.incarnation != server.incarnation.map(|(now, _)| now) {
+        return;
+    }
+    let awaited = server.awaited.iter().filter_map(|id| bench.story.session(*id)).find(|awaited| {
+        let wait = awaited.promise.map(|promise| promise.wait);
+        wait.is_some_and(|wait| bench.story.vantage().is_shorter(event.at.saturating_sub(server.died_after), wait))
+    });
+    match awaited {
+        None => court.kept(Rule::Grace),
+        Some(awaited) => {
+            let certain = bench.in_order().and_then(|()| bench.whole(awaited.id));
+            court.accuse(Rule::Grace, certain, event, None, || {
+                format!(
+                    "{} is granted anew; session {} may hold locks of before the start, and T since then is not over",
+                    grant.lock, awaited.id
+                )
+            });
+        }
+    }
+}
+
+fn reclaimed(bench: &Bench<'_>, event: &Event, grant: &Grant, server: &Server, court: &mut Court) {
+    let Some(session) = bench.story.session(event.session) else { return };
+    let nonce = bench.story.events().iter().find_map(|event| match &event.what {
+        What::Answer(answer) if answer.reply == Some(cistern_wire::ReplyKind::Reclaimed) => Some(answer.number),
+        _ => None,
+    });
+    let request = nonce.and_then(|nonce| session.requests.get(nonce));
+    let Some((request, from)) = request.and_then(|request| match request.asked {
+        Asked::Reclaim { from, .. } => Some((request, from)),
+        _ => None,
+    }) else {
+        return;
+    };
+    let Some(former) = bench.story.session(from) else { return court.open(Rule::Reclaim, Why::Late) };
+    let tell = |why: String| format!("{} generation {} is reclaimed from session {from}: {why}", grant.lock, grant.generation);
+    if former.agent.is_none() || session.agent.is_none() || former.opened.is_none() {
+        return court.open(Rule::Reclaim, Why::Late);
+    }
+    if (former.agent, former.agent_incarnation) != (session.agent, session.agent_incarnation) {
+        return court.broken(Rule::Reclaim, event, None, tell("it belongs to another agent, or to another start of this one".to_owned()));
+    }
+    let (was, is) = (former.incarnation.unwrap_or_default(), session.incarnation.unwrap_or_default());
+    if was.0 != is.0 || was >= is {
+        return court.broken(Rule::Reclaim, event, None, tell(format!("it is of incarnation {was:?}, and this of {is:?}")));
+    }
+    if let Some(frame) = server.completed.get(&from).filter(|frame| **frame < request.first.frame) {
+        return court.broken(Rule::Reclaim, event, Some(*frame), tell("its reclaim was completed before".to_owned()));
+    }
+    if let Some((missed, frame)) = server.ordinary.iter().find(|(between, _)| **between > was && **between < is) {
+        let what = tell(format!("it missed the grace of incarnation {missed:?}, which has granted something since"));
+        return court.broken(Rule::Reclaim, event, Some(*frame), what);
+    }
+    match former.was_given(grant.lock, grant.generation) {
+        Some(true) => court.kept(Rule::Reclaim),
+        None => court.open(Rule::Reclaim, Why::Forgotten),
+        Some(false) => {
+            court.accuse(Rule::Reclaim, bench.whole(from), event, None, || tell("it was never granted that generation".to_owned()));
+        }
+    }
+}

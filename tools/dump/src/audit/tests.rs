@@ -1,0 +1,85 @@
+use super::*;
+use cistern_audit::Rule;
+use cistern_capture::Writer;
+use cistern_wire::{Alive, Fate, Header, KeepAlive, Message, Nack, NackReason, Packer, SessionId};
+
+fn datagram(from_server: bool, packet: u64, message: &Message<'_>) -> Vec<u8> {
+    let mut buf = Vec::new();
+    let mut packer = Packer::new(&mut buf, Header { from_server, session: SessionId(5), packet }, 1_232);
+    assert!(packer.push(message));
+    packer.finish();
+    buf
+}
+
+fn capture(path: &Path, down: &[Message<'_>]) {
+    let (agent, server) = ("10.0.0.1:40000".parse().unwrap(), "10.0.255.1:6737".parse().unwrap());
+    let mut writer = Writer::create(path).unwrap();
+    let up = datagram(false, 1, &KeepAlive { serial: 1, clock_us: 0 }.into());
+    writer.write(Duration::from_secs(1), agent, server, &up).unwrap();
+    for (packet, message) in (1..).zip(down) {
+        writer.write(Duration::from_secs(1 + packet), server, agent, &datagram(true, packet, message)).unwrap();
+    }
+    writer.flush().unwrap();
+}
+
+#[test]
+fn capture_is_judged_from_its_file_by_frame_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.pcap");
+    let alive = Message::from(Alive { serial: 1, echo: 1 });
+    let nack = Message::from(Nack { nonce: 0, echo: 1, reason: NackReason::TimingOut, fate: Fate::Unknown });
+    capture(&path, &[alive, nack]);
+    let (report, damaged) = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    assert!(report.is_clean() && damaged.is_none(), "{report}");
+    capture(&path, &[nack, alive]);
+    let (report, _) = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    let found: Vec<_> = report.violations.iter().map(|one| (one.rule, one.frame, one.other)).collect();
+    assert_eq!(found, [(Rule::NoRenewal, 3, Some(2))]);
+    assert!(report.to_string().ends_with("VIOLATED\n"));
+    assert_eq!(report.json()["violations"][0]["rule"], "no-renewal-after-refusal");
+}
+
+#[test]
+fn what_is_no_capture_and_what_is_not_there_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.txt");
+    std::fs::write(&path, "these are notes, and no capture of anything").unwrap();
+    assert_eq!(judge(&path, Vantage::default(), Terms::default()).unwrap_err().exit, EXIT_DAMAGED);
+    assert_eq!(judge(&dir.path().join("nothing"), Vantage::default(), Terms::default()).unwrap_err().exit, EXIT_NO_INPUT);
+}
+
+#[test]
+fn table_of_the_manual_has_every_rule_in_its_words() {
+    let manual = include_str!("../../../../docs/inspecting.md");
+    let rows: Vec<String> = Rule::ALL
+        .iter()
+        .map(|rule| format!("| `{}` | {} | {} | {} |", rule.id(), rule.statement(), rule.section(), rule.marks()))
+        .collect();
+    let missing: Vec<&String> = rows.iter().filter(|row| !manual.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "docs/inspecting.md lacks\n{}", missing.into_iter().cloned().collect::<Vec<_>>().join("\n"));
+    let section = manual.split("\n## ").find(|section| section.starts_with("Auditing")).unwrap_or_default();
+    let begun = section.lines().filter(|line| line.starts_with("| `") && !line.starts_with("| `--")).count();
+    assert_eq!(begun, Rule::ALL.len(), "the table has rows of rules that are not judged");
+}
+
+#[test]
+fn spans_and_vantages_are_read() {
+    assert_eq!((span("2s"), span("500ms")), (Ok(Duration::from_secs(2)), Ok(Duration::from_millis(500))));
+    assert!(span("2").is_err() && span("-1s").is_err() && vantage("moon").is_err());
+    assert_eq!(vantage("server-process"), Ok((Side::Server, true)));
+}
+
+#[test]
+fn datagrams_that_a_capture_shows_as_one_packet_are_judged_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.pcap");
+    let (agent, server) = ("10.0.0.1:40000".parse().unwrap(), "10.0.255.1:6737".parse().unwrap());
+    let mut writer = Writer::create(&path).unwrap();
+    writer.write(Duration::from_secs(1), agent, server, &datagram(false, 1, &KeepAlive { serial: 1, clock_us: 0 }.into())).unwrap();
+    let nack = datagram(true, 1, &Nack { nonce: 0, echo: 1, reason: NackReason::TimingOut, fate: Fate::Unknown }.into());
+    let alive = datagram(true, 2, &Alive { serial: 1, echo: 1 }.into());
+    writer.write(Duration::from_secs(2), server, agent, &[nack, alive].concat()).unwrap();
+    writer.flush().unwrap();
+    let (report, _) = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    assert_eq!(report.violations.iter().map(|one| (one.rule, one.frame)).collect::<Vec<_>>(), [(Rule::NoRenewal, 2)]);
+}
