@@ -89,7 +89,8 @@ pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, 
     let certain = match (bench.story.vantage().complete, began) {
         (false, _) => Err(Why::Incomplete),
         (_, false) => Err(Why::Late),
-        _ => Ok(()),
+        // Elsewhere the network's copies of what was sent once pass as well.
+        _ => bench.in_order(),
     };
     court.accuse(Rule::Unproven, certain, event, None, || {
         format!("{} bytes have gone to {}, which has not proven itself and has sent {}", exchange.sent, passage.to, exchange.received)
