@@ -162,8 +162,11 @@ impl Agent {
         }
     }
 
-    /// WATCH_EVENT: the object has changed, or is gone.
+    /// WATCH_EVENT: the object has changed, or is gone; or an ephemeral file of this agent's, watched or not, was taken away.
     pub(crate) fn watched_changed(&mut self, object: ObjectId, version: u64, gone: bool) {
+        if gone {
+            self.own_ephemerals.remove(&object);
+        }
         let Some(entry) = self.watches.entries.get_mut(&object) else { return };
         if gone {
             if entry.state == State::Ending {
@@ -254,8 +257,8 @@ impl Agent {
 
 /// Ephemeral files of this agent.
 impl Agent {
-    /// A mutation of this agent was acknowledged: keeps account of the files that go with its session, for which it renews its lease. One
-    /// that somebody else takes away is forgotten when that is heard of.
+    /// A mutation of this agent was acknowledged: keeps account of the files that go with its session, for which it renews its lease. Of one
+    /// that somebody else takes away the server tells.
     pub(crate) fn note_ephemerals(&mut self, reply: &Reply<'_>) {
         if let Reply::Batched(batched) = reply {
             for item in batched.items.iter().filter(|item| item.version == 0) {

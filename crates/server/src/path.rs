@@ -9,7 +9,7 @@
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::stats::Dropped;
-use alloc::boxed::Box;
+use alloc::vec::Vec;
 use cistern_link::{Instant, Path};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use cistern_wire::{Message, PathChallenge};
@@ -18,19 +18,22 @@ use log::{debug, info};
 /// Bytes of a datagram that carries one PATH_CHALLENGE.
 const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
 
+/// Most addresses within τ that a session may have left: more than a host has networks; each costs a copy of every notice.
+const LEFT_MAX: usize = 4;
+
 /// The addresses of a session besides the one proven last.
 #[derive(Debug, Default)]
 pub(crate) struct Roaming {
     /// One that it may have moved to, and has not proven.
     to: Option<Move>,
-    /// The one from which it moved last.
-    from: Option<Former>,
+    /// Those that it has left, the newest last, at most [`LEFT_MAX`].
+    from: Vec<Former>,
 }
 
 impl Roaming {
-    /// The address that was left, if that was less than τ ago.
-    pub(crate) fn left(&self, now: Instant) -> Option<Path> {
-        self.from.as_ref().filter(|former| !now.waited(former.until)).map(|former| former.path)
+    /// The addresses that were left less than τ ago.
+    pub(crate) fn left(&self, now: Instant) -> impl Iterator<Item = Path> + '_ {
+        self.from.iter().filter(move |former| !now.waited(former.until)).map(|former| former.path)
     }
 }
 
@@ -95,13 +98,20 @@ impl Server {
         //# answered from the new address.
         let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
         let proven = highest && moving.is_some_and(|to| to.path.remote == path.remote && to.token == token);
-        if !proven {
+        // All that were proven within τ have to be tried, so no more of them are than can be: it can move again when one is old enough.
+        let full = session.roaming.as_ref().is_some_and(|roaming| roaming.left(self.now).count() >= LEFT_MAX);
+        if !proven || full {
             self.stats.count_dropped(Dropped::StrayPathResponse);
             return;
         }
         info!("{}: {} moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
         let left = Former { path: session.path, until: self.now.plus(self.config.lease) };
-        session.roaming = Some(Box::new(Roaming { to: None, from: Some(left) }));
+        let roaming = session.roaming.get_or_insert_default();
+        roaming.to = None;
+        // One to which it has come back is not a former one; one that is too old is forgotten.
+        let now = self.now;
+        roaming.from.retain(|former| former.path.remote != path.remote && !now.waited(former.until));
+        roaming.from.push(left);
         session.path = path;
         if let Some(outbox) = &mut session.outbox {
             outbox.forget_round_trips(&self.config);

@@ -184,7 +184,7 @@ impl Server {
         //# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before
         //# that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
-        let former = session.roaming.as_ref().and_then(|roaming| roaming.left(now));
+        let former: Vec<Path> = session.roaming.as_ref().map(|roaming| roaming.left(now).collect()).unwrap_or_default();
         let mut copies = Vec::new();
         let mut packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
         let mut filling = Filling { packer: &mut packer, limit, most: limit, good };
@@ -198,7 +198,7 @@ impl Server {
             let clock = Clock { now, listened: self.delivery.elapsed() };
             outbox.send_due(clock, &self.config, &mut self.rng, |message| {
                 let fits = filling.packer.push(message);
-                if fits && former.is_some() {
+                if fits && !former.is_empty() {
                     copies.push(*message);
                 }
                 fits
@@ -216,10 +216,10 @@ impl Server {
         let path = session.path;
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST have tried every address that was proven within τ before D.
-        if let Some(former) = former.filter(|_| !copies.is_empty())
-            && let Some(packet) = session.packets.take()
-        {
-            self.send_loose(former, key.id(), packet, &copies, None);
+        for former in former.into_iter().filter(|_| !copies.is_empty()) {
+            if let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) {
+                self.send_loose(former, key.id(), packet, &copies, None);
+            }
         }
         self.count_sent(buf);
         trace!("{}: packet {packet} of session {} to {}, {} bytes", self.who, key.id(), path.remote, buf.len());

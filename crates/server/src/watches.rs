@@ -196,6 +196,14 @@ impl Server {
                 Became::Made if attr.is_ephemeral() => self.ephemerals.add(object, attr.owner, attr.owner),
                 Became::Made => {}
                 Became::Changed | Became::Gone => {
+                    let owner = self.ephemerals.bound(object).filter(|owner| gone && *owner != self.namespace.requester());
+                    let owner = owner.and_then(|owner| self.sessions.get(self.sessions.find(owner)?));
+                    if let Some(owner) = owner.filter(|owner| owner.standing().is_good()) {
+                        //= wire-spec.md#11-5-caching-and-metadata
+                        //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+                        // Where a bound of watches is reached its agent goes on renewing its lease for a file that it has not.
+                        let _full = self.watches.add(owner.id, object, 0, self.config.presence);
+                    }
                     if self.watches.is_watched(object) {
                         changes.push(Change { object, version: attr.version, gone });
                     }

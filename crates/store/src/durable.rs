@@ -9,7 +9,7 @@
 
 mod threads;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, MEMTABLE};
 use crate::error::OpenError;
 use crate::place::{Making, Place, Purpose};
 use crate::space::{Gauge, Seen, SpaceLimits};
@@ -31,6 +31,8 @@ pub struct Options {
     pub making: Making,
     /// Memory for blocks that were read, in bytes.
     pub cache_bytes: u64,
+    /// If it is made: bytes of changes that are kept in memory and journals only, before they become a table; it keeps to that for good.
+    pub memtable_bytes: u64,
     /// Threads that answer questions; at least 1.
     pub readers: usize,
     /// Bounds on its space.
@@ -38,10 +40,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// 128 MiB of cache, two readers, no bound.
+    /// 128 MiB of cache, 32 MiB of changes, two readers, no bound.
     #[must_use]
     pub fn new(making: Making) -> Self {
-        Self { making, cache_bytes: 128 << 20, readers: 2, space: SpaceLimits::default() }
+        Self { making, cache_bytes: 128 << 20, memtable_bytes: MEMTABLE, readers: 2, space: SpaceLimits::default() }
     }
 }
 
@@ -66,7 +68,7 @@ impl DurableStore {
     /// # Errors
     /// [`OpenError`]: there is none, it is something else, a copy, damaged, in use, or may not be used; nothing was changed then.
     pub fn open(dir: &Path, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
-        let place = Place::take(dir, options.making, Purpose::Serve, Engine::make)?;
+        let place = Place::take(dir, options.making, Purpose::Serve, |data| Engine::make(data, options.memtable_bytes))?;
         let (engine, number) = Engine::open(&place, options.cache_bytes)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;

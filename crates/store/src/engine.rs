@@ -6,7 +6,7 @@
 
 use crate::error::{OpenError, Problem};
 use crate::guard::{self, MARK_KEY, Mark};
-use crate::place::{self, Place};
+use crate::place::Place;
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _, Snapshot};
 use std::collections::BTreeMap;
@@ -19,8 +19,9 @@ use std::time::Duration;
 
 /// Name of the one keyspace.
 const NAME: &str = "values";
-/// Bytes in memory of what is in a journal and not yet in tables; the largest part of what a start has to read.
-const MEMTABLE: u64 = 32 << 20;
+/// Bytes in memory of what is in a journal and not yet in tables, if a store is not made with other ones; the largest part of what a
+/// start has to read.
+pub(crate) const MEMTABLE: u64 = 32 << 20;
 /// Bytes of journals that may be kept: with the above, what a start has to read at most.
 const JOURNALS: u64 = 128 << 20;
 /// Time between two looks whether what was in memory is in tables.
@@ -39,21 +40,21 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Makes the engine's files, empty and durable.
-    pub(crate) fn make(data: &Path) -> Result<(), OpenError> {
-        Self::make_with(data, std::iter::empty()).map_err(|what| OpenError::new(Problem::Io, data, what))
+    /// Makes the engine's files, empty and durable; it will keep so many bytes in memory before they become a table.
+    pub(crate) fn make(data: &Path, memtable: u64) -> Result<(), OpenError> {
+        Self::make_with(data, memtable, std::iter::empty()).map_err(|what| OpenError::new(Problem::Io, data, what))
     }
 
     /// Makes the engine's files, durable, with entries that come in the order of their keys.
-    pub(crate) fn make_with(data: &Path, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
-        let engine = Self::start(data, 8 << 20).map_err(|e| e.what)?;
+    pub(crate) fn make_with(data: &Path, memtable: u64, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
+        let engine = Self::start(data, 8 << 20, memtable).map_err(|e| e.what)?;
         let mut entries = entries.peekable();
         if entries.peek().is_some() {
             engine.fill(entries)?;
         }
         engine.commit(Writes::new(), 1)?;
         drop(engine);
-        place::sync_directory(data).map_err(|e| e.to_string())
+        guard::sync_names(data).map_err(|e| e.to_string())
     }
 
     /// Opens the store's data: the engine, and the number of the newest transaction.
@@ -76,7 +77,8 @@ impl Engine {
 
     /// Opens files that were checked; they are closed again if this fails.
     fn open_checked(dir: &Path, data: &Path, cache: u64, promised: u64) -> Result<(Self, u64), OpenError> {
-        let engine = Self::start(data, cache).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
+        // The size is that with which it was made, whatever is said here.
+        let engine = Self::start(data, cache, MEMTABLE).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
         let mark = engine.get(MARK_KEY).map_err(|what| OpenError::damaged(dir, what))?;
         match mark.as_deref().and_then(Mark::from_bytes) {
             Some(mark) if mark.number >= promised => Ok((engine, mark.number)),
@@ -87,7 +89,7 @@ impl Engine {
         }
     }
 
-    fn start(data: &Path, cache: u64) -> Result<Self, OpenError> {
+    fn start(data: &Path, cache: u64, memtable: u64) -> Result<Self, OpenError> {
         let open = || {
             let database = Database::builder(data)
                 .cache_size(cache)
@@ -95,7 +97,7 @@ impl Engine {
                 .max_cached_files(Some(FILES))
                 .max_journaling_size(JOURNALS)
                 .open()?;
-            let values = database.keyspace(NAME, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE))?;
+            let values = database.keyspace(NAME, || KeyspaceCreateOptions::default().max_memtable_size(memtable))?;
             Ok(Self { database, values })
         };
         match catch_unwind(AssertUnwindSafe(open)) {

@@ -7,7 +7,7 @@
 //! engine. Invariant: nothing that was ever promised is cut off: what cannot be read is cut only if it is the last of the newest journal,
 //! no whole transaction lies behind it and no newer one is witnessed; a copy of it is kept, and it is put back when the engine then turns
 //! out to lack something ([`Cut::undo`]).
-//! Leaves to others: tables and their blocks (the engine), what was promised (`witness`).
+//! Leaves to others: lists of tables and names (`guard::tables`), tables and their blocks (the engine), what was promised (`witness`).
 //!
 //! The layouts are those of fjall 3.1 and lsm-tree 3.1, read from their sources; `format::ENGINE` names the version, and tests drive this
 //! code over files that the engine wrote.
@@ -20,14 +20,19 @@
 //!
 //! Integers are little endian. The first item of each batch is the transaction's own record ([`Mark`]).
 
+mod tables;
+
+pub(crate) use tables::sync_names;
+
 use crate::witness;
 use nix::errno::Errno;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::unistd::{Whence, lseek};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The key of the record that each transaction writes of itself; no key of the server's begins so.
 pub(crate) const MARK_KEY: &[u8] = &[0];
@@ -101,10 +106,9 @@ pub(crate) fn check(dir: &Path, data: &Path) -> io::Result<Result<Checked, Strin
     if fs::read(data.join("version"))? != VERSION {
         return Ok(Err("the engine's file `version`".to_owned()));
     }
-    for keyspace in ["0", "1"] {
-        if let Err(what) = check_tables(&data.join("keyspaces").join(keyspace))? {
-            return Ok(Err(what));
-        }
+    sync_names(data)?;
+    if let Err(what) = tables::check(data)? {
+        return Ok(Err(what));
     }
     check_journals(dir, data, promised)
 }
@@ -118,33 +122,6 @@ fn from_disk(path: &Path) -> io::Result<File> {
         // Where a file system knows no such advice, it has no such pages or cannot be helped.
         Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(file),
         Err(e) => Err(e.into()),
-    }
-}
-
-/// The list of tables is the one that `current` names, byte for byte.
-fn check_tables(keyspace: &Path) -> io::Result<Result<(), String>> {
-    let damaged = |what: &str| Ok(Err(format!("{} {what}", keyspace.display())));
-    let read = |name: &str| {
-        from_disk(&keyspace.join(name)).and_then(|mut file| {
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map(|_| bytes)
-        })
-    };
-    let current = match read("current") {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return damaged("has no list of its tables"),
-        Err(e) => return Err(e),
-    };
-    // Number of the list, its XXH3-128, kind of checksum.
-    let Some((id, sum)) = current.split_first_chunk::<8>().filter(|(_, rest)| rest.len() == 17 && rest[16] == 0) else {
-        return damaged("has a damaged file `current`");
-    };
-    let id = u64::from_le_bytes(*id);
-    match read(&format!("v{id}")) {
-        Ok(list) if xxh3_128(&list).to_le_bytes() == sum[..16] => Ok(Ok(())),
-        Ok(_) => damaged(&format!("has a list of tables `v{id}` that is not the one written")),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => damaged(&format!("has no list of tables `v{id}`")),
-        Err(e) => Err(e),
     }
 }
 
@@ -332,12 +309,20 @@ impl Journal<BufReader<File>> {
 
     /// Whether nothing was ever written from `end` on.
     fn rest_is_blank(&mut self, end: u64) -> io::Result<bool> {
-        io::Seek::seek(&mut self.input, io::SeekFrom::Start(end))?;
         let mut chunk = vec![0; 1 << 16];
+        let mut at = end;
         loop {
-            match self.input.read(&mut chunk)? {
+            // A new journal is a hole of 64 MiB, which need not be read.
+            at = match lseek(self.input.get_ref(), i64::try_from(at).unwrap_or(i64::MAX), Whence::SeekData) {
+                Ok(data) => u64::try_from(data).unwrap_or(at).max(at),
+                Err(Errno::ENXIO) => return Ok(true),
+                // Where a file system knows no holes, all is read.
+                Err(Errno::EINVAL | Errno::EOPNOTSUPP) => at,
+                Err(e) => return Err(e.into()),
+            };
+            match self.input.get_ref().read_at(&mut chunk, at)? {
                 0 => return Ok(true),
-                n if chunk[..n].iter().all(|byte| *byte == 0) => {}
+                n if chunk[..n].iter().all(|byte| *byte == 0) => at += n as u64,
                 _ => return Ok(false),
             }
         }

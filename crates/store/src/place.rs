@@ -83,10 +83,14 @@ impl Place {
         let (id, new) = match (read_format(dir)?, making) {
             (Some(record), _) => {
                 refuse_copy(dir, record, purpose)?;
+                // Whoever has made it may have been killed before that: a crash that took the record, and left `making`, would make it
+                // one in which nothing was ever promised.
+                sync_directory(dir).map_err(|e| OpenError::io(dir, "syncing it", &e))?;
                 remove_if_there(&dir.join(MAKING)).map_err(|e| OpenError::io(dir, "removing `making`", &e))?;
                 (record.id, false)
             }
             (None, Making::New(id)) => {
+                sync_above(dir).map_err(|e| OpenError::io(dir, "syncing the directory that it is in", &e))?;
                 let made = making::make(dir, Record { id, copy: purpose == Purpose::Copy }, fill);
                 if made.is_err() && purpose == Purpose::Copy {
                     making::unmake(dir, made_directory);
@@ -156,8 +160,16 @@ fn make_directory(dir: &Path) -> io::Result<()> {
     if let Some(above) = above {
         fs::create_dir_all(above)?;
     }
-    DirBuilder::new().mode(0o700).create(dir)?;
-    sync_directory(above.unwrap_or(Path::new(".")))
+    DirBuilder::new().mode(0o700).create(dir)
+}
+
+/// Makes the name of the directory durable, which an earlier process may have made.
+fn sync_above(dir: &Path) -> io::Result<()> {
+    match fs::canonicalize(dir)?.parent().map_or(Ok(()), sync_directory) {
+        // Where a directory was made beforehand, in one that is none of this user's business, it is durable.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        other => other,
+    }
 }
 
 //= wire-spec.md#11-7-restart-and-recovery

@@ -5,7 +5,7 @@
 //! nothing, and marked, so that no server goes on from it before a restore has made a store of its own of it (R54).
 //! Leaves to others: what keys and values mean (`cistern_server::store`), what is wrong with them (`cisternd check`).
 
-use crate::engine::{Engine, Frozen, Writes};
+use crate::engine::{Engine, Frozen, MEMTABLE, Writes};
 use crate::error::{OpenError, Problem};
 use crate::place::{Making, Place, Purpose};
 use crate::space::Frugal;
@@ -52,7 +52,7 @@ impl StoppedStore {
     }
 
     fn take(dir: &Path, making: Making) -> Result<Self, OpenError> {
-        let place = Place::take(dir, making, Purpose::Work, Engine::make)?;
+        let place = Place::take(dir, making, Purpose::Work, |data| Engine::make(data, MEMTABLE))?;
         let (engine, number) = Engine::open(&place, CACHE)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
@@ -155,7 +155,7 @@ pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path, reser
             count += 1;
             Ok((key, value))
         });
-        Engine::make_with(data, frugally)
+        Engine::make_with(data, MEMTABLE, frugally)
             .map_err(|what| OpenError::new(Problem::Io, to, format!("copying {} into it: {what}", from.display())))
     };
     let place = Place::take(to, Making::New(id), Purpose::Copy, fill)?;

@@ -4,6 +4,8 @@
 //! before are still recovering. Invariant: everything that must not be is in the report, with enough to find it; a campaign ends.
 //! Leaves to others: processes, the load (`worker`), the last judgement (`judge`).
 
+mod faults;
+
 use crate::judge::{self, Verdict};
 use crate::processes::{PATIENCE, Place, Server, Worker, check, written};
 use crate::worker;
@@ -261,7 +263,7 @@ impl Campaign {
 }
 
 /// A line for a person at a terminal; nothing otherwise.
-fn progress(text: &str) {
+pub(crate) fn progress(text: &str) {
     let mut out = io::stderr().lock();
     if out.is_terminal() {
         // If standard error is closed there is nobody to tell.

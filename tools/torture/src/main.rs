@@ -12,12 +12,15 @@
 //! | `life` | what a file can be, given what was done to it and what was answered |
 //! | `record` | the lines that workers write |
 //! | `judge` | what must hold of the records and of what the server shows in the end |
+//! | `campaign::faults` | calls of the system that fail, in the stead of kills |
+//! | `images` | losses of power, at every write, sync and name of the store's files |
 //!
 //! Exit status: 0 if everything promised was kept, 1 if not (or nothing could be checked), 2 for a wrong command line.
 
 #![allow(clippy::print_stdout, reason = "the report goes to standard output")]
 
 mod campaign;
+mod images;
 mod judge;
 mod life;
 mod processes;
@@ -28,7 +31,7 @@ use campaign::Campaign;
 use clap::{Parser, Subcommand};
 use serde_json::json;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -90,17 +93,71 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Images(images::Args),
+    /// Lets calls of the system fail under a server and its agents, and checks what they promised
+    #[command(after_help = FAULTS_EXAMPLES)]
+    Faults(FaultsArgs),
     /// An agent with its users; started by the torture itself
     #[command(hide = true)]
     Worker(worker::Args),
+    /// A server that is recorded; started by the torture itself
+    #[command(hide = true)]
+    RecordedServer(images::ServingArgs),
+    /// The opening of a store that is recorded; started by the torture itself
+    #[command(hide = true)]
+    RecordedOpening(images::OpeningArgs),
+}
+
+const FAULTS_EXAMPLES: &str = "\
+Examples:
+  cargo build --release && cargo run --release -p cistern-torture -- faults --count 200
+  cargo run --release -p cistern-torture -- faults --at-most 60 --seed 7 --json
+
+Needs strace (on Debian: apt-get install strace), and the right to trace one's own processes.
+
+What is checked, after a write, sync, rename, read or opening of a file has failed in the store's writer, in the engine's worker, in a
+reader, or at a start:
+  - the server ends with status 74 (77 for a missing right) and names its store, or what failed was none of a promise and it goes on
+  - all that `cistern-torture` checks without a command
+
+Exit status:
+  0  all of it holds
+  1  something does not, or the run could not go on
+  2  wrong usage";
+
+#[derive(clap::Args, Debug)]
+struct FaultsArgs {
+    /// How many calls fail
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+    /// Let no call fail any more after so many seconds; judging comes on top
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
+    /// Which calls fail when; told at the end, by default others each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The directory of `cistern` and `cisternd`; by default that of this program
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// Leave the store, the records and the logs where they are, and say where, also when all is well
+    #[arg(long)]
+    keep: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(Command::Worker(args)) = &args.command {
-        return worker::main(args);
-    }
-    match run(&args) {
+    let done = match &args.command {
+        Some(Command::Worker(args)) => return worker::main(args),
+        Some(Command::Images(args)) => images::run(args),
+        Some(Command::Faults(args)) => faults(args),
+        Some(Command::RecordedServer(args)) => images::serve(args).map(|()| true),
+        Some(Command::RecordedOpening(args)) => images::open(args).map(|()| true),
+        None => run(&args),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -111,22 +168,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<bool, String> {
-    let seed = match args.seed {
-        Some(seed) => seed,
-        None => cistern_driver::seed()
-            .map(|seed| u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], 0, 0, 0, 0]))
-            .map_err(|e| e.to_string())?,
-    };
-    let programs = match &args.programs {
-        Some(dir) => dir.clone(),
-        None => std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned())).ok_or("where is this program?")?,
-    };
-    let mut campaign = Campaign::new(seed, args.agents, args.users, args.check_every, &programs, args.pcap.as_deref())?;
-    let report = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
-    let kept = (args.keep || !report.violations.is_empty()).then(|| campaign.keep());
-    if args.json {
-        let mut value = serde_json::to_value(&report).map_err(|e| e.to_string())?;
+/// The seed that was given, or a short one by chance.
+fn seed(given: Option<u64>) -> Result<u64, String> {
+    let chance = || cistern_driver::seed().map(|seed| u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], 0, 0, 0, 0]));
+    given.map_or_else(|| chance().map_err(|e| e.to_string()), Ok)
+}
+
+/// Agents, users of each, and kills of the server between two checks of its store, where calls fail.
+const FAULTS_LOAD: (u8, u8, u32) = (2, 3, 1);
+
+fn faults(args: &FaultsArgs) -> Result<bool, String> {
+    let (agents, users, check_every) = FAULTS_LOAD;
+    let mut campaign = Campaign::new(seed(args.seed)?, agents, users, check_every, &programs(args.programs.as_deref())?, None)?;
+    let faults = campaign.faults(args.count, args.at_most.map(Duration::from_secs));
+    let well = faults.campaign.violations.is_empty();
+    let kept = (args.keep || !well).then(|| campaign.keep());
+    report(&faults, kept, args.json)?;
+    Ok(well)
+}
+
+/// The directory of `cisternd`.
+fn programs(given: Option<&Path>) -> Result<PathBuf, String> {
+    let own = || std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned())).ok_or("where is this program?");
+    given.map_or_else(|| own().map_err(str::to_owned), |dir| Ok(dir.to_owned()))
+}
+
+fn report(report: &(impl serde::Serialize + std::fmt::Display), kept: Option<PathBuf>, json: bool) -> Result<(), String> {
+    if json {
+        let mut value = serde_json::to_value(report).map_err(|e| e.to_string())?;
         value["kept"] = json!(kept);
         println!("{value}");
     } else {
@@ -135,5 +204,16 @@ fn run(args: &Args) -> Result<bool, String> {
             println!("store, records and logs: {}", dir.display());
         }
     }
-    Ok(report.violations.is_empty())
+    Ok(())
+}
+
+fn run(args: &Args) -> Result<bool, String> {
+    let seed = seed(args.seed)?;
+    let mut campaign =
+        Campaign::new(seed, args.agents, args.users, args.check_every, &programs(args.programs.as_deref())?, args.pcap.as_deref())?;
+    let outcome = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
+    let well = outcome.violations.is_empty();
+    let kept = (args.keep || !well).then(|| campaign.keep());
+    report(&outcome, kept, args.json)?;
+    Ok(well)
 }

@@ -49,6 +49,11 @@ impl Place {
         self.dir.join("store")
     }
 
+    /// What servers say.
+    pub(crate) fn server_log(&self) -> PathBuf {
+        self.dir.join("log-server")
+    }
+
     fn log(&self, name: &str) -> Result<File, String> {
         let path = self.dir.join(format!("log-{name}"));
         OpenOptions::new().create(true).append(true).open(&path).map_err(|e| format!("{}: {e}", path.display()))
@@ -68,11 +73,17 @@ impl Server {
     /// Starts one on the store of the campaign, the `number`-th from 1 on; `address` may have port 0.
     pub(crate) fn start(place: &Place, address: &str, first: bool, number: u64) -> Result<Self, String> {
         let mut command = Command::new(&place.cisternd);
-        command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
-        command.args(["--listen", address, "--lease", LEASE, "--json"]);
         if let Some(captures) = &place.captures {
             command.arg("--pcap").arg(captures.join(format!("server-{number}.pcap")));
         }
+        Self::try_start(place, address, first, command)?
+            .map_err(|code| format!("the server did not start ({code:?}): see {}", place.server_log().display()))
+    }
+
+    /// Starts one by a command that ends with the name of its program; its exit status if it ends before it is ready.
+    pub(crate) fn try_start(place: &Place, address: &str, first: bool, mut command: Command) -> Result<Result<Self, Option<i32>>, String> {
+        command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
+        command.args(["--listen", address, "--lease", LEASE, "--json"]);
         if first {
             command.arg("--new-cluster");
         }
@@ -81,11 +92,35 @@ impl Server {
         let mut line = String::new();
         let out = child.0.stdout.take().ok_or("the server has no standard output")?;
         BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
-        let ready: Value =
-            serde_json::from_str(&line).map_err(|_| format!("the server did not start: see {}", place.dir.join("log-server").display()))?;
+        if line.is_empty() {
+            return wait(&mut child).map(Err);
+        }
+        let ready: Value = serde_json::from_str(&line).map_err(|_| format!("not what a server says when it is ready: {line}"))?;
         let text =
             |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| format!("not what a server says when it is ready: {line}"));
-        Ok(Self { process: child, address: text(&ready["listen"][0])?, control: text(&ready["control"])?.into() })
+        Ok(Ok(Self { process: child, address: text(&ready["listen"][0])?, control: text(&ready["control"])?.into() }))
+    }
+
+    /// The id of one of its threads.
+    pub(crate) fn thread(&self, name: &str) -> Option<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.0.id())).ok()?;
+        let mut tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+        let task = tasks.find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name))?;
+        task.file_name()?.to_str()?.parse().ok()
+    }
+
+    /// Its exit status, when it has ended; `None` if it goes on for so long.
+    pub(crate) fn ended_within(&mut self, most: Duration) -> Option<Option<i32>> {
+        let end = Instant::now() + most;
+        loop {
+            if let Ok(Some(status)) = self.process.0.try_wait() {
+                return Some(status.code());
+            }
+            if Instant::now() > end {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Kills it, at once.
@@ -188,7 +223,7 @@ fn wait(process: &mut Owned) -> Result<Option<i32>, String> {
 }
 
 /// Nothing from outside.
-fn without_settings(command: &mut Command) {
+pub(crate) fn without_settings(command: &mut Command) {
     for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
         command.env_remove(name);
     }

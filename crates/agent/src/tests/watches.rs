@@ -203,6 +203,15 @@ fn agent_with_an_ephemeral_file_renews_as_for_a_lock_in_use() {
 }
 
 #[test]
+fn agent_whose_ephemeral_file_somebody_took_away_renews_for_it_no_more() {
+    let mut script = with_ephemeral();
+    script.say(&[cistern_wire::WatchEvent { seq: 1, object: ObjectId(9), version: 1, gone: true }.into()]);
+    script.sends(&[receipt(1)]);
+    assert_eq!(script.agent.view(script.now()).ephemerals, 0);
+    script.hears(&[]);
+}
+
+#[test]
 fn agent_with_an_ephemeral_file_reclaims_after_a_restart_though_it_holds_no_lock() {
     let mut script = with_ephemeral();
     script.hint();

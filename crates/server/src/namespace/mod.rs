@@ -120,6 +120,12 @@ impl Namespace {
         self.requester = requester;
     }
 
+    /// For whom the last mutation was planned or applied; 0: the server itself.
+    #[must_use]
+    pub const fn requester(&self) -> SessionId {
+        self.requester
+    }
+
     /// The attributes of an object: ESTALE if there is none.
     pub fn attr(&self, view: &View<'_>, object: ObjectId) -> Step<Attr> {
         known(view, object).map(|record| record.attr).into()

@@ -113,15 +113,23 @@ fn ephemeral_file_of_a_failed_session_stays_until_its_end_is_durable() {
     assert!(!exists(&mut world, &mut other, "m"));
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
 #[test]
 fn removed_by_anybody_it_is_gone_for_good_and_its_record_with_it() {
     let mut world = World::new();
     let (mut owner, mut other) = (world.open(1), world.open(2));
-    ephemeral(&mut world, &mut owner, "m");
+    let file = ephemeral(&mut world, &mut owner, "m");
     let unlink = Unlink { ask: other.ask_only(), dir: ROOT, name: Bytes8(b"m"), force: false, terms: Terms::NONE };
     world.send(&mut other, &[unlink.into()]);
     assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
     assert_eq!(records(&world), []);
+    let told = world.got_one(&owner);
+    let Message::WatchEvent(event) = told.message() else { panic!("{told:?}") };
+    assert!(event.object == file.object && event.gone, "its owner is told, which need not renew its lease for it any more");
+    world.send(&mut owner, &[Receipt { seq: event.seq, answer: ReceiptAnswer::Received }.into()]);
+    assert_eq!(world.server.status(world.now).watches, 0);
     world.create(&mut other, "m");
     close(&mut world, &mut owner);
     assert!(exists(&mut world, &mut other, "m"), "that is another file");

@@ -2,6 +2,8 @@
 
 use super::world::{Peer, ROOT, World, lock, ms};
 use crate::Dropped;
+use alloc::vec;
+use alloc::vec::Vec;
 use cistern_wire::{GetAttr, KeepAlive, Kind, LockWait, Message, PathChallenge, PathResponse, Want};
 
 fn get(peer: &mut Peer) -> Message<'static> {
@@ -163,4 +165,38 @@ fn demand_is_tried_at_each_address_proven_lately() {
     let (there, here) = (world.got(&home).len(), world.got(&holder).len());
     assert!(there >= 2 && here >= 2, "{there} and {here} transmissions before D");
     assert_eq!(world.server.lease_timers(), 1);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The server MUST have tried every address that was proven within τ before D.
+#[test]
+fn agent_that_moves_very_often_is_tried_everywhere_and_moves_no_oftener_than_that_can_be() {
+    let mut world = World::new();
+    let (home, mut waiter) = (world.open(1), world.open(2));
+    let mut holder = home.clone();
+    let file = world.create(&mut holder, "job").object;
+    world.lock(&mut holder, file);
+    let mut places = vec![home];
+    for n in 10..14 {
+        holder.path = Peer::new(n).path;
+        let serial = holder.serial();
+        world.send(&mut holder, &[KeepAlive { serial, clock_us: 0 }.into()]);
+        places.iter().for_each(|place| drop(world.got(place)));
+        let token = challenged(&mut world, &holder);
+        world.send(&mut holder, &[PathResponse { token }.into()]);
+        places.push(holder.clone());
+    }
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+    world.got(&waiter);
+    let demands: Vec<usize> = places.iter().map(|place| world.got(place).len()).collect();
+    assert_eq!(demands, [1, 1, 1, 1, 1], "a demand at each");
+    let mut fifth = Peer { path: Peer::new(20).path, ..holder.clone() };
+    let serial = fifth.serial();
+    world.send(&mut fifth, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    places.iter().for_each(|place| drop(world.got(place)));
+    let token = challenged(&mut world, &fifth);
+    world.send(&mut fifth, &[PathResponse { token }.into()]);
+    assert_eq!(world.server.stats().moves, 4, "not before one of the others is old");
 }

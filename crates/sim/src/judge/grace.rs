@@ -25,6 +25,8 @@ pub(super) struct Grace {
     completing: std::collections::BTreeMap<(SessionId, u64), SessionId>,
     /// Agents went back to an older copy of the store: none of them may reclaim.
     restored: bool,
+    /// RECLAIMs that were answered, by session and nonce: what their duplicates are told was judged then.
+    answered: BTreeSet<(SessionId, u64)>,
 }
 
 impl Family for Grace {
@@ -120,10 +122,14 @@ impl Grace {
         Ok(())
     }
 
-    fn reclaimed(&self, facts: &Facts, session: SessionId, nonce: u64, reclaimed: &cistern_wire::Reclaimed<'_>) -> Verdict {
+    fn reclaimed(&mut self, facts: &Facts, session: SessionId, nonce: u64, reclaimed: &cistern_wire::Reclaimed<'_>) -> Verdict {
         let Some(asked) = facts.locks.reclaim(session, nonce) else {
             return violated("I9", "reclaim-of-nothing", format!("session {session} is answered a reclaim that it never sent"));
         };
+        // The same answer again, perhaps after the agent was asked for a lock in it and has given that back.
+        if !self.answered.insert((session, nonce)) {
+            return Ok(());
+        }
         for (asked, told) in asked.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status == Status::OK) {
             let (from, lock) = (asked.from, told.lock);
             let tell = |why: &str| format!("{lock} goes from session {from} to session {session}: {why}");

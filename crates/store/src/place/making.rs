@@ -30,10 +30,15 @@ pub(super) fn refuse_unless_ours(dir: &Path) -> Result<(), OpenError> {
         }
     }
     let text = read(dir).map_err(|e| OpenError::io(dir, "reading `making`", &e))?;
-    if text == MAGIC || MAGIC.starts_with(&text) && is_the_engines(&dir.join(DATA)).map_err(looking)? {
+    if text == MAGIC || is_torn(&text) && is_the_engines(&dir.join(DATA)).map_err(looking)? {
         return Ok(());
     }
     foreign("its file `making` is not ours".to_owned())
+}
+
+/// Whether a crash may have left this of [`MAGIC`]: its beginning, or zeros where its bytes were not yet on the disk.
+fn is_torn(text: &[u8]) -> bool {
+    text.len() <= MAGIC.len() && text.iter().zip(MAGIC).all(|(byte, ours)| [*ours, 0].contains(byte))
 }
 
 /// Whether a directory is missing, or holds what the engine makes and nothing else. Asked where a crash may have taken the text of

@@ -93,6 +93,9 @@ fn what_is_beside_a_file_that_is_called_making_is_not_taken_for_ours() {
         (begun, "thesis.tex", false),
         ("", "lock", true),
         ("cistern st", "lock", true),
+        ("\0\0\0\0", "data/mine", false),
+        ("\0\0\0\0", "lock", true),
+        ("cistern\0\0\0", "lock", true),
         (begun, "data/half", true),
     ];
     for (text, beside, ours) in cases {

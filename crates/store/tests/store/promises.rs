@@ -64,6 +64,48 @@ fn pages_of_directories_and_sessions_are_those_of_the_store_in_memory() {
 }
 
 #[test]
+fn pages_of_ephemeral_files_have_their_records_alone_in_order_in_both_stores() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut durable = opened(dir.path());
+    let mut memory = cistern_store::MemoryStore::new();
+    let key = |session, object| Key::Ephemeral(SessionId(session), ObjectId(object));
+    let rows = [(9, 1), (3, u64::MAX), (3, 7), (u64::MAX, 2)];
+    let mut writes: Vec<_> =
+        rows.iter().map(|(session, object)| (key(*session, *object), Some(Bytes::from(object.to_be_bytes().to_vec())))).collect();
+    // Their neighbours in the order of the keys are none of them.
+    writes.extend(
+        [Key::Xattrs(ObjectId(u64::MAX)), Key::Session(SessionId(3)), entry(3, "a")].map(|key| (key, Some(Bytes::from_static(b"x")))),
+    );
+    hand(&mut durable, 1, writes.clone());
+    wait(&mut durable, 1);
+    memory.take(cistern_server::store::StoreWork::Persist(cistern_server::store::Batch { id: 1, writes }));
+    let mut pages = |after: (u64, u64), limit| {
+        let query = Query::Ephemerals { after: (SessionId(after.0), ObjectId(after.1)), limit };
+        let told = [ask(&mut durable, query.clone()), ask_memory(&mut memory, query)].map(|answer| match answer {
+            Answer::Ephemerals { records, end } => {
+                let values_fit = records.iter().all(|((_, object), value)| value[..] == object.0.to_be_bytes());
+                assert!(values_fit, "each with its own value");
+                (records.iter().map(|((session, object), _)| (session.0, object.0)).collect::<Vec<_>>(), end)
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(told[0], told[1], "both stores say the same");
+        told[0].clone()
+    };
+    assert_eq!(pages((0, 0), 2), (vec![(3, 7), (3, u64::MAX)], false));
+    assert_eq!(pages((3, 7), 2), (vec![(3, u64::MAX), (9, 1)], false));
+    assert_eq!(pages((3, u64::MAX), 9), (vec![(9, 1), (u64::MAX, 2)], true));
+    assert_eq!(pages((u64::MAX, 2), 1), (vec![], true));
+}
+
+fn ask_memory(store: &mut cistern_store::MemoryStore, query: Query) -> Answer {
+    match store.take(cistern_server::store::StoreWork::Load(vec![query])).pop() {
+        Some(cistern_server::store::StoreEvent::Loaded(loaded)) => loaded.answer,
+        other => panic!("no answer: {other:?}"),
+    }
+}
+
+#[test]
 fn waker_is_called_for_every_event() {
     let dir = tempfile::tempdir().unwrap();
     let (rang, bell) = std::sync::mpsc::channel();

@@ -8,7 +8,8 @@
 mod tests;
 
 use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_NO_INPUT, EXIT_VIOLATION, Failure};
-use cistern_audit::{Auditor, Report, Side, Terms, Vantage};
+use crate::segments;
+use cistern_audit::{Auditor, Passage, Report, Side, Terms, Vantage};
 use cistern_capture::{ReadError, Reader};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -119,7 +120,9 @@ pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<(Report, Opt
     loop {
         match reader.next_datagram() {
             Ok(Some(datagram)) => {
-                auditor.take((&datagram).into());
+                for payload in segments::split(&datagram.payload) {
+                    auditor.take(Passage { payload, ..Passage::from(&datagram) });
+                }
             }
             Ok(None) => break,
             Err(error @ ReadError::Io(_)) => return Err(Failure::new(EXIT_IO, format!("reading {}: {error}", path.display()))),

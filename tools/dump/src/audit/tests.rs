@@ -68,3 +68,18 @@ fn spans_and_vantages_are_read() {
     assert!(span("2").is_err() && span("-1s").is_err() && vantage("moon").is_err());
     assert_eq!(vantage("server-process"), Ok((Side::Server, true)));
 }
+
+#[test]
+fn datagrams_that_a_capture_shows_as_one_packet_are_judged_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.pcap");
+    let (agent, server) = ("10.0.0.1:40000".parse().unwrap(), "10.0.255.1:6737".parse().unwrap());
+    let mut writer = Writer::create(&path).unwrap();
+    writer.write(Duration::from_secs(1), agent, server, &datagram(false, 1, &KeepAlive { serial: 1, clock_us: 0 }.into())).unwrap();
+    let nack = datagram(true, 1, &Nack { nonce: 0, echo: 1, reason: NackReason::TimingOut, fate: Fate::Unknown }.into());
+    let alive = datagram(true, 2, &Alive { serial: 1, echo: 1 }.into());
+    writer.write(Duration::from_secs(2), server, agent, &[nack, alive].concat()).unwrap();
+    writer.flush().unwrap();
+    let (report, _) = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    assert_eq!(report.violations.iter().map(|one| (one.rule, one.frame)).collect::<Vec<_>>(), [(Rule::NoRenewal, 2)]);
+}
