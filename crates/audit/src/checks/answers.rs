@@ -65,7 +65,7 @@ fn result(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) 
             court.broken(Rule::ReplyFits, event, Some(request.first.frame), what);
         }
     }
-    let refused = matches!(answer.status, Some(Status::BUSY | Status::IN_GRACE));
+    let refused = matches!(answer.status, Some(Status::BUSY | Status::IN_GRACE | Status::ECANCELED));
     if let Some(mark) = request.not_executed.filter(|_| !refused) {
         let what = format!("{} of {} says what came of it; a NACK said that it was not executed", answer.kind.name(), answer.number);
         court.broken(Rule::OneResult, event, Some(mark.frame), what);

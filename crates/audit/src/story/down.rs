@@ -141,7 +141,7 @@ impl Story {
         let place = self.answer(seen, kind, nonce, echo);
         let (sum, bare) = (raw::sum(bytes), replies::bare(reply, bytes));
         let status = replies::status(reply);
-        let refused = matches!(status, Some(Status::BUSY | Status::IN_GRACE));
+        let refused = matches!(status, Some(Status::BUSY | Status::IN_GRACE | Status::ECANCELED));
         let now = Replied { mark: seen.mark(), kind: reply.kind(), sum, bare, refused };
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
         let (mut before, mut differs, mut unfit, mut limit_max, mut news) = (None, false, None, 0, true);
