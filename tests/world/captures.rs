@@ -1,7 +1,9 @@
-//! What the tests' processes sent and received, as they captured it themselves; all of it is read when the test is over.
+//! What the tests' processes sent and received, as they captured it themselves, and the auditor that reads it when the test is over.
 //!
-//! Decides: which file each process writes, and that a test fails if a capture cannot be read. It is then kept, and named.
+//! Decides: which file each process writes, and that a test fails if a capture shows a rule of the protocol broken. The capture is then
+//! kept, and named. Leaves to others: the rules (`cistern-audit`).
 
+use cistern_audit::{Auditor, Side, Terms, Vantage};
 use cistern_capture::Reader;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -48,16 +50,24 @@ impl Drop for Captures {
             return;
         }
         let files = fs::read_dir(&self.dir).unwrap().map(|entry| entry.unwrap().path());
-        let broken: Vec<_> = files.filter_map(|file| look(&file)).collect();
-        assert!(broken.is_empty(), "captures cannot be read:\n{}", broken.join("\n"));
+        let broken: Vec<_> = files.filter_map(|file| audit(&file)).collect();
+        assert!(broken.is_empty(), "rules of the protocol are broken:\n{}", broken.join("\n"));
     }
 }
 
-/// Reads a capture; tells what of it cannot be read, and where it was kept.
-fn look(file: &Path) -> Option<String> {
+/// Reads a capture; tells which rules it shows broken, and where it was kept.
+fn audit(file: &Path) -> Option<String> {
     let name = file.file_name().unwrap().to_str().unwrap();
-    let fault = Reader::new(File::open(file).unwrap()).find_map(Result::err)?;
+    let side = if name.starts_with("server") { Side::Server } else { Side::Agent };
+    let mut auditor = Auditor::new(Vantage { side, inside: true, complete: true, ..Vantage::default() }, Terms::default());
+    for datagram in Reader::new(File::open(file).unwrap()) {
+        auditor.take((&datagram.unwrap()).into());
+    }
+    if auditor.found() == 0 {
+        return None;
+    }
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
     fs::copy(file, &kept).unwrap();
-    Some(format!("{}: {fault}", kept.display()))
+    let violations: Vec<_> = auditor.report().violations.iter().take(5).map(ToString::to_string).collect();
+    Some(format!("{}: {}", kept.display(), violations.join("\n  ")))
 }

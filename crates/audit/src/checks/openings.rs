@@ -3,6 +3,7 @@
 use crate::auditor::Bench;
 use crate::event::{Answer, Cause, Event, Passage, What};
 use crate::rule::Rule;
+use crate::vantage::Side;
 use crate::verdict::{Court, Why};
 use cistern_wire::{Kind, Message};
 
@@ -82,11 +83,13 @@ pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, 
     }
     let Some(server) = bench.story.servers.get(&event.from) else { return };
     let Some(exchange) = server.exchanges.get(&(passage.from, passage.to)) else { return };
-    if exchange.proven || exchange.sent < exchange.received {
+    if exchange.proven || exchange.sent < exchange.received || bench.story.is_proven(passage.to) {
         return court.kept(Rule::Unproven);
     }
     let began = event.session.0 == 0 || bench.story.session(event.session).is_some_and(|session| session.opened.is_some());
     let certain = match (bench.story.vantage().complete, began) {
+        // An agent's own capture does not tell what a NAT makes of its address.
+        _ if bench.story.vantage().side == Side::Agent => Err(Why::Vantage),
         (false, _) => Err(Why::Incomplete),
         (_, false) => Err(Why::Late),
         // Elsewhere the network's copies of what was sent once pass as well.

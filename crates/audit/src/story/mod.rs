@@ -231,6 +231,12 @@ impl Story {
         }
     }
 
+    /// Whether an address has proven itself, to whichever of a server's own addresses: an agent may go on by another.
+    pub(crate) fn is_proven(&self, peer: SocketAddr) -> bool {
+        let exchanges = self.servers.values().flat_map(|server| &server.exchanges);
+        exchanges.into_iter().any(|((_, other), exchange)| *other == peer && exchange.proven)
+    }
+
     /// Counts bytes for addresses that have not proven themselves.
     fn exchanged(&mut self, seen: &Seen<'_>, server: SocketAddr, peer: SocketAddr) {
         let length = seen.length() as u64;
