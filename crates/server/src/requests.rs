@@ -88,9 +88,7 @@ impl Server {
                 }
             }
             Verdict::Executing => {
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.cache.note_packet(nonce, packet);
-                }
+                self.arrived_again(key, nonce, packet, limit);
                 self.stats.repeated += 1;
                 //= wire-spec.md#11-2-delivery
                 //# A duplicate of a request that is executing MUST be answered PENDING.
@@ -116,6 +114,19 @@ impl Server {
         }
     }
 
+    /// An executing request has come again: its answer echoes the newest transmission, and fits what that one allows.
+    fn arrived_again(&mut self, key: Key, nonce: u64, packet: u64, limit: u16) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.cache.note_packet(nonce, packet);
+        if session.cache.newest_packet(nonce) == Some(packet)
+            && let Some(op) = self.find_parked(key, nonce).and_then(|id| self.parking.get_mut(id))
+        {
+            op.job.limit = limit;
+        }
+    }
+
     /// A request that came now, as an operation.
     const fn job(&self, id: OpId, key: Key, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Job {
         Job { id, key, asked: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, entered: false, settled: false }
@@ -126,7 +137,7 @@ impl Server {
         self.stats.repeated += 1;
         if let Some(op) = self.find_parked(key, ask.nonce).and_then(|id| self.parking.get_mut(id)) {
             // It is being read for an earlier duplicate; the answer echoes the newest (R2).
-            op.job.answering = Answering::Again { packet };
+            (op.job.answering, op.job.limit) = (Answering::Again { packet }, limit);
             return self.pending(key, ask.nonce, packet);
         }
         let id = self.parking.next_id();

@@ -212,6 +212,36 @@ fn reply_fits_the_limit_that_the_request_names() {
     }
 }
 
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+#[test]
+fn read_that_comes_again_while_it_waits_for_the_store_fits_the_limit_of_the_transmission_echoed() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "large").object;
+    let contents = [b'x'; 1_000];
+    let ask = peer.ask_only();
+    let write = Write { ask, object: file, offset: 0, truncate: true, stage: 0, data: Bytes16(&contents), terms: Terms::NONE };
+    world.send(&mut peer, &[write.into()]);
+    world.got_one(&peer);
+    // After a start nothing is in memory.
+    let mut world = World::on(core::mem::take(&mut world.disk), Config::default(), 2);
+    let mut peer = world.open(1);
+    let ask = peer.ask_only();
+    let read = |limit| Read { ask: Ask { limit, ..ask }, object: file, offset: 0, length: 2_000, version: 0, want: Want::Nothing };
+    world.stalled = true;
+    for limit in [1_232, 548] {
+        world.send(&mut peer, &[read(limit).into()]);
+    }
+    assert_eq!(world.got_one(&peer).message().kind(), Kind::Pending);
+    world.stalled = false;
+    world.turn();
+    let got = world.got_one(&peer);
+    let Reply::Data(data) = got.reply() else { panic!("{got:?}") };
+    assert!(got.datagram <= 548 && !data.data.0.is_empty(), "{} bytes", got.datagram);
+}
+
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
