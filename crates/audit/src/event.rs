@@ -114,6 +114,8 @@ pub struct Answer {
     pub reply: Option<ReplyKind>,
     /// Why the operation failed, if it did.
     pub status: Option<Status>,
+    /// The frame in which the same transmission was answered in this before.
+    pub repeats: Option<u64>,
     /// The frame in which its request was answered before, with a reply or for good.
     pub before: Option<u64>,
     /// Whether the reply says something else than that answer did.

@@ -52,6 +52,7 @@ rules! {
     FloorGrows "floor-grows" "11.2" "R22" "The floor that an agent announces never goes back.";
     Window "window" "5.3" "R22" "No request is W or more above the floor that it announces.";
     HasCause "answer-has-cause" "11.1, 11.2" "R1, R2" "An answer echoes a transmission that carried the very message answered; a receipt names a notice.";
+    AnsweredOnce "answered-once" "3.2" "R12" "A transmission is acted on once, whatever copies of it arrive: each of its messages has one answer that echoes it.";
     ReplyFits "reply-fits-request" "6.2, 6.5" "R2" "A reply is of the kind, and about the object, that its request asks for.";
     OneResult "one-result" "11.2, 11.3" "R4, R22" "All answers to a nonce say the same, and none follows or precedes \"not executed\".";
     OneEffect "one-effect" "5.4" "R22, R24" "A version of an object is made by one mutation.";

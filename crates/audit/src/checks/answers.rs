@@ -33,6 +33,11 @@ pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &
         }
         (_, None) => result_of_nothing(bench, event, answer, court),
     }
+    if let (Some(echo), true) = (answer.echo, event.session.0 != 0) {
+        court.judge(Rule::AnsweredOnce, answer.repeats.is_none(), event, answer.repeats, || {
+            format!("{name} of {} answers packet {echo} a second time: a copy of it was acted on", answer.number)
+        });
+    }
     if matches!(answer.kind, Kind::Ack | Kind::Result) {
         result(bench, event, answer, court);
     }

@@ -3,6 +3,7 @@
 use crate::auditor::Bench;
 use crate::event::{Event, Grant, How, What};
 use crate::rule::Rule;
+use crate::story::Session;
 use crate::verdict::{Court, Why};
 use cistern_wire::{LockClass, Mode};
 
@@ -50,7 +51,11 @@ fn queue(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &mut Court) {
     let passed = waiting.filter(|(of, _, queued)| *of != event.session && queued.frame < request.first.frame).find(|(of, ..)| {
         // One that may have failed is passed over.
         let waiter = bench.story.session(*of);
-        waiter.is_some_and(|waiter| waiter.open.is_empty() && waiter.owed.is_empty() && !waiter.superseded && waiter.nack.is_none())
+        let sound = |waiter: &Session| {
+            let receipted = waiter.open.is_empty() && waiter.notices.iter().all(|(_, notice)| notice.transmissions < 3);
+            receipted && waiter.owed.is_empty() && !waiter.superseded && waiter.nack.is_none()
+        };
+        waiter.is_some_and(sound)
     });
     match passed.filter(|_| !had) {
         None => court.kept(Rule::QueueOrder),

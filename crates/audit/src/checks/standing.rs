@@ -2,7 +2,7 @@
 
 use super::answers;
 use crate::auditor::Bench;
-use crate::event::{Answer, Event, What};
+use crate::event::{Answer, Cause, Event, What};
 use crate::rule::Rule;
 use crate::story::Session;
 use crate::verdict::{Court, Why};
@@ -35,14 +35,14 @@ pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &
 
 /// What comes after a KEEPALIVE is not answered before it.
 fn keep_alive(bench: &Bench<'_>, event: &Event, session: &Session, answer: &Answer, court: &mut Court) {
-    let Some((packet, answered)) = session.keep_alive else { return };
-    let later = answer.echo.is_some_and(|echo| echo > packet);
+    let Some((mark, answered)) = session.keep_alive else { return };
+    let later = matches!(answer.cause, Cause::Seen { frame, .. } if frame > mark.frame);
     if answered || !later {
         return court.kept(Rule::KeepAliveAnswered);
     }
     let certain = bench.inside_server().and_then(|()| bench.whole(event.session));
-    court.accuse(Rule::KeepAliveAnswered, certain, event, None, || {
-        format!("packet {} is answered, and the KEEPALIVE in packet {packet} is not", answer.echo.unwrap_or_default())
+    court.accuse(Rule::KeepAliveAnswered, certain, event, Some(mark.frame), || {
+        format!("packet {} is answered, and the KEEPALIVE in packet {} is not", answer.echo.unwrap_or_default(), mark.packet)
     });
 }
 

@@ -166,6 +166,32 @@ fn copies_and_reordering_of_a_sound_exchange_are_clean_from_every_vantage() {
 }
 
 #[test]
+fn second_answer_to_one_transmission_is_a_violation_and_a_copy_of_the_answer_is_none() {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    audit.up(0, 5, 1, &[keep_alive(1)]);
+    audit.down(0, 5, 1, &[alive(1, 1)]);
+    audit.down(0, 5, 1, &[alive(1, 1)]);
+    clean(&audit);
+    audit.down(0, 5, 2, &[alive(1, 1)]);
+    broken(&audit, Rule::AnsweredOnce);
+}
+
+#[test]
+fn keep_alive_that_comes_before_a_request_is_answered_before_it() {
+    for late in [false, true] {
+        let mut audit = at_server();
+        audit.open(0, 5);
+        let (first, second) = if late { (2, 1) } else { (1, 2) };
+        let ups = [(first, keep_alive(1)), (second, lock(1))];
+        let order: &[usize] = if late { &[1, 0] } else { &[0, 1] };
+        order.iter().for_each(|n| audit.up(0, 5, ups[*n].0, &[ups[*n].1]));
+        audit.down(0, 5, 1, &[granted(1, second, 100)]);
+        if late { clean(&audit) } else { broken(&audit, Rule::KeepAliveAnswered) }
+    }
+}
+
+#[test]
 fn request_under_a_used_nonce_and_second_result_are_violations() {
     let mut audit = at_server();
     audit.open(0, 5);

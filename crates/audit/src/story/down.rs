@@ -25,7 +25,7 @@ impl Story {
                 Message::Queued(m) => self.queued(seen, m.nonce, m.echo),
                 Message::Alive(m) => {
                     if let Some(session) = self.sessions.get_mut(&seen.session()) {
-                        session.keep_alive = session.keep_alive.map(|(packet, done)| (packet, done || packet == m.echo));
+                        session.keep_alive = session.keep_alive.map(|(mark, done)| (mark, done || mark.packet == m.echo));
                     }
                     self.answer(seen, Kind::Alive, m.serial, Some(m.echo));
                 }
@@ -86,9 +86,23 @@ impl Story {
         }
     }
 
+    /// The frame in which the same of the same transmission was answered before, where one answer is all that it gets.
+    fn repeats(&mut self, seen: &Seen<'_>, kind: Kind, number: u64, echo: u64) -> Option<u64> {
+        if !matches!(kind, Kind::Ack | Kind::Queued | Kind::Alive | Kind::Cancelled) {
+            return None;
+        }
+        let sent = self.sessions.get_mut(&seen.session())?.up.get_mut(echo)?;
+        let before = sent.answered.iter().find(|(of, to, _)| (*of, *to) == (kind, number)).map(|(.., frame)| *frame);
+        if before.is_none() {
+            sent.answered.push((kind, number, seen.passage.frame));
+        }
+        before
+    }
+
     /// An answer; gives its place among the events.
     fn answer(&mut self, seen: &Seen<'_>, kind: Kind, number: u64, echo: Option<u64>) -> usize {
         let (cause, limit) = echo.map_or((Cause::Unseen, 0), |echo| self.cause(seen.session(), kind, number, echo));
+        let repeats = echo.and_then(|echo| self.repeats(seen, kind, number, echo));
         let renewal = if kind.renews() { self.renewed(seen, seen.session(), cause, echo) } else { None };
         self.events.push(seen.event(What::Answer(Answer {
             kind,
@@ -97,6 +111,7 @@ impl Story {
             cause,
             reply: None,
             status: None,
+            repeats,
             before: None,
             differs: false,
             unfit: None,

@@ -93,6 +93,7 @@ impl Story {
             cause,
             reply: None,
             status: None,
+            repeats: None,
             before: None,
             differs: false,
             unfit: None,
@@ -148,7 +149,7 @@ impl Story {
                 server.incarnation = Some((now, seen.mark()));
                 server.died_after = server.last_sent;
                 server.waiting.clear();
-                server.awaited = if before.0 == now.0 { awaited(server, &self.sessions) } else { Vec::new() };
+                server.awaited = if before.0 == now.0 { awaited(server, &self.sessions, seen.passage.at) } else { Vec::new() };
                 if before.0 < now.0 {
                     server.restored();
                 }
@@ -189,12 +190,12 @@ impl Story {
     }
 }
 
-/// Sessions that a start has to wait for, for they hold something and cannot have ended before it.
-fn awaited(server: &super::Server, sessions: &BTreeMap<SessionId, Session>) -> Vec<SessionId> {
+/// Sessions that a start has to wait for, for they hold something and cannot have ended before it: it was before `now`.
+fn awaited(server: &super::Server, sessions: &BTreeMap<SessionId, Session>, now: Duration) -> Vec<SessionId> {
     let holders: BTreeSet<SessionId> = server.holds.values().flatten().map(|hold| hold.session).collect();
     let cannot_be_over = |session: &&Session| {
         let until = session.possible_until();
-        session.given_up.is_none() && session.stolen.is_none() && until.is_some_and(|until| until > server.died_after)
+        session.given_up.is_none() && session.stolen.is_none() && until.is_some_and(|until| until > now)
     };
     holders.iter().filter_map(|id| sessions.get(id)).filter(cannot_be_over).map(|session| session.id).collect()
 }

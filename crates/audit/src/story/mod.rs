@@ -264,7 +264,7 @@ impl Story {
         let not_before = (seen.up && seen.header.packet >= since && evidence > Duration::ZERO).then_some(evidence);
         let carried = raw::carried(seen.passage.payload);
         let sum = raw::checksum(seen.passage.payload);
-        let transmission = Transmission { mark: seen.mark(), length: seen.length(), sum, carried, not_before };
+        let transmission = Transmission { mark: seen.mark(), length: seen.length(), sum, carried, answered: Vec::new(), not_before };
         let own = match self.vantage.side {
             Side::Server => !seen.up,
             Side::Agent => seen.up,

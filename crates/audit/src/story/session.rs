@@ -88,6 +88,8 @@ pub(crate) struct Transmission {
     pub(crate) length: usize,
     pub(crate) sum: u64,
     pub(crate) carried: Vec<Carried>,
+    /// What of it was answered for good: kind of the answer, its number, and in which frame.
+    pub(crate) answered: Vec<(Kind, u64, u64)>,
     /// The earliest that it can have been sent, if anything shows it.
     pub(crate) not_before: Option<Duration>,
 }
@@ -279,8 +281,8 @@ pub struct Session {
     pub(crate) newest_renewal: Option<Mark>,
     /// The newest GRANT notice, at its first transmission.
     pub(crate) newest_grant: Option<Mark>,
-    /// The newest KEEPALIVE received, and whether it was answered.
-    pub(crate) keep_alive: Option<(u64, bool)>,
+    /// The KEEPALIVE that passed last, and whether it was answered.
+    pub(crate) keep_alive: Option<(Mark, bool)>,
     /// Another session of the same agent has been opened since.
     pub(crate) superseded: bool,
 }

@@ -104,7 +104,7 @@ impl Story {
         let sum = raw::sum(words) ^ u64::from(kind.code());
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
         if kind == Kind::KeepAlive {
-            session.keep_alive = session.keep_alive.max(Some((mark.packet, false)));
+            session.keep_alive = Some((mark, false));
         }
         let known = session.controls.get(serial).copied();
         let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
@@ -114,6 +114,12 @@ impl Story {
         self.events.push(seen.event(What::Control { kind, serial, first, changed, news: known.is_none() }));
         match message {
             Message::Release(release) => release.items.iter().for_each(|item| self.released(seen, item, known.is_none())),
+            // Whoever cancels waits no more, whenever that is said.
+            Message::Cancel(cancel) => {
+                if let Some(server) = self.servers.get_mut(&seen.to) {
+                    server.stops_waiting(seen.session(), Some(cancel.nonce));
+                }
+            }
             Message::ReleaseAll(all) => self.released_all(seen, all.up_to, known.is_none()),
             Message::EndSession(end) => self.gives_up(seen, seen.session(), Some(end.reason)),
             _ => {}
