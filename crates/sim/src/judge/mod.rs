@@ -8,6 +8,7 @@
 //! Leaves to others: making things happen (`world`), what is seen (`observe`), what is reached at all (`counters`).
 
 mod agent_lease;
+pub mod audit;
 #[cfg(test)]
 mod bench;
 mod bounds;
@@ -154,7 +155,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),
         Box::new(strangers::Strangers::default()),
     ];
-    vec![Box::new(Court { facts: Facts::new(plan.agents), families })]
+    vec![Box::new(Court { facts: Facts::new(plan.agents), families }), Box::new(audit::Audit::new(plan))]
 }
 
 /// When each agent, or its link, had a fault; `None` where chance alone may lose datagrams or hold an agent up.

@@ -9,6 +9,7 @@ mod words;
 
 pub use logged::log_from;
 
+use crate::judge::audit;
 use crate::observe::{Node, Seen, Sight};
 use crate::plan::SEC;
 use bytes::Bytes;
@@ -28,13 +29,32 @@ pub struct Trace {
     fields_max: usize,
     /// Every datagram sent, if a capture is wanted.
     packets: Option<Vec<Datagram>>,
+    /// What each machine's process has sent and received, as its own capture would have it; then nobody judges the run.
+    witness: Option<Vec<(Node, Datagram)>>,
 }
 
 impl Trace {
     /// A trace that keeps the newest `max` lines, and every datagram if `captures`.
     #[must_use]
     pub fn new(max: usize, captures: bool) -> Self {
-        Self { lines: VecDeque::new(), max, fields_max: 110, packets: captures.then(Vec::new) }
+        Self { lines: VecDeque::new(), max, fields_max: 110, packets: captures.then(Vec::new), witness: None }
+    }
+
+    /// No lines, but what every machine's process has sent and received; no judge stops the run.
+    #[must_use]
+    pub const fn witness() -> Self {
+        Self { lines: VecDeque::new(), max: 0, fields_max: 0, packets: None, witness: Some(Vec::new()) }
+    }
+
+    /// Whether it only bears witness.
+    pub(crate) const fn is_witness(&self) -> bool {
+        self.witness.is_some()
+    }
+
+    /// What every machine's process has sent and received; frames get their numbers when they are read from a file.
+    #[must_use]
+    pub fn witnessed(&self) -> &[(Node, Datagram)] {
+        self.witness.as_deref().unwrap_or_default()
     }
 
     /// Shows every field of every message.
@@ -61,6 +81,12 @@ impl Trace {
             let at = Duration::from_nanos(sight.now.0);
             let (from, payload) = (address(sight, *from), Bytes::copy_from_slice(bytes));
             packets.push(Datagram { number: packets.len() as u64 + 1, at, from, to: *to, payload });
+        }
+        if let Some(witness) = &mut self.witness
+            && let Seen::Sent { from: node, .. } | Seen::Received { by: node, .. } = seen
+            && let Some((from, to, bytes)) = audit::passing(sight, seen, *node)
+        {
+            witness.push((*node, Datagram { number: 0, at: audit::stamp(sight, *node), from, to, payload: Bytes::copy_from_slice(bytes) }));
         }
         if self.max == 0 {
             return;

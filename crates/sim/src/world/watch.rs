@@ -25,7 +25,8 @@ pub(crate) struct Watch<'t> {
 impl<'t> Watch<'t> {
     /// The judges of a plan.
     pub(crate) fn new(plan: &Plan, trace: Option<&'t mut Trace>) -> Self {
-        Self { judges: judges(plan), counters: Counters::default(), hash: SipHasher13::new(), trace }
+        let judges = if trace.as_ref().is_some_and(|trace| trace.is_witness()) { Vec::new() } else { judges(plan) };
+        Self { judges, counters: Counters::default(), hash: SipHasher13::new(), trace }
     }
 
     /// Something happened.
