@@ -77,6 +77,7 @@ Examples:
                                                                 what --pcap of a program has written
   cistern-dump audit --tau 2s late.pcap                         sessions were opened before the capture began
   cistern-dump audit --json run.pcap | jq '.violations'
+  cargo run --release -p cistern-dump --features bugs -- audit --bugs
 
 Exit status: 0 no violation; 1 a violation; else as without a command. docs/inspecting.md has the table of rules.";
 

@@ -2,14 +2,15 @@
 //!
 //! Decides: options, exit status, and that several captures are judged one by one, since each has its own clock and place.
 //! Place in the walk: beside `show`; captures in, verdicts out. Leaves to others: the rules (`cistern-audit`), capture files
-//! (`cistern-capture`).
+//! (`cistern-capture`), captures of deliberate bugs (`bugs`).
 
+#[cfg(feature = "bugs")]
+mod bugs;
 #[cfg(test)]
 mod tests;
 
 use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_NO_INPUT, EXIT_VIOLATION, Failure};
-use crate::segments;
-use cistern_audit::{Auditor, Passage, Report, Side, Terms, Vantage};
+use cistern_audit::{Auditor, Report, Side, Terms, Vantage};
 use cistern_capture::{ReadError, Reader};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,7 +21,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
     /// Captures, each judged by itself; `-` is standard input
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "bugs")]
     pub files: Vec<PathBuf>,
     /// Where the captures were taken: server, agent (on that host), between; server-process, agent-process (by `--pcap` of the program)
     #[arg(long, value_name = "WHERE", default_value = "between", value_parser = vantage)]
@@ -46,6 +47,15 @@ pub struct AuditArgs {
     /// One JSON object for each capture, a line each
     #[arg(long)]
     pub json: bool,
+    /// Judge captures of simulated runs with deliberate bugs instead; needs a build with `--features bugs`
+    #[arg(long, conflicts_with_all = ["files", "tau", "delta_ppm", "complete"])]
+    pub bugs: bool,
+    /// With --bugs: only these bugs, as "M4,M13"
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "bugs")]
+    pub only: Vec<String>,
+    /// With --bugs: keep the captures in this directory
+    #[arg(long, value_name = "DIR", requires = "bugs")]
+    pub keep: Option<PathBuf>,
 }
 
 fn vantage(text: &str) -> Result<(Side, bool), String> {
@@ -71,6 +81,9 @@ fn span(text: &str) -> Result<Duration, String> {
 /// An input that cannot be read, or an output that cannot be written.
 pub fn audit(args: &AuditArgs) -> Result<u8, Failure> {
     let mut out = io::stdout().lock();
+    if args.bugs {
+        return bugs(args, &mut out);
+    }
     let (side, inside) = args.vantage;
     let vantage = Vantage { side, inside, complete: args.complete, clock_ppm: args.clock_ppm };
     let (no_evictions, no_last_heard) = (args.no_evictions, args.no_last_heard);
@@ -120,9 +133,7 @@ pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<(Report, Opt
     loop {
         match reader.next_datagram() {
             Ok(Some(datagram)) => {
-                for payload in segments::split(&datagram.payload) {
-                    auditor.take(Passage { payload, ..Passage::from(&datagram) });
-                }
+                auditor.take((&datagram).into());
             }
             Ok(None) => break,
             Err(error @ ReadError::Io(_)) => return Err(Failure::new(EXIT_IO, format!("reading {}: {error}", path.display()))),
@@ -132,4 +143,14 @@ pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<(Report, Opt
     let tally = reader.tally();
     let damaged = (!tally.is_clean()).then(|| "some frames could not be read: what is missing may have been said in them".to_owned());
     Ok((auditor.report(), damaged))
+}
+
+#[cfg(feature = "bugs")]
+fn bugs(args: &AuditArgs, out: &mut impl Write) -> Result<u8, Failure> {
+    bugs::judge(args, out)
+}
+
+#[cfg(not(feature = "bugs"))]
+fn bugs(_: &AuditArgs, _: &mut impl Write) -> Result<u8, Failure> {
+    Err(Failure::new(crate::failure::EXIT_USAGE, "this build has no deliberate bugs in it; build it with `--features bugs`"))
 }
