@@ -185,6 +185,39 @@ fn request_under_a_used_nonce_and_second_result_are_violations() {
 }
 
 #[test]
+fn result_and_answer_of_one_outcome_differ_in_grants_only() {
+    use cistern_wire::{Attr, CacheGrant, Changed, Effect, ObjectKind, RequestResult, SetAttr, SetMask, Terms as Named};
+    let attr = Attr {
+        object: ObjectId(7),
+        version: 4,
+        kind: ObjectKind::File,
+        mode: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+        owner: SessionId(0),
+    };
+    let given = CacheGrant { mode: Want::Shared, generation: Generation(100) };
+    let effects = |version, grant| [Effect { before: 3, attr: Attr { version, ..attr }, grant }];
+    let (with, without, other) = (effects(4, given), effects(4, CacheGrant::NONE), effects(5, CacheGrant::NONE));
+    let reply = |effects| Reply::Changed(Changed { effects });
+    let (mask, ask) = (SetMask { bits: 1 }, ask(1));
+    let set = SetAttr { ask, object: ObjectId(7), mask, mode: 0, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, terms: Named::NONE };
+    let mut audit = from(Side::Agent, true);
+    audit.open(0, 5);
+    audit.up(0, 5, 1, &[set.into()]);
+    audit.down(0, 5, 2, &[RequestResult { nonce: 1, reply: reply(List::of(&without)) }.into()]);
+    audit.down(0, 5, 1, &[Ack { nonce: 1, echo: 1, reply: reply(List::of(&with)) }.into()]);
+    clean(&audit);
+    audit.down(0, 5, 3, &[RequestResult { nonce: 1, reply: reply(List::of(&other)) }.into()]);
+    assert_eq!(count(&audit, Rule::OneResult).violations, 1);
+}
+
+#[test]
 fn reply_of_another_kind_than_was_asked_for_is_a_violation() {
     let mut audit = at_server();
     audit.open(0, 5);

@@ -139,10 +139,10 @@ impl Story {
     /// ACK or RESULT.
     fn replied(&mut self, seen: &Seen<'_>, kind: Kind, nonce: u64, echo: Option<u64>, reply: &Reply<'_>, bytes: &[u8]) {
         let place = self.answer(seen, kind, nonce, echo);
-        let (sum, bare) = (raw::sum(bytes), replies::bare(reply, bytes));
+        let (sum, bare, is_bare) = (raw::sum(bytes), replies::bare(reply, bytes), kind == Kind::Result);
         let status = replies::status(reply);
         let refused = matches!(status, Some(Status::BUSY | Status::IN_GRACE | Status::ECANCELED));
-        let now = Replied { mark: seen.mark(), kind: reply.kind(), sum, bare, refused };
+        let now = Replied { mark: seen.mark(), kind: reply.kind(), sum, bare, is_bare, refused };
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
         let (mut before, mut differs, mut unfit, mut limit_max, mut news) = (None, false, None, 0, true);
         if let Some(request) = session.requests.get_mut(nonce) {
@@ -150,7 +150,7 @@ impl Story {
             limit_max = request.limit_max;
             if let Some(known) = request.replied {
                 (before, news) = (Some(known.mark.frame), false);
-                differs = if kind == Kind::Result || known.sum == sum { known.bare != bare } else { known.sum != sum };
+                differs = if is_bare || known.is_bare { known.bare != bare } else { known.sum != sum };
             } else if status != Some(Status::NONCE_REUSED) {
                 request.replied = Some(now);
             }

@@ -112,6 +112,8 @@ pub(crate) struct Replied {
     /// The reply's bytes in short, and without the grants in it.
     pub(crate) sum: u64,
     pub(crate) bare: u64,
+    /// Whether a RESULT said it, without the grants.
+    pub(crate) is_bare: bool,
     /// Whether it says that the request was not executed and never will be (BUSY, IN_GRACE, ECANCELED).
     pub(crate) refused: bool,
 }
