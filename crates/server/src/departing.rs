@@ -199,6 +199,8 @@ impl Server {
     /// Removes the files of a session that ends with the grace, by the open batch; the values that lack, if any: then nothing was done.
     pub(crate) fn remove_lost_files(&mut self, session: SessionId, id: OpId) -> Result<(), Vec<Query>> {
         if let Way::Load(queries) = self.way_of(session, id) {
+            // The next try has a number, and so a place, of its own: this one would stand before it, and before everybody, for ever.
+            self.locks.mutation_leave(id.ticket());
             return Err(queries);
         }
         self.remove_files(session, id);

@@ -6,7 +6,8 @@ use crate::Config;
 use crate::store::{Key, StoreEvent};
 use alloc::vec::Vec;
 use cistern_wire::{
-    EndReason, EndSession, Keep, List, LockWait, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, SessionId, Status,
+    Bytes8, EndReason, EndSession, Keep, List, LockWait, Lookup, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply,
+    SessionId, Status, Want,
 };
 use core::time::Duration;
 
@@ -173,6 +174,40 @@ fn removal_that_fails_is_tried_again() {
     world.pass(Duration::from_secs(10));
     assert_eq!(records(&world), []);
     assert!(!exists(&mut world, &mut other, "m"));
+}
+
+#[test]
+fn end_of_grace_that_has_to_read_a_file_again_leaves_its_directory_free() {
+    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
+    let mut lost = [1, 2].map(|n| world.open(n));
+    let mut back = world.open(3);
+    for (peer, names) in lost.iter_mut().zip([["a", "b"], ["c", "d"]]) {
+        for name in names {
+            ephemeral(&mut world, peer, name);
+        }
+    }
+    world.crash();
+    world.open_again(&mut back, &[]);
+    world.tick(Config::default().wait());
+    for _ in 0..20 {
+        world.turn();
+        if world.server.has_grace_to_end() {
+            break;
+        }
+    }
+    assert!(world.server.has_grace_to_end(), "the first session is ended, the second is not");
+    // Of the files of the second only the first is still in memory when its turn comes.
+    world.server.overlay.forget_everything();
+    let name = if lost[0].session > lost[1].session { "a" } else { "c" };
+    let names = [Bytes8(name.as_bytes())];
+    let lookup = Lookup { ask: back.ask_only(), start: ROOT, names: List::of(&names), want: Want::Nothing };
+    world.post(&mut back, &[lookup.into()]);
+    world.serve_store();
+    world.pass(ms(10));
+    assert!(!world.in_grace());
+    assert_eq!(records(&world), []);
+    world.got(&back);
+    world.create(&mut back, "new");
 }
 
 //= wire-spec.md#11-7-restart-and-recovery
