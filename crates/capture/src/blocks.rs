@@ -85,19 +85,17 @@ impl Blocks {
     pub(crate) fn next<R: Read>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) -> io::Result<Option<Found>> {
         while feed.want(BLOCK_MIN)? {
             let Some(heading) = self.heading(feed.window(), self.lost) else {
-                self.skip_one(feed, tally);
+                self.skip(1, feed, tally);
                 continue;
             };
             if !feed.want(heading.length)? {
-                if !self.goes_on_in(feed.window()) {
-                    return Ok(None);
-                }
-                self.skip_one(feed, tally);
+                let Some(rubbish) = self.goes_on_in(feed.window()) else { return Ok(None) };
+                self.skip(rubbish, feed, tally);
                 continue;
             }
             let block = &feed.window()[..heading.length];
             if !heading.is_repeated_at_the_end_of(block) {
-                self.skip_one(feed, tally);
+                self.skip(1, feed, tally);
                 continue;
             }
             self.lost = false;
@@ -126,10 +124,10 @@ impl Blocks {
         (possible && (!known || KNOWN.contains(&kind))).then_some(Heading { kind, length, big_endian })
     }
 
-    /// Whether the window, which begins with a block that does not end in it, holds a whole block further on: then the first is none.
-    fn goes_on_in(&self, window: &[u8]) -> bool {
-        (1..window.len()).any(|at| {
-            let rest = &window[at..];
+    /// Where the window, which begins with a block that does not end in it, holds a whole block further on: then what is before is none.
+    fn goes_on_in(&self, window: &[u8]) -> Option<usize> {
+        (1..window.len()).find(|at| {
+            let rest = &window[*at..];
             let block = self.heading(rest, true).and_then(|heading| Some((heading, rest.get(..heading.length)?)));
             block.is_some_and(|(heading, block)| heading.is_repeated_at_the_end_of(block))
         })
@@ -196,10 +194,10 @@ impl Blocks {
         usize::try_from(id).ok().and_then(|id| self.interfaces.get(id)).copied().ok_or(Skip::NoInterface)
     }
 
-    fn skip_one<R>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) {
+    fn skip<R>(&mut self, length: usize, feed: &mut Feed<R>, tally: &mut Tally) {
         self.lost = true;
-        tally.found_rubbish(feed.offset(), 1);
-        feed.consume(1);
+        tally.found_rubbish(feed.offset(), length as u64);
+        feed.consume(length);
     }
 }
 
