@@ -25,6 +25,10 @@ const INTERFACES_MAX: usize = 65_536;
 /// Shortest block: its type and both its lengths.
 const BLOCK_MIN: usize = 12;
 
+/// The latest time that is given: the last whole day in UTC that calendars of four-digit years have in every time zone, 9999-12-30. Clocks
+/// of a coarse unit can say later ones, which no sum of times would hold.
+const LATEST: Duration = Duration::from_secs(253_402_127_999);
+
 const SECTION: u32 = 0x0A0D_0D0A;
 const ORDER: u32 = 0x1A2B_3C4D;
 const PACKET: u32 = 2;
@@ -215,7 +219,7 @@ impl Interface {
         }
     }
 
-    /// The time of a frame, cut to nanoseconds; before 1970 it is 1970.
+    /// The time of a frame, cut to nanoseconds; before 1970 it is 1970, and none is behind [`LATEST`].
     fn time(&self, high: u32, low: u32) -> Duration {
         let ticks = u128::from(high) << 32 | u128::from(low);
         let exponent = u32::from(self.resolution & 0x7F);
@@ -225,7 +229,8 @@ impl Interface {
         let seconds = u64::try_from(ticks / second).unwrap_or(u64::MAX);
         let nanoseconds = u32::try_from(ticks % second * 1_000_000_000 / second).unwrap_or(0);
         match seconds.checked_add_signed(self.offset) {
-            Some(seconds) => Duration::new(seconds, nanoseconds),
+            Some(seconds) => Duration::new(seconds, nanoseconds).min(LATEST),
+            None if self.offset > 0 => LATEST,
             None => Duration::ZERO,
         }
     }
