@@ -4,6 +4,9 @@ use crate::world::{CISTERN, Server, command, said};
 use serde_json::Value;
 use std::process::Output;
 
+/// Flags, each with the values that it is given.
+type Flags<'a> = &'a [(&'a str, &'a [&'a str])];
+
 fn run(line: &str) -> Output {
     command(CISTERN, &line.split(' ').collect::<Vec<_>>()).output().unwrap()
 }
@@ -208,7 +211,7 @@ fn extreme_quantities_are_solved_or_refused() {
     let rates = ["1e-320/d", "1e-26/d", "1e-15/s", "1e15/s", "1e27/ms", "1e308/ms"];
     let times = ["1ns", "1us", "100000d", "1e-9", "1e9", "1e18", "1e300"];
     let shares = ["1e-320%", "1e-28%", "1e-9%", "99.999999999%", "1e30", "1e308%"];
-    let flags: [(&str, &[(&str, &[&str])]); 5] = [
+    let flags: [(&str, Flags<'_>); 5] = [
         (
             "model overhead --tau-rho 10",
             &[
