@@ -49,7 +49,7 @@ fn free(world: &mut World, peer: &mut Peer, object: ObjectId) -> bool {
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
-//# protects, or that cannot be read.
+//# protects, that another mutation is to change first, or that cannot be read.
 #[test]
 fn session_and_its_ephemeral_files_end_by_one_transaction() {
     for forgotten in [false, true] {
@@ -159,6 +159,28 @@ fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
     world.pass(ms(10));
     assert_eq!(["a", "b"].map(|name| exists(&mut world, &mut other, name)), [false, false]);
     assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
+//# that is timing out.
+#[test]
+fn end_waits_no_longer_when_the_session_that_holds_the_directory_fails() {
+    let mut world = World::new();
+    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
+    let job = world.create(&mut owner, "job").object;
+    ephemeral(&mut world, &mut owner, "m");
+    world.lock(&mut owner, job);
+    let generation = world.cache(&mut reader, ROOT);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    demanded(&mut world, &mut reader, generation);
+    assert!(!free(&mut world, &mut other, job));
+    evict(&mut world, &reader);
+    world.pass(Duration::ZERO);
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(free(&mut world, &mut other, job), "its locks are free");
 }
 
 #[test]
