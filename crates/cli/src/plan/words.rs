@@ -42,6 +42,9 @@ pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(),
 }
 
 fn captured(seen: &Seen) -> Result<(), Failure> {
+    if let Some(unread) = &seen.unread {
+        line(format!("Not all of the capture could be read: {}.", unread.replace('\n', "; ")))?;
+    }
     let number = |n: Option<f64>| n.map_or_else(|| "?".to_owned(), |n| Magnitude::new(n).to_string());
     line(format!(
         "In the capture: {} requests and {} keep-alives in {} sessions, {} a second each; {:.1} % of what was sent was sent again.",

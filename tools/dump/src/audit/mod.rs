@@ -9,9 +9,9 @@ mod tests;
 
 use crate::args::span;
 use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_NO_INPUT, EXIT_VIOLATION, Failure};
-use crate::segments;
 use cistern_audit::{Auditor, Passage, Report, Side, Terms, Vantage};
 use cistern_capture::{ReadError, Reader};
+use cistern_wire::segments;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
