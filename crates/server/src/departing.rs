@@ -47,6 +47,8 @@ pub(crate) struct Departing {
     deadlines: VecDeque<(Instant, SessionId)>,
     /// How far the search for the values of a session's files has come, for those whose end has been tried and could not be written.
     searches: BTreeMap<SessionId, Search>,
+    /// A session has failed since those that wait for locks were looked at: what it holds is not given back.
+    failed: bool,
 }
 
 /// What was learnt of the files of a session by looking for a way to take them all away.
@@ -66,7 +68,12 @@ impl Departing {
 
     /// Whether there is somebody to be looked at.
     pub(crate) fn is_due(&self, in_grace: bool) -> bool {
-        if in_grace { !self.lost.is_empty() } else { !self.fresh.is_empty() }
+        self.failed || if in_grace { !self.lost.is_empty() } else { !self.fresh.is_empty() }
+    }
+
+    /// A session has failed: whoever waits for what it holds is to be looked at again.
+    pub(crate) fn somebody_failed(&mut self) {
+        self.failed = !self.begun.is_empty();
     }
 
     /// When somebody waits no longer.
@@ -105,6 +112,11 @@ impl Server {
             return;
         }
         let now = self.now;
+        if core::mem::take(&mut self.departing.failed) {
+            let begun = self.departing.begun.iter().map(|(session, departure)| (*session, departure.id));
+            let waiting = begun.filter(|(_, id)| self.parking.get(*id).is_some_and(|op| op.wait == Wait::Locks)).collect::<Vec<_>>();
+            waiting.into_iter().for_each(|(session, _)| self.go_on_departing(session));
+        }
         while let Some((until, session)) = self.departing.deadlines.pop_front_if(|deadline| now.waited(deadline.0)) {
             let late = self.departing.begun.get(&session).copied().filter(|departure| departure.until == until);
             let parked = late.and_then(|departure| self.parking.get(departure.id));
@@ -208,7 +220,7 @@ impl Server {
     fn remove_files(&mut self, session: SessionId, id: OpId) {
         //= wire-spec.md#11-5-caching-and-metadata
         //# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
-        //# protects, or that cannot be read.
+        //# protects, that another mutation is to change first, or that cannot be read.
         let files: Vec<ObjectId> = self.ephemerals.of(session).collect();
         for object in files {
             if let Ok(Some(place)) = self.enter_removal(id.ticket(), session, object, true)

@@ -49,7 +49,7 @@ fn free(world: &mut World, peer: &mut Peer, object: ObjectId) -> bool {
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
-//# protects, or that cannot be read.
+//# protects, that another mutation is to change first, or that cannot be read.
 #[test]
 fn session_and_its_ephemeral_files_end_by_one_transaction() {
     for forgotten in [false, true] {
@@ -159,6 +159,28 @@ fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
     world.pass(ms(10));
     assert_eq!(["a", "b"].map(|name| exists(&mut world, &mut other, name)), [false, false]);
     assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
+//# that is timing out.
+#[test]
+fn end_waits_no_longer_when_the_session_that_holds_the_directory_fails() {
+    let mut world = World::new();
+    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
+    let job = world.create(&mut owner, "job").object;
+    ephemeral(&mut world, &mut owner, "m");
+    world.lock(&mut owner, job);
+    let generation = world.cache(&mut reader, ROOT);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    demanded(&mut world, &mut reader, generation);
+    assert!(!free(&mut world, &mut other, job));
+    evict(&mut world, &reader);
+    world.pass(Duration::ZERO);
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(free(&mut world, &mut other, job), "its locks are free");
 }
 
 #[test]
@@ -334,11 +356,19 @@ fn end_of_grace_asks_back_first_what_its_files_are_in() {
     world.pass(Config::default().wait());
     demanded(&mut world, &mut back, generation);
     assert!(world.in_grace(), "until it is given back, or was not in time");
+    world.pass(ms(100));
+    let ask = other.ask_only();
+    let refusal = world.failed(&mut other, lock(ask, ROOT, LockWait::Try).into());
+    let left = u32::try_from(Config::default().delivery_timeout.as_millis()).unwrap() - 100;
+    assert_eq!(refusal, (Status::IN_GRACE, left), "when it is not waited for any longer");
     world.stalled = true;
     let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
     let serial = back.serial();
     world.send(&mut back, &[Release { serial, items: List::of(&items) }.into()]);
     assert_eq!(ends(&world).iter().find(|end| end.0 == lost.session), Some(&(lost.session, 1)));
+    let ask = other.ask_only();
+    let refusal = world.failed(&mut other, lock(ask, ROOT, LockWait::Try).into());
+    assert!(matches!(refusal, (Status::IN_GRACE, 20..=500)), "{refusal:?}");
     world.stalled = false;
     world.turn();
     assert!(matches!(world.got_one(&back).message(), Message::Released(_)));
