@@ -61,6 +61,7 @@ fn two_servers_cannot_have_one_state_directory() {
 #[test]
 fn bad_datagrams_are_dropped_by_name_and_counted_and_change_nothing() {
     let server = Server::start();
+    server.captures.have_hostile_datagrams();
     server.ok(&["mkdir", "/d"]);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let valid = {

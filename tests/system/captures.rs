@@ -110,3 +110,12 @@ fn command_that_goes_through_the_hosts_agent_says_who_has_the_datagrams() {
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("cistern agent"), "{}", said(&output));
 }
+
+#[test]
+fn captures_in_which_nothing_was_written_fail_their_test() {
+    let server = Server::start();
+    server.captures.of_agent("never-started");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(server))).unwrap_err();
+    let said = panic.downcast_ref::<String>().unwrap();
+    assert!(said.contains("wrote nothing") && said.contains("no capture of the server has a session"), "{said}");
+}

@@ -4,6 +4,9 @@ use crate::world::{CISTERN, Server, command, said};
 use serde_json::Value;
 use std::process::Output;
 
+/// Flags, each with the values that it is given.
+type Flags<'a> = &'a [(&'a str, &'a [&'a str])];
+
 fn run(line: &str) -> Output {
     command(CISTERN, &line.split(' ').collect::<Vec<_>>()).output().unwrap()
 }
@@ -176,7 +179,7 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
         ("model overhead --tau-rho nan", "above zero"),
         ("model overhead --tau-rho inf", "above zero"),
         ("model overhead --tau-rho ten", "not a number"),
-        ("model overhead --tau-rho 1e300", "no digits are promised"),
+        ("model overhead --tau-rho 1e29", "no digits are promised"),
         ("model overhead --tau-rho 10 --k 0", "1..=1000000"),
         ("model overhead --tau-rho 10 --k 10000000", "1..=1000000"),
         ("model availability --lambda 0 --mu 1 --tau 1s --rho 1", "above zero"),
@@ -184,6 +187,10 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
         ("model availability --lambda 1 --mu 1 --tau 1w --rho 1", "no unit of time"),
         ("model choose-k --delta 2", "above 0 and below 1"),
         ("model figure 9", "7..=8"),
+        ("model availability --lambda 1e-320/d --mu 1/s --tau 2s --rho 10/s", "between 1e-30 and 1e30"),
+        ("model compare --agents 1e308", "between 1e-30 and 1e30"),
+        ("model compare --objects 1e13", "at most 1e12"),
+        ("plan --rate 10/s --agents 1e308", "between 1e-30 and 1e30"),
         ("plan", "--rate"),
         ("plan --rate 10/s --from x.pcap", "cannot be used with"),
         ("plan --rate 10/s --json --csv", "cannot be used with"),
@@ -195,4 +202,94 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
     }
     let output = run("plan --from /no/such/capture");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+}
+
+/// What the command lines take at their utmost is solved or refused: no program ends in a panic.
+#[test]
+fn extreme_quantities_are_solved_or_refused() {
+    let numbers = ["5e-324", "1e-320", "1e-30", "1e-15", "1e12", "1e30", "1e308"];
+    let rates = ["1e-320/d", "1e-26/d", "1e-15/s", "1e15/s", "1e27/ms", "1e308/ms"];
+    let times = ["1ns", "1us", "100000d", "1e-9", "1e9", "1e18", "1e300"];
+    let shares = ["1e-320%", "1e-28%", "1e-9%", "99.999999999%", "1e30", "1e308%"];
+    let flags: [(&str, Flags<'_>); 5] = [
+        (
+            "model overhead --tau-rho 10",
+            &[
+                ("--tau-rho", &numbers),
+                ("--sigma", &numbers),
+                ("--mu 1 --lambda", &numbers),
+                ("--lambda 1 --mu", &numbers),
+                ("--k", &["1", "1000000"]),
+            ],
+        ),
+        (
+            "model availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s",
+            &[
+                ("--lambda", &rates),
+                ("--mu", &rates),
+                ("--tau", &times),
+                ("--rho", &rates),
+                ("--sigma", &rates),
+                ("--k", &["1", "1000000"]),
+            ],
+        ),
+        ("model choose-k", &[("--delta", &shares), ("--epsilon", &shares)]),
+        (
+            "model compare",
+            &[
+                ("--agents", &numbers),
+                ("--objects", &numbers),
+                ("--volumes", &numbers),
+                ("--agents 1e12 --volumes 1e12 --objects", &numbers),
+                ("--reads", &rates),
+                ("--rate", &rates),
+                ("--tau", &times),
+                ("--long-term", &times),
+                ("--fail-every", &times),
+                ("--repair", &times),
+            ],
+        ),
+        (
+            "plan --rate 10/s",
+            &[
+                ("--rate", &rates),
+                ("--agents", &numbers),
+                ("--fail-every", &times),
+                ("--repair", &times),
+                ("--overhead", &shares),
+                ("--unavailable", &shares),
+                ("--recover-within", &times),
+                ("--delivery-timeout", &times),
+            ],
+        ),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let picture = format!(" --svg {}", dir.path().join("picture.svg").display());
+    for (base, flags) in flags {
+        for (flag, values) in flags {
+            for value in *values {
+                // The flag's last word takes the value; the base line's own gives way to it.
+                let name = flag.rsplit(' ').next().unwrap();
+                let kept: Vec<_> = base.split(' ').collect();
+                let at = kept.iter().position(|word| *word == name);
+                let kept: Vec<_> =
+                    kept.iter().enumerate().filter(|(i, _)| at.is_none_or(|at| *i != at && *i != at + 1)).map(|(_, w)| *w).collect();
+                for ending in ["", &picture, " --json", " --csv"] {
+                    let line = format!("{} {flag} {value}{ending}", kept.join(" "));
+                    let output = run(&line);
+                    assert!(matches!(output.status.code(), Some(0..=2)), "{line}: {}", said(&output));
+                    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{line}: {}", said(&output));
+                }
+            }
+        }
+    }
+    for line in [
+        "model measure --tau 1e9",
+        "model measure --for 1e9",
+        "model measure --tau 1ns",
+        "model simulate --requests 1000 --seed 18446744073709551615",
+    ] {
+        let output = run(line);
+        assert!(matches!(output.status.code(), Some(0..=2)), "{line}: {}", said(&output));
+    }
 }

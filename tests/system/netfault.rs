@@ -56,7 +56,8 @@ fn demands_that_never_arrive_cost_an_agent_its_lock_though_it_is_served_in_every
 #[test]
 fn slow_narrow_lossy_and_shuffled_network_changes_no_answer() {
     // Long enough for every demand to be sent again often before it counts as failed.
-    let (_server, relay, mut a, mut b) = both_behind_one("8s");
+    let (server, relay, mut a, mut b) = both_behind_one("8s");
+    server.captures.have_hostile_datagrams();
     for rule in ["delay 2ms jitter 3ms", "loss 5%", "duplicate 5%", "reorder 10% by 10ms", "corrupt 2%", "rate 4mbit queue 500ms"] {
         relay.command(rule);
     }

@@ -1,16 +1,18 @@
 //! What the tests' processes sent and received, as they captured it themselves, and the auditor that reads it when the test is over.
 //!
-//! Decides: which file each process writes, and that a test fails if a capture shows a rule of the protocol broken. The capture is then
-//! kept, and named. Leaves to others: the rules (`cistern-audit`).
+//! Decides: which file each process writes, and that a test fails if a capture shows a rule of the protocol broken, has nothing in it
+//! although agents ran, or has what nobody sent. The capture is then kept, and named. Leaves to others: the rules (`cistern-audit`).
 
-use cistern_audit::{Auditor, Side, Terms, Vantage};
+use cistern_audit::{Auditor, Report, Side, Terms, Vantage};
 use cistern_capture::Reader;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The captures of a test: read when this is dropped, after the processes that write them.
 pub(crate) struct Captures {
     dir: PathBuf,
+    hostile: AtomicBool,
 }
 
 impl Captures {
@@ -18,7 +20,12 @@ impl Captures {
     pub(crate) fn below(dir: &Path) -> Self {
         let dir = dir.join("captures");
         fs::create_dir_all(&dir).unwrap();
-        Self { dir }
+        Self { dir, hostile: AtomicBool::new(false) }
+    }
+
+    /// The test sends datagrams that are none of the protocol, or breaks some on their way.
+    pub(crate) fn have_hostile_datagrams(&self) {
+        self.hostile.store(true, Relaxed);
     }
 
     /// A file for the next process of a server.
@@ -49,25 +56,67 @@ impl Drop for Captures {
         if std::thread::panicking() {
             return;
         }
-        let files = fs::read_dir(&self.dir).unwrap().map(|entry| entry.unwrap().path());
-        let broken: Vec<_> = files.filter_map(|file| audit(&file)).collect();
-        assert!(broken.is_empty(), "rules of the protocol are broken:\n{}", broken.join("\n"));
+        let mut files: Vec<_> = fs::read_dir(&self.dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        let read: Vec<_> = files.iter().map(|file| (file, Read::of(file))).collect();
+        let mut wrong: Vec<_> = read.iter().filter_map(|(file, read)| read.broken(file)).collect();
+        if !self.hostile.load(Relaxed) {
+            wrong.extend(read.iter().filter_map(|(file, read)| read.strange(file)));
+        }
+        let of = |side| read.iter().filter(move |(_, read)| read.side == side);
+        // A server that is started and never asked has no session to show; one with agents has.
+        if of(Side::Agent).count() > 0 && of(Side::Server).all(|(_, read)| read.report.tally.sessions == 0) {
+            wrong.push(format!("{}: agents ran, and no capture of the server has a session", self.dir.display()));
+        }
+        assert!(wrong.is_empty(), "the captures are not as they must be:\n{}", wrong.join("\n"));
     }
 }
 
-/// Reads a capture; tells which rules it shows broken, and where it was kept.
-fn audit(file: &Path) -> Option<String> {
-    let name = file.file_name().unwrap().to_str().unwrap();
-    let side = if name.starts_with("server") { Side::Server } else { Side::Agent };
-    let mut auditor = Auditor::new(Vantage { side, inside: true, complete: true, ..Vantage::default() }, Terms::default());
-    for datagram in Reader::new(File::open(file).unwrap()) {
-        auditor.take((&datagram.unwrap()).into());
+/// A capture as the auditor read it.
+struct Read {
+    side: Side,
+    /// Bytes of the file: the recorder begins it before the first socket is opened.
+    length: u64,
+    report: Report,
+}
+
+impl Read {
+    fn of(file: &Path) -> Self {
+        let side = if name(file).starts_with("server") { Side::Server } else { Side::Agent };
+        let mut auditor = Auditor::new(Vantage { side, inside: true, complete: true, ..Vantage::default() }, Terms::default());
+        for datagram in Reader::new(File::open(file).unwrap()) {
+            auditor.take((&datagram.unwrap()).into());
+        }
+        Self { side, length: fs::metadata(file).unwrap().len(), report: auditor.report() }
     }
-    if auditor.found() == 0 {
-        return None;
+
+    /// Which rules it shows broken, and where it was kept.
+    fn broken(&self, file: &Path) -> Option<String> {
+        if self.report.is_clean() {
+            return None;
+        }
+        let violations: Vec<_> = self.report.violations.iter().take(5).map(ToString::to_string).collect();
+        Some(format!("{}: rules of the protocol are broken: {}", kept(file), violations.join("\n  ")))
     }
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
+
+    /// What in it cannot be what the process sent and received, if nobody else sent anything.
+    fn strange(&self, file: &Path) -> Option<String> {
+        let tally = &self.report.tally;
+        if self.length == 0 {
+            return Some(format!("{}: --pcap wrote nothing", file.display()));
+        }
+        let well = tally.foreign == 0 && tally.unreadable.is_empty();
+        (!well).then(|| format!("{}: {} datagrams are foreign, unreadable are {:?}", kept(file), tally.foreign, tally.unreadable))
+    }
+}
+
+fn name(file: &Path) -> &str {
+    file.file_name().unwrap().to_str().unwrap()
+}
+
+/// Keeps a capture beyond its test.
+fn kept(file: &Path) -> String {
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}", std::process::id(), name(file)));
     fs::copy(file, &kept).unwrap();
-    let violations: Vec<_> = auditor.report().violations.iter().take(5).map(ToString::to_string).collect();
-    Some(format!("{}: {}", kept.display(), violations.join("\n  ")))
+    kept.display().to_string()
 }

@@ -176,7 +176,7 @@ types["ReclaimItem"] = { is = "structure", name = "ReclaimItem",
   { name = "lock", type = types["LockId"], doc = "The lock." },
   { name = "mode", type = types["Mode"], doc = "The mode held." },
   { name = "generation", type = types["Generation"], doc = "The generation held." },
-  { name = "first", type = types["Generation"], doc = "The generation with which the agent began to hold it, in this mode or a stronger one, without a break; at most `generation`." },
+  { name = "first", type = types["Generation"], doc = "The generation with which the agent began to hold it, without a break and without a downgrade since; at most `generation`." },
   { name = "run", type = types["u32"], doc = "How many tokens its run has; 0 for a cache lock." },
   { name = "version", type = types["u64"], doc = "Version of the object as cached; 0: nothing is cached." },
 }

@@ -25,6 +25,10 @@ const INTERFACES_MAX: usize = 65_536;
 /// Shortest block: its type and both its lengths.
 const BLOCK_MIN: usize = 12;
 
+/// The latest time that is given: the last whole day in UTC that calendars of four-digit years have in every time zone, 9999-12-30. Clocks
+/// of a coarse unit can say later ones, which no sum of times would hold.
+const LATEST: Duration = Duration::from_secs(253_402_127_999);
+
 const SECTION: u32 = 0x0A0D_0D0A;
 const ORDER: u32 = 0x1A2B_3C4D;
 const PACKET: u32 = 2;
@@ -85,19 +89,17 @@ impl Blocks {
     pub(crate) fn next<R: Read>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) -> io::Result<Option<Found>> {
         while feed.want(BLOCK_MIN)? {
             let Some(heading) = self.heading(feed.window(), self.lost) else {
-                self.skip_one(feed, tally);
+                self.skip(1, feed, tally);
                 continue;
             };
             if !feed.want(heading.length)? {
-                if !self.goes_on_in(feed.window()) {
-                    return Ok(None);
-                }
-                self.skip_one(feed, tally);
+                let Some(rubbish) = self.goes_on_in(feed.window()) else { return Ok(None) };
+                self.skip(rubbish, feed, tally);
                 continue;
             }
             let block = &feed.window()[..heading.length];
             if !heading.is_repeated_at_the_end_of(block) {
-                self.skip_one(feed, tally);
+                self.skip(1, feed, tally);
                 continue;
             }
             self.lost = false;
@@ -126,10 +128,10 @@ impl Blocks {
         (possible && (!known || KNOWN.contains(&kind))).then_some(Heading { kind, length, big_endian })
     }
 
-    /// Whether the window, which begins with a block that does not end in it, holds a whole block further on: then the first is none.
-    fn goes_on_in(&self, window: &[u8]) -> bool {
-        (1..window.len()).any(|at| {
-            let rest = &window[at..];
+    /// Where the window, which begins with a block that does not end in it, holds a whole block further on: then what is before is none.
+    fn goes_on_in(&self, window: &[u8]) -> Option<usize> {
+        (1..window.len()).find(|at| {
+            let rest = &window[*at..];
             let block = self.heading(rest, true).and_then(|heading| Some((heading, rest.get(..heading.length)?)));
             block.is_some_and(|(heading, block)| heading.is_repeated_at_the_end_of(block))
         })
@@ -196,10 +198,10 @@ impl Blocks {
         usize::try_from(id).ok().and_then(|id| self.interfaces.get(id)).copied().ok_or(Skip::NoInterface)
     }
 
-    fn skip_one<R>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) {
+    fn skip<R>(&mut self, length: usize, feed: &mut Feed<R>, tally: &mut Tally) {
         self.lost = true;
-        tally.found_rubbish(feed.offset(), 1);
-        feed.consume(1);
+        tally.found_rubbish(feed.offset(), length as u64);
+        feed.consume(length);
     }
 }
 
@@ -217,7 +219,7 @@ impl Interface {
         }
     }
 
-    /// The time of a frame, cut to nanoseconds; before 1970 it is 1970.
+    /// The time of a frame, cut to nanoseconds; before 1970 it is 1970, and none is behind [`LATEST`].
     fn time(&self, high: u32, low: u32) -> Duration {
         let ticks = u128::from(high) << 32 | u128::from(low);
         let exponent = u32::from(self.resolution & 0x7F);
@@ -227,7 +229,8 @@ impl Interface {
         let seconds = u64::try_from(ticks / second).unwrap_or(u64::MAX);
         let nanoseconds = u32::try_from(ticks % second * 1_000_000_000 / second).unwrap_or(0);
         match seconds.checked_add_signed(self.offset) {
-            Some(seconds) => Duration::new(seconds, nanoseconds),
+            Some(seconds) => Duration::new(seconds, nanoseconds).min(LATEST),
+            None if self.offset > 0 => LATEST,
             None => Duration::ZERO,
         }
     }

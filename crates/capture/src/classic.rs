@@ -69,19 +69,17 @@ impl Classic {
     pub(crate) fn next<R: Read>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) -> io::Result<Option<Found>> {
         while feed.want(RECORD)? {
             let Some(record) = self.record(feed.window()).filter(|record| !self.lost || self.is_near(record)) else {
-                self.skip_one(feed, tally);
+                self.skip(1, feed, tally);
                 continue;
             };
             let length = RECORD + record.captured;
             if !feed.want(length)? {
-                if !self.goes_on_in(feed.window()) {
-                    return Ok(None);
-                }
-                self.skip_one(feed, tally);
+                let Some(rubbish) = self.goes_on_in(feed.window()) else { return Ok(None) };
+                self.skip(rubbish, feed, tally);
                 continue;
             }
             if self.lost && feed.want(length + RECORD)? && self.record(&feed.window()[length..]).is_none_or(|next| !self.is_near(&next)) {
-                self.skip_one(feed, tally);
+                self.skip(1, feed, tally);
                 continue;
             }
             if let Some(found) = self.frame(feed.window()) {
@@ -89,7 +87,7 @@ impl Classic {
                 self.last = Some(record.seconds);
                 return Ok(Some(found));
             }
-            self.skip_one(feed, tally);
+            self.skip(1, feed, tally);
         }
         Ok(None)
     }
@@ -111,15 +109,14 @@ impl Classic {
         self.last.is_none_or(|last| record.seconds.abs_diff(last) <= NEAR)
     }
 
-    /// Whether the window, which begins with a record that does not end in it, holds a good record further on: then the first is none.
-    fn goes_on_in(&self, window: &[u8]) -> bool {
-        self.last.is_some()
-            && (1..window.len()).any(|at| {
-                let good = |at: usize| {
-                    self.record(&window[at..]).filter(|record| self.is_near(record)).map(|record| at + RECORD + record.captured)
-                };
-                good(at).is_some_and(|end| end == window.len() || end < window.len() && good(end).is_some())
-            })
+    /// Where the window, which begins with a record that does not end in it, holds a good one further on: then what is before is none.
+    fn goes_on_in(&self, window: &[u8]) -> Option<usize> {
+        self.last?;
+        let good = |at: usize| {
+            let record = self.record(window.get(at..)?).filter(|record| self.is_near(record))?;
+            Some(at + RECORD + record.captured)
+        };
+        (1..window.len()).find(|at| good(*at).is_some_and(|end| end == window.len() || end < window.len() && good(end).is_some()))
     }
 
     fn frame(&self, window: &[u8]) -> Option<Found> {
@@ -136,10 +133,10 @@ impl Classic {
         })
     }
 
-    fn skip_one<R>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) {
+    fn skip<R>(&mut self, length: usize, feed: &mut Feed<R>, tally: &mut Tally) {
         self.lost = true;
-        tally.found_rubbish(feed.offset(), 1);
-        feed.consume(1);
+        tally.found_rubbish(feed.offset(), length as u64);
+        feed.consume(length);
     }
 }
 

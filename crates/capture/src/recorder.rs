@@ -5,9 +5,10 @@
 //! what is recorded reaches the file as soon as the file takes it, so that a killed program leaves nearly all of it.
 //! Leaves to others: the bytes (`record`), which datagrams there are (`cistern-driver`'s tap, the fault proxy).
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,6 +19,9 @@ use crate::writer::CreateError;
 
 /// Most bytes that wait for the file: a second of 60,000 small datagrams, and of what a disk may take to be awake again.
 const WAITING_MAX: usize = 8 << 20;
+
+/// How long the end waits for a file that takes nothing: a pipe that nobody reads, a file server that is away.
+const END_TIME: Duration = Duration::from_secs(2);
 
 /// Writes a capture in the background; shared by all threads that have something to record.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ pub struct Recorded {
 struct Shared {
     state: Mutex<State>,
     bell: Condvar,
+    /// Rung when the file has taken something, and when the thread ends.
+    taken: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -54,16 +60,22 @@ struct State {
     left_out: u64,
     failure: Option<io::Error>,
     ended: bool,
+    /// Records that the thread is handing to the file.
+    in_hand: u64,
+    /// Whether the thread has ended.
+    over: bool,
 }
 
 impl Recorder {
-    /// Makes (or empties) the file at `path`, writes the header, and starts the thread.
+    /// Makes (or empties) the file at `path`, writes the header, and starts the thread. A new file is for its owner alone: whoever reads the
+    /// datagrams of a session can forge some.
     ///
     /// # Errors
     /// [`CreateError`], which names the file: whoever chose the path is at fault.
     pub fn create(path: &Path) -> Result<Self, CreateError> {
         let failed = |source| CreateError::new(path, source);
-        Self::start(File::create(path).map_err(failed)?, path).map_err(failed)
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
+        Self::start(file, path).map_err(failed)
     }
 
     fn start(mut out: impl Write + Send + 'static, path: &Path) -> io::Result<Self> {
@@ -95,17 +107,29 @@ impl Recorder {
         }
     }
 
-    /// Waits until everything is in the file and ends the thread; what is recorded later is left out.
+    /// Waits until everything is in the file and ends the thread; what is recorded later is left out, and so is what waits for a file that
+    /// takes nothing for two seconds.
     pub fn finish(&self) -> Recorded {
-        self.shared.lock().ended = true;
+        let mut state = self.shared.lock();
+        state.ended = true;
         self.shared.bell.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        while !state.over {
+            let before = state.written;
+            let (now, wait) = self.shared.taken.wait_timeout(state, END_TIME).unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if wait.timed_out() && !state.over && state.written == before {
+                let left_out = state.left_out + state.count + state.in_hand;
+                // The thread is left to the file that it waits for: nothing else needs it.
+                return Recorded { written: state.written, left_out, failure: Some(io::ErrorKind::TimedOut.into()) };
+            }
+        }
+        let recorded = Recorded { written: state.written, left_out: state.left_out, failure: state.failure.take() };
+        drop(state);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // It panics only if a writer does, and then has written what it has.
             let _ = thread.join();
         }
-        let mut state = self.shared.lock();
-        Recorded { written: state.written, left_out: state.left_out, failure: state.failure.take() }
+        recorded
     }
 }
 
@@ -122,7 +146,12 @@ impl Shared {
     }
 
     /// Writes what waits, all of it at a time, until the end.
-    fn write_to(&self, mut out: impl Write) {
+    fn write_to(&self, out: impl Write) {
+        let over = Over(self);
+        over.0.write_all_to(out);
+    }
+
+    fn write_all_to(&self, mut out: impl Write) {
         let mut taken = Vec::new();
         loop {
             let mut state = self.lock();
@@ -135,9 +164,12 @@ impl Shared {
             taken.clear();
             std::mem::swap(&mut taken, &mut state.waiting);
             let count = std::mem::take(&mut state.count);
+            state.in_hand = count;
             drop(state);
             let written = out.write_all(&taken).and_then(|()| out.flush());
             let mut state = self.lock();
+            state.in_hand = 0;
+            self.taken.notify_all();
             match written {
                 Ok(()) => state.written += count,
                 Err(error) => {
@@ -148,6 +180,16 @@ impl Shared {
                 }
             }
         }
+    }
+}
+
+/// Tells that the thread has ended, however it did.
+struct Over<'a>(&'a Shared);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.lock().over = true;
+        self.0.taken.notify_all();
     }
 }
 
@@ -217,6 +259,24 @@ mod tests {
         let recorded = recorder.finish();
         assert_eq!((recorded.written, recorded.left_out), (0, 3));
         assert_eq!(recorded.failure.map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_file_that_takes_nothing() {
+        let (recorder, _began, _let_go) = stalled();
+        recorder.record(AT, address(), address(), b"the second");
+        let recorded = recorder.finish();
+        assert_eq!((recorded.written, recorded.left_out), (0, 2));
+        assert_eq!(recorded.failure.map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+    }
+
+    #[test]
+    fn a_new_capture_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own.pcap");
+        Recorder::create(&path).unwrap().finish();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

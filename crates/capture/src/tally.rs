@@ -125,9 +125,13 @@ impl Tally {
     /// Whether nothing was damaged: every frame was whole and understood as far as it concerns UDP, and the end is an end.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.rubbish_bytes == 0
-            && self.unfinished_bytes == 0
-            && self.skipped.keys().all(|skip| matches!(skip, Skip::NotIp(_) | Skip::NotUdp(_) | Skip::NoFrame))
+        !self.is_damaged() && self.skipped.keys().all(|skip| matches!(skip, Skip::NotIp(_) | Skip::NotUdp(_) | Skip::NoFrame))
+    }
+
+    /// Whether the file itself is damaged or cut off, whatever its frames hold.
+    #[must_use]
+    pub const fn is_damaged(&self) -> bool {
+        self.rubbish_bytes > 0 || self.unfinished_bytes > 0
     }
 
     /// A frame gave no datagram.

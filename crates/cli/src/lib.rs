@@ -115,12 +115,14 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
 }
 
 fn finish(program: &str, result: Result<u8, Failure>) -> ExitCode {
-    capture::finish();
-    match result {
-        Ok(code) => ExitCode::from(code),
+    let code = match result {
+        Ok(code) => code,
         Err(failure) => {
             show::error(program, &failure);
-            ExitCode::from(failure.exit)
+            failure.exit
         }
-    }
+    };
+    // Last, for a file may take its time.
+    capture::finish();
+    ExitCode::from(code)
 }

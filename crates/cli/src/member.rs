@@ -15,8 +15,9 @@ use cistern_client::{Attr, Client, ObjectId, Seen, SessionId, Status, WatchEvent
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Time for the clean end of the session: what is not confirmed by then ends by the lease.
-const CLOSE_TIME: Duration = Duration::from_millis(500);
+/// Time for the clean end of the session, for which the server may wait a delivery timeout where others cache the directory; what is not
+/// confirmed by then ends by the lease.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// How long news are waited for at a time: as long as a signal may take to be noticed.
 const STEP: Duration = Duration::from_millis(100);
 

@@ -16,6 +16,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE of linux/rtnetlink.h.
 const GROUPS: u32 = 0x10 | 0x40 | 0x100 | 0x400;
 
+/// Most messages of the kernel that are taken at a time: a router's routes may change faster than they are read.
+const MESSAGES: usize = 64;
+
 /// The addresses from which datagrams to some servers leave.
 #[derive(Debug)]
 pub struct Sources {
@@ -48,8 +51,13 @@ impl Sources {
     /// Takes what the kernel has said; whether datagrams to a server leave from another address than when this was asked last.
     pub fn changed(&mut self) -> bool {
         let mut message = [0; 4_096];
-        // What it says in detail does not matter, nor whether some of it was dropped (ENOBUFS) for want of room.
-        while matches!(recv(self.kernel.as_raw_fd(), &mut message, MsgFlags::empty()), Ok(1..) | Err(Errno::EINTR | Errno::ENOBUFS)) {}
+        // What it says in detail does not matter, nor whether some of it was dropped (ENOBUFS) for want of room. What is left after so
+        // many is about the past, too: the look below comes after it, and what is said later wakes the loop again.
+        for _ in 0..MESSAGES {
+            if !matches!(recv(self.kernel.as_raw_fd(), &mut message, MsgFlags::empty()), Ok(1..) | Err(Errno::EINTR | Errno::ENOBUFS)) {
+                break;
+            }
+        }
         let now = sources(&self.servers);
         let changed = now != self.known;
         self.known = now;

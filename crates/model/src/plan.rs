@@ -1,8 +1,9 @@
 //! Which lease period: the range in which all that is asked for holds, and what a period costs.
 //!
 //! Decides: overhead and unavailability fall with τ, and the time of a failover grows with it. So each wish is a bound from one side, the
-//! bounds are found by halving, and between them every period does. Recommended is the longest: a failover is then as quick as was asked,
-//! and messages are fewest and outages bridged are most. Times are in seconds.
+//! bounds are found by halving, and between them every period does. Recommended is the longest if a failover was bounded: it is then as
+//! quick as was asked, messages are fewest and outages bridged are most. Without that bound nothing holds τ down, and it is the usual
+//! period, or the nearest to it. Times are in seconds.
 //!
 //! A failover takes Td + τ(1+δ) + ε from the first demand that a dead agent does not receipt (R32); Td is a part of τ unless it is set.
 //!
@@ -55,6 +56,8 @@ pub struct Setting {
     pub epsilon: f64,
     /// Shortest and longest τ that the server allows, s.
     pub allowed: (f64, f64),
+    /// The τ that is taken if nothing speaks for another, s.
+    pub usual: f64,
 }
 
 /// What is asked for.
@@ -113,6 +116,21 @@ pub struct Plan {
     pub range: Option<(f64, f64)>,
     /// The recommended one and its costs.
     pub best: Option<Costs>,
+    /// Why it is that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Choice>,
+}
+
+/// Why a period of the range is the recommended one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// The time of a failover was bounded: the longest that keeps the bound.
+    Longest,
+    /// It was not, and the usual period does.
+    Usual,
+    /// It was not, and the usual period does not: the nearest to it.
+    Nearest,
 }
 
 impl Setting {
@@ -133,6 +151,7 @@ impl Setting {
         positive("the time of a repair", self.repair)?;
         positive("the shortest period", self.allowed.0)?;
         positive("the longest period", self.allowed.1)?;
+        positive("the usual period", self.usual)?;
         self.parts.check()
     }
 
@@ -193,8 +212,22 @@ impl Setting {
         let low = bounds.iter().filter_map(|bound| bound.at_least).fold(self.allowed.0, f64::max);
         let high = bounds.iter().filter_map(|bound| bound.at_most).fold(self.allowed.1, f64::min);
         let range = (bounds.iter().all(|bound| bound.possible) && low <= high).then_some((low, high));
-        let best = range.map(|(low, high)| self.costs(round_within(low, high))).transpose()?;
-        Ok(Plan { bounds, range, best })
+        let (tau, chosen) = range.map(|(low, high)| self.choose(low, high, wishes)).unzip();
+        let best = tau.map(|tau| self.costs(tau)).transpose()?;
+        Ok(Plan { bounds, range, best, chosen })
+    }
+
+    /// The recommended period of the range, and why.
+    fn choose(&self, low: f64, high: f64, wishes: &Wishes) -> (f64, Choice) {
+        if wishes.recover_within.is_some() {
+            (round_within(low, high), Choice::Longest)
+        } else if (low..=high).contains(&self.usual) {
+            (self.usual, Choice::Usual)
+        } else if self.usual < low {
+            (round_up_within(low, high), Choice::Nearest)
+        } else {
+            (round_within(low, high), Choice::Nearest)
+        }
     }
 
     /// The shortest allowed period that is `good`, which longer ones are, too.
@@ -234,11 +267,26 @@ impl Setting {
 
 /// The longest period of two digits in the range, or its end if there is none.
 fn round_within(low: f64, high: f64) -> f64 {
-    let unit = 10f64.powf(high.log10().floor() - 1.0);
-    // A whole number of units, written as decimal, so that 1.5 is not 1.5000000000000002.
-    let text = format!("{:.0}e{:.0}", (high / unit * (1.0 + 1e-12)).floor(), high.log10().floor() - 1.0);
-    let rounded = text.parse().unwrap_or(high);
+    let unit = unit(high);
+    let rounded = of_units((high / 10f64.powf(unit) * (1.0 + 1e-12)).floor(), unit, high);
     if (low..=high).contains(&rounded) { rounded } else { high }
+}
+
+/// The shortest period of two digits in the range, or its beginning if there is none.
+fn round_up_within(low: f64, high: f64) -> f64 {
+    let unit = unit(low);
+    let rounded = of_units((low / 10f64.powf(unit) * (1.0 - 1e-12)).ceil(), unit, low);
+    if (low..=high).contains(&rounded) { rounded } else { low }
+}
+
+/// The exponent of the second digit.
+fn unit(period: f64) -> f64 {
+    period.log10().floor() - 1.0
+}
+
+/// A whole number of units, written as decimal, so that 1.5 is not 1.5000000000000002.
+fn of_units(count: f64, unit: f64, otherwise: f64) -> f64 {
+    format!("{count:.0}e{unit:.0}").parse().unwrap_or(otherwise)
 }
 
 #[cfg(test)]
@@ -255,6 +303,7 @@ mod tests {
             delta: 0.01,
             epsilon: 0.001,
             allowed: (0.1, 3_600.0),
+            usual: 2.0,
         }
     }
 
@@ -291,6 +340,26 @@ mod tests {
     }
 
     #[test]
+    fn without_a_bound_on_failovers_the_usual_period_is_kept_or_the_nearest_to_it() {
+        let of = |setting: Setting, wishes: Wishes| {
+            let plan = setting.plan(&wishes).unwrap();
+            (plan.best.unwrap().tau, plan.chosen.unwrap(), plan.range.unwrap())
+        };
+        let overhead = Wishes { overhead: Some(0.01), ..Wishes::default() };
+        let (tau, chosen, _) = of(setting(), overhead);
+        assert_eq!((tau, chosen), (2.0, Choice::Usual));
+        // Few requests need a longer one: the shortest that does, rounded away from what does not.
+        let (tau, chosen, (low, _)) = of(Setting { requests: Requests::Rate(1.0), ..setting() }, overhead);
+        assert_eq!((tau, chosen), (7.7, Choice::Nearest));
+        assert!(low < tau && low > 7.6, "{low}");
+        // A server that allows none so long.
+        let (tau, chosen, _) = of(Setting { allowed: (0.1, 1.0), ..setting() }, overhead);
+        assert_eq!((tau, chosen), (1.0, Choice::Nearest));
+        let (tau, chosen, _) = of(setting(), Wishes { recover_within: Some(20.0), ..overhead });
+        assert_eq!((tau, chosen), (15.0, Choice::Longest));
+    }
+
+    #[test]
     fn measured_gaps_are_used_as_they_are() {
         let gaps: Gaps = (0..100).map(|i| if i == 0 { 10.0 } else { 0.1 }).collect();
         let measured = Setting { requests: Requests::Measured(gaps), ..setting() };
@@ -305,6 +374,9 @@ mod tests {
     fn periods_are_round_where_there_is_a_round_one() {
         for (low, high, best) in [(0.77, 1.5865, 1.5), (1.51, 1.59, 1.59), (3.0, 3_600.0, 3_600.0), (0.1, 0.1, 0.1), (1.0, 9.99, 9.9)] {
             assert_eq!(round_within(low, high), best);
+        }
+        for (low, high, best) in [(0.769, 1.5, 0.77), (7.7, 9.0, 7.7), (1.51, 1.59, 1.51), (9.91, 3_600.0, 10.0), (0.1, 0.1, 0.1)] {
+            assert_eq!(round_up_within(low, high), best);
         }
     }
 

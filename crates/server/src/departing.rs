@@ -14,11 +14,15 @@ use crate::server::{Phase, Server};
 use crate::sessions::Key;
 use crate::store::Query;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::{Kind, ObjectId, SessionId};
 use log::info;
+
+/// Most rounds of loading for the end of one session. Each comes one step nearer to all that a removal needs, of all files at once; more are
+/// needed only where what was loaded is forgotten again before the rest has come.
+const LOADS_MAX: u32 = 16;
 
 /// A session that waits for the way of its files to be clear.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,19 @@ pub(crate) struct Departing {
     begun: BTreeMap<SessionId, Departure>,
     /// Until when each waits, in order of time; those that have ended since are passed over.
     deadlines: VecDeque<(Instant, SessionId)>,
+    /// How far the search for the values of a session's files has come, for those whose end has been tried and could not be written.
+    searches: BTreeMap<SessionId, Search>,
+    /// A session has failed since those that wait for locks were looked at: what it holds is not given back.
+    failed: bool,
+}
+
+/// What was learnt of the files of a session by looking for a way to take them all away.
+#[derive(Debug, Default)]
+struct Search {
+    /// How often values were loaded for it.
+    loads: u32,
+    /// Files that are left for after the end: a value of theirs cannot be read, or does not stay in memory for long enough.
+    given_up: BTreeSet<ObjectId>,
 }
 
 impl Departing {
@@ -51,7 +68,12 @@ impl Departing {
 
     /// Whether there is somebody to be looked at.
     pub(crate) fn is_due(&self, in_grace: bool) -> bool {
-        if in_grace { !self.lost.is_empty() } else { !self.fresh.is_empty() }
+        self.failed || if in_grace { !self.lost.is_empty() } else { !self.fresh.is_empty() }
+    }
+
+    /// A session has failed: whoever waits for what it holds is to be looked at again.
+    pub(crate) fn somebody_failed(&mut self) {
+        self.failed = !self.begun.is_empty();
     }
 
     /// When somebody waits no longer.
@@ -90,6 +112,11 @@ impl Server {
             return;
         }
         let now = self.now;
+        if core::mem::take(&mut self.departing.failed) {
+            let begun = self.departing.begun.iter().map(|(session, departure)| (*session, departure.id));
+            let waiting = begun.filter(|(_, id)| self.parking.get(*id).is_some_and(|op| op.wait == Wait::Locks)).collect::<Vec<_>>();
+            waiting.into_iter().for_each(|(session, _)| self.go_on_departing(session));
+        }
         while let Some((until, session)) = self.departing.deadlines.pop_front_if(|deadline| now.waited(deadline.0)) {
             let late = self.departing.begun.get(&session).copied().filter(|departure| departure.until == until);
             let parked = late.and_then(|departure| self.parking.get(departure.id));
@@ -138,6 +165,7 @@ impl Server {
             Way::Hopeless => {}
         }
         self.departing.begun.remove(&session);
+        self.departing.searches.remove(&session);
         if let Some(key) = key {
             //= wire-spec.md#11-5-caching-and-metadata
             //# The server MUST NOT remove an ephemeral file on account of its owner by a transaction before the one that ends that session.
@@ -159,17 +187,24 @@ impl Server {
     /// Looks whether all files of a session can go at once. What is in the way is asked back, all of it, and keeps a place in the queues,
     /// so that nobody is granted it anew.
     fn way_of(&mut self, session: SessionId, id: OpId) -> Way {
-        let files: Vec<ObjectId> = self.ephemerals.of(session).collect();
+        let mut search = self.departing.searches.remove(&session).unwrap_or_default();
+        let files: Vec<ObjectId> = self.ephemerals.of(session).filter(|object| !search.given_up.contains(object)).collect();
         let (mut missing, mut taken) = (Vec::new(), None);
         for object in files {
             match self.enter_removal(id.ticket(), session, object, true) {
-                Err(Stop::Load(queries, _)) => missing.extend(queries),
+                Err(Stop::Load(queries, _)) if search.loads < LOADS_MAX => missing.extend(queries),
                 Err(Stop::Turn) if self.locks.waits_for_failed(id.ticket()) => return Way::Hopeless,
                 Err(Stop::Turn) => taken = taken.or(Some(object)),
-                // What cannot be removed now is tried again after the end.
-                Ok(_) | Err(Stop::Failed(_)) => {}
+                // What cannot be removed now is tried again after the end. It is not looked at again before: what cannot be read is
+                // forgotten with every turn, and two such values would each be asked for again when the other one has failed.
+                Err(Stop::Load(..) | Stop::Failed(_)) => {
+                    search.given_up.insert(object);
+                }
+                Ok(_) => {}
             }
         }
+        search.loads += u32::from(!missing.is_empty());
+        self.departing.searches.insert(session, search);
         match taken {
             _ if !missing.is_empty() => Way::Load(sorted(missing)),
             // The place in the queues is that of the file looked at last.
@@ -185,7 +220,7 @@ impl Server {
     fn remove_files(&mut self, session: SessionId, id: OpId) {
         //= wire-spec.md#11-5-caching-and-metadata
         //# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
-        //# protects, or that cannot be read.
+        //# protects, that another mutation is to change first, or that cannot be read.
         let files: Vec<ObjectId> = self.ephemerals.of(session).collect();
         for object in files {
             if let Ok(Some(place)) = self.enter_removal(id.ticket(), session, object, true)
@@ -199,8 +234,11 @@ impl Server {
     /// Removes the files of a session that ends with the grace, by the open batch; the values that lack, if any: then nothing was done.
     pub(crate) fn remove_lost_files(&mut self, session: SessionId, id: OpId) -> Result<(), Vec<Query>> {
         if let Way::Load(queries) = self.way_of(session, id) {
+            // The next try has a number, and so a place, of its own: this one would stand before it, and before everybody, for ever.
+            self.locks.mutation_leave(id.ticket());
             return Err(queries);
         }
+        self.departing.searches.remove(&session);
         self.remove_files(session, id);
         self.locks.mutation_leave(id.ticket());
         Ok(())

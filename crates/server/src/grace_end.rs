@@ -23,8 +23,8 @@ use log::{info, warn};
 /// What the transaction that ends grace still has to end.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    /// Sessions, each with its window.
-    lost: VecDeque<(SessionId, u16)>,
+    /// Sessions, each with its window, and whether it was still awaited.
+    lost: VecDeque<(SessionId, u16, bool)>,
     /// What the files of the first one lack was asked of the store.
     loading: bool,
 }
@@ -54,17 +54,17 @@ impl Server {
         }
     }
 
-    /// The sessions that end with the grace, each with its window: those that did not come back, and those that are accounted for and
-    /// have left files.
-    fn lost(&self) -> Vec<(SessionId, u16)> {
+    /// The sessions that end with the grace, each with its window: those that did not come back (true), and those that are accounted for
+    /// and have left files (false).
+    fn lost(&self) -> Vec<(SessionId, u16, bool)> {
         let Some(grace) = &self.grace else {
             return Vec::new();
         };
         let awaited =
-            grace.recorded.iter().filter(|(_, session)| session.state == State::Awaited).map(|(id, session)| (*id, session.window));
+            grace.recorded.iter().filter(|(_, session)| session.state == State::Awaited).map(|(id, session)| (*id, session.window, true));
         let is_gone = |id: &SessionId| self.sessions.find(*id).is_none() && grace.awaited_window(*id).is_none();
         let left = self.ephemerals.sessions().filter(is_gone);
-        let left = left.map(|id| (id, grace.recorded.get(&id).map_or(0, |session| session.window)));
+        let left = left.map(|id| (id, grace.recorded.get(&id).map_or(0, |session| session.window), false));
         awaited.chain(left).collect()
     }
 
@@ -74,7 +74,7 @@ impl Server {
         let batch = self.overlay.open_batch();
         if let Some(grace) = &mut self.grace {
             grace.ending = true;
-            lost.iter().for_each(|(id, _)| grace.set_state(*id, State::Accounting(batch)));
+            lost.iter().for_each(|(id, ..)| grace.set_state(*id, State::Accounting(batch)));
             grace.writing = Some(Writing { lost: lost.into(), loading: false });
         }
         self.write_end_of_grace();
@@ -95,14 +95,14 @@ impl Server {
         let mut steps = self.config.freed_per_turn as usize;
         while let Some(writing) = self.grace.as_mut().and_then(|grace| grace.writing.as_mut()) {
             writing.loading = false;
-            let Some((id, window)) = writing.lost.front().copied() else {
+            let Some((id, window, awaited)) = writing.lost.front().copied() else {
                 return self.hand_over_end_of_grace();
             };
             if steps == 0 {
                 return;
             }
             steps = steps.saturating_sub(1 + usize::from(window) + self.ephemerals.of(id).count());
-            if !self.end_with_grace(id, window) {
+            if !self.end_with_grace(id, window, awaited) {
                 return;
             }
             if let Some(writing) = self.grace.as_mut().and_then(|grace| grace.writing.as_mut()) {
@@ -111,8 +111,8 @@ impl Server {
         }
     }
 
-    /// Ends one session that did not come back. False: values of its files are being loaded.
-    fn end_with_grace(&mut self, id: SessionId, window: u16) -> bool {
+    /// Ends one session that did not come back, or has left files. False: values of its files are being loaded.
+    fn end_with_grace(&mut self, id: SessionId, window: u16, awaited: bool) -> bool {
         if bugs::is(Bug::M38) {
             return true;
         }
@@ -126,7 +126,8 @@ impl Server {
             }
             return false;
         }
-        if let Some(Recorded { agent, label, .. }) = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)) {
+        let recorded = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id));
+        if let Some(Recorded { agent, label, .. }) = recorded.filter(|_| awaited) {
             warn!(
                 "{}: session {id} of \"{}\" ({agent}) did not come back; its locks are lost; look at its host",
                 self.who,

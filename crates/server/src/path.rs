@@ -19,7 +19,7 @@ use log::{debug, info};
 const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
 
 /// Most addresses within τ that a session may have left: more than a host has networks; each costs a copy of every notice.
-const LEFT_MAX: usize = 4;
+const LEFT_MAX: usize = 16;
 
 /// The addresses of a session besides the one proven last.
 #[derive(Debug, Default)]
@@ -98,8 +98,12 @@ impl Server {
         //# answered from the new address.
         let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
         let proven = highest && moving.is_some_and(|to| to.path.remote == path.remote && to.token == token);
-        // All that were proven within τ have to be tried, so no more of them are than can be: it can move again when one is old enough.
-        let full = session.roaming.as_ref().is_some_and(|roaming| roaming.left(self.now).count() >= LEFT_MAX);
+        // All that were proven within τ have to be tried, so no more of them are than can be: it can move again when one is old enough. To
+        // which of them it comes back makes them no more.
+        let full = session
+            .roaming
+            .as_ref()
+            .is_some_and(|roaming| roaming.left(self.now).filter(|left| left.remote != path.remote).count() >= LEFT_MAX);
         if !proven || full {
             self.stats.count_dropped(Dropped::StrayPathResponse);
             return;

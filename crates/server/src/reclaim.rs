@@ -23,6 +23,9 @@ use cistern_wire::{
 use core::time::Duration;
 use log::{info, warn};
 
+/// How soon somebody may ask again at least when the time of grace is over and its end is being written.
+const AFTER_GRACE: Duration = Duration::from_millis(20);
+
 impl Server {
     /// Whether the server is in grace, so that nothing is granted but what is reclaimed.
     pub(crate) const fn in_grace(&self) -> bool {
@@ -34,7 +37,12 @@ impl Server {
         if job.entered {
             self.locks.mutation_leave(job.id.ticket());
         }
-        let rest = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).unwrap_or_default();
+        let rest = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|rest| !rest.is_zero());
+        // Its time is over, but not what its end waits for: a cache lock that is being asked back, or the store.
+        let rest = rest.unwrap_or_else(|| {
+            let next = self.departing.next().map(|at| self.now.until_waited(at));
+            next.unwrap_or_default().max(AFTER_GRACE)
+        });
         let retry = rest.min(self.config.lease / 4).max(Duration::from_millis(1));
         //= wire-spec.md#11-7-restart-and-recovery
         //# Every other request in grace MUST be answered IN_GRACE, with a hint of the time.

@@ -78,6 +78,7 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
         self.locks.park(self.now, key.id());
+        self.departing.somebody_failed();
         self.stats.failures += 1;
         if bugs::is(Bug::E1) {
             self.session_left_files(key.id());

@@ -14,7 +14,9 @@ use crate::namespace::{Became, Step};
 use crate::outbox::Body;
 use crate::parked::Job;
 use crate::server::Server;
+use crate::session::Session;
 use crate::sessions::Key;
+use crate::standing::Standing;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -198,7 +200,9 @@ impl Server {
                 Became::Changed | Became::Gone => {
                     let owner = self.ephemerals.bound(object).filter(|owner| gone && *owner != self.namespace.requester());
                     let owner = owner.and_then(|owner| self.sessions.get(self.sessions.find(owner)?));
-                    if let Some(owner) = owner.filter(|owner| owner.standing().is_good()) {
+                    // One that is timing out is told when it is rescued.
+                    let hears = |owner: &&Session| matches!(owner.standing(), Standing::Good | Standing::TimingOut { .. });
+                    if let Some(owner) = owner.filter(hears) {
                         //= wire-spec.md#11-5-caching-and-metadata
                         //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
                         // Where a bound of watches is reached its agent goes on renewing its lease for a file that it has not.

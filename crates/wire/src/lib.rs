@@ -42,6 +42,7 @@ mod watch;
 mod xattr;
 
 pub mod limits;
+pub mod segments;
 
 pub use answer::{
     Ack, Alive, CancelOutcome, Cancelled, Ended, Fate, Hint, Nack, NackReason, Pending, Queued, Released, ReleasedItem, RequestResult,

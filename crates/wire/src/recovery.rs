@@ -17,7 +17,7 @@ body! {
         pub mode: Mode,
         /// The generation held.
         pub generation: Generation,
-        /// The generation with which the agent began to hold it, in this mode or a stronger one, without a break; at most `generation`.
+        /// The generation with which the agent began to hold it, without a break and without a downgrade since; at most `generation`.
         pub first: Generation,
         /// How many tokens its run has; 0 for a cache lock.
         pub run: u32,

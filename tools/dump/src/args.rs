@@ -190,10 +190,17 @@ fn fraction(text: &str) -> Result<f64, String> {
     if fraction > 0.0 && fraction < 1.0 { Ok(fraction) } else { Err("a number between 0 and 1 is wanted".to_owned()) }
 }
 
-/// A span of time that is not nothing.
-fn span(text: &str) -> Result<Duration, String> {
-    let span = text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
-    span.ok_or_else(|| format!("{text:?} is no span of time: write 2s or 500ms"))
+/// The longest lease period that a server can be set to.
+const TAU_MAX: Duration = Duration::from_secs(3_600);
+
+/// A lease period: a span of time that is not nothing, of at most an hour.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
+    match span.filter(|span| !span.is_zero()) {
+        None => Err(format!("{text:?} is no span of time: write 2s or 500ms")),
+        Some(span) if span > TAU_MAX => Err(format!("{text:?} is longer than any lease: a server gives an hour at most")),
+        Some(span) => Ok(span),
+    }
 }
 
 /// `18`, `#18` as lines show it, or `0x12`.
@@ -229,7 +236,10 @@ mod tests {
     #[test]
     fn spans_have_a_unit_and_are_not_nothing() {
         assert_eq!((span("2s"), span("500ms")), (Ok(Duration::from_secs(2)), Ok(Duration::from_millis(500))));
-        assert!(["2", "0s", "-1s", "soon", ""].iter().all(|text| span(text).is_err()));
+        assert!(["2", "2sss", "0s", "-1s", "1.8446744073709550e19s", "61m", "soon", ""].iter().all(|text| span(text).is_err()));
+        let audit = |tau| Cli::try_parse_from(["cistern-dump", "audit", "--tau", tau, "a.pcap"]).map(|cli| cli.command);
+        assert!(matches!(audit("1m"), Ok(Some(Command::Audit(args))) if args.tau == Some(Duration::from_secs(60))));
+        assert!(["2sss", "0s", "1.8446744073709550e19s"].iter().all(|tau| audit(tau).is_err()));
     }
 
     #[test]

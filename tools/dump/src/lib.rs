@@ -23,7 +23,6 @@ pub mod memory;
 pub mod numbers;
 pub mod packet;
 pub mod record;
-pub mod segments;
 pub mod show;
 pub mod stats;
 pub mod stop;

@@ -223,7 +223,7 @@ impl Life {
         }
         note.sent = note.numbers.echo.and_then(|echo| self.sent.get(&echo)).copied();
         if kind.renews() {
-            let until = note.sent.and_then(|sent| Some(sent + self.lease?));
+            let until = note.sent.and_then(|sent| Some(sent.saturating_add(self.lease?)));
             let moved = until > self.until;
             self.until = self.until.max(until);
             note.lease = Some(Lease { until: self.until.filter(|_| until.is_some()), moved });

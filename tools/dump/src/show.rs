@@ -16,9 +16,9 @@ use crate::packet::{Packet, Recogniser};
 use crate::stats::Stats;
 use crate::stop::Stop;
 use crate::time::{Clock, Form};
-use crate::{line, record, segments};
+use crate::{line, record};
 use cistern_capture::{Datagram, Writer};
-use cistern_wire::Message;
+use cistern_wire::{Message, segments};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 

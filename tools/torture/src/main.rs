@@ -122,7 +122,7 @@ reader, or at a start:
 
 Exit status:
   0  all of it holds
-  1  something does not, or the run could not go on
+  1  something does not, the run could not go on, or nothing was checked: calls were to fail, and none did
   2  wrong usage";
 
 #[derive(clap::Args, Debug)]

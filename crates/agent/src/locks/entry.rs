@@ -23,7 +23,8 @@ pub(super) struct Held {
     pub(super) mode: Mode,
     /// The newest generation that the server is known to have given it: what a release must name.
     pub(super) generation: Generation,
-    /// The generation with which the agent began to hold it in this mode or a stronger one: tokens since then are current guards.
+    /// The generation with which the agent began to hold it, without a break and without a downgrade since: tokens since then are current
+    /// guards.
     pub(super) first: Generation,
     /// The next token to show, and the first beyond the run.
     pub(super) next: u64,

@@ -136,8 +136,13 @@ impl Story {
         let exact = side == Side::Agent;
         let from_earliest = if exact { at } else { not_before.unwrap_or(at.saturating_sub(promise.most())).min(at) };
         let (least, most) = if exact { (promise.tau, promise.tau) } else { (promise.least(), promise.most()) };
-        let renewal =
-            Renewal { by: frame, from_earliest, from_latest: at, certain_until: from_earliest + least, possible_until: at + most };
+        let renewal = Renewal {
+            by: frame,
+            from_earliest,
+            from_latest: at,
+            certain_until: from_earliest.saturating_add(least),
+            possible_until: at.saturating_add(most),
+        };
         let wait = if side == Side::Server { promise.wait } else { promise.shortest_wait() };
         let vantage = self.vantage;
         let late = |stolen: &super::Mark| vantage.is_shorter(stolen.at.saturating_sub(at), wait);
@@ -365,7 +370,7 @@ impl Story {
         if earlier {
             session.nack = Some(mark);
         }
-        let (host, server, until) = (session.host, session.server, session.promise.map(|promise| mark.at + promise.wait));
+        let (host, server, until) = (session.host, session.server, session.promise.map(|promise| mark.at.saturating_add(promise.wait)));
         let executed = session.requests.get_mut(nack.nonce).and_then(|request| {
             if nack.fate == cistern_wire::Fate::NotExecuted {
                 request.not_executed.get_or_insert(mark);

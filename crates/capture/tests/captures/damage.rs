@@ -1,5 +1,7 @@
 //! Files that end in the middle, have rubbish in the middle, or are nothing but rubbish.
 
+use std::io::{self, Read};
+
 use cistern_capture::{Reader, Rubbish};
 use proptest::prelude::*;
 
@@ -78,6 +80,43 @@ fn a_length_that_reaches_over_the_end_does_not_hide_what_follows() {
         let (datagrams, tally) = read(&file);
         assert_eq!(payloads(&datagrams), [TEXTS[0], TEXTS[1], TEXTS[3], TEXTS[4]], "{format}: {tally}");
         assert!(tally.rubbish_bytes > 0, "{format}: {tally}");
+    }
+}
+
+/// A source that counts how often it is read, and the bytes that it was offered room for.
+struct Counted<'a> {
+    bytes: &'a [u8],
+    reads: usize,
+    room: usize,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        (self.reads, self.room) = (self.reads + 1, self.room + out.len());
+        self.bytes.read(out)
+    }
+}
+
+#[test]
+fn lengths_that_reach_over_the_end_cost_no_search_each() {
+    const LIES: usize = 64;
+    let lie = [[1, 0, 0, 0], [0, 0, 0, 1]].concat();
+    let mut blocks = LITTLE.section();
+    blocks.extend(lie.repeat(LIES));
+    blocks.extend(LITTLE.block(5, &[]));
+    // A record like the one before it, but of all that a frame may hold.
+    let frame = packet(TEXTS[0]);
+    let good = LITTLE.record(std::time::Duration::from_secs(1_700_000_000), &frame, frame.len());
+    let mut lie = good[..16].to_vec();
+    lie[8..12].copy_from_slice(&262_144_u32.to_le_bytes());
+    lie[12..16].copy_from_slice(&262_144_u32.to_le_bytes());
+    let records = [LITTLE.header(), good.clone(), lie.repeat(LIES), good].concat();
+    for (format, file, rubbish) in [("pcapng", blocks, 8 * LIES), ("pcap", records, 16 * LIES)] {
+        let mut source = Counted { bytes: &file, reads: 0, room: 0 };
+        let mut reader = Reader::new(&mut source);
+        while reader.next_datagram().unwrap().is_some() {}
+        assert_eq!((reader.tally().rubbish_bytes, reader.tally().unfinished_bytes), (rubbish as u64, 0), "{format}");
+        assert!(source.reads <= 4 && source.room <= 1 << 20, "{format}: {} reads into {} bytes", source.reads, source.room);
     }
 }
 

@@ -66,7 +66,9 @@ fn interfaces_say_the_unit_and_the_offset_of_their_clock() {
     for layout in [LITTLE, BIG] {
         let offset = if layout.big_endian { 100_i64.to_be_bytes() } else { 100_i64.to_le_bytes() };
         let before_1970 = if layout.big_endian { i64::MIN.to_be_bytes() } else { i64::MIN.to_le_bytes() };
-        let clocks: [(Options<'_>, u64, Duration); 8] = [
+        // What a clock of whole seconds can say at most is cut to the last day that every time zone has in the year 9999.
+        let latest = Duration::from_secs(253_402_127_999);
+        let clocks: [(Options<'_>, u64, Duration); 10] = [
             (&[], 3_000_001, Duration::from_micros(3_000_001)),
             (&[(9, &[9])], 3_000_000_007, Duration::from_nanos(3_000_000_007)),
             (&[(9, &[3])], 4_005, Duration::from_millis(4_005)),
@@ -75,6 +77,8 @@ fn interfaces_say_the_unit_and_the_offset_of_their_clock() {
             (&[(9, &[9]), (14, &offset)], 5, Duration::new(100, 5)),
             (&[(9, &[127])], u64::MAX, Duration::ZERO),
             (&[(14, &before_1970)], 5, Duration::ZERO),
+            (&[(9, &[0])], u64::MAX, latest),
+            (&[(9, &[0]), (14, &offset)], u64::MAX, latest),
         ];
         for (options, ticks, expected) in clocks {
             let file = [layout.section(), layout.interface(101, 0, options), layout.enhanced(0, ticks, &packet(b"x"))].concat();

@@ -2,7 +2,7 @@
 //!
 //! Decides: names of their commands and flags, their help, their examples. Leaves to others: what they do (`model`, `plan`).
 
-use super::units::{number, rate, share, time};
+use super::units::{count, number, rate, share, time};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -26,7 +26,8 @@ docs/models.md shows the pictures and says what they mean. Exit status: 0 succes
 
 pub(super) const PLAN_HELP: &str = "\
 Each wish (--overhead, --recover-within, --unavailable) bounds the lease period τ from one side; without any, 1 % of overhead is asked for. \
-The longest τ that fulfils all is recommended: a failover is then as quick as was asked for, and messages are fewest.
+With --recover-within the longest τ that fulfils all is recommended: a failover is then as quick as was asked for, and messages are fewest. \
+Without it nothing bounds a failover, and the default τ is recommended, or the nearest to it that fulfils the rest.
 
 δ, ε, Td and the phases of the agent are those of the settings file (--config), else the defaults.
 
@@ -164,13 +165,13 @@ pub(crate) struct Table {
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// Agents
-    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "100", allow_hyphen_values = true)]
+    #[arg(long, value_name = "COUNT", value_parser = count, default_value = "100", allow_hyphen_values = true)]
     pub(crate) agents: f64,
     /// Objects that each agent holds
-    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "1000", allow_hyphen_values = true)]
+    #[arg(long, value_name = "COUNT", value_parser = count, default_value = "1000", allow_hyphen_values = true)]
     pub(crate) objects: f64,
     /// Volumes in which they are
-    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "4", allow_hyphen_values = true)]
+    #[arg(long, value_name = "COUNT", value_parser = count, default_value = "4", allow_hyphen_values = true)]
     pub(crate) volumes: f64,
     /// Reads of one object by one agent
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0.01/s", allow_hyphen_values = true)]
@@ -258,7 +259,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) delivery_timeout: Option<f64>,
     /// Agents, for the messages at the server
-    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "100", allow_hyphen_values = true)]
+    #[arg(long, value_name = "COUNT", value_parser = count, default_value = "100", allow_hyphen_values = true)]
     pub(crate) agents: f64,
     /// Settings file (TOML)
     #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]

@@ -1,12 +1,34 @@
 //! Quantities on the command lines of models: rates, times in days, shares in percent.
 //!
-//! Decides: that every one of them is a finite number above zero, since no model has an answer for anything else.
+//! Decides: that every one of them is a finite number above zero, since no model has an answer for anything else, and neither so small
+//! nor so large, in the unit that models count in, that its inverse or a product with others is beyond `f64`.
 //! Leaves to others: spans of time in settings (`duration`), what the quantities are for.
 
-/// A finite number above zero.
+/// What is beyond is no quantity of a lease, and what models compute from it might be no number.
+const RANGE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
+
+/// Most agents, objects and volumes: products of two of them, and records of ten bytes, are still counted exactly enough.
+const COUNT_MAX: f64 = 1e12;
+
+/// A finite number above zero, from 1e-30 to 1e30.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
+    within(text, finite(text)?)
+}
+
+fn finite(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim().parse().map_err(|_| format!("{text:?} is not a number"))?;
     if number > 0.0 && number.is_finite() { Ok(number) } else { Err(format!("{text} is given; it must be a finite number above zero")) }
+}
+
+/// Checks what came of `text` once its unit was counted in.
+fn within(text: &str, number: f64) -> Result<f64, String> {
+    if RANGE.contains(&number) { Ok(number) } else { Err(format!("{text} is given; it must be between 1e-30 and 1e30")) }
+}
+
+/// How many there are: a number above zero, at most 1e12.
+pub(crate) fn count(text: &str) -> Result<f64, String> {
+    let count = number(text)?;
+    if count <= COUNT_MAX { Ok(count) } else { Err(format!("{text} is given; it must be at most 1e12")) }
 }
 
 /// `10/s`, `600/min`, `1/d`, or a plain number, which is per second: events in a second.
@@ -20,7 +42,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
         "d" => 86_400.0,
         unit => return Err(format!("{unit:?} is no unit of time: write 10/s, 600/min, 20/h or 1/d")),
     };
-    number(count).map(|count| count / per)
+    within(text, finite(count)? / per)
 }
 
 /// `2s`, `200ms`, `1d`, or a plain number, which is in seconds: seconds.
@@ -31,7 +53,7 @@ pub(crate) fn time(text: &str) -> Result<f64, String> {
 
 /// `1%` or `0.01`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
-    text.strip_suffix('%').map_or_else(|| number(text), |percent| number(percent).map(|percent| percent / 100.0))
+    text.strip_suffix('%').map_or_else(|| number(text), |percent| within(text, finite(percent)? / 100.0))
 }
 
 #[cfg(test)]
@@ -52,6 +74,16 @@ mod tests {
         }
         assert_eq!(number("-1"), Err("-1 is given; it must be a finite number above zero".to_owned()));
         assert!(rate("10/fortnight").unwrap_err().contains("no unit of time"));
+        for text in ["1e-320", "1e-31", "1e31", "1e308"] {
+            assert!(number(text).is_err() && rate(text).is_err() && share(text).is_err() && count(text).is_err(), "{text}");
+        }
+        // The number is none, or too small, only once it is divided.
+        for text in ["1e-320/d", "1e-30/d"] {
+            assert!(rate(text).unwrap_err().contains("between 1e-30 and 1e30"));
+        }
+        assert!(share("1e-30%").unwrap_err().contains("between 1e-30 and 1e30"));
+        assert_eq!(count("1e12"), Ok(1e12));
+        assert_eq!(count("2e12"), Err("2e12 is given; it must be at most 1e12".to_owned()));
         assert!(share("-1%").is_err() && share("0%").is_err() && share("%").is_err());
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
                 row([&numbers[0], &p.policy, &p.requests, &p.keep_alives, &numbers[1], &numbers[2], &numbers[3]])
             });
             crate::show::table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())?;
-            line("\nn keep-alives are off by about 1/√n; on a busy machine requests come late and together, which costs some more.")
+            line("\nn keep-alives are off by about 1/√n; that requests come late on a busy machine changes the figures, too.")
         },
     )
 }

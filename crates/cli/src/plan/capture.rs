@@ -2,13 +2,14 @@
 //!
 //! Decides: what counts as a request that renews (a request with a nonce, or giving back or cancelling with a serial: all that the server
 //! answers with a renewal, but for keep-alives, which are sent for nothing else), and that one sent again is the same one. Each session is
-//! an agent by itself; gaps are between requests of one session. Times are those of the capture.
+//! an agent by itself; gaps are between requests of one session. Times are those of the capture; datagrams that it shows as one packet,
+//! as segmentation offload makes them, are counted one by one.
 //! Leaves to others: capture files (`cistern_capture`), messages (`cistern_wire`), what follows from the gaps (`cistern_model`).
 
 use crate::local::Failure;
 use cistern_capture::{ReadError, Reader};
 use cistern_model::arrivals::Gaps;
-use cistern_wire::{Datagram, Message, SessionId};
+use cistern_wire::{Datagram, Message, SessionId, segments};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -25,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) datagrams: u64,
     /// Datagrams that are something else, or broken.
     pub(crate) foreign: u64,
+    /// What of the capture could not be read, if anything.
+    pub(crate) unread: Option<String>,
     /// Requests, each counted once.
     pub(crate) requests: u64,
     /// Keep-alives, each counted once.
@@ -101,17 +104,21 @@ pub(crate) fn read_within(path: &Path, time: Range<Duration>) -> Result<Seen, Fa
         if !time.contains(&seen.at) {
             continue;
         }
-        let Ok(datagram) = Datagram::seen(&seen.payload) else {
-            foreign += 1;
-            continue;
-        };
-        datagrams += 1;
-        if !datagram.header.from_server {
-            let session = sessions.entry(datagram.header.session).or_default();
-            datagram.messages().for_each(|message| session.note(&message, seen.at));
+        for payload in segments::split(&seen.payload) {
+            let Ok(datagram) = Datagram::seen(payload) else {
+                foreign += 1;
+                continue;
+            };
+            datagrams += 1;
+            if !datagram.header.from_server {
+                let session = sessions.entry(datagram.header.session).or_default();
+                datagram.messages().for_each(|message| session.note(&message, seen.at));
+            }
         }
     }
-    Ok(summary(sessions.values(), datagrams, foreign))
+    let tally = reader.tally();
+    let unread = (!tally.is_clean()).then(|| tally.to_string());
+    Ok(Seen { unread, ..summary(sessions.values(), datagrams, foreign) })
 }
 
 impl Session {
@@ -151,6 +158,7 @@ fn summary<'a>(sessions: impl Iterator<Item = &'a Session>, datagrams: u64, fore
         sessions: with_gaps,
         datagrams,
         foreign,
+        unread: None,
         requests,
         keep_alives,
         sent_again,
@@ -206,6 +214,26 @@ mod tests {
         assert_eq!((seen.datagrams, seen.foreign), (6, 1));
         assert_eq!(seen.gaps.count(), 2, "0.1 s and 0.3 s");
         assert!((seen.rate.unwrap() - 5.0).abs() < 1e-9 && (seen.loss - 1.0 / 6.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn requests_in_one_packet_are_counted_one_by_one_and_what_was_cut_off_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pcap");
+        let mut writer = Writer::create(&path).unwrap();
+        let request = |nonce| datagram(1, nonce, &Message::ServerStatus(ServerStatus { ask: Ask { nonce, back: 0, limit: 1_232 } }));
+        let (agent, server) = ("127.0.0.1:1000".parse().unwrap(), "127.0.0.1:7311".parse().unwrap());
+        for second in [1, 2] {
+            let together = [request(2 * second), request(2 * second + 1)].concat();
+            writer.write(Duration::from_secs(second), agent, server, &together).unwrap();
+        }
+        writer.flush().unwrap();
+        let seen = read(&path).unwrap();
+        assert_eq!((seen.datagrams, seen.requests, seen.foreign, seen.unread), (4, 4, 0, None));
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let seen = read(&path).unwrap();
+        assert_eq!((seen.datagrams, seen.unread.is_some_and(|unread| unread.contains("not whole"))), (2, true));
     }
 
     #[test]

@@ -18,7 +18,6 @@ use cistern_model::renewal::Parts;
 use cistern_model::schemes::{Cluster, Cost};
 use cistern_model::{Invalid, Magnitude};
 use serde::Serialize;
-use std::time::Duration;
 
 /// What is printed as JSON.
 #[derive(Debug, Serialize)]
@@ -98,6 +97,7 @@ fn setting(args: &Args, seen: Option<&Seen>) -> Result<Setting, Failure> {
         delta: part(server.delta_ppm),
         epsilon: server.epsilon.as_secs_f64(),
         allowed: ALLOWED,
+        usual: usual(),
     })
 }
 
@@ -110,6 +110,11 @@ const FOLLOWS: Timeout = Timeout::Part { of_tau: 0.25, least: 0.1 };
 
 /// The lease periods that a server takes, s.
 const ALLOWED: (f64, f64) = (0.1, 3_600.0);
+
+/// The default lease period, s.
+fn usual() -> f64 {
+    cistern_server::Config::default().lease.as_secs_f64()
+}
 
 /// Periods to look at beside the best one: the ends of the range, or what each wish alone would need, and the default.
 fn others(setting: &Setting, plan: &Plan) -> Result<Vec<Other>, Invalid> {
@@ -126,14 +131,14 @@ fn others(setting: &Setting, plan: &Plan) -> Result<Vec<Other>, Invalid> {
             _ => {}
         }
     }
-    add("the default".to_owned(), Duration::as_secs_f64(&cistern_server::Config::default().lease))?;
+    add("the default".to_owned(), usual())?;
     others.sort_by(|a, b| a.costs.tau.total_cmp(&b.costs.tau));
     Ok(others)
 }
 
 /// The other protocols at the recommended period, or at the default one.
 fn alternatives(args: &Args, setting: &Setting, plan: &Plan) -> Result<Vec<Cost>, Invalid> {
-    let tau = plan.best.map_or_else(|| cistern_server::Config::default().lease.as_secs_f64(), |best| best.tau);
+    let tau = plan.best.map_or_else(usual, |best| best.tau);
     // Each agent holds a hundred objects and reads each as often as it sends a request: what a cache is for.
     let requests = setting.rate()?;
     let delivery_timeout = setting.costs(tau)?.delivery_timeout;
@@ -185,7 +190,7 @@ pub(crate) fn drawn(args: &Args) -> Result<Figure, Failure> {
 }
 
 fn picture(setting: &Setting, answer: &Answer) -> Result<Figure, Invalid> {
-    let middle = answer.tau.unwrap_or(2.0);
+    let middle = answer.tau.unwrap_or_else(usual);
     let x = Axis::log("lease period τ, s", (middle / 20.0).max(ALLOWED.0), (middle * 20.0).min(ALLOWED.1));
     let xs = x.places(200);
     let curve = |name: &str, of: fn(&Costs) -> Magnitude| Curve::of(name, &xs, |tau| Ok(of(&setting.costs(tau)?).rounded()));
@@ -221,6 +226,25 @@ fn picture(setting: &Setting, answer: &Answer) -> Result<Figure, Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cistern, Command};
+    use clap::Parser;
+    use std::time::Duration;
+
+    #[test]
+    fn who_asks_for_no_failover_is_not_given_one_of_an_hour() {
+        for (line, tau) in [
+            ("--rate 10/s", 2.0),
+            ("--rate 10/s --unavailable 0.0001%", 8.0),
+            ("--rate 10/s --overhead 1%", 2.0),
+            ("--rate 10/s --overhead 1% --recover-within 2s", 1.5),
+        ] {
+            let Command::Plan(args) = Cistern::try_parse_from("cistern plan".split(' ').chain(line.split(' '))).unwrap().command else {
+                panic!("{line} is no plan")
+            };
+            let best = setting(&args, None).unwrap().plan(&wishes(&args)).unwrap().best.unwrap();
+            assert_eq!(best.tau, tau, "{line}");
+        }
+    }
 
     #[test]
     fn what_is_assumed_of_the_server_is_what_the_server_does() {

@@ -9,7 +9,7 @@ use crate::model::costs_in_rows;
 use crate::model::shown::row;
 use crate::show::{line, table};
 use cistern_model::Magnitude;
-use cistern_model::plan::{Bound, Costs, Setting};
+use cistern_model::plan::{Bound, Choice, Costs, Setting};
 
 pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(), Failure> {
     if let Some(seen) = &answer.capture {
@@ -42,6 +42,9 @@ pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(),
 }
 
 fn captured(seen: &Seen) -> Result<(), Failure> {
+    if let Some(unread) = &seen.unread {
+        line(format!("Not all of the capture could be read: {}.", unread.replace('\n', "; ")))?;
+    }
     let number = |n: Option<f64>| n.map_or_else(|| "?".to_owned(), |n| Magnitude::new(n).to_string());
     line(format!(
         "In the capture: {} requests and {} keep-alives in {} sessions, {} a second each; {:.1} % of what was sent was sent again.",
@@ -66,7 +69,7 @@ fn captured(seen: &Seen) -> Result<(), Failure> {
 fn recommended(args: &Args, setting: &Setting, answer: &Answer, best: &Costs) -> Result<(), Failure> {
     line(format!("Lease period τ = {}.\n", time(best.tau)))?;
     if let Some((low, high)) = answer.plan.range {
-        line(format!("  Any from {} to {} fulfils what was asked for; the longest is as quick, and costs least.", time(low), time(high)))?;
+        line(format!("  Any from {} to {} fulfils what was asked for; {}.", time(low), time(high), why(answer, setting)))?;
     }
     line(format!(
         "  Messages   {} renewals per request, {} a second for {} agents; explicit renewal would be {}.",
@@ -94,6 +97,16 @@ fn recommended(args: &Args, setting: &Setting, answer: &Answer, best: &Costs) ->
         setting.parts.use_until * 100.0
     ))?;
     line(format!("Set it with `cisternd --lease {}`, or `lease` in the settings file.", time(best.tau).replace(' ', "")))
+}
+
+/// Why this period of all those in the range.
+fn why(answer: &Answer, setting: &Setting) -> String {
+    let longer = "Longer ones cost less, and make failovers longer: --recover-within bounds them";
+    match answer.plan.chosen {
+        Some(Choice::Usual) => format!("this one is the default. {longer}"),
+        Some(Choice::Nearest) => format!("this one is the nearest to the default of {}. {longer}", time(setting.usual)),
+        Some(Choice::Longest) | None => "the longest is as quick, and costs least".to_owned(),
+    }
 }
 
 fn impossible(bounds: &[Bound]) -> Result<(), Failure> {

@@ -6,7 +6,8 @@ use crate::Config;
 use crate::store::{Key, StoreEvent};
 use alloc::vec::Vec;
 use cistern_wire::{
-    EndReason, EndSession, Keep, List, LockWait, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, SessionId, Status,
+    Bytes8, EndReason, EndSession, Keep, List, LockWait, Lookup, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply,
+    SessionId, Status, Want,
 };
 use core::time::Duration;
 
@@ -48,7 +49,7 @@ fn free(world: &mut World, peer: &mut Peer, object: ObjectId) -> bool {
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
-//# protects, or that cannot be read.
+//# protects, that another mutation is to change first, or that cannot be read.
 #[test]
 fn session_and_its_ephemeral_files_end_by_one_transaction() {
     for forgotten in [false, true] {
@@ -160,6 +161,28 @@ fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
     assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
+//# that is timing out.
+#[test]
+fn end_waits_no_longer_when_the_session_that_holds_the_directory_fails() {
+    let mut world = World::new();
+    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
+    let job = world.create(&mut owner, "job").object;
+    ephemeral(&mut world, &mut owner, "m");
+    world.lock(&mut owner, job);
+    let generation = world.cache(&mut reader, ROOT);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    demanded(&mut world, &mut reader, generation);
+    assert!(!free(&mut world, &mut other, job));
+    evict(&mut world, &reader);
+    world.pass(Duration::ZERO);
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(free(&mut world, &mut other, job), "its locks are free");
+}
+
 #[test]
 fn removal_that_fails_is_tried_again() {
     let mut world = World::new();
@@ -173,6 +196,109 @@ fn removal_that_fails_is_tried_again() {
     world.pass(Duration::from_secs(10));
     assert_eq!(records(&world), []);
     assert!(!exists(&mut world, &mut other, "m"));
+}
+
+/// The store answers one question after the other, with a turn after each, in which what could not be read is forgotten.
+fn answer_one_by_one(world: &mut World) {
+    for _ in 0..200 {
+        if world.disk.asked.is_empty() && world.disk.batches.is_empty() {
+            return;
+        }
+        if let Some(batch) = world.disk.sync() {
+            world.server.store_event(world.now, StoreEvent::Durable(batch));
+        }
+        if !world.disk.asked.is_empty() {
+            let loaded = world.disk.give(0);
+            world.server.store_event(world.now, StoreEvent::Loaded(loaded));
+        }
+        world.turn();
+    }
+    panic!("it goes on for ever: {:?}", world.disk.asked);
+}
+
+/// Makes unreadable the record of one file and the entry of the other one.
+fn break_both(world: &mut World, record: ObjectId, entry: &str) {
+    let keys = [Key::Object(record), Key::Entry(ROOT, entry.as_bytes().into())];
+    for key in keys {
+        assert!(world.disk.values.insert(key, bytes::Bytes::from_static(b"cannot be read")).is_some());
+    }
+}
+
+#[test]
+fn session_ends_although_two_of_its_files_cannot_be_read() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    let job = world.create(&mut owner, "job").object;
+    world.lock(&mut owner, job);
+    let a = ephemeral(&mut world, &mut owner, "a").object;
+    ephemeral(&mut world, &mut owner, "b");
+    ephemeral(&mut world, &mut owner, "c");
+    break_both(&mut world, a, "b");
+    world.server.overlay.forget_everything();
+    world.stalled = true;
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    answer_one_by_one(&mut world);
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert!(free(&mut world, &mut other, job), "its locks are free");
+    assert!(!exists(&mut world, &mut other, "c"), "what can be read is gone");
+    assert_eq!(records(&world).len(), 2, "the others are tried again later");
+}
+
+#[test]
+fn grace_ends_although_two_files_of_a_session_cannot_be_read() {
+    let mut world = World::new();
+    let (mut lost, mut back) = (world.open(1), world.open(2));
+    let a = ephemeral(&mut world, &mut lost, "a").object;
+    ephemeral(&mut world, &mut lost, "b");
+    ephemeral(&mut world, &mut lost, "c");
+    break_both(&mut world, a, "b");
+    world.crash();
+    world.open_again(&mut back, &[]);
+    world.stalled = true;
+    world.pass(Config::default().wait());
+    answer_one_by_one(&mut world);
+    world.stalled = false;
+    world.turn();
+    assert!(!world.in_grace());
+    assert!(!exists(&mut world, &mut back, "c"));
+    assert_eq!(records(&world).len(), 2, "the others are tried again later");
+}
+
+#[test]
+fn end_of_grace_that_has_to_read_a_file_again_leaves_its_directory_free() {
+    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
+    let mut lost = [1, 2].map(|n| world.open(n));
+    let mut back = world.open(3);
+    for (peer, names) in lost.iter_mut().zip([["a", "b"], ["c", "d"]]) {
+        for name in names {
+            ephemeral(&mut world, peer, name);
+        }
+    }
+    world.crash();
+    world.open_again(&mut back, &[]);
+    world.tick(Config::default().wait());
+    for _ in 0..20 {
+        world.turn();
+        if world.server.has_grace_to_end() {
+            break;
+        }
+    }
+    assert!(world.server.has_grace_to_end(), "the first session is ended, the second is not");
+    // Of the files of the second only the first is still in memory when its turn comes.
+    world.server.overlay.forget_everything();
+    let name = if lost[0].session > lost[1].session { "a" } else { "c" };
+    let names = [Bytes8(name.as_bytes())];
+    let lookup = Lookup { ask: back.ask_only(), start: ROOT, names: List::of(&names), want: Want::Nothing };
+    world.post(&mut back, &[lookup.into()]);
+    world.serve_store();
+    world.pass(ms(10));
+    assert!(!world.in_grace());
+    assert_eq!(records(&world), []);
+    world.got(&back);
+    world.create(&mut back, "new");
 }
 
 //= wire-spec.md#11-7-restart-and-recovery
@@ -230,11 +356,19 @@ fn end_of_grace_asks_back_first_what_its_files_are_in() {
     world.pass(Config::default().wait());
     demanded(&mut world, &mut back, generation);
     assert!(world.in_grace(), "until it is given back, or was not in time");
+    world.pass(ms(100));
+    let ask = other.ask_only();
+    let refusal = world.failed(&mut other, lock(ask, ROOT, LockWait::Try).into());
+    let left = u32::try_from(Config::default().delivery_timeout.as_millis()).unwrap() - 100;
+    assert_eq!(refusal, (Status::IN_GRACE, left), "when it is not waited for any longer");
     world.stalled = true;
     let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
     let serial = back.serial();
     world.send(&mut back, &[Release { serial, items: List::of(&items) }.into()]);
     assert_eq!(ends(&world).iter().find(|end| end.0 == lost.session), Some(&(lost.session, 1)));
+    let ask = other.ask_only();
+    let refusal = world.failed(&mut other, lock(ask, ROOT, LockWait::Try).into());
+    assert!(matches!(refusal, (Status::IN_GRACE, 20..=500)), "{refusal:?}");
     world.stalled = false;
     world.turn();
     assert!(matches!(world.got_one(&back).message(), Message::Released(_)));

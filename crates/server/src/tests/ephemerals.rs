@@ -135,6 +135,33 @@ fn removed_by_anybody_it_is_gone_for_good_and_its_record_with_it() {
     assert!(exists(&mut world, &mut other, "m"), "that is another file");
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+#[test]
+fn owner_that_was_timing_out_is_told_when_it_is_rescued() {
+    let mut world = World::new();
+    let (mut owner, mut waiter, mut other) = (world.open(1), world.open(2), world.open(3));
+    let job = world.create(&mut owner, "job").object;
+    let file = ephemeral(&mut world, &mut owner, "m");
+    world.lock(&mut owner, job);
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[super::world::lock(ask, job, cistern_wire::LockWait::Queue).into()]);
+    world.got(&waiter);
+    world.attend(&waiter);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.server.lease_timers(), 1, "the demand was not receipted");
+    world.got(&owner);
+    let unlink = Unlink { ask: other.ask_only(), dir: ROOT, name: Bytes8(b"m"), force: false, terms: Terms::NONE };
+    world.send(&mut other, &[unlink.into()]);
+    assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+    world.send(&mut owner, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
+    assert_eq!(world.server.lease_timers(), 0, "it is rescued");
+    let told = world.got_one(&owner);
+    let Message::WatchEvent(event) = told.message() else { panic!("{told:?}") };
+    assert!(event.object == file.object && event.gone);
+}
+
 #[test]
 fn renamed_it_goes_under_its_new_name() {
     let mut world = World::new();

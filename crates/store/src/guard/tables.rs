@@ -6,6 +6,7 @@
 
 use super::from_disk;
 use crate::place::sync_directory;
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
@@ -19,7 +20,12 @@ pub(crate) fn sync_names(data: &Path) -> io::Result<()> {
     let keyspaces = data.join("keyspaces");
     for keyspace in KEYSPACES {
         let keyspace = keyspaces.join(keyspace);
-        sync_directory(&keyspace.join("tables"))?;
+        let tables = keyspace.join("tables");
+        // Empty until the first table is written, and lost by copies that keep files only.
+        match fs::create_dir(&tables) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => sync_directory(&tables)?,
+        }
         sync_directory(&keyspace)?;
     }
     sync_directory(&keyspaces)?;

@@ -188,3 +188,19 @@ fn a_table_that_goes_bad_under_a_running_store_fails_those_who_need_it_and_lies_
     hand(&mut running, 1, vec![(entry(9, "new"), Some(Bytes::new()))]);
     wait(&mut running, 1);
 }
+
+#[test]
+fn a_copy_that_kept_files_only_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let mut store = opened(&path);
+    hand(&mut store, 1, numbered(1));
+    wait(&mut store, 1);
+    drop(store);
+    let keyspaces = path.join("data/keyspaces");
+    let empty = ["0", "1"].map(|keyspace| keyspaces.join(keyspace).join("tables"));
+    let removed = empty.iter().filter(|tables| fs::remove_dir(tables).is_ok()).count();
+    assert!(removed > 0, "no directory of tables is empty");
+    drop(opened(&path));
+    assert_eq!(newest_numbered(&StoppedStore::open(&path).unwrap()), Ok(1));
+}

@@ -9,9 +9,11 @@ mod bugs;
 #[cfg(test)]
 mod tests;
 
+use crate::args::span;
 use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_NO_INPUT, EXIT_VIOLATION, Failure};
-use cistern_audit::{Auditor, Report, Side, Terms, Vantage};
+use cistern_audit::{Auditor, Passage, Report, Side, Terms, Vantage};
 use cistern_capture::{ReadError, Reader};
+use cistern_wire::segments;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -69,12 +71,6 @@ fn vantage(text: &str) -> Result<(Side, bool), String> {
     }
 }
 
-fn span(text: &str) -> Result<Duration, String> {
-    let (number, unit) = if let Some(number) = text.strip_suffix("ms") { (number, 0.001) } else { (text.trim_end_matches('s'), 1.0) };
-    let seconds = number.parse::<f64>().ok().filter(|_| text.ends_with('s')).map(|number| number * unit);
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| "a span like 2s or 500ms".to_owned())
-}
-
 /// Judges what the command line names; the exit status.
 ///
 /// # Errors
@@ -88,27 +84,35 @@ pub fn audit(args: &AuditArgs) -> Result<u8, Failure> {
     let vantage = Vantage { side, inside, complete: args.complete, clock_ppm: args.clock_ppm };
     let (no_evictions, no_last_heard) = (args.no_evictions, args.no_last_heard);
     let terms = Terms { tau: args.tau, delta_ppm: args.delta_ppm, epsilon: None, no_evictions, no_last_heard };
-    let mut exit = 0;
+    let (mut violated, mut exit) = (false, 0);
+    let mut written = Ok(());
     for path in &args.files {
-        let (report, damaged) = judge(path, vantage, terms)?;
-        if args.json {
-            let mut report = report.json();
-            report["file"] = path.display().to_string().into();
-            writeln!(out, "{report}")?;
-        } else {
-            writeln!(out, "{}, seen {}", path.display(), if inside { format!("by the {}", side.name()) } else { place(side) })?;
-            writeln!(out, "{report}")?;
+        let judged = match judge(path, vantage, terms) {
+            Ok(judged) => judged,
+            Err(failure) => {
+                crate::input::tell(&failure.text);
+                exit = exit.max(failure.exit);
+                continue;
+            }
+        };
+        violated |= !judged.report.is_clean();
+        if let Some(unread) = &judged.unread {
+            crate::input::tell(&format!("{}: {unread}", path.display()));
         }
-        if let Some(damaged) = damaged {
-            crate::input::tell(&format!("{}: {damaged}", path.display()));
+        if judged.damaged {
             exit = exit.max(EXIT_DAMAGED);
         }
-        if !report.is_clean() {
-            exit = EXIT_VIOLATION;
-        }
+        // Whoever read the output may have gone: that changes no verdict.
+        written = written.and_then(|()| judged.write(path, args, &mut out));
     }
-    out.flush()?;
-    Ok(exit)
+    match written.and_then(|()| out.flush()).map_err(Failure::from) {
+        Err(failure) if failure.exit != 0 && !violated => Err(failure),
+        Err(failure) if failure.exit != 0 => {
+            crate::input::tell(&failure.text);
+            Ok(EXIT_VIOLATION)
+        }
+        _ => Ok(if violated { EXIT_VIOLATION } else { exit }),
+    }
 }
 
 fn place(side: Side) -> String {
@@ -118,11 +122,41 @@ fn place(side: Side) -> String {
     }
 }
 
-/// Judges a capture; what could not be read of it is told beside.
+/// What came of one capture.
+#[derive(Debug)]
+pub struct Judged {
+    /// The verdicts.
+    pub report: Report,
+    /// What to tell of frames that could not be read, if there are any.
+    pub unread: Option<String>,
+    /// Whether the file itself is damaged or cut off.
+    pub damaged: bool,
+    /// Whether it was judged as one in which nothing is missing.
+    pub complete: bool,
+}
+
+impl Judged {
+    fn write(&self, path: &Path, args: &AuditArgs, out: &mut impl Write) -> io::Result<()> {
+        if args.json {
+            let mut report = self.report.json();
+            report["file"] = path.display().to_string().into();
+            report["complete"] = self.complete.into();
+            return writeln!(out, "{report}");
+        }
+        let (side, inside) = args.vantage;
+        writeln!(out, "{}, seen {}", path.display(), if inside { format!("by the {}", side.name()) } else { place(side) })?;
+        if args.complete && !self.complete {
+            writeln!(out, "judged without --complete, since not all of it could be read")?;
+        }
+        writeln!(out, "{}", self.report)
+    }
+}
+
+/// Judges a capture. It is only judged as complete if all of it could be read.
 ///
 /// # Errors
 /// It is not there, or is no capture.
-pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<(Report, Option<String>), Failure> {
+pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<Judged, Failure> {
     let source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin())
     } else {
@@ -130,10 +164,18 @@ pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<(Report, Opt
     };
     let mut reader = Reader::new(source);
     let mut auditor = Auditor::new(vantage, terms);
+    // Only its end shows whether all of a capture can be read, and standard input is read once: so it is judged both ways.
+    let mut doubting = vantage.complete.then(|| Auditor::new(Vantage { complete: false, ..vantage }, terms));
     loop {
         match reader.next_datagram() {
             Ok(Some(datagram)) => {
-                auditor.take((&datagram).into());
+                for payload in segments::split(&datagram.payload) {
+                    let passage = Passage { payload, ..Passage::from(&datagram) };
+                    auditor.take(passage);
+                    if let Some(doubting) = &mut doubting {
+                        doubting.take(passage);
+                    }
+                }
             }
             Ok(None) => break,
             Err(error @ ReadError::Io(_)) => return Err(Failure::new(EXIT_IO, format!("reading {}: {error}", path.display()))),
@@ -141,8 +183,15 @@ pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<(Report, Opt
         }
     }
     let tally = reader.tally();
-    let damaged = (!tally.is_clean()).then(|| "some frames could not be read: what is missing may have been said in them".to_owned());
-    Ok((auditor.report(), damaged))
+    let clean = tally.is_clean();
+    let auditor = doubting.filter(|_| !clean).unwrap_or(auditor);
+    let unread = "some frames could not be read: what is missing may have been said in them";
+    Ok(Judged {
+        report: auditor.report(),
+        unread: (!clean).then(|| unread.to_owned()),
+        damaged: tally.is_damaged(),
+        complete: vantage.complete && clean,
+    })
 }
 
 #[cfg(feature = "bugs")]

@@ -134,7 +134,7 @@ impl Inputs {
             if !tally.is_clean() {
                 tell(&format!("{}: {}", input.name, tally.to_string().replace('\n', &format!("\ncistern-dump: {}: ", input.name))));
             }
-            if tally.rubbish_bytes > 0 || tally.unfinished_bytes > 0 {
+            if tally.is_damaged() {
                 exit = worse(exit, EXIT_DAMAGED);
             }
         }

@@ -194,7 +194,7 @@ impl Leases {
         }
         let Some(renewal) = answer.renewal else { return };
         let Some(tau) = self.story.session(session).and_then(|session| session.promise).map(|promise| promise.tau) else { return };
-        let (from, until) = (renewal.from_latest, renewal.from_latest + tau);
+        let (from, until) = (renewal.from_latest, renewal.from_latest.saturating_add(tau));
         let told = self.told(session);
         told.orphaned = false;
         let before = told.renewed_from.replace(told.renewed_from.unwrap_or(from).max(from)).unwrap_or(from);

@@ -98,7 +98,7 @@ fn over(out: &mut impl Write, end: &mut Option<Duration>, by: Duration) -> io::R
 
 /// When a session is timing out, at the earliest: from the decision that a delivery has failed on, for T.
 fn timing_out(entry: &Entry, promise: &Promise) -> (Duration, Duration) {
-    let from = entry.at + promise.delivery_timeout;
+    let from = entry.at.saturating_add(promise.delivery_timeout);
     (from, from + promise.wait)
 }
 

@@ -59,6 +59,57 @@ fn what_is_no_capture_is_named_and_the_others_are_read() {
     assert!(error.contains("notes.txt") && error.contains("no capture") && error.lines().count() == 1, "{error}");
 }
 
+/// A pcapng file of the frames of a pcap file, all at the latest time that a clock of whole seconds can say.
+fn at_the_end_of_time(pcap: &[u8]) -> Vec<u8> {
+    let word = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
+    let block = |kind: usize, body: &[u8]| [&word(kind)[..], &word(body.len() + 12), body, &word(body.len() + 12)].concat();
+    let link = pcap[20..22].to_vec();
+    let section = block(0x0A0D_0D0A, &[&word(0x1A2B_3C4D)[..], &[1, 0, 0, 0], &[0xFF; 8]].concat());
+    let interface = block(1, &[link, vec![0; 6], vec![9, 0, 1, 0, 0, 0, 0, 0], vec![0; 4]].concat());
+    let mut file = [section, interface].concat();
+    let mut rest = &pcap[24..];
+    while let Some((record, frames)) = rest.split_at_checked(16) {
+        let length = u32::from_le_bytes(record[8..12].try_into().unwrap()) as usize;
+        let (frame, next) = frames.split_at(length);
+        let padding = vec![0; length.next_multiple_of(4) - length];
+        file.extend(block(6, &[&word(0)[..], &[0xFF; 8], &record[8..16], frame, &padding].concat()));
+        rest = next;
+    }
+    file
+}
+
+#[test]
+fn times_that_no_calendar_has_are_cut_and_leases_from_then_on_are_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = cistern_wire::samples();
+    let of = |wanted: cistern_wire::Kind| all.iter().find(|message| message.kind() == wanted).copied().unwrap();
+    // The samples' WELCOME is of handshake 1 and echoes its packet 2.
+    let cistern_wire::Message::Hello(hello) = of(cistern_wire::Kind::Hello) else { panic!() };
+    let hello = cistern_wire::Message::Hello(cistern_wire::Hello { handshake: 1, ..hello });
+    let datagram = |from_server, packet, message| {
+        let mut bytes = Vec::new();
+        let header = cistern_wire::Header { from_server, session: cistern_wire::SessionId(0), packet };
+        let mut packer = cistern_wire::Packer::new(&mut bytes, header, 1_232);
+        assert!(packer.push(&message));
+        packer.finish();
+        bytes
+    };
+    let (agent, server) = ("10.0.0.1:40000", "10.0.255.1:7311");
+    let datagrams = [(agent, server, datagram(false, 2, hello)), (server, agent, datagram(true, 1, of(cistern_wire::Kind::Welcome)))];
+    let pcap = std::fs::read(write_capture(dir.path(), "now.pcap", &datagrams)).unwrap();
+    let path = dir.path().join("late.pcapng");
+    std::fs::write(&path, at_the_end_of_time(&pcap)).unwrap();
+    let path = path.to_str().unwrap();
+    let picture = dir.path().join("late.svg");
+    let shown = shown(&["-tttt", path]);
+    assert!(shown.starts_with("9999-12-29 23:59:59") && shown.contains("WELCOME"), "{shown}");
+    let modes: [&[&str]; 6] = [&["--json"], &["-v"], &["--leases"], &["--stats"], &["--ladder", picture.to_str().unwrap()], &["audit"]];
+    for mode in modes {
+        let output = run(&[mode, &[path]].concat());
+        assert_eq!(output.status.code(), Some(0), "{mode:?}: {output:?}");
+    }
+}
+
 #[test]
 fn inputs_that_are_not_there_are_named() {
     for (args, exit, named) in [

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a test that does nothing says why")]
 
+mod audit;
 mod golden;
 mod input;
 mod live;

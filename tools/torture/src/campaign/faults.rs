@@ -21,7 +21,7 @@ use cistern_store::DurableStore;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
 /// How long a server that may go on is looked at.
 const LOOK: Duration = Duration::from_millis(300);
+/// So many calls of a class are tried before it means something that none of them was reached.
+const TRIED_MIN: u32 = 5;
 /// Files of each kind that a store will make before a call is reached.
 const AHEAD: u64 = 40;
 /// Exit statuses: the system could not read or write; it may not.
@@ -112,10 +114,49 @@ pub(crate) struct Faults {
     pub(crate) outcomes: BTreeMap<String, (u32, u32)>,
     /// Calls that were not reached in time.
     pub(crate) not_reached: u32,
+    /// By class, a start or a thread of a running server: calls that were tried, and those of them that failed.
+    pub(crate) tried: BTreeMap<&'static str, (u32, u32)>,
+}
+
+impl Faults {
+    fn count(&mut self, fault: Fault, outcome: Option<bool>) {
+        let class = if fault.who == START { "at a start" } else { "in a running server" };
+        let (tried, reached) = self.tried.entry(class).or_default();
+        *tried += 1;
+        match outcome {
+            None => self.not_reached += 1,
+            Some(ended) => {
+                *reached += 1;
+                let of = self.outcomes.entry(format!("{} {}", fault.who, fault.calls)).or_default();
+                *(if ended { &mut of.0 } else { &mut of.1 }) += 1;
+            }
+        }
+    }
+
+    /// What was not checked, although it was tried: nothing failed at all, or nothing of a class.
+    pub(crate) fn unchecked(&self) -> Vec<String> {
+        if self.outcomes.is_empty() {
+            return vec!["nothing was checked: no call failed; may this user trace its own processes by strace?".to_owned()];
+        }
+        let of_class = |(class, (tried, reached)): (&&str, &(u32, u32))| {
+            (*tried >= TRIED_MIN && *reached == 0)
+                .then(|| format!("nothing was checked {class}: of {tried} calls that were to fail none was reached"))
+        };
+        self.tried.iter().filter_map(of_class).collect()
+    }
 }
 
 /// strace beside a server; ended when it is dropped, and the server goes on without it.
 struct Beside(Child);
+
+impl Beside {
+    /// Why strace has ended by itself, if it has: then no call fails any more.
+    fn has_ended(&mut self, said: &Path) -> Result<(), String> {
+        let Some(status) = self.0.try_wait().map_err(|e| format!("strace: {e}"))? else { return Ok(()) };
+        let said = fs::read_to_string(said).unwrap_or_default();
+        Err(format!("strace ended ({status}) before the call failed: {}", said.trim_end()))
+    }
+}
 
 impl Drop for Beside {
     fn drop(&mut self) {
@@ -132,9 +173,9 @@ impl Campaign {
     pub(crate) fn faults(&mut self, count: u32, at_most: Option<Duration>) -> Faults {
         let started = Instant::now();
         let mut faults = Faults::default();
-        let result = self.each_fault(count, at_most, &mut faults).and_then(|()| self.settle());
-        if let Err(why) = result {
-            self.report.violations.push(why);
+        match self.each_fault(count, at_most, &mut faults).and_then(|()| self.settle()) {
+            Ok(()) => self.report.violations.extend(faults.unchecked()),
+            Err(why) => self.report.violations.push(why),
         }
         self.workers.clear();
         self.server = None;
@@ -160,13 +201,7 @@ impl Campaign {
             let fault = Fault::by_chance(&mut self.rng);
             progress(&format!("seed {}: fault {number}: {fault}; {} things that must not be", self.seed, self.report.violations.len()));
             let (outcome, said) = if fault.who == START { self.at_start(fault)? } else { self.while_it_runs(fault)? };
-            match outcome {
-                None => faults.not_reached += 1,
-                Some(ended) => {
-                    let of = faults.outcomes.entry(format!("{} {}", fault.who, fault.calls)).or_default();
-                    *(if ended { &mut of.0 } else { &mut of.1 }) += 1;
-                }
-            }
+            faults.count(fault, outcome);
             self.report.violations.extend(said.map(|what| format!("{fault}: {what}")));
             self.look_at_processes()?;
         }
@@ -185,10 +220,20 @@ impl Campaign {
         for path in to_come(&self.place.store()) {
             strace.arg("-P").arg(path);
         }
-        strace.args(["-p", &thread.to_string()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let beside = Beside(strace.spawn().map_err(|e| format!("strace: {e}; it makes calls fail (on Debian: apt-get install strace)"))?);
+        let said = self.place.dir.join("log-strace-said");
+        let stderr = File::create(&said).map_err(|e| format!("{}: {e}", said.display()))?;
+        strace.args(["-p", &thread.to_string()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let mut beside =
+            Beside(strace.spawn().map_err(|e| format!("strace: {e}; it makes calls fail (on Debian: apt-get install strace)"))?);
         let end = Instant::now() + REACHED_WITHIN;
         while !was_injected(&log) && Instant::now() < end && server.runs() {
+            // What strace says is looked at again: it may have ended with the server.
+            if let Err(why) = beside.has_ended(&said)
+                && !was_injected(&log)
+                && server.runs()
+            {
+                return Err(why);
+            }
             thread::sleep(Duration::from_millis(2));
         }
         let reached = was_injected(&log);
@@ -303,5 +348,43 @@ impl fmt::Display for Faults {
             writeln!(f, "  {what}: the server ended {ended} times, went on {went_on} times")?;
         }
         write!(f, "{}", self.campaign)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_START: Fault = Fault { who: START, calls: "openat", error: "EIO", when: 1 };
+    const RUNNING: Fault = Fault { who: WRITER, calls: "write", error: "EIO", when: 1 };
+
+    #[test]
+    fn calls_of_which_none_failed_have_checked_nothing() {
+        let mut faults = Faults::default();
+        assert_eq!(faults.unchecked().len(), 1);
+        faults.count(RUNNING, None);
+        assert!(faults.unchecked()[0].contains("no call failed"));
+        // Of one class everything is checked, of the other nothing.
+        for _ in 0..TRIED_MIN {
+            faults.count(AT_START, Some(true));
+        }
+        assert_eq!(faults.unchecked(), Vec::<String>::new(), "one call that comes late is no sign");
+        for _ in 1..TRIED_MIN {
+            faults.count(RUNNING, None);
+        }
+        assert_eq!(faults.unchecked(), ["nothing was checked in a running server: of 5 calls that were to fail none was reached"]);
+        faults.count(RUNNING, Some(false));
+        assert!(faults.unchecked().is_empty());
+    }
+
+    #[test]
+    fn a_tracer_that_ends_by_itself_is_told_with_its_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = dir.path().join("said");
+        let script = "echo 'strace: attach: ptrace(PTRACE_SEIZE, 7): Operation not permitted' >&2; exit 1";
+        let mut beside = Beside(Command::new("sh").args(["-c", script]).stderr(File::create(&said).unwrap()).spawn().unwrap());
+        beside.0.wait().unwrap();
+        let why = beside.has_ended(&said).unwrap_err();
+        assert!(why.contains("Operation not permitted") && why.contains("exit status: 1"), "{why}");
     }
 }

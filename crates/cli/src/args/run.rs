@@ -1,0 +1,172 @@
+//! The command lines of programs that stay: server, host agent, and looks at them from time to time.
+//!
+//! Decides: names of their flags, their help, their examples. Leaves to others: what they do, which settings are possible (`settings`).
+
+use super::Common;
+use super::values::{duration, size};
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(super) const SERVE_HELP: &str = "\
+Examples:
+  cisternd --store /var/lib/cistern/store --new-cluster     the first time: makes the store
+  cisternd --store /var/lib/cistern/store                   every other time
+  cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a network in which all are trusted
+  cisternd --volatile --new-cluster                         to try it out: everything in memory
+  cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
+
+Exit status:
+  0   ended because it was asked to
+  1   cannot serve: an address or a control socket cannot be used
+  2   wrong usage or settings
+  65  --store: the store is damaged, or the directory is a backup or something else
+  66  --store: there is no store
+  70  a defect of cistern itself
+  74  the store could not be read or written; nothing that was promised is lost
+  75  --store: another process has the store
+  76  --store: a newer version of cistern has written the store
+  77  --store: the store may not be read and written, or its file system's locks are not to be trusted";
+
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Ask a server on this host by its control socket: sessions, counters, drops
+    #[arg(long, value_name = "SOCKET", env = "CISTERN_CONTROL")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ping {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// How many
+    #[arg(short = 'c', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: u32,
+    /// Time between them
+    #[arg(short = 'i', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchLease {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Time between two looks
+    #[arg(short = 'i', long, value_parser = duration, default_value = "200ms", value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// End after so many looks
+    #[arg(short = 'n', long)]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Agent {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// State directory: the agent's identity, and its control socket
+    #[arg(long, value_name = "DIR", default_value = crate::places::AGENT_DIR)]
+    pub(crate) state: PathBuf,
+    /// What people see of this agent in listings
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+    /// What the agent does when it is idle and its lease runs out
+    #[arg(long, value_enum)]
+    pub(crate) idle: Option<Idle>,
+}
+
+/// What an idle agent does (wire-spec section 11.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Idle {
+    /// Renews as long as it holds any lock
+    Eager,
+    /// Lets the lease lapse unless something is in use
+    Lazy,
+    /// Renews while the cache is in use, then gives everything back
+    Auto,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Address to listen on; repeat for several
+    #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Keep everything in this directory, on a file system of this host; this or --volatile must be chosen
+    #[arg(long, env = "CISTERN_STORE", value_name = "DIR", conflicts_with = "volatile")]
+    pub(crate) store: Option<PathBuf>,
+    /// Keep everything in memory: the store is empty at each start
+    #[arg(long)]
+    pub(crate) volatile: bool,
+    /// Make the store if there is none, and grant locks at once from an empty one: no agent can hold locks of a server before
+    #[arg(long)]
+    pub(crate) new_cluster: bool,
+    /// Make the store if there is none; the time of a lease is waited for, as agents may hold locks of a server before
+    #[arg(long, conflicts_with = "volatile")]
+    pub(crate) new_store: bool,
+    /// Most bytes that the store may take on disk; then only reads, locks and removals go on (256M at least)
+    #[arg(long, value_parser = store_limit, value_name = "SIZE", conflicts_with = "volatile")]
+    pub(crate) store_limit: Option<u64>,
+    /// Bytes to be kept free on the store's file system; with fewer only reads, locks and removals go on
+    #[arg(long, value_parser = size, default_value = "256M", value_name = "SIZE")]
+    pub(crate) store_reserve: u64,
+    /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// State directory: the control socket
+    #[arg(long, value_name = "DIR", default_value = crate::places::SERVER_DIR)]
+    pub(crate) state: PathBuf,
+    /// Settings file (TOML)
+    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Lease period τ
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
+    /// Bound δ on the relative rate of any two clocks
+    #[arg(long, value_name = "FRACTION")]
+    pub(crate) delta: Option<f64>,
+    /// Delivery timeout Td
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) delivery_timeout: Option<Duration>,
+    /// Most sessions
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_sessions: Option<u32>,
+    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics; a port alone is one of 127.0.0.1
+    #[arg(long, value_parser = loopback_or_address, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Print one line of JSON with the addresses when ready
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `9311`, `127.0.0.1:9311`, `[::1]:9311`.
+fn loopback_or_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse()).map_err(|_| "an address and a port such as 127.0.0.1:9311, or a port alone".to_owned())
+}
+
+fn store_limit(text: &str) -> Result<u64, String> {
+    size(text)?
+        .checked_sub(256 << 20)
+        .map(|more| more + (256 << 20))
+        .ok_or_else(|| "must be at least 256M: journals alone may take half of that".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (text, address) in [("9311", "127.0.0.1:9311"), ("0", "127.0.0.1:0"), ("[::1]:9", "[::1]:9"), ("10.0.0.1:9", "10.0.0.1:9")] {
+            assert_eq!(loopback_or_address(text), Ok(address.parse().unwrap()));
+        }
+        assert!(loopback_or_address("localhost").is_err() && loopback_or_address("70000").is_err());
+    }
+
+    #[test]
+    fn a_store_has_room_for_its_journals() {
+        assert_eq!((store_limit("256M"), store_limit("255M").is_err()), (Ok(256 << 20), true));
+    }
+}
