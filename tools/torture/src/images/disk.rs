@@ -45,14 +45,12 @@ impl Content {
         }
     }
 
-    /// Makes the file longer, by zeros, or shorter.
+    /// Makes the file longer or shorter; nothing is left beyond its new end, also of what was [`put`](Self::put) there.
     pub(super) fn resize(&mut self, len: u64) {
-        if len < self.len {
-            self.pages.split_off(&len.div_ceil(PAGE));
-            let offset = usize::try_from(len % PAGE).unwrap_or_default();
-            if offset > 0 {
-                self.change(len / PAGE, |bytes| bytes[offset..].fill(0), true);
-            }
+        self.pages.split_off(&len.div_ceil(PAGE));
+        let offset = usize::try_from(len % PAGE).unwrap_or_default();
+        if offset > 0 {
+            self.change(len / PAGE, |bytes| bytes[offset..].fill(0), true);
         }
         self.len = len;
     }
@@ -260,6 +258,17 @@ mod tests {
         assert_eq!((content.parts().count(), &last[4094..]), (1, &b"a\0"[..]));
         content.write(0, &[0; PAGE_LEN]);
         assert_eq!(content.parts().count(), 0);
+    }
+
+    #[test]
+    fn what_a_torn_write_left_beyond_the_end_is_gone_with_the_next_length() {
+        let mut torn = Content::default();
+        torn.put(0, b"12345\n");
+        torn.resize(0);
+        torn.write(0, b"678\n");
+        let mut whole = Content::default();
+        whole.write(0, b"678\n");
+        assert_eq!(torn, whole);
     }
 
     #[test]
