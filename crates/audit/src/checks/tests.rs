@@ -1,3 +1,5 @@
+//! Tests of the rules: each is kept by sound traffic, and broken by the least that breaks it.
+
 use crate::bench::{Bench, LOCK, WAIT, agent, alive, ask, challenge, datagram, granted, hello, keep_alive, lock, server, welcome};
 use crate::rule::Rule;
 use crate::vantage::{Side, Terms, Vantage};

@@ -1,3 +1,5 @@
+//! Tests of the story: what is known of leases, locks and answers after each datagram.
+
 use super::*;
 use crate::bench::{Bench, LOCK, TAU, alive, granted, keep_alive, lock};
 use crate::event::{Cause, IntervalKind, Renewal};

@@ -1,3 +1,5 @@
+//! Tests of the report: verdicts, exit statuses, and what a capture that is not whole does to both.
+
 use super::*;
 use cistern_audit::Rule;
 use cistern_capture::Writer;
