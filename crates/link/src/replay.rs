@@ -11,11 +11,14 @@
 //! [`note`]: ReplayWindow::note
 
 use crate::bugs::{self, Bug};
+use alloc::boxed::Box;
 
 /// How many numbers below the highest are still told apart.
 pub const REPLAY_WINDOW: u64 = 1_024;
 
 const WORDS: usize = 16;
+/// The newest numbers, of which each is known by itself in any case.
+const NEAR: u64 = 64;
 const _: () = assert!(REPLAY_WINDOW == WORDS as u64 * 64, "one bit a number");
 
 /// What a packet number is to a [`ReplayWindow`].
@@ -30,19 +33,23 @@ pub enum Freshness {
 }
 
 /// The packet numbers that have arrived from one peer: the highest, and which of the 1,023 below it.
+///
+/// As long as nothing is missing but among the newest 64 numbers, which is nearly always so, it takes no memory besides its own.
 #[derive(Debug)]
 pub struct ReplayWindow {
     /// 0 as long as nothing has arrived.
     highest: u64,
-    /// Bit `n % 1,024` tells whether `n` has arrived, for the numbers within the window.
-    seen: [u64; WORDS],
+    /// Bit `n` tells whether `highest - n` has arrived. There are no numbers below 1: none of them is missing.
+    near: u64,
+    /// Bit `n % 1,024` tells whether `n` has arrived, for all numbers within the window; `None`: all that are not in `near` have.
+    far: Option<Box<[u64; WORDS]>>,
 }
 
 impl ReplayWindow {
     /// A window to which every number but 0 is fresh.
     #[must_use]
     pub const fn new() -> Self {
-        Self { highest: 0, seen: [0; WORDS] }
+        Self { highest: 0, near: u64::MAX, far: None }
     }
 
     /// What `packet` is; changes nothing, so it may be asked about a datagram that is not authenticated yet.
@@ -54,14 +61,15 @@ impl ReplayWindow {
         if packet > self.highest || bugs::is(Bug::M51) && packet == self.highest {
             return Freshness::Fresh;
         }
+        let below = self.highest - packet;
         //= wire-spec.md#3-2-packet-numbers
         //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the
         //# highest received.
-        if self.highest - packet >= REPLAY_WINDOW {
+        if below >= REPLAY_WINDOW {
             return Freshness::Stale;
         }
-        let (word, bit) = place(packet);
-        if self.seen[word] & bit == 0 { Freshness::Fresh } else { Freshness::Duplicate }
+        let arrived = if below < NEAR { self.near & (1 << below) != 0 } else { self.far.as_ref().is_none_or(|far| has(far, packet)) };
+        if arrived { Freshness::Duplicate } else { Freshness::Fresh }
     }
 
     /// Notes that the authentic datagram `packet` has arrived; a number that is not fresh changes nothing.
@@ -72,8 +80,16 @@ impl ReplayWindow {
         if packet > self.highest {
             self.advance_to(packet);
         }
-        let (word, bit) = place(packet);
-        self.seen[word] |= bit;
+        let below = self.highest - packet;
+        if below < NEAR {
+            self.near |= 1 << below;
+        }
+        if let Some(far) = &mut self.far {
+            let (word, bit) = place(packet);
+            far[word] |= bit;
+            // What was missing has come, or is too old to come.
+            self.far.take_if(|far| far.iter().all(|word| *word == u64::MAX));
+        }
         debug_assert!(bugs::is(Bug::M51) || self.classify(packet) == Freshness::Duplicate);
     }
 
@@ -85,15 +101,40 @@ impl ReplayWindow {
 
     /// Makes `packet` the highest; the numbers that come into the window by this have not been seen.
     fn advance_to(&mut self, packet: u64) {
-        if packet - self.highest >= REPLAY_WINDOW {
-            self.seen = [0; WORDS];
-        } else {
-            for newcomer in self.highest + 1..=packet {
-                let (word, bit) = place(newcomer);
-                self.seen[word] &= !bit;
+        let ahead = packet - self.highest;
+        // Whether all those have arrived that stay in the window and are no longer near.
+        let complete = match ahead {
+            0..NEAR => self.near.leading_ones() >= ahead as u32,
+            NEAR => self.near == u64::MAX,
+            _ => false,
+        };
+        if !complete && self.far.is_none() {
+            self.far = Some(self.spelled_out());
+        }
+        if let Some(far) = &mut self.far {
+            if ahead >= REPLAY_WINDOW {
+                **far = [0; WORDS];
+            } else {
+                for newcomer in self.highest + 1..=packet {
+                    let (word, bit) = place(newcomer);
+                    far[word] &= !bit;
+                }
             }
         }
+        self.near = if ahead < NEAR { self.near << ahead } else { 0 };
         self.highest = packet;
+    }
+
+    /// The whole window, when nothing is missing but in `near`.
+    fn spelled_out(&self) -> Box<[u64; WORDS]> {
+        let mut far = Box::new([u64::MAX; WORDS]);
+        for below in 0..NEAR.min(self.highest) {
+            if self.near & (1 << below) == 0 {
+                let (word, bit) = place(self.highest - below);
+                far[word] &= !bit;
+            }
+        }
+        far
     }
 }
 
@@ -107,6 +148,11 @@ impl Default for ReplayWindow {
 const fn place(packet: u64) -> (usize, u64) {
     let slot = (packet % REPLAY_WINDOW) as usize;
     (slot / 64, 1 << (slot % 64))
+}
+
+const fn has(far: &[u64; WORDS], packet: u64) -> bool {
+    let (word, bit) = place(packet);
+    far[word] & bit != 0
 }
 
 #[cfg(test)]
@@ -218,6 +264,21 @@ mod tests {
                 window.note(packet);
             }
         }
+    }
+
+    #[test]
+    fn memory_is_taken_only_while_a_number_is_missing_that_is_not_near() {
+        let mut window = noted(&(1..=100).filter(|packet| *packet != 30).collect::<std::vec::Vec<_>>());
+        assert!(window.far.is_some());
+        window.note(30);
+        assert!(window.far.is_none(), "it has come");
+        window.note(102);
+        assert!(window.far.is_none(), "101 may come soon");
+        (103..=101 + 64).for_each(|packet| window.note(packet));
+        assert!(window.far.is_some() && window.classify(101) == Fresh);
+        (101 + 65..=101 + 1_024).for_each(|packet| window.note(packet));
+        assert!(window.far.is_none() && window.classify(101) == Stale, "it is too old to come");
+        assert!(noted(&[64]).far.is_none() && noted(&[65]).far.is_some(), "1 is missing, and not near");
     }
 
     #[test]

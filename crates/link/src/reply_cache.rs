@@ -318,6 +318,10 @@ impl ReplyCache {
     /// The slot of `nonce`, made with all before it if nothing was known so far; `None` outside the window.
     fn slot_to_fill(&mut self, nonce: u64) -> Option<&mut Slot> {
         let at = self.index(nonce).filter(|at| *at < usize::from(self.window))?;
+        if self.slots.capacity() == 0 {
+            // Most agents ask one thing at a time, and fall silent after that: room for one, not for the usual four.
+            self.slots.reserve_exact(1);
+        }
         while self.slots.len() <= at {
             self.slots.push_back(Slot::Free);
         }
@@ -328,7 +332,7 @@ impl ReplyCache {
     /// Gives back the memory of a burst: half of it whenever a quarter would do, so that it is not soon wanted again.
     fn shrink(&mut self) {
         let capacity = self.slots.capacity();
-        if capacity > 16 && self.slots.len() <= capacity / 4 {
+        if capacity > 4 && self.slots.len() <= capacity / 4 {
             self.slots.shrink_to(capacity / 2);
         }
     }

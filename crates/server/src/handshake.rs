@@ -79,8 +79,8 @@ impl Server {
             return self.challenge(path, packet, hello.handshake, len);
         };
         let greeting = Greeting { path, packet, hello, cookie };
-        let live = self.sessions.agent(hello.agent).map(|agent| (agent.incarnation, agent.cookie, agent.sessions.last().copied()));
-        let newest = live.and_then(|(_, _, newest)| newest);
+        let live = self.sessions.agent(hello.agent);
+        let newest = live.map(|agent| agent.newest);
         let same = |s: &Session| s.handshake == hello.handshake && s.incarnation == hello.incarnation;
         if let Some(newest) = newest.filter(|newest| self.sessions.get(*newest).is_some_and(same)) {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -88,9 +88,9 @@ impl Server {
             return self.hello_again(newest, &greeting);
         }
         let recorded = self.grace.as_ref().and_then(|grace| grace.incarnation(hello.agent));
-        let incarnation = live.map(|(incarnation, ..)| incarnation).max(recorded).unwrap_or(0);
+        let incarnation = live.map(|agent| agent.incarnation).max(recorded).unwrap_or(0);
         // A cookie made before that of the accepted handshake belongs to an older one, delayed on the way.
-        let older = live.is_some_and(|(incarnation, accepted, _)| hello.incarnation == incarnation && cookie < accepted);
+        let older = live.is_some_and(|agent| hello.incarnation == agent.incarnation && cookie < agent.cookie);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -214,7 +214,7 @@ impl Server {
         //= wire-spec.md#11-1-lease
         //# The server MUST have stored the largest T that it promises before it promises it.
         let record = session.record(self.config.lease, hello.boot, false);
-        let former_key = self.sessions.agent(hello.agent).and_then(|agent| agent.sessions.last().copied());
+        let former_key = self.sessions.agent(hello.agent).map(|agent| agent.newest);
         let key = self.sessions.insert(session, greeting.cookie);
         if let Some(old) = former_key.filter(|_| bugs::is(Bug::M28)) {
             self.sessions.inherit(old, key);
@@ -244,7 +244,7 @@ impl Server {
     /// Ends the agent's former sessions: what it says to have surrendered at once, if that is believed; the others by D, without a
     /// way back (R40, R42). Gives those that were in good standing until now.
     fn supersede(&mut self, hello: &Hello<'_>) -> Vec<SessionId> {
-        let former = self.sessions.agent(hello.agent).map(|agent| agent.sessions.clone()).unwrap_or_default();
+        let former = self.sessions.of_agent(hello.agent);
         let mut ending = Vec::new();
         for key in former {
             let Some(session) = self.sessions.get(key) else {

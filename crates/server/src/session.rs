@@ -77,7 +77,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 424);
+const _: () = assert!(size_of::<Session>() <= 320);
 
 impl Session {
     /// A session whose record is not durable yet.

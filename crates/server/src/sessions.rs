@@ -7,13 +7,16 @@
 //! Leaves to others: what a change of standing entails.
 
 use crate::cookie::CookieTime;
+use crate::index::Index;
 use crate::session::Session;
+use crate::slab::NONE;
 use crate::standing::{Event, Illegal, Standing};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::ReplyCache;
 use cistern_wire::{AgentId, SessionId};
-use hashbrown::HashMap;
+use core::hash::BuildHasher as _;
+use hashbrown::DefaultHashBuilder;
 
 /// A session in the table; finds nothing once that session is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,15 +40,26 @@ impl Key {
     }
 }
 
-/// What is known of an agent as long as it has a session.
-#[derive(Debug)]
+/// What is known of an agent as long as it has a session; kept with the newest of its sessions, for nearly every agent has but one.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Agent {
     /// The highest incarnation seen (R41).
     pub(crate) incarnation: u64,
     /// When the cookie was made by which its newest session was opened: an older handshake of the same incarnation is refused.
     pub(crate) cookie: CookieTime,
-    /// Its sessions, oldest first; all but the last are on their way out.
-    pub(crate) sessions: Vec<Key>,
+    /// Its newest session; all others are on their way out.
+    pub(crate) newest: Key,
+}
+
+/// A session, and what of its agent is kept with it.
+#[derive(Debug)]
+struct Place {
+    session: Session,
+    /// The highest incarnation of the agent and its newest cookie, as far as sessions up to this one tell.
+    incarnation: u64,
+    cookie: CookieTime,
+    /// The place of the agent's next older session; [`NONE`]: it has none.
+    older: u32,
 }
 
 /// How many sessions have which standing.
@@ -72,17 +86,26 @@ impl Counts {
 /// All sessions that are not forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    places: Vec<Option<Box<Session>>>,
+    places: Vec<Option<Box<Place>>>,
     free: Vec<u32>,
-    by_id: HashMap<SessionId, u32>,
-    by_agent: HashMap<AgentId, Agent>,
+    len: usize,
+    by_id: Index,
+    /// The newest session of each agent.
+    by_agent: Index,
+    /// Agents choose their ids: how they are hashed is nobody's to know.
+    hasher: DefaultHashBuilder,
     counts: Counts,
+}
+
+/// Ids of sessions are random.
+const fn hash_of(id: SessionId) -> u32 {
+    (id.0 >> 32) as u32
 }
 
 impl Sessions {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+        self.len
     }
 
     /// How many have which standing.
@@ -92,28 +115,55 @@ impl Sessions {
 
     /// The session of an id on the wire.
     pub(crate) fn find(&self, id: SessionId) -> Option<Key> {
-        self.by_id.get(&id).map(|place| Key { place: *place, id })
+        self.by_id.find(hash_of(id), |place| self.place(place).is_some_and(|found| found.session.id == id)).map(|place| Key { place, id })
     }
 
     /// The session of a key, unless it is gone.
     pub(crate) fn get(&self, key: Key) -> Option<&Session> {
-        self.places.get(key.place as usize)?.as_deref().filter(|session| session.id == key.id)
+        self.place(key.place).map(|place| &place.session).filter(|session| session.id == key.id)
     }
 
     /// The session of a key, unless it is gone.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Session> {
-        self.places.get_mut(key.place as usize)?.as_deref_mut().filter(|session| session.id == key.id)
+        let place = self.places.get_mut(key.place as usize)?.as_deref_mut()?;
+        Some(&mut place.session).filter(|session| session.id == key.id)
     }
 
     /// What is known of an agent.
-    pub(crate) fn agent(&self, agent: AgentId) -> Option<&Agent> {
-        self.by_agent.get(&agent)
+    pub(crate) fn agent(&self, agent: AgentId) -> Option<Agent> {
+        let place = self.newest(agent)?;
+        let Place { session, incarnation, cookie, .. } = self.place(place)?;
+        Some(Agent { incarnation: *incarnation, cookie: *cookie, newest: Key { place, id: session.id } })
+    }
+
+    /// The sessions of an agent, oldest first.
+    pub(crate) fn of_agent(&self, agent: AgentId) -> Vec<Key> {
+        let mut at = self.newest(agent).unwrap_or(NONE);
+        let newest_first = core::iter::from_fn(|| {
+            let place = self.place(at)?;
+            Some(Key { place: core::mem::replace(&mut at, place.older), id: place.session.id })
+        });
+        let mut sessions: Vec<Key> = newest_first.collect();
+        sessions.reverse();
+        sessions
+    }
+
+    fn newest(&self, agent: AgentId) -> Option<u32> {
+        self.by_agent.find(self.hash_of_agent(agent), |place| self.place(place).is_some_and(|found| found.session.agent == agent))
+    }
+
+    fn hash_of_agent(&self, agent: AgentId) -> u32 {
+        (self.hasher.hash_one(agent) >> 32) as u32
+    }
+
+    fn place(&self, place: u32) -> Option<&Place> {
+        self.places.get(place as usize)?.as_deref()
     }
 
     /// All sessions, in the order of their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Session)> {
         (0..).zip(&self.places).filter_map(|(place, session)| {
-            let session = session.as_deref()?;
+            let session = &session.as_deref()?.session;
             Some((Key { place, id: session.id }, session))
         })
     }
@@ -125,7 +175,7 @@ impl Sessions {
 
     /// The session in a place.
     pub(crate) fn at(&self, place: usize) -> Option<Key> {
-        let session = self.places.get(place)?.as_deref()?;
+        let session = &self.places.get(place)?.as_deref()?.session;
         Some(Key { place: u32::try_from(place).ok()?, id: session.id })
     }
 
@@ -136,15 +186,21 @@ impl Sessions {
             u32::try_from(self.places.len() - 1).expect("sessions-max is below 2^24")
         });
         let key = Key { place, id: session.id };
-        assert!(self.by_id.insert(session.id, place).is_none(), "session ids are unique (R11)");
+        assert!(self.find(session.id).is_none(), "session ids are unique (R11)");
         *self.counts.of(session.standing()) += 1;
-        // Nearly every agent has one session at a time: room for one, not for the usual four.
-        let fresh = Agent { incarnation: 0, cookie, sessions: Vec::with_capacity(1) };
-        let agent = self.by_agent.entry(session.agent).or_insert(fresh);
-        agent.incarnation = agent.incarnation.max(session.incarnation);
-        agent.cookie = agent.cookie.max(cookie);
-        agent.sessions.push(key);
-        self.places[place as usize] = Some(Box::new(session));
+        self.len += 1;
+        let hash = self.hash_of_agent(session.agent);
+        let known = self.agent(session.agent);
+        let (mut incarnation, mut newest) = (session.incarnation, cookie);
+        if let Some(known) = known {
+            incarnation = incarnation.max(known.incarnation);
+            newest = newest.max(known.cookie);
+            self.by_agent.remove(hash, known.newest.place);
+        }
+        let older = known.map_or(NONE, |known| known.newest.place);
+        self.by_id.insert(hash_of(session.id), place);
+        self.by_agent.insert(hash, place);
+        self.places[place as usize] = Some(Box::new(Place { session, incarnation, cookie: newest, older }));
         key
     }
 
@@ -153,7 +209,7 @@ impl Sessions {
     /// # Errors
     /// [`Illegal`] if the event cannot happen in its standing; `None` inside `Ok` if the session is gone.
     pub(crate) fn apply(&mut self, key: Key, event: Event) -> Result<Option<Standing>, Illegal> {
-        let Some(session) = self.places.get_mut(key.place as usize).and_then(Option::as_deref_mut).filter(|s| s.id == key.id) else {
+        let Some(session) = self.get_mut(key) else {
             return Ok(None);
         };
         let before = session.standing();
@@ -166,7 +222,7 @@ impl Sessions {
 
     /// Takes a failed session back whatever has happened to it; a deliberate bug.
     pub(crate) fn pardon(&mut self, key: Key) {
-        let Some(session) = self.places.get_mut(key.place as usize).and_then(Option::as_deref_mut).filter(|s| s.id == key.id) else {
+        let Some(session) = self.get_mut(key) else {
             return;
         };
         let before = session.standing();
@@ -187,18 +243,38 @@ impl Sessions {
     }
 
     /// Forgets a session.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Session>> {
-        let session = self.places.get_mut(key.place as usize)?.take_if(|session| session.id == key.id)?;
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Session> {
+        let agent = self.get(key)?.agent;
+        let newest = self.newest(agent);
+        let Place { session, incarnation, cookie, older } = *self.places.get_mut(key.place as usize)?.take()?;
         self.free.push(key.place);
-        self.by_id.remove(&key.id);
+        self.len -= 1;
+        self.by_id.remove(hash_of(key.id), key.place);
         *self.counts.of(session.standing()) -= 1;
-        if let Some(agent) = self.by_agent.get_mut(&session.agent) {
-            agent.sessions.retain(|other| *other != key);
-            if agent.sessions.is_empty() {
-                self.by_agent.remove(&session.agent);
+        if newest == Some(key.place) {
+            let hash = self.hash_of_agent(agent);
+            self.by_agent.remove(hash, key.place);
+            if let Some(heir) = self.places.get_mut(older as usize).and_then(Option::as_deref_mut) {
+                // The highest stays, and nothing that is known is forgotten as long as there is a session.
+                (heir.incarnation, heir.cookie) = (incarnation, cookie);
+                self.by_agent.insert(hash, older);
             }
+        } else {
+            self.unlink(newest, key.place, older);
         }
         Some(session)
+    }
+
+    /// Takes a place that is gone out of the list of an agent's sessions.
+    fn unlink(&mut self, newest: Option<u32>, gone: u32, older: u32) {
+        let mut at = newest.unwrap_or(NONE);
+        while let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_deref_mut) {
+            if place.older == gone {
+                place.older = older;
+                return;
+            }
+            at = place.older;
+        }
     }
 }
 
@@ -264,10 +340,24 @@ mod tests {
         let first = table.insert(session(7, 1, 3), cookie_time());
         let second = table.insert(session(8, 1, 4), cookie_time());
         let agent = table.agent(AgentId([1; 16])).unwrap();
-        assert_eq!((agent.incarnation, agent.sessions.as_slice()), (4, [first, second].as_slice()));
+        assert_eq!((agent.incarnation, agent.newest), (4, second));
+        assert_eq!(table.of_agent(AgentId([1; 16])), [first, second]);
         table.remove(second);
         assert_eq!(table.agent(AgentId([1; 16])).unwrap().incarnation, 4, "the highest stays");
         table.remove(first);
         assert!(table.agent(AgentId([1; 16])).is_none());
+    }
+
+    #[test]
+    fn sessions_of_an_agent_stay_in_order_whichever_of_them_goes_first() {
+        for gone in 0..3 {
+            let mut table = Sessions::default();
+            let mut keys: Vec<_> = [(7, 5), (8, 4), (9, 3)].map(|(id, start)| table.insert(session(id, 1, start), cookie_time())).into();
+            table.insert(session(10, 2, 1), cookie_time());
+            table.remove(keys.remove(gone));
+            let agent = table.agent(AgentId([1; 16])).unwrap();
+            assert_eq!((table.of_agent(AgentId([1; 16])), agent.newest, agent.incarnation), (keys.clone(), keys[1], 5));
+            assert_eq!(table.of_agent(AgentId([2; 16])).len(), 1);
+        }
     }
 }

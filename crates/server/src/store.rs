@@ -15,6 +15,7 @@ pub(crate) mod disk;
 mod ephemerals;
 mod key;
 mod loading;
+mod objects;
 mod overlay;
 mod record;
 pub mod restore;

@@ -267,7 +267,7 @@ impl Server {
     pub fn evict(&mut self, now: Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
         self.advance(now);
         let agent = self.find_agent(whom)?;
-        let keys = self.sessions.agent(agent).map(|known| known.sessions.clone()).unwrap_or_default();
+        let keys = self.sessions.of_agent(agent);
         let mut evicted = Vec::new();
         for key in keys {
             if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {

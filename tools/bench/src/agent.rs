@@ -53,10 +53,17 @@ impl Agent {
 
     /// Makes a datagram of one encoded message in `buf`; gives its packet number.
     pub(crate) fn pack(&mut self, message: &[u8], buf: &mut Vec<u8>) -> u64 {
+        self.pack_all(&[message], buf)
+    }
+
+    /// Makes a datagram of encoded messages, which must fit it, in `buf`; gives its packet number.
+    pub(crate) fn pack_all(&mut self, messages: &[impl AsRef<[u8]>], buf: &mut Vec<u8>) -> u64 {
         self.packet += 1;
         let header = Header { from_server: false, session: self.session, packet: self.packet };
         let mut packer = Packer::new(buf, header, DATAGRAM_DEFAULT);
-        packer.push_encoded(message);
+        for message in messages {
+            packer.push_encoded(message.as_ref());
+        }
         packer.finish();
         self.packet
     }

@@ -14,6 +14,7 @@ mod figures;
 mod host;
 mod opening;
 mod report;
+mod scale;
 mod slot;
 mod traffic;
 mod trouble;
@@ -79,6 +80,11 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
         dir: PathBuf,
     },
+    /// Measure requests, memory and the theft of locks with up to a million sessions and ten million locks
+    Scale(scale::ScaleArgs),
+    /// A part of `scale`; started by the bench itself
+    #[command(hide = true)]
+    ScalePart(scale::PartArgs),
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -93,6 +99,8 @@ fn main() -> ExitCode {
         _ if captures.is_err() => captures,
         Some(Command::UnderTest { role, core, dir, capture }) => under_test::serve(*role, *core, dir.as_deref(), capture.as_deref()),
         Some(Command::Durable { dir }) => durable::bench(&args, dir),
+        Some(Command::Scale(args)) => scale::bench(args),
+        Some(Command::ScalePart(args)) => scale::part(args),
         None => bench(&args),
     };
     match result {

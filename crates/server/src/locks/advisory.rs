@@ -6,9 +6,9 @@
 //! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (R39).
 //! Leaves to others: what is granted locally on an agent; how long a request waits (its agent cancels it).
 
-use super::slab::NONE;
 use super::table::{Hold, Waiter};
 use super::{Action, CancelResult, Extended, LockOutcome, LockTable};
+use crate::slab::NONE;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};

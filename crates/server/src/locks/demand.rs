@@ -95,7 +95,7 @@ impl LockTable {
                 State::Good => {}
                 State::Parked => {
                     self.demands.due.pop_front();
-                    self.table.sessions[session].held_back.push((at, generation));
+                    self.table.sessions[session].hold_back(at, generation);
                     continue;
                 }
                 State::Ended | State::Freed => {
@@ -137,7 +137,7 @@ impl LockTable {
     /// The session was rescued: what was not demanded of it meanwhile is demanded now.
     pub(super) fn resume_demands(&mut self, session: u32) {
         self.demands.outstanding += self.demanded(session);
-        let held_back = core::mem::take(&mut self.table.sessions[session].held_back);
+        let held_back = self.table.sessions[session].take_held_back();
         self.demands.due.extend(held_back);
     }
 

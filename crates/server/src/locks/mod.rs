@@ -18,18 +18,18 @@
 //! | `sessions` | from when on a session's locks are anybody's |
 //! | `rows` | what is told about all that |
 //! | `tokens` | the number of the next grant |
-//! | `table`, `slab` | where it is kept |
+//! | `table`, `listed` | where it is kept |
 
 mod advisory;
 mod cache;
 mod demand;
 mod limits;
+mod listed;
 mod mutation;
 mod release;
 mod restore;
 mod rows;
 mod sessions;
-mod slab;
 mod table;
 #[cfg(test)]
 mod tests;

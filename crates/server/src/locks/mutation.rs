@@ -7,9 +7,9 @@
 //! object is ready. So two mutations never wait for each other.
 //! Leaves to others: what a mutation affects (`namespace::plan`), executing it.
 
-use super::slab::NONE;
 use super::table::State;
 use super::{Action, LockTable, Ticket, Turn};
+use crate::slab::NONE;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::{BATCH_OBJECTS_MAX, HELD_MAX};
@@ -122,7 +122,7 @@ impl LockTable {
             mutant.held_len += 1;
         }
         self.mutants.insert(ticket, mutant);
-        self.table.sessions[session].tickets.push(ticket);
+        self.table.sessions[session].add_ticket(ticket);
         self.press_ticket(now, ticket);
         let ready = self.try_ready(ticket);
         if let Some(former) = former {
@@ -145,7 +145,7 @@ impl LockTable {
         for entry in mutant.entries() {
             self.table.queue_mut(*entry).tickets.retain(|other| *other != ticket);
         }
-        self.table.sessions[mutant.session].tickets.retain(|other| *other != ticket);
+        self.table.sessions[mutant.session].drop_ticket(ticket);
         Some(mutant)
     }
 
@@ -258,7 +258,7 @@ impl LockTable {
 
     /// The session is not in good standing any more: its mutations are not ready, and delay nobody.
     pub(super) fn suspend_tickets(&mut self, session: u32) {
-        let tickets = self.table.sessions[session].tickets.clone();
+        let tickets = self.table.sessions[session].tickets().to_vec();
         for ticket in &tickets {
             if let Some(mutant) = self.mutants.get_mut(ticket) {
                 mutant.ready = false;
@@ -272,7 +272,7 @@ impl LockTable {
     /// The session was rescued: its mutations have their places again.
     pub(super) fn resume_tickets(&mut self, now: Instant, session: u32) {
         debug_assert!(self.table.sessions[session].state == State::Good, "only a rescue resumes");
-        let tickets = self.table.sessions[session].tickets.clone();
+        let tickets = self.table.sessions[session].tickets().to_vec();
         for ticket in &tickets {
             self.press_ticket(now, *ticket);
         }

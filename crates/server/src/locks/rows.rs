@@ -57,8 +57,8 @@ impl LockTable {
         let first = object.unwrap_or_default().max(after.0);
         let objects = (first <= last).then(|| self.table.advisory.range(first..=last));
         for object in objects.into_iter().flatten() {
-            let seen = if *object == after.0 { after.1 as usize } else { 0 };
-            let entry = self.table.entry(advisory(*object));
+            let seen = if object == after.0 { after.1 as usize } else { 0 };
+            let entry = self.table.entry(advisory(object));
             for row in entry.into_iter().flat_map(|entry| self.rows_of(entry)).skip(seen) {
                 if rows.len() == max {
                     return (rows, false);

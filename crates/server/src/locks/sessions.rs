@@ -86,7 +86,7 @@ impl LockTable {
             self.drop_waiter(*entry, slot, *nonce);
         }
         self.pump_all(now, waits);
-        let tickets: Vec<Ticket> = self.table.sessions[slot].tickets.clone();
+        let tickets: Vec<Ticket> = self.table.sessions[slot].tickets().to_vec();
         for ticket in tickets {
             self.mutation_leave(ticket);
         }

@@ -8,13 +8,14 @@
 //! Leaves to others: who is granted what (`cache`, `advisory`, `mutation`), what is demanded (`demand`).
 
 use super::Ticket;
-use super::slab::{NONE, Slab};
+use super::listed::Listed;
+use crate::index::{Index, hash};
+use crate::slab::{NONE, Slab};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, SessionId};
-use hashbrown::{HashMap, HashTable};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, SessionId};
 
 /// One lock held by one session.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(super) struct Hold {
     session_next: u32,
     pub(super) mode: Mode,
     pub(super) downgraded: bool,
+    /// Whether it is in the index of owners.
+    indexed: bool,
     /// What its agent is to give back, if anything.
     pub(super) demand: Option<Keep>,
     /// What its agent was told to give back.
@@ -89,9 +92,8 @@ pub(super) struct Session {
     pub(super) released: Generation,
     pub(super) held: u32,
     pub(super) waits: u32,
-    pub(super) tickets: Vec<Ticket>,
-    /// Demands that wait for its rescue: hold and generation.
-    pub(super) held_back: Vec<(u32, Generation)>,
+    /// What only few have at any moment.
+    more: Option<Box<More>>,
     first: u32,
     last: u32,
     /// Where the sweep of its holds goes on.
@@ -99,12 +101,46 @@ pub(super) struct Session {
     pub(super) sweeping: bool,
 }
 
-/// A place in an index: enough of the hash to move it without looking at what it names.
-#[derive(Debug)]
-struct Indexed {
-    hash: u32,
-    /// An entry or a hold.
-    at: u32,
+/// What only few sessions have at any moment.
+#[derive(Debug, Default)]
+struct More {
+    /// Its mutations that wait or execute.
+    tickets: Vec<Ticket>,
+    /// Demands that wait for its rescue: hold and generation.
+    held_back: Vec<(u32, Generation)>,
+}
+
+impl Session {
+    /// Its mutations that wait or execute.
+    pub(super) fn tickets(&self) -> &[Ticket] {
+        self.more.as_ref().map(|more| more.tickets.as_slice()).unwrap_or_default()
+    }
+
+    pub(super) fn add_ticket(&mut self, ticket: Ticket) {
+        self.more.get_or_insert_default().tickets.push(ticket);
+    }
+
+    pub(super) fn drop_ticket(&mut self, ticket: Ticket) {
+        if let Some(more) = &mut self.more {
+            more.tickets.retain(|other| *other != ticket);
+        }
+        self.shrink();
+    }
+
+    /// Notes a demand that waits for the session's rescue.
+    pub(super) fn hold_back(&mut self, at: u32, generation: Generation) {
+        self.more.get_or_insert_default().held_back.push((at, generation));
+    }
+
+    pub(super) fn take_held_back(&mut self) -> Vec<(u32, Generation)> {
+        let held_back = self.more.as_mut().map(|more| core::mem::take(&mut more.held_back)).unwrap_or_default();
+        self.shrink();
+        held_back
+    }
+
+    fn shrink(&mut self) {
+        self.more.take_if(|more| more.tickets.is_empty() && more.held_back.is_empty());
+    }
 }
 
 /// The memory of the lock table.
@@ -114,12 +150,14 @@ pub(super) struct Table {
     pub(super) entries: Slab<Entry>,
     pub(super) sessions: Slab<Session>,
     /// Entries, by lock.
-    index: HashTable<Indexed>,
-    /// Holds, by entry and session: a session has one at most, and a lock may have ten thousand.
-    owners: HashTable<Indexed>,
-    names: HashMap<SessionId, u32>,
+    index: Index,
+    /// Holds, by entry and session: a session has one at most, and a lock may have ten thousand. The first of a lock's list need not be
+    /// in it, and is not if the lock had no other before: most locks never have.
+    owners: Index,
+    /// Sessions, by id.
+    names: Index,
     /// Objects whose advisory lock somebody holds or waits for, for lists.
-    pub(super) advisory: BTreeSet<ObjectId>,
+    pub(super) advisory: Listed,
     /// Queues that are empty: kept, so that a mutation needs no new one.
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     spare: Vec<Box<Queue>>,
@@ -134,10 +172,10 @@ impl Table {
             holds: Slab::new(),
             entries: Slab::new(),
             sessions: Slab::new(),
-            index: HashTable::new(),
-            owners: HashTable::new(),
-            names: HashMap::new(),
-            advisory: BTreeSet::new(),
+            index: Index::default(),
+            owners: Index::default(),
+            names: Index::default(),
+            advisory: Listed::default(),
             spare: Vec::new(),
         }
     }
@@ -149,26 +187,25 @@ impl Table {
             released: Generation(0),
             held: 0,
             waits: 0,
-            tickets: Vec::new(),
-            held_back: Vec::new(),
+            more: None,
             first: NONE,
             last: NONE,
             sweep: NONE,
             sweeping: false,
         };
+        debug_assert!(self.session(id).is_none(), "session {id} is opened twice");
         let at = self.sessions.insert(session);
-        let former = self.names.insert(id, at);
-        debug_assert!(former.is_none(), "session {id} is opened twice");
+        self.names.insert(hash(id.0, 0), at);
     }
 
     pub(super) fn forget_session(&mut self, at: u32) {
         let session = self.sessions.remove(at);
-        debug_assert!(session.held == 0 && session.waits == 0 && session.tickets.is_empty(), "a session that still has something");
-        self.names.remove(&session.id);
+        debug_assert!(session.held == 0 && session.waits == 0 && session.tickets().is_empty(), "a session that still has something");
+        self.names.remove(hash(session.id.0, 0), at);
     }
 
     pub(super) fn session(&self, id: SessionId) -> Option<u32> {
-        self.names.get(&id).copied()
+        self.names.find(hash(id.0, 0), |at| self.sessions[at].id == id)
     }
 
     /// The session, if it is in good standing.
@@ -181,9 +218,7 @@ impl Table {
     }
 
     pub(super) fn entry(&self, lock: LockId) -> Option<u32> {
-        let hash = hash(lock.object.0, lock.class as u64);
-        let found = self.index.find(spread(hash), |place| place.hash == hash && self.entries[place.at].lock == lock);
-        found.map(|place| place.at)
+        self.index.find(hash(lock.object.0, lock.class as u64), |at| self.entries[at].lock == lock)
     }
 
     pub(super) fn entry_or_new(&mut self, lock: LockId) -> u32 {
@@ -191,8 +226,7 @@ impl Table {
             return entry;
         }
         let entry = self.entries.insert(Entry { lock, queue: None, first: NONE, last: NONE });
-        let hash = hash(lock.object.0, lock.class as u64);
-        self.index.insert_unique(spread(hash), Indexed { hash, at: entry }, |place| spread(place.hash));
+        self.index.insert(hash(lock.object.0, lock.class as u64), entry);
         if lock.class == LockClass::Advisory {
             self.advisory.insert(lock.object);
         }
@@ -213,11 +247,9 @@ impl Table {
             return;
         }
         self.entries.remove(entry);
-        if let Ok(found) = self.index.find_entry(spread(hash(lock.object.0, lock.class as u64)), |place| place.at == entry) {
-            found.remove();
-        }
+        self.index.remove(hash(lock.object.0, lock.class as u64), entry);
         if lock.class == LockClass::Advisory {
-            self.advisory.remove(&lock.object);
+            self.advisory.remove(lock.object);
         }
     }
 
@@ -248,12 +280,16 @@ impl Table {
 
     /// What a session holds of a lock, standing or not.
     pub(super) fn owned(&self, entry: u32, session: u32) -> Option<u32> {
-        let hash = hash(entry.into(), session.into());
-        let is_it = |place: &Indexed| {
-            let hold = &self.holds[place.at];
-            place.hash == hash && hold.entry == entry && hold.session == session
-        };
-        self.owners.find(spread(hash), is_it).map(|place| place.at)
+        let first = self.entries[entry].first;
+        let hold = self.holds.get(first)?;
+        if hold.session == session {
+            return Some(first);
+        }
+        if hold.entry_next == NONE {
+            return None;
+        }
+        let is_it = |at: u32| self.holds[at].entry == entry && self.holds[at].session == session;
+        self.owners.find(hash(entry.into(), session.into()), is_it)
     }
 
     /// The oldest hold of a lock by another session that stands. If any of them is exclusive this is it, for then there is no other.
@@ -284,6 +320,7 @@ impl Table {
             session_next: NONE,
             mode,
             downgraded: false,
+            indexed: entry_prev != NONE,
             demand: None,
             sent: None,
         });
@@ -298,8 +335,9 @@ impl Table {
         }
         self.sessions[session].last = at;
         self.sessions[session].held += 1;
-        let hash = hash(entry.into(), session.into());
-        self.owners.insert_unique(spread(hash), Indexed { hash, at }, |place| spread(place.hash));
+        if entry_prev != NONE {
+            self.owners.insert(hash(entry.into(), session.into()), at);
+        }
         at
     }
 
@@ -316,8 +354,8 @@ impl Table {
             next => self.holds[next].entry_prev = hold.entry_prev,
         }
         self.sessions[hold.session].held -= 1;
-        if let Ok(found) = self.owners.find_entry(spread(hash(hold.entry.into(), hold.session.into())), |place| place.at == at) {
-            found.remove();
+        if hold.indexed {
+            self.owners.remove(hash(hold.entry.into(), hold.session.into()), at);
         }
         hold
     }
@@ -393,29 +431,17 @@ impl Table {
     }
 }
 
-/// Object ids and places are given out one after the other; this spreads them (splitmix64).
-fn hash(a: u64, b: u64) -> u32 {
-    let mut x = a ^ b.rotate_right(8);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (x >> 32) as u32
-}
-
-/// The 64 bits that the index wants, of which it uses the highest and the lowest.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_costs_at_most_128_bytes() {
-        // A lock has one place in each index, with a byte of control beside it. An index that has just doubled is 7/16 full, one
-        // that is about to double 7/8: 21/32 on the average.
-        let indexed = 2 * (size_of::<Indexed>() + 1) * 32 / 21;
-        let bytes = Slab::<Hold>::size_of_one() + Slab::<Entry>::size_of_one() + indexed;
-        assert!(bytes <= 128, "{bytes} bytes");
+    fn a_lock_of_one_holder_costs_at_most_128_bytes_and_one_of_many_for_each_too() {
+        let hold = Slab::<Hold>::size_of_one();
+        let alone = hold + Slab::<Entry>::size_of_one() + Index::size_of_one() + Listed::size_of_one();
+        let shared = hold + Index::size_of_one();
+        assert!(alone <= 128 && shared <= 128, "{alone} and {shared} bytes");
+        // With two indexes that are as empty as they can be.
+        assert!(Slab::<Session>::size_of_one() <= 56);
     }
 }

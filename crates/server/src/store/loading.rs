@@ -42,7 +42,7 @@ impl Overlay {
             Key::Object(id) => {
                 let known = parse(value, |bytes| ObjectRecord::from_bytes(id, &bytes).ok());
                 let sane = known != Known::Broken;
-                if !self.objects.contains_key(&id) {
+                if !self.objects.contains_key(id) {
                     self.insert_object(id, Slot::loaded(known));
                     self.note(Unit::Object(id), sane);
                 }

@@ -9,6 +9,7 @@
 
 use super::directory::Directory;
 use super::ephemerals::FoundEphemerals;
+use super::objects::Objects;
 use super::record::counter_to_bytes;
 use super::sessions::Found;
 use super::slot::{Known, Slot};
@@ -77,7 +78,7 @@ pub(super) enum Unit {
 /// Values loaded from the store, and what batches not durable yet write.
 #[derive(Debug)]
 pub struct Overlay {
-    pub(super) objects: HashMap<ObjectId, Slot<ObjectRecord>>,
+    pub(super) objects: Objects,
     pub(super) directories: HashMap<ObjectId, Directory>,
     /// Blocks of contents, and under [`XATTRS`] the extended attributes of an object.
     pub(super) blocks: HashMap<(ObjectId, u32), Slot<Bytes>>,
@@ -112,7 +113,7 @@ impl Overlay {
     #[must_use]
     pub fn new(limits: CacheLimits) -> Self {
         Self {
-            objects: HashMap::new(),
+            objects: Objects::new(),
             directories: HashMap::new(),
             blocks: HashMap::new(),
             counters: [const { None }; Counter::ALL.len()],
@@ -198,7 +199,7 @@ impl Overlay {
     /// What the open batch writes for a key.
     fn sealed(&self, key: &Key) -> Option<Bytes> {
         match key {
-            Key::Object(id) => match &self.objects.get(id)?.known {
+            Key::Object(id) => match &self.objects.get(*id)?.known {
                 Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
@@ -269,7 +270,7 @@ impl Overlay {
 /// What the view reads and writes.
 impl Overlay {
     pub(super) fn object(&self, id: ObjectId) -> Option<&Slot<ObjectRecord>> {
-        self.objects.get(&id)
+        self.objects.get(id)
     }
 
     pub(super) fn entries_of(&self, dir: ObjectId) -> Option<&Directory> {
@@ -290,7 +291,7 @@ impl Overlay {
 
     pub(super) fn write_object(&mut self, id: ObjectId, value: Option<ObjectRecord>) {
         let slot = Slot::written(value, self.open);
-        let old = match self.objects.get_mut(&id) {
+        let old = match self.objects.get_mut(id) {
             Some(old) => {
                 self.bytes = self.bytes + name_len(&slot) - name_len(old);
                 core::mem::replace(old, slot).batch

@@ -48,10 +48,10 @@ impl Overlay {
         match unit {
             Unit::Object(id) => {
                 let pinned = self.asked.contains(&Query::Get(Key::Object(id)));
-                if pinned || !self.objects.get(&id).is_none_or(|slot| slot.idle(self.durable)) {
+                if pinned || !self.objects.get(id).is_none_or(|slot| slot.idle(self.durable)) {
                     return false;
                 }
-                let slot = self.objects.remove(&id);
+                let slot = self.objects.remove(id);
                 self.bytes -= slot.map_or(0, |slot| OBJECT_WEIGHT + name_len(&slot));
                 true
             }
@@ -80,8 +80,8 @@ impl Overlay {
     fn forget_broken(&mut self, unit: Unit) {
         match unit {
             Unit::Object(id) => {
-                if self.objects.get(&id).is_some_and(|slot| slot.known == Known::Broken) {
-                    self.objects.remove(&id);
+                if self.objects.get(id).is_some_and(|slot| slot.known == Known::Broken) {
+                    self.objects.remove(id);
                     self.bytes -= OBJECT_WEIGHT;
                 }
             }

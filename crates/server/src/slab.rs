@@ -1,15 +1,15 @@
 //! Storage for many values of one size, named by small numbers.
 //!
-//! Decides: that it grows by pieces, so no growth copies a million locks while agents wait, and that memory a lock is what the
-//! lock needs. Place in the walk: under the lock table; nothing of it is on the wire.
+//! Decides: that it grows by pieces, so no growth copies a million values while agents wait, and that memory a value is what the
+//! value needs. Place in the walk: under the lock table and the objects in memory; nothing of it is on the wire.
 //! Invariant: a number names one value from `insert` to `remove`; numbers are used again in a fixed order.
-//! Leaves to others: what the values are (`table`).
+//! Leaves to others: what the values are, and how they are found (`index`).
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 /// Names no value.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 /// Values in a piece.
 const PIECE: usize = 1_024;
 
@@ -22,23 +22,23 @@ enum Place<T> {
 
 /// Values, by number.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     pieces: Vec<Vec<Place<T>>>,
     free: u32,
     len: usize,
 }
 
 impl<T> Slab<T> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { pieces: Vec::new(), free: NONE, len: 0 }
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
     /// One more than the largest number that ever named a value.
-    pub(super) fn places(&self) -> u32 {
+    pub(crate) fn places(&self) -> u32 {
         let last = self.pieces.last().map_or(0, Vec::len);
         u32::try_from(self.pieces.len().saturating_sub(1) * PIECE + last).unwrap_or(NONE)
     }
@@ -46,8 +46,8 @@ impl<T> Slab<T> {
     /// Takes a value in and names it.
     ///
     /// # Panics
-    /// With 2^32 - 1 values, which the bounds of the lock table exclude.
-    pub(super) fn insert(&mut self, value: T) -> u32 {
+    /// With 2^32 - 1 values, which the bounds of the tables exclude.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         let at = self.free;
         if at != NONE {
@@ -61,7 +61,7 @@ impl<T> Slab<T> {
         }
         let full = (self.pieces.len() - 1) * PIECE;
         let piece = self.pieces.last_mut().expect("a piece with room was just made sure of");
-        let at = u32::try_from(full + piece.len()).expect("the bounds of the lock table are far below 2^32");
+        let at = u32::try_from(full + piece.len()).expect("the bounds of the tables are far below 2^32");
         piece.push(Place::Used(value));
         at
     }
@@ -70,7 +70,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// If the number names none.
-    pub(super) fn remove(&mut self, at: u32) -> T {
+    pub(crate) fn remove(&mut self, at: u32) -> T {
         let next = self.free;
         let place = core::mem::replace(self.place(at), Place::Free(next));
         let Place::Used(value) = place else { unreachable!("removed twice") };
@@ -80,7 +80,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of a number that may have been given back.
-    pub(super) fn get(&self, at: u32) -> Option<&T> {
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
         let at = at as usize;
         match self.pieces.get(at / PIECE)?.get(at % PIECE)? {
             Place::Used(value) => Some(value),
@@ -94,7 +94,7 @@ impl<T> Slab<T> {
     }
 
     #[cfg(test)]
-    pub(super) const fn size_of_one() -> usize {
+    pub(crate) const fn size_of_one() -> usize {
         size_of::<Place<T>>()
     }
 }
@@ -103,7 +103,7 @@ impl<T> Index<u32> for Slab<T> {
     type Output = T;
 
     fn index(&self, at: u32) -> &T {
-        self.get(at).expect("a number kept in the lock table names a value")
+        self.get(at).expect("a number that is kept names a value")
     }
 }
 
@@ -111,7 +111,7 @@ impl<T> IndexMut<u32> for Slab<T> {
     fn index_mut(&mut self, at: u32) -> &mut T {
         match self.place(at) {
             Place::Used(value) => value,
-            Place::Free(_) => unreachable!("a number kept in the lock table names a value"),
+            Place::Free(_) => unreachable!("a number that is kept names a value"),
         }
     }
 }

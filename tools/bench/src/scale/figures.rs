@@ -1,0 +1,71 @@
+//! The figures of `scale`: what each part found.
+//!
+//! Decides their names, which are those in JSON, and their units. Place: made by the parts in processes of their own, read and printed by
+//! `scale`.
+
+use serde::{Deserialize, Serialize};
+
+/// Requests and memory with tables of one size.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Cost {
+    pub(super) sessions: usize,
+    pub(super) locks: usize,
+    /// Memory of a session that has only been opened, and the most while they were opened.
+    pub(super) session_bytes: u64,
+    pub(super) session_bytes_peak: u64,
+    /// Memory of a session whose agent has asked something.
+    pub(super) session_bytes_asked: u64,
+    /// Memory of a lock, and the most while they were taken.
+    pub(super) lock_bytes: u64,
+    pub(super) lock_bytes_peak: u64,
+    /// CPU of a GETATTR, in nanoseconds, and how many times that with small tables.
+    pub(super) getattr_ns: f64,
+    pub(super) getattr_ratio: f64,
+    /// CPU of a LOCK or RELEASE.
+    pub(super) lock_ns: f64,
+    pub(super) lock_ratio: f64,
+    /// CPU of the longest turn while locks were taken, 64 in a turn.
+    pub(super) longest_turn_filling_us: f64,
+    /// Whether the core wants to be woken while all agents are silent, and its timers then.
+    pub(super) idle_wakes: bool,
+    pub(super) idle_timers: usize,
+}
+
+/// The theft of many locks of one session.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Steal {
+    pub(super) locks: usize,
+    /// CPU from the end of its lease to the last lock freed, without what others asked meanwhile, in milliseconds.
+    pub(super) cpu_ms: f64,
+    /// Turns of the core in that time, and the longest, in microseconds of CPU.
+    pub(super) turns: usize,
+    pub(super) longest_turn_us: f64,
+    /// The longest turn without a theft, with the same requests.
+    pub(super) longest_turn_before_us: f64,
+    /// Requests of others in that time, all answered in the turn in which they came.
+    pub(super) others_answered: usize,
+    /// In which turn those had theirs who waited for the first and the last lock that was taken.
+    pub(super) first_waiter_turn: usize,
+    pub(super) last_waiter_turn: usize,
+}
+
+/// Many locks at once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Bulk {
+    pub(super) agents: usize,
+    pub(super) locks: usize,
+    /// From the first request to the last grant, in milliseconds: median and best of the runs.
+    pub(super) median_ms: f64,
+    pub(super) best_ms: f64,
+    /// CPU of the server process in the median run, in milliseconds.
+    pub(super) server_cpu_ms: f64,
+    /// Datagrams to the server and from it.
+    pub(super) datagrams_out: u64,
+    pub(super) datagrams_in: u64,
+}
+
+/// The middle of some figures.
+pub(super) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+}
