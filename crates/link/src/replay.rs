@@ -104,7 +104,7 @@ impl ReplayWindow {
         let ahead = packet - self.highest;
         // Whether all those have arrived that stay in the window and are no longer near.
         let complete = match ahead {
-            0..NEAR => self.near.leading_ones() >= ahead as u32,
+            0..NEAR => u64::from(self.near.leading_ones()) >= ahead,
             NEAR => self.near == u64::MAX,
             _ => false,
         };

@@ -123,7 +123,7 @@ impl Default for Config {
             hint_interval: Duration::from_millis(20),
             notices_in_flight: 64,
             answer_bytes_max: 1 << 20,
-            freed_per_turn: 4_096,
+            freed_per_turn: 1_024,
             locks: LockLimits::default(),
             presence: PresenceLimits::default(),
             namespace: NamespaceLimits::default(),

@@ -1,10 +1,9 @@
 //! `cistern-bench scale`: what requests and memory cost with up to a million sessions and ten million locks.
 //!
 //! Decides the sizes and the order: each size in a process of its own, so that memory that one size has taken is not the next one's. Costs,
-//! memory and theft are those of the server's core in that process, without sockets (`tables` says why); locks taken at once go through
-//! sockets. Place: a command of this program. Leaves to others: measuring (`cost`, `steal`, `bulk`), the command line (`main`).
+//! memory and theft are those of the server's core in that process, without sockets (`tables` says why). Place: a command of this program.
+//! Leaves to others: measuring (`cost`, `steal`), the command line (`main`).
 
-mod bulk;
 mod cost;
 mod figures;
 mod memory;
@@ -13,17 +12,16 @@ mod store;
 mod tables;
 
 use crate::cores::{self, Cores};
+use crate::progress::Progress;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
-use figures::{Bulk, Cost, Steal};
+use figures::{Cost, Steal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
-/// Locks taken at once, and by how many agents.
-const BULK: (usize, [usize; 2]) = (10_000, [1, 16]);
 /// Smallest tables of the grid.
 const SMALLEST: (usize, usize) = (1_000, 10_000);
 
@@ -32,13 +30,10 @@ const SMALLEST: (usize, usize) = (1_000, 10_000);
 pub(crate) struct ScaleArgs {
     /// Sessions in the largest tables (1000 to 1000000); smaller ones follow by tens
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
-    sessions: u32,
+    most_sessions: u32,
     /// Locks in the largest tables (10000 to 10000000), half of them advisory, half cache locks
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
-    locks: u32,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    most_locks: u32,
 }
 
 /// One part, in a process of its own.
@@ -61,42 +56,51 @@ enum Part {
     Steal,
 }
 
+/// How it is measured.
+struct Run {
+    rounds: u32,
+    cores: Cores,
+    progress: Progress,
+}
+
 /// All figures.
 #[derive(Debug, Serialize)]
 struct Report {
     costs: Vec<Cost>,
     steals: Vec<Steal>,
-    bulk: Vec<Bulk>,
 }
 
 /// Measures and prints.
-pub(crate) fn bench(args: &ScaleArgs) -> Result<(), Trouble> {
+pub(crate) fn bench(args: &ScaleArgs, rounds: u32, json: bool) -> Result<(), Trouble> {
     let cores = Cores::find()?;
     cores.pin_generator()?;
     // A u32 fits a usize on every system with a mio poll.
-    let (sessions, locks) = (args.sessions as usize, args.locks as usize);
+    let (sessions, locks) = (args.most_sessions as usize, args.most_locks as usize);
     let by_tens = |most: usize, least: usize| (0..4).rev().map(|tens| (most / 10_usize.pow(tens)).max(least)).collect::<Vec<_>>();
     let mut sizes: Vec<_> = by_tens(sessions, SMALLEST.0).into_iter().zip(by_tens(locks, SMALLEST.1)).collect();
     sizes.dedup();
     let mut stolen: Vec<_> = sizes.iter().map(|size| size.1.min(1_000_000)).collect();
     stolen.dedup();
+    let run = Run { rounds, cores, progress: Progress::new() };
     let report = Report {
-        costs: sizes.iter().map(|(sessions, locks)| run(Part::Cost, *sessions, *locks, cores)).collect::<Result<_, _>>()?,
-        steals: stolen.iter().map(|locks| run(Part::Steal, 0, *locks, cores)).collect::<Result<_, _>>()?,
-        bulk: BULK.1.iter().map(|agents| bulk::measure(*agents, BULK.0, cores)).collect::<Result<_, _>>()?,
+        costs: sizes.iter().map(|size| run_part(Part::Cost, *size, &run)).collect::<Result<_, _>>()?,
+        steals: stolen.iter().map(|locks| run_part(Part::Steal, (0, *locks), &run)).collect::<Result<_, _>>()?,
     };
-    let text = if args.json { serde_json::to_string_pretty(&report).expect("figures are numbers") + "\n" } else { table(&report) };
+    drop(run);
+    let text = if json { serde_json::to_string_pretty(&report).expect("figures are numbers") + "\n" } else { table(&report) };
     io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))
 }
 
 /// Runs one part in a process of its own.
-fn run<T: DeserializeOwned>(part: Part, sessions: usize, locks: usize, cores: Cores) -> Result<T, Trouble> {
+fn run_part<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), run: &Run) -> Result<T, Trouble> {
     let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let _ = writeln!(io::stderr(), "cistern-bench: {name}, {sessions} sessions, {locks} locks");
+    run.progress.say(&format!("{name}: {sessions} sessions, {locks} locks"));
     let program = std::env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
     let mut command = Command::new(program);
-    command.args(["scale-part", &name, &sessions.to_string(), &locks.to_string()]).stdout(Stdio::piped());
-    if let Some(core) = cores.under_test() {
+    command
+        .args(["scale-part", &name, &sessions.to_string(), &locks.to_string(), "--rounds", &run.rounds.to_string()])
+        .stdout(Stdio::piped());
+    if let Some(core) = run.cores.under_test() {
         command.args(["--core", &core.to_string()]);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).map_err(Trouble::at("running a part of it"))?;
@@ -104,12 +108,12 @@ fn run<T: DeserializeOwned>(part: Part, sessions: usize, locks: usize, cores: Co
 }
 
 /// What a part's process does.
-pub(crate) fn part(args: &PartArgs) -> Result<(), Trouble> {
+pub(crate) fn part(args: &PartArgs, rounds: u32) -> Result<(), Trouble> {
     if let Some(core) = args.core {
         cores::pin(core)?;
     }
     let figures = match args.part {
-        Part::Cost => serde_json::to_string(&cost::measure(args.sessions, args.locks)?),
+        Part::Cost => serde_json::to_string(&cost::measure(args.sessions, args.locks, rounds)?),
         Part::Steal => serde_json::to_string(&steal::measure(args.locks)?),
     };
     writeln!(io::stdout(), "{}", figures.expect("figures are numbers")).map_err(Trouble::at("telling the figures"))
@@ -120,7 +124,6 @@ fn table(report: &Report) -> String {
     // Writing to a string does not fail.
     let _ = write_costs(&mut out, &report.costs);
     let _ = write_steals(&mut out, &report.steals);
-    let _ = write_bulk(&mut out, &report.bulk);
     out
 }
 
@@ -173,22 +176,6 @@ fn write_steals(out: &mut String, steals: &[Steal]) -> std::fmt::Result {
             s.others_answered,
             s.first_waiter_turn,
             s.last_waiter_turn
-        )?;
-    }
-    Ok(())
-}
-
-fn write_bulk(out: &mut String, bulk: &[Bulk]) -> std::fmt::Result {
-    writeln!(
-        out,
-        "\nLocks taken at once, through sockets of loopback, windows of 64\n\n\
-         | agents | locks | ms | best | server CPU ms | datagrams out, in |\n|---|---|---|---|---|---|"
-    )?;
-    for b in bulk {
-        writeln!(
-            out,
-            "| {} | {} | {:.1} | {:.1} | {:.1} | {}, {} |",
-            b.agents, b.locks, b.median_ms, b.best_ms, b.server_cpu_ms, b.datagrams_out, b.datagrams_in
         )?;
     }
     Ok(())

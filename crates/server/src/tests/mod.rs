@@ -21,6 +21,7 @@ mod reclaim;
 mod requests;
 mod rescue;
 mod restart;
+mod slices;
 mod starting;
 mod surrender;
 mod timing_out;

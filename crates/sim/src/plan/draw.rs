@@ -89,7 +89,7 @@ fn server(rng: &mut SimRng, agents: usize, tiny: bool) -> ServerSettings {
         opening_max: 1_024,
         tombstones_max: 1_024,
         notices_in_flight: *rng.pick(&[64, 64, 4, 1]),
-        freed_per_turn: *rng.pick(&[4_096, 4_096, 1]),
+        freed_per_turn: *rng.pick(&[1_024, 1_024, 1]),
         hint_interval_us: rng.spread(1_000, 50_000),
         locks_max: 1_000_000,
         locks_per_session: 100_000,

@@ -17,12 +17,11 @@ use std::time::Duration;
 
 /// The tables beside which the others are measured.
 const SMALL: (usize, usize) = (1_000, 10_000);
-/// Rounds of each, and requests of each kind in one.
-const ROUNDS: usize = 9;
-const REQUESTS: usize = 32_768;
+/// Requests of each kind in one round.
+const REQUESTS: usize = 16_384;
 
 /// Fills tables and measures.
-pub(super) fn measure(sessions: usize, locks: usize) -> Result<Cost, Trouble> {
+pub(super) fn measure(sessions: usize, locks: usize, rounds: u32) -> Result<Cost, Trouble> {
     let mut rng = Rng::from_seed([3; 32]);
     let mut small = Tables::new(SMALL.0, SMALL.1, SMALL.1)?;
     small.open()?;
@@ -50,7 +49,7 @@ pub(super) fn measure(sessions: usize, locks: usize) -> Result<Cost, Trouble> {
     let each = |more: u64, less: u64, n: usize| more.saturating_sub(less) / n as u64;
     let longest_filling = large.longest;
     let rounds =
-        (0..=ROUNDS).map(|_| Ok([round(&mut small, &mut rng)?, round(&mut large, &mut rng)?])).collect::<Result<Vec<_>, Trouble>>()?;
+        (0..=rounds).map(|_| Ok([round(&mut small, &mut rng)?, round(&mut large, &mut rng)?])).collect::<Result<Vec<_>, Trouble>>()?;
     // The first one does not count.
     let of = |side: usize, kind: usize| median(rounds[1..].iter().map(|round| round[side][kind]).collect());
     let ratio = |kind: usize| median(rounds[1..].iter().map(|round| round[1][kind] / round[0][kind]).collect());

@@ -49,21 +49,6 @@ pub(super) struct Steal {
     pub(super) last_waiter_turn: usize,
 }
 
-/// Many locks at once.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Bulk {
-    pub(super) agents: usize,
-    pub(super) locks: usize,
-    /// From the first request to the last grant, in milliseconds: median and best of the runs.
-    pub(super) median_ms: f64,
-    pub(super) best_ms: f64,
-    /// CPU of the server process in the median run, in milliseconds.
-    pub(super) server_cpu_ms: f64,
-    /// Datagrams to the server and from it.
-    pub(super) datagrams_out: u64,
-    pub(super) datagrams_in: u64,
-}
-
 /// The middle of some figures.
 pub(super) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
