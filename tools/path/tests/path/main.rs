@@ -1,0 +1,6 @@
+//! Allocations on the path of a request, counted by a global allocator that counts: none at the server, none in an answer from cache.
+
+mod agent;
+mod client;
+mod driver;
+mod server;
