@@ -299,4 +299,8 @@ impl Machine for Server {
     fn max_datagram(&self) -> usize {
         usize::from(self.config.max_datagram)
     }
+
+    fn spin(&self) -> Duration {
+        self.config.spin
+    }
 }
