@@ -41,13 +41,13 @@ pub(crate) struct ScaleArgs {
 pub(crate) struct PartArgs {
     /// Which
     part: Part,
-    /// Sessions, or agents
-    sessions: usize,
+    /// Sessions
+    opened: usize,
     /// Locks
-    locks: usize,
+    held: usize,
     /// The core that it is pinned to
-    #[arg(long)]
-    core: Option<usize>,
+    #[arg(long = "core")]
+    on_core: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -109,12 +109,12 @@ fn run_part<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), 
 
 /// What a part's process does.
 pub(crate) fn part(args: &PartArgs, rounds: u32) -> Result<(), Trouble> {
-    if let Some(core) = args.core {
+    if let Some(core) = args.on_core {
         cores::pin(core)?;
     }
     let figures = match args.part {
-        Part::Cost => serde_json::to_string(&cost::measure(args.sessions, args.locks, rounds)?),
-        Part::Steal => serde_json::to_string(&steal::measure(args.locks)?),
+        Part::Cost => serde_json::to_string(&cost::measure(args.opened, args.held, rounds)?),
+        Part::Steal => serde_json::to_string(&steal::measure(args.held)?),
     };
     writeln!(io::stdout(), "{}", figures.expect("figures are numbers")).map_err(Trouble::at("telling the figures"))
 }
