@@ -72,16 +72,7 @@ pub(crate) struct Bench<'a> {
 impl Bench<'_> {
     /// Whether what is absent of a session was never there; else why that is not certain.
     pub(crate) fn whole(&self, session: SessionId) -> Result<(), Why> {
-        let known = self.story.sessions.get(&session);
-        if !self.story.vantage.complete {
-            Err(Why::Incomplete)
-        } else if known.is_none_or(|known| known.opened.is_none()) {
-            Err(Why::Late)
-        } else if known.is_some_and(|known| known.gap) {
-            Err(Why::Missing)
-        } else {
-            Ok(())
-        }
+        self.story.whole(session)
     }
 
     /// T as the capture's clock reads it at the least: on the server's host it is the server's own, elsewhere δ lies between.

@@ -67,9 +67,12 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, court: &mut Court) {
             lapsed || known.nack.is_some() || known.ended.is_some() || known.given_up.is_some() || known.superseded
         });
         let same = of != *incarnation || before == *session || over;
-        court.judge(Rule::WelcomeFits, same, event, Some(frame), || {
-            format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}")
-        });
+        let doubt = bench.story.session(before).filter(|_| !same).and_then(|known| known.doubt);
+        let what = || format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}");
+        match doubt {
+            Some(why) => court.open(Rule::WelcomeFits, why),
+            None => court.judge(Rule::WelcomeFits, same, event, Some(frame), what),
+        }
     }
     let Some(known) = bench.story.session(*session) else { return };
     let first = known.opened.map(|opened| opened.frame);

@@ -196,6 +196,10 @@ impl Story {
     fn completes(&mut self, seen: &Seen<'_>, nonce: u64) {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(Asked::ReclaimComplete { from }) = session.requests.get(nonce).map(|request| &request.asked) else { return };
+        // Of a session that is not its own nothing is completed, though that is answered as well.
+        if self.may_reclaim(session.id, *from) != Ok(true) {
+            return;
+        }
         if let Some(server) = self.servers.get_mut(&session.server) {
             server.completed.entry(*from).or_insert(seen.passage.frame);
             server.heirs.insert(*from, session.id);
@@ -399,7 +403,7 @@ impl Story {
         let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
         let holds = server.holds.values().flatten().any(|hold| hold.session == session.id);
         let lasts = session.possible_until().is_some_and(|until| seen.passage.at < until);
-        let whole = session.opened.is_some() && !session.superseded;
+        let whole = session.opened.is_some() && !session.superseded && session.doubt.is_none();
         if let (true, Some(own)) = (free && holds && lasts && whole, session.incarnation)
             && server.incarnation.is_some_and(|(now, _)| now == own)
         {

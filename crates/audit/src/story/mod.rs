@@ -25,11 +25,12 @@ use session::Transmission;
 
 use crate::event::{Event, Host, HostId, Interval, Passage, Role, What};
 use crate::vantage::{Side, Terms, Vantage};
-use cistern_wire::{Datagram, DropReason, Header, SessionId};
+use crate::verdict::Why;
+use cistern_wire::{AgentId, Datagram, DropReason, Header, SessionId};
 use hosts::Hosts;
 use intervals::Intervals;
 use server::Handshake;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub struct Tally {
     pub begun_before: u64,
     /// Sessions forgotten.
     pub forgotten: u64,
+    /// Handshakes forgotten.
+    pub handshakes_forgotten: u64,
     /// Times at which the capture's clock went back.
     pub clock_back: u64,
 }
@@ -115,6 +118,7 @@ pub struct Story {
     intervals: Option<Intervals>,
     events: Vec<Event>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    of_agent: BTreeMap<AgentId, BTreeSet<SessionId>>,
     pub(crate) handshakes: BTreeMap<u64, Handshake>,
     pub(crate) servers: BTreeMap<HostId, Server>,
 }
@@ -132,6 +136,7 @@ impl Story {
             intervals: None,
             events: Vec::new(),
             sessions: BTreeMap::new(),
+            of_agent: BTreeMap::new(),
             handshakes: BTreeMap::new(),
             servers: BTreeMap::new(),
         }
@@ -209,7 +214,27 @@ impl Story {
     /// Whether what is absent of a session was never there: the capture lost nothing, and saw its beginning.
     #[must_use]
     pub fn is_whole(&self, session: SessionId) -> bool {
-        self.vantage.complete && self.sessions.get(&session).is_some_and(|session| session.opened.is_some() && !session.gap)
+        self.whole(session).is_ok()
+    }
+
+    /// Whether what is absent of a session was never there; else why that is not certain.
+    pub(crate) fn whole(&self, session: SessionId) -> Result<(), Why> {
+        let known = self.sessions.get(&session);
+        if !self.vantage.complete {
+            return Err(Why::Incomplete);
+        }
+        match known {
+            Some(known) if known.opened.is_some() && known.gap => Err(Why::Missing),
+            Some(known) if known.opened.is_some() => known.doubt.map_or(Ok(()), Err),
+            _ => Err(Why::Late),
+        }
+    }
+
+    /// Not all of a session is certain any more.
+    fn doubt(&mut self, session: SessionId, why: Why) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.doubt = session.doubt.or(Some(why));
+        }
     }
 
     fn learn(&mut self, passage: Passage<'_>, header: Header) {
@@ -337,8 +362,16 @@ impl Story {
             gone.extend(by_age.into_iter().take(beyond).map(|(_, session)| session));
         }
         for session in gone {
-            if self.sessions.remove(&session).is_some() {
+            if let Some(known) = self.sessions.remove(&session) {
                 self.tally.forgotten += 1;
+                if let Some(agent) = known.agent
+                    && let Some(own) = self.of_agent.get_mut(&agent)
+                {
+                    own.remove(&session);
+                    if own.is_empty() {
+                        self.of_agent.remove(&agent);
+                    }
+                }
                 self.servers.values_mut().for_each(|server| server.forget_session(session));
             }
         }
@@ -346,6 +379,7 @@ impl Story {
             let oldest = self.handshakes.iter().min_by_key(|(_, handshake)| handshake.last).map(|(number, _)| *number);
             if let Some(oldest) = oldest {
                 self.handshakes.remove(&oldest);
+                self.tally.handshakes_forgotten += 1;
             }
         }
         self.servers.values_mut().for_each(Server::trim);

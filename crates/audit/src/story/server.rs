@@ -195,6 +195,8 @@ pub(crate) struct Handshake {
     pub(crate) more: bool,
     /// Cookies given, and to which address.
     pub(crate) cookies: Vec<(u64, SocketAddr)>,
+    /// Whether more were given than are remembered.
+    pub(crate) more_cookies: bool,
     /// The session that each incarnation of the server welcomed it to.
     pub(crate) welcomed: Option<((u8, u64), SessionId, u64)>,
 }
@@ -210,8 +212,13 @@ impl Handshake {
     }
 
     pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr) {
+        if self.cookies.contains(&(cookie, to)) {
+            return;
+        }
         if self.cookies.len() < HELLOS_MAX {
             self.cookies.push((cookie, to));
+        } else {
+            self.more_cookies = true;
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Leaves to others: what a message does (`up`, `down`), locks (`locks`), whether it is right (the rules).
 
 use crate::event::HostId;
+use crate::verdict::Why;
 use cistern_wire::{AgentId, EndReason, Generation, Keep, Kind, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReplyKind, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -285,6 +286,8 @@ pub struct Session {
     pub(crate) keep_alive: Option<(Mark, bool)>,
     /// Another session of the same agent has been opened since.
     pub(crate) superseded: bool,
+    /// Why not all that it was given, or gave up, is certain.
+    pub(crate) doubt: Option<Why>,
 }
 
 impl Session {
@@ -323,6 +326,7 @@ impl Session {
             newest_grant: None,
             keep_alive: None,
             superseded: false,
+            doubt: None,
         }
     }
 

@@ -5,9 +5,11 @@
 //! to 6.4. Invariant: a lock is given back by the first transmission that says so, wherever it is captured.
 //! Leaves to others: answers (`down`), handshakes (`handshake`).
 
+use super::locks::is_former;
 use super::session::{Asked, Control, Request, Session};
 use super::{Seen, Story, raw};
 use crate::event::What;
+use crate::verdict::Why;
 use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId, Terms};
 
 /// What comes after a serial.
@@ -65,7 +67,11 @@ impl Story {
         if news {
             self.uses(seen, message);
             if let Message::ReclaimComplete(complete) = message {
-                self.gives_up(seen, complete.from, None);
+                match self.may_reclaim(seen.session(), complete.from) {
+                    Ok(true) => self.gives_up(seen, complete.from, None),
+                    Ok(false) => {}
+                    Err(why) => self.doubt(complete.from, why),
+                }
             }
         }
     }
@@ -185,6 +191,13 @@ impl Story {
         }
         let of = notice.map(|(first, _)| first.frame);
         self.events.push(seen.event(What::Receipt { seq: receipt.seq, answer: receipt.answer, of }));
+    }
+
+    /// Whether a session may say what becomes of a former one: that of the same start of the same agent.
+    pub(super) fn may_reclaim(&self, id: SessionId, from: SessionId) -> Result<bool, Why> {
+        let (Some(session), Some(former)) = (self.sessions.get(&id), self.sessions.get(&from)) else { return Ok(false) };
+        let known = |session: &Session| session.agent.is_some() && session.incarnation.is_some();
+        if known(session) && known(former) { Ok(is_former(former, session)) } else { Err(Why::Late) }
     }
 
     /// An agent says that nothing of a session can be used again.
