@@ -5,8 +5,8 @@
 
 use crate::event::Passage;
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Challenge, FormerClaim, Generation, Granted, Header, Hello, KeepAlive, List, Lock, LockClass, LockId,
-    LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
+    Ack, AgentId, Alive, Ask, Bytes8, Challenge, FormerClaim, FormerFate, Generation, Granted, Header, Hello, KeepAlive, List, Lock,
+    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -99,6 +99,11 @@ pub(crate) fn challenge(handshake: u64, echo: u64) -> Message<'static> {
 }
 
 pub(crate) fn welcome(handshake: u64, echo: u64, session: u64, incarnation: u64) -> Message<'static> {
+    welcome_of(handshake, echo, session, incarnation, &[])
+}
+
+/// A WELCOME with what it says of former sessions.
+pub(crate) fn welcome_of(handshake: u64, echo: u64, session: u64, incarnation: u64, former: &[FormerFate]) -> Message<'_> {
     Welcome {
         handshake,
         echo,
@@ -114,7 +119,7 @@ pub(crate) fn welcome(handshake: u64, echo: u64, session: u64, incarnation: u64)
         delivery_timeout_us: 500_000,
         window: 64,
         max_datagram: 1_232,
-        former: List::of(&[]),
+        former: List::of(former),
     }
     .into()
 }

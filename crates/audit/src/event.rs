@@ -400,6 +400,8 @@ pub enum What {
     RenewedAfterSteal {
         /// The session.
         of: SessionId,
+        /// Frame of the transmission whose receipt renews it.
+        by: u64,
         /// When a lock of it was passed, and in which frame.
         stolen: (Duration, u64),
     },

@@ -40,6 +40,8 @@ pub enum Why {
     Foreign,
     /// A request without an answer may have done it.
     Unanswered,
+    /// The clock of the capture was set back meanwhile.
+    Clock,
 }
 
 impl Why {
@@ -58,6 +60,7 @@ impl Why {
             Self::LastHeard => "the server may go by what it heard last (--no-last-heard says that it does not)",
             Self::Foreign => "damaged on the way, or foreign",
             Self::Unanswered => "a request without an answer may have done it",
+            Self::Clock => "the clock of the capture was set back meanwhile",
         }
     }
 }

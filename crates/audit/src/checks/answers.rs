@@ -162,6 +162,9 @@ pub(super) fn versions(bench: &Bench<'_>, event: &Event, court: &mut Court) {
         What::Older { object, version, newer, shown, nonce } => {
             let request = bench.story.session(event.session).and_then(|session| session.requests.get(*nonce));
             let Some(request) = request else { return };
+            if let Err(why) = bench.story.steady(shown.1.min(request.first.frame)) {
+                return court.open(Rule::VersionsForward, why);
+            }
             if request.first.at <= shown.0 || request.first.frame <= shown.1 {
                 // It was asked for before, and may have been executed before.
                 return court.kept(Rule::VersionsForward);

@@ -63,7 +63,7 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     if let Some((of, before, frame)) = bench.story.handshakes.get(handshake).and_then(|handshake| handshake.welcomed) {
         // Once the session is over, the handshake may be forgotten.
         let over = bench.story.session(before).is_none_or(|known| {
-            let lapsed = known.possible_until().is_none_or(|until| until <= event.at);
+            let lapsed = known.possible_until().is_none_or(|until| until <= event.at || bench.story.steady(known.echo_frame).is_err());
             lapsed || known.nack.is_some() || known.ended.is_some() || known.given_up.is_some() || known.superseded
         });
         let same = of != *incarnation || before == *session || over;

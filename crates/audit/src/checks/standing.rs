@@ -54,6 +54,9 @@ fn abandoned(bench: &Bench<'_>, event: &Event, session: &Session, court: &mut Co
     else {
         return court.kept(Rule::NotAbandoned);
     };
+    if let Err(why) = bench.story.steady(notice.first.frame) {
+        return court.open(Rule::NotAbandoned, why);
+    }
     let bound = promise.delivery_timeout + promise.tau / RTO_SHARE * 2 + LEEWAY;
     let span = server.listened.saturating_sub(notice.listened);
     if promise.delivery_timeout.is_zero() || span <= bound {
@@ -131,6 +134,9 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
             let (Some(promise), Some(echo)) = (session.promise, session.newest_echo) else {
                 return court.open(Rule::PassedInLease, Why::Unpromised);
             };
+            if let Err(why) = bench.story.steady(session.echo_frame) {
+                return court.open(Rule::PassedInLease, why);
+            }
             let span = passed.saturating_sub(echo);
             if bench.story.vantage().is_shorter(span, bench.wait(&promise)) {
                 court.accuse(Rule::PassedInLease, bench.whole(*holder), event, Some(*since), || {
@@ -146,8 +152,9 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
                 granted_late(bench, event, session, (*holder, *passed), court);
             }
         }
-        What::RenewedAfterSteal { of, stolen } => {
-            court.accuse(Rule::PassedInLease, bench.whole(*of), event, Some(stolen.1), || {
+        What::RenewedAfterSteal { of, by, stolen } => {
+            let certain = bench.story.steady(*by.min(&stolen.1)).and_then(|()| bench.whole(*of));
+            court.accuse(Rule::PassedInLease, certain, event, Some(stolen.1), || {
                 format!("session {of} is renewed, and its locks went to others less than T after what renews it was seen")
             });
         }
@@ -158,6 +165,9 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
 /// From D on nothing is granted from a queue; D was T before the steal at the latest, unless the server goes by what it heard last.
 fn granted_late(bench: &Bench<'_>, event: &Event, session: &Session, (holder, passed): (SessionId, Duration), court: &mut Court) {
     let (Some(grant), Some(promise)) = (session.newest_grant, session.promise) else { return };
+    if let Err(why) = bench.story.steady(grant.frame) {
+        return court.open(Rule::NoGrant, why);
+    }
     if !bench.story.vantage().is_shorter(passed.saturating_sub(grant.at), bench.wait(&promise)) {
         return court.kept(Rule::NoGrant);
     }

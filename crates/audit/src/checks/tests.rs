@@ -1,5 +1,7 @@
 //! Tests of the rules: each is kept by sound traffic, and broken by the least that breaks it.
 
+mod clock;
+mod every_rule;
 mod words;
 
 use crate::bench::{Bench, LOCK, WAIT, agent, alive, ask, challenge, datagram, granted, hello, keep_alive, lock, server, welcome};

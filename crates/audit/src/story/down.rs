@@ -59,7 +59,7 @@ impl Story {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(server) = self.servers.get_mut(&session.server) else { return };
         if session.incarnation.is_some() && session.incarnation == server.incarnation.map(|(now, _)| now) {
-            server.last_sent = seen.passage.at;
+            (server.last_sent, server.last_frame) = (seen.passage.at, seen.passage.frame);
         }
     }
 
@@ -124,13 +124,16 @@ impl Story {
     /// The lease that a renewing answer gives.
     pub(super) fn renewed(&mut self, seen: &Seen<'_>, id: SessionId, cause: Cause, echo: Option<u64>) -> Option<Renewal> {
         let Cause::Seen { frame, at, .. } = cause else { return None };
-        let side = self.vantage.side;
+        let (side, stepped) = (self.vantage.side, self.stepped);
         let session = self.sessions.get_mut(&id)?;
         session.renewals += 1;
         if id == seen.session() && session.newest_renewal.is_none_or(|known| known.packet < seen.header.packet) {
             session.newest_renewal = Some(seen.mark());
         }
-        session.newest_echo = session.newest_echo.max(Some(at));
+        // A time of before the clock was set back says nothing beside one of after it.
+        if session.newest_echo.is_none_or(|known| known < at) || session.echo_frame < stepped && frame >= stepped {
+            (session.newest_echo, session.echo_frame) = (Some(at), frame);
+        }
         let promise = session.promise?;
         let not_before = echo.and_then(|echo| session.up.get(echo)).and_then(|sent| sent.not_before);
         let exact = side == Side::Agent;
@@ -145,13 +148,13 @@ impl Story {
         };
         let wait = if side == Side::Server { promise.wait } else { promise.shortest_wait() };
         let vantage = self.vantage;
-        let late = |stolen: &super::Mark| vantage.is_shorter(stolen.at.saturating_sub(at), wait);
+        let late = |stolen: &super::Mark| stepped > frame || vantage.is_shorter(stolen.at.saturating_sub(at), wait);
         let (host, stolen) = (session.host, session.stolen.filter(late));
         if let Some(intervals) = &mut self.intervals {
             intervals.renewed(id, host, seen.passage.frame, &renewal);
         }
         if let Some(stolen) = stolen {
-            self.events.push(seen.event(What::RenewedAfterSteal { of: id, stolen: (stolen.at, stolen.frame) }));
+            self.events.push(seen.event(What::RenewedAfterSteal { of: id, by: frame, stolen: (stolen.at, stolen.frame) }));
         }
         Some(renewal)
     }
@@ -399,10 +402,11 @@ impl Story {
     /// A server does not know a session: of one that it must know, this shows that it was started anew.
     fn forgets(&mut self, seen: &Seen<'_>) {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let steady = self.steady(session.echo_frame).is_ok();
         let Some(server) = self.servers.get_mut(&session.server) else { return };
         let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
         let holds = server.holds.values().flatten().any(|hold| hold.session == session.id);
-        let lasts = session.possible_until().is_some_and(|until| seen.passage.at < until);
+        let lasts = session.possible_until().is_some_and(|until| seen.passage.at < until) && steady;
         let whole = session.opened.is_some() && !session.superseded && session.doubt.is_none();
         if let (true, Some(own)) = (free && holds && lasts && whole, session.incarnation)
             && server.incarnation.is_some_and(|(now, _)| now == own)

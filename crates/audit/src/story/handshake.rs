@@ -200,7 +200,7 @@ impl Story {
             None => server.incarnation = Some((now, seen.mark())),
             Some((before, _)) if before < now => {
                 server.incarnation = Some((now, seen.mark()));
-                server.died_after = server.last_sent;
+                (server.died_after, server.died_frame) = (server.last_sent, server.last_frame);
                 server.waiting.clear();
                 server.awaited = if before.0 == now.0 { awaited(server, &self.sessions, seen.passage.at) } else { Vec::new() };
                 if before.0 < now.0 {

@@ -43,6 +43,9 @@ const HANDSHAKES_MAX: usize = 10_000;
 /// A session that is over, or whose lease is, is forgotten after so long without a datagram.
 const FORGET_AFTER: Duration = Duration::from_secs(300);
 
+/// How far back a time may be where several queues of the kernel are captured side by side; beyond it the clock was set.
+const MIXED: Duration = Duration::from_millis(1);
+
 /// Datagrams between two looks for what can be forgotten.
 const LOOK_EVERY: u64 = 16_384;
 
@@ -114,6 +117,10 @@ pub struct Story {
     terms: Terms,
     tally: Tally,
     now: Duration,
+    /// The newest time since the capture's clock was set back last.
+    clock: Duration,
+    /// The frame at which it was; 0: it never was.
+    stepped: u64,
     hosts: Hosts,
     intervals: Option<Intervals>,
     events: Vec<Event>,
@@ -132,6 +139,8 @@ impl Story {
             terms,
             tally: Tally::default(),
             now: Duration::ZERO,
+            clock: Duration::ZERO,
+            stepped: 0,
             hosts: Hosts::default(),
             intervals: None,
             events: Vec::new(),
@@ -153,7 +162,12 @@ impl Story {
     pub fn take(&mut self, passage: Passage<'_>) {
         self.events.clear();
         self.tally.datagrams += 1;
-        self.tally.clock_back += u64::from(passage.at < self.now);
+        self.tally.clock_back += u64::from(passage.at < self.clock);
+        if passage.at + MIXED < self.clock {
+            self.stepped = passage.frame;
+            self.clock = passage.at;
+        }
+        self.clock = self.clock.max(passage.at);
         self.now = self.now.max(passage.at);
         match Datagram::seen(passage.payload) {
             Ok(datagram) => self.learn(passage, datagram.header),
@@ -228,6 +242,11 @@ impl Story {
             Some(known) if known.opened.is_some() => known.doubt.map_or(Ok(()), Err),
             _ => Err(Why::Late),
         }
+    }
+
+    /// Whether the time since a frame is what the capture's clock says.
+    pub(crate) const fn steady(&self, since: u64) -> Result<(), Why> {
+        if self.stepped > since { Err(Why::Clock) } else { Ok(()) }
     }
 
     /// Not all of a session is certain any more.
@@ -347,7 +366,7 @@ impl Story {
 
     /// Forgets what is over and silent for long, and what goes beyond the bounds.
     fn forget(&mut self) {
-        let now = self.now;
+        let now = self.clock;
         let over = |session: &Session| {
             let ended = session.ended.is_some() || session.nack.is_some() || session.given_up.is_some();
             let silent = now.saturating_sub(session.last);

@@ -62,6 +62,7 @@ pub(crate) struct Server {
     pub(crate) incarnation: Option<((u8, u64), Mark)>,
     /// When the present incarnation was last seen to send something in a session.
     pub(crate) last_sent: Duration,
+    pub(crate) last_frame: u64,
     /// The newest token granted.
     pub(crate) newest: Generation,
     pub(crate) exchanges: BTreeMap<(SocketAddr, SocketAddr), Exchange>,
@@ -77,6 +78,7 @@ pub(crate) struct Server {
     pub(crate) awaited: Vec<SessionId>,
     /// When the incarnation before the present one was last seen to send in a session.
     pub(crate) died_after: Duration,
+    pub(crate) died_frame: u64,
     /// How long it has certainly listened, and when it was last seen to do anything.
     pub(crate) listened: Duration,
     pub(crate) active: Duration,
@@ -99,7 +101,7 @@ impl Server {
     /// Something of it was seen on its own host. Between two turns it listened for the slack that it always counts, at the least.
     pub(crate) fn acts(&mut self, now: Duration) {
         self.listened += now.saturating_sub(self.active).min(SLACK);
-        self.active = self.active.max(now);
+        self.active = now;
     }
 
     /// The session that an ephemeral file is bound to now.

@@ -253,6 +253,8 @@ pub struct Session {
     pub given_up: Option<(Mark, Option<EndReason>)>,
     /// When the newest transmission that was ever echoed in a renewing answer passed here.
     pub newest_echo: Option<Duration>,
+    /// Its frame.
+    pub(crate) echo_frame: u64,
     /// When a lock of it went to others, if it did not give it back.
     pub stolen: Option<Mark>,
     /// When anything of it was seen last.
@@ -305,6 +307,7 @@ impl Session {
             ended: None,
             given_up: None,
             newest_echo: None,
+            echo_frame: 0,
             stolen: None,
             last: Duration::ZERO,
             handshake: 0,
