@@ -34,7 +34,7 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, session: SessionId, cour
             }
             // What has taken long enough by a clock that was set back may not have.
             Some(known) if holds(server, known) && bench.story.steady(known.echo_frame).is_err() => {
-                court.open(Rule::FormerFate, Why::Clock)
+                court.open(Rule::FormerFate, Why::Clock);
             }
             _ => court.kept(Rule::FormerFate),
         }
