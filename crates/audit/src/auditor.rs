@@ -30,6 +30,7 @@ impl Auditor {
     /// Takes the next datagram in and judges it; gives how many violations there are since the beginning.
     pub fn take(&mut self, passage: Passage<'_>) -> u64 {
         self.story.take(passage);
+        self.court.doubts(self.story.all_told_apart().err());
         let bench = Bench { story: &self.story, terms: &self.terms };
         for event in self.story.events() {
             checks::judge(&bench, event, passage, &mut self.court);
@@ -54,6 +55,12 @@ impl Auditor {
     #[must_use]
     pub fn report(&self) -> Report {
         self.court.report(self.story.tally())
+    }
+
+    /// The story, for tests of its bounds.
+    #[cfg(test)]
+    pub(crate) const fn story_mut(&mut self) -> &mut Story {
+        &mut self.story
     }
 
     /// The story so far.

@@ -272,6 +272,13 @@ pub enum What {
         /// The time since its transmission before, if there was one.
         gap: Option<Duration>,
     },
+    /// An agent goes on sending long after a notice passed that it has not receipted; told once of each.
+    Unreceipted {
+        /// The notice.
+        seq: u64,
+        /// Frame of its first transmission.
+        first: u64,
+    },
     /// An agent's word to a notice.
     Receipt {
         /// The notice.

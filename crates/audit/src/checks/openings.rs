@@ -88,7 +88,7 @@ pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, 
     }
     let Some(server) = bench.story.servers.get(&event.from) else { return };
     let Some(exchange) = server.exchanges.get(&(passage.from, passage.to)) else { return };
-    if exchange.proven || exchange.sent < exchange.received || bench.story.is_proven(passage.to) {
+    if exchange.sent < exchange.received || bench.story.is_proven(passage.to) {
         return court.kept(Rule::Unproven);
     }
     let began = event.session.0 == 0 || bench.story.session(event.session).is_some_and(|session| session.opened.is_some());
@@ -97,6 +97,7 @@ pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, 
         _ if bench.story.vantage().side == Side::Agent => Err(Why::Vantage),
         (false, _) => Err(Why::Incomplete),
         (_, false) => Err(Why::Late),
+        _ if server.short.exchanges || bench.story.proven_forgotten => Err(Why::Forgotten),
         // Elsewhere the network's copies of what was sent once pass as well.
         _ => bench.in_order(),
     };

@@ -156,6 +156,7 @@ fn reclaimed(bench: &Bench<'_>, event: &Event, grant: &Grant, server: &Server, c
         return court.broken(Rule::Reclaim, event, Some(*frame), what);
     }
     match former.was_given(grant.lock, grant.generation) {
+        Some(true) if server.short.ordinary => court.open(Rule::Reclaim, Why::Forgotten),
         Some(true) => court.kept(Rule::Reclaim),
         None => court.open(Rule::Reclaim, Why::Forgotten),
         Some(false) => {

@@ -52,7 +52,7 @@ fn abandoned(bench: &Bench<'_>, event: &Event, session: &Session, court: &mut Co
     let open = session.open.iter().filter_map(|seq| Some((seq, session.notices.get(*seq)?)));
     let Some((seq, notice)) = open.filter(|(_, notice)| notice.transmissions >= TRANSMISSIONS).min_by_key(|(_, notice)| notice.listened)
     else {
-        return court.kept(Rule::NotAbandoned);
+        return if session.open_forgotten { court.open(Rule::NotAbandoned, Why::Forgotten) } else { court.kept(Rule::NotAbandoned) };
     };
     if let Err(why) = bench.story.steady(notice.first.frame) {
         return court.open(Rule::NotAbandoned, why);
@@ -89,6 +89,7 @@ pub(super) fn nack(bench: &Bench<'_>, event: &Event, court: &mut Court) {
         return court.kept(Rule::FailureNotices);
     }
     let certain = bench.inside_server().and_then(|()| bench.whole(event.session));
+    let certain = certain.and(if session.notices.is_short() { Err(Why::Forgotten) } else { Ok(()) });
     let certain = certain.and(if bench.terms.no_evictions { Ok(()) } else { Err(Why::Evicted) });
     court.accuse(Rule::FailureNotices, certain, event, None, || {
         "the session is refused, and no notice of it was sent three times in vain, nor any demand disregarded".to_owned()
@@ -100,6 +101,9 @@ pub(super) fn notice(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     let What::Notice { kind, seq, first, transmissions, object, changed, .. } = event.what else { return };
     court.judge(Rule::RepeatUnchanged, !changed, event, Some(first), || format!("notice {seq} says something else than before"));
     let Some(session) = bench.story.session(event.session) else { return };
+    if kind == Kind::Grant && transmissions == 0 {
+        court.open(Rule::NoGrant, Why::Forgotten);
+    }
     if kind == Kind::Grant && transmissions == 1 {
         let nack = session.nack.filter(|nack| nack.packet < event.packet);
         court.judge(Rule::NoGrant, nack.is_none(), event, nack.map(|mark| mark.frame), || {
@@ -116,6 +120,7 @@ fn watched(bench: &Bench<'_>, event: &Event, session: &Session, (seq, object): (
     let of = |number: &u64| session.notices.get(*number).is_some_and(|other| other.kind == Kind::WatchEvent && other.object == object);
     let open = session.open.range(..seq).rev().find(|number| of(number));
     match open.and_then(|other| session.notices.get(*other)) {
+        None if session.open_forgotten => court.open(Rule::WatchOnce, Why::Forgotten),
         None => court.kept(Rule::WatchOnce),
         Some(other) => {
             let certain = bench.inside_server().and_then(|()| bench.whole(event.session));

@@ -1,5 +1,6 @@
 //! Tests of the rules: each is kept by sound traffic, and broken by the least that breaks it.
 
+mod bounds;
 mod clock;
 mod every_rule;
 mod words;

@@ -308,10 +308,7 @@ impl Story {
             request.queued.get_or_insert(seen.mark());
             let waits = request.granted.is_none() && !request.wait_over && request.cancelled.is_none();
             if let (Asked::Lock { object, mode: Mode::Exclusive, .. }, true, Some(server)) = (&request.asked, waits, server) {
-                let waiting = server.waiting.entry(*object).or_default();
-                if !waiting.iter().any(|(of, number, _)| (*of, *number) == (seen.session(), nonce)) {
-                    waiting.push((seen.session(), nonce, seen.mark()));
-                }
+                server.waits(*object, (seen.session(), nonce, seen.mark()));
             }
         }
     }
@@ -327,7 +324,7 @@ impl Story {
                 let grant = Grant { lock, mode: Mode::Shared, generation, run: 0, version: 0, how: How::Downgrade, nonce: 0, news };
                 if let Some(server) = self.servers.get_mut(&session.server) {
                     server.newest = server.newest.max(generation);
-                    server.runs.entry(generation.0).or_insert((generation.0 + 1, lock, id, seen.passage.frame));
+                    server.runs.entry(generation.0).or_insert((generation.0.saturating_add(1), lock, id, seen.passage.frame));
                 }
                 self.events.push(seen.event(What::Granted(grant)));
             }
@@ -443,10 +440,15 @@ impl Story {
             if kind == Kind::Grant {
                 session.newest_grant = Some(mark);
             }
-            let (receipted, implied, listened) = (None, false, Duration::ZERO);
-            let fresh = Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted, implied, listened };
+            let (receipted, implied, overdue, listened) = (None, false, None, Duration::ZERO);
+            let fresh =
+                Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted, implied, overdue, listened };
             session.notices.put(seq, fresh);
             session.open.insert(seq);
+            session.forget_open();
+        } else {
+            // How often it was sent before is not known any more.
+            transmissions = 0;
         }
         let listened = self.servers.get(&session.server).map_or(Duration::ZERO, |server| server.listened);
         if let Some(known) = session.notices.get_mut(seq) {

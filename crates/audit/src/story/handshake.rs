@@ -159,9 +159,7 @@ impl Story {
     fn welcome(&mut self, seen: &Seen<'_>, welcome: &Welcome<'_>) {
         let server = self.hosts.name_server(seen.passage.from, welcome.store);
         self.started(seen, server, welcome);
-        if let Some(exchange) = self.servers.get_mut(&seen.from) {
-            exchange.exchange(seen.passage.from, seen.passage.to).proven = true;
-        }
+        self.proves(seen.passage.to);
         let again = self.sessions.get(&welcome.session).is_some_and(|session| session.opened.is_some());
         self.open(seen, server, welcome);
         let incarnation = (welcome.epoch, welcome.server_incarnation);
@@ -201,7 +199,7 @@ impl Story {
             Some((before, _)) if before < now => {
                 server.incarnation = Some((now, seen.mark()));
                 (server.died_after, server.died_frame) = (server.last_sent, server.last_frame);
-                server.waiting.clear();
+                server.nobody_waits();
                 server.awaited = if before.0 == now.0 { awaited(server, &self.sessions, seen.passage.at) } else { Vec::new() };
                 if before.0 < now.0 {
                     server.restored();

@@ -11,6 +11,13 @@ use super::{Seen, Story, raw};
 use crate::event::What;
 use crate::verdict::Why;
 use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId, Terms};
+use std::time::Duration;
+
+/// How far below the newest packet number a datagram may be and is still taken (section 3.2).
+const REPLAY_WINDOW: u64 = 1_024;
+
+/// For how long an agent must have been seen to send, after a receipt was due, to be called at work.
+const AT_WORK: Duration = Duration::from_millis(100);
 
 /// What comes after a serial.
 const SERIAL_LEN: usize = 8;
@@ -28,6 +35,26 @@ impl Story {
                 }
                 _ => self.control(seen, &message, body),
             }
+        }
+        self.overdue(seen);
+    }
+
+    /// Whether the oldest notice that is open was due to be receipted long before the agent sent this, and what it has sent since.
+    fn overdue(&mut self, seen: &Seen<'_>) {
+        let at = seen.passage.at;
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let over = session.nack.is_some() || session.ended.is_some() || session.given_up.is_some();
+        let due = session.promise.map(|promise| promise.delivery_timeout).filter(|due| !due.is_zero() && !over);
+        let (Some(due), Some(seq)) = (due, session.open.first().copied()) else { return };
+        let Some(notice) = session.notices.get_mut(seq) else { return };
+        if at.saturating_sub(notice.first.at) <= due {
+            return;
+        }
+        let (since, told) = *notice.overdue.get_or_insert((at, false));
+        if !told && at.saturating_sub(since) > AT_WORK {
+            notice.overdue = Some((since, true));
+            let first = notice.first.frame;
+            self.events.push(seen.event(What::Unreceipted { seq, first }));
         }
     }
 
@@ -109,24 +136,26 @@ impl Story {
         let words = if kind == Kind::KeepAlive { &[][..] } else { &body[SERIAL_LEN..] };
         let sum = raw::sum(words) ^ u64::from(kind.code());
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
-        if kind == Kind::KeepAlive {
+        // One that comes too late is dropped, and never answered.
+        if kind == Kind::KeepAlive && mark.packet.saturating_add(REPLAY_WINDOW) > session.up.last() {
             session.keep_alive = Some((mark, false));
         }
         let known = session.controls.get(serial).copied();
         let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
-        if known.is_none() {
+        let news = known.is_none() && !session.controls.may_be_forgotten(serial);
+        if news {
             session.controls.put(serial, Control { first: mark, sum });
         }
-        self.events.push(seen.event(What::Control { kind, serial, first, changed, news: known.is_none() }));
+        self.events.push(seen.event(What::Control { kind, serial, first, changed, news }));
         match message {
-            Message::Release(release) => release.items.iter().for_each(|item| self.released(seen, item, known.is_none())),
+            Message::Release(release) => release.items.iter().for_each(|item| self.released(seen, item, news)),
             // Whoever cancels waits no more, whenever that is said.
             Message::Cancel(cancel) => {
                 if let Some(server) = self.servers.get_mut(&seen.to) {
                     server.stops_waiting(seen.session(), Some(cancel.nonce));
                 }
             }
-            Message::ReleaseAll(all) => self.released_all(seen, all.up_to, known.is_none()),
+            Message::ReleaseAll(all) => self.released_all(seen, all.up_to, news),
             Message::EndSession(end) => self.gives_up(seen, seen.session(), Some(end.reason)),
             _ => {}
         }
@@ -184,7 +213,7 @@ impl Story {
                     self.take_back(seen, lock, generation);
                 }
                 (Some((lock, generation)), _) if lock.class == LockClass::Cache => {
-                    session.owed.entry(lock).or_insert(generation);
+                    session.owes(lock, generation);
                 }
                 _ => {}
             }
@@ -217,8 +246,10 @@ impl Story {
 
     fn responded(&mut self, seen: &Seen<'_>, token: u64) {
         let (server, peer) = (seen.passage.to, seen.passage.from);
-        let Some(exchange) = self.servers.get_mut(&seen.to).and_then(|known| known.exchanges.get_mut(&(server, peer))) else { return };
-        exchange.proven |= exchange.tokens.contains(&token);
+        let exchange = self.servers.get_mut(&seen.to).and_then(|known| known.exchanges.get_mut(&(server, peer)));
+        if exchange.is_some_and(|exchange| exchange.tokens.contains(&token)) {
+            self.proves(peer);
+        }
     }
 }
 

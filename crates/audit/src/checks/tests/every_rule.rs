@@ -74,6 +74,7 @@ fn exchange(rule: Rule, wrong: bool) -> Audit {
         Rule::PassedInLease => passed_in_lease(wrong),
         Rule::FailureNotices => failure_notices(wrong),
         Rule::NotAbandoned => not_abandoned(wrong),
+        Rule::NoticeReceipted => notice_receipted(wrong),
         Rule::GenerationsGrow => generations_grow(wrong),
         Rule::TokensOnce => tokens_once(wrong),
         Rule::ReleaseGranted => release_granted(wrong),
@@ -360,6 +361,20 @@ fn not_abandoned(wrong: bool) -> Audit {
         audit.pass(20);
         audit.up(0, 5, first + n, &[keep_alive(first + n)]);
         audit.down(0, 5, 4 + n, &[alive(first + n, first + n)]);
+    }
+    audit
+}
+
+fn notice_receipted(wrong: bool) -> Audit {
+    let mut audit = from(Side::Agent, true);
+    audit.open(0, 5);
+    audit.down(0, 5, 1, &[Probe { seq: 1 }.into()]);
+    if !wrong {
+        audit.up(0, 5, 1, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+    }
+    for n in 2..4 {
+        audit.pass(600);
+        audit.up(0, 5, n - u64::from(wrong), &[keep_alive(n)]);
     }
     audit
 }
