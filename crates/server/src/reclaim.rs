@@ -17,8 +17,8 @@ use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate,
-    SessionId, Status,
+    AgentId, Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
+    SessionFate, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -82,11 +82,14 @@ impl Server {
     }
 
     /// What is said of a session of before the start that an agent names; `None`: it is not known here.
-    pub(crate) fn recorded_fate(&self, hello: &Hello<'_>, claim: FormerClaim) -> Option<SessionFate> {
-        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(hello.agent).contains(&claim.session))?;
-        Some(if grace.is_done(claim.session) {
+    pub(crate) fn recorded_fate(&self, agent: AgentId, incarnation: u64, claim: &FormerClaim) -> Option<SessionFate> {
+        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(agent).contains(&claim.session))?;
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST NOT say that a session has ended before its end is durable.
+        // One that has left files is recorded until grace ends, whatever became of it.
+        Some(if grace.is_accounted_for(claim.session) && !self.ephemerals.any_of(claim.session) {
             SessionFate::Ended
-        } else if claim.claim == Claim::Reclaiming && grace.eligible(claim.session, hello.agent, hello.incarnation) {
+        } else if claim.claim == Claim::Reclaiming && grace.eligible(claim.session, agent, incarnation) {
             SessionFate::Reclaimable
         } else {
             SessionFate::TimingOut

@@ -23,6 +23,7 @@ mod rescue;
 mod restart;
 mod starting;
 mod surrender;
+mod telling_ends;
 mod timing_out;
 mod waiting;
 mod watches;
