@@ -25,6 +25,8 @@ use log::{info, warn};
 
 /// How soon somebody may ask again at least when the time of grace is over and its end is being written.
 const AFTER_GRACE: Duration = Duration::from_millis(20);
+/// After so many rounds of loading what still lacks cannot be read: one round brings all, unless it is forgotten before the rest has come.
+const LOADS_MAX: u16 = 16;
 
 impl Server {
     /// Whether the server is in grace, so that nothing is granted but what is reclaimed.
@@ -115,6 +117,7 @@ impl Server {
             match self.namespace.version(&view, item.lock.object) {
                 Step::Done(version) => versions.push(Ok(version)),
                 Step::Failed(status) => versions.push(Err(status)),
+                Step::Missing(_) if job.loads >= LOADS_MAX => versions.push(Err(Status::EIO)),
                 Step::Missing(queries) => missing.extend(queries),
             }
         }

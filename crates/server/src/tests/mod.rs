@@ -25,6 +25,7 @@ mod starting;
 mod surrender;
 mod telling_ends;
 mod timing_out;
+mod unreadable;
 mod waiting;
 mod watches;
 mod world;
