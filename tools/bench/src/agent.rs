@@ -1,6 +1,7 @@
 //! An agent as far as a server can tell: a session with its packet numbers, nonces and serials, and no lease behind it.
 //!
-//! Decides what is on the wire: one request in a datagram, packed by `cistern-wire` as a real agent packs it. It keeps the window
+//! Decides what is on the wire: one request in a datagram or as many as it has room for, packed by `cistern-wire` as a real agent packs
+//! them. It keeps the window
 //! and the floor that the server insists on (R22). Place: below `traffic`, above the socket; `opening` makes it by a handshake.
 //! Leaves to others: what is asked and when, and what answers mean.
 
@@ -53,12 +54,17 @@ impl Agent {
 
     /// Makes a datagram of one encoded message in `buf`; gives its packet number.
     pub(crate) fn pack(&mut self, message: &[u8], buf: &mut Vec<u8>) -> u64 {
+        self.pack_first([message], buf).0
+    }
+
+    /// Makes a datagram of as many of the encoded messages as it has room for, at least one; gives its packet number and how many.
+    pub(crate) fn pack_first<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>, buf: &mut Vec<u8>) -> (u64, usize) {
         self.packet += 1;
         let header = Header { from_server: false, session: self.session, packet: self.packet };
         let mut packer = Packer::new(buf, header, DATAGRAM_DEFAULT);
-        packer.push_encoded(message);
+        let packed = messages.into_iter().take_while(|message| packer.push_encoded(message)).count();
         packer.finish();
-        self.packet
+        (self.packet, packed)
     }
 }
 
@@ -80,6 +86,18 @@ mod tests {
         assert_eq!(agent.ask(), None, "a gap does not move the floor");
         agent.answered(1);
         assert_eq!(agent.ask().map(|ask| (ask.nonce, ask.floor())), Some((4, 3)));
+    }
+
+    #[test]
+    fn datagram_takes_the_messages_that_it_has_room_for_in_order() {
+        let mut agent = Agent::new(SessionId(7), 0, 64);
+        let ask = || GetAttr { ask: Ask { nonce: 1, back: 0, limit: LIMIT }, object: ObjectId(1), want: Want::Nothing };
+        let messages = vec![Message::from(ask()).to_bytes(); 64];
+        let mut buf = Vec::new();
+        let (packet, packed) = agent.pack_first(messages.iter().map(Vec::as_slice), &mut buf);
+        assert!(packet == 1 && (16..64).contains(&packed) && buf.len() <= DATAGRAM_DEFAULT, "{packed} in {} bytes", buf.len());
+        assert_eq!(Datagram::at_server(&buf).unwrap().messages().count(), packed);
+        assert_eq!(agent.pack_first(messages[..3].iter().map(Vec::as_slice), &mut buf), (2, 3));
     }
 
     #[test]

@@ -1,27 +1,23 @@
-//! The loads that are measured, and how each is set up and run on two sides.
+//! A load, how it is set up, and how it runs on two sides.
 //!
-//! Decides the list of cases and the order of rounds: side A, side B, side A, side B, after one round of each that does not count.
-//! Place: called by `main`, over `host` and `traffic`. Invariant: both sides of a case are asked the same by the same sockets at the
-//! same pace. Leaves to others: the exchange itself (`traffic`), the arithmetic (`figures`).
+//! Decides what a case is and the order of rounds: side A, side B, side A, side B, after one round of each that does not count.
+//! Place: called by the workloads, over `host` and `traffic`. Invariant: both sides of a case are asked the same by the same sockets at
+//! the same pace. Leaves to others: which cases there are (`beside_echo`, `loads`), the exchange itself (`traffic`), the arithmetic
+//! (`figures`).
 
 use crate::agent::Agent;
 use crate::cores::Cores;
-use crate::figures::{Column, Round, Spread, ratio};
+use crate::figures::{Column, Round, Spread, p50_ratio, ratio};
 use crate::host::{Host, Role};
 use crate::opening;
-use crate::slot::Step;
-use crate::traffic::{Pace, Traffic, slots};
+use crate::slot::{Step, file_name};
+use crate::traffic::{Manner, Pace, Traffic, slots};
 use crate::trouble::Trouble;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, SessionId};
-use serde::Serialize;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-/// Agents in the case of a crowd: as many as one receive buffer takes at once without loss.
-const CROWD: usize = 256;
-/// Requests in flight where many sessions share a socket.
-const SHARED: usize = 64;
 /// Window of the agents that talk to the echo.
 const WINDOW: u16 = 64;
 
@@ -30,10 +26,30 @@ const WINDOW: u16 = 64;
 pub(crate) enum Work {
     /// GETATTR of the root directory, without a cache lock.
     GetAttr,
+    /// LOOKUP of a file in the root directory, without a cache lock.
+    Lookup,
     /// LOCK (try) and RELEASE of a file, each an exchange.
     Lock,
     /// SETATTR of a file.
     SetAttr,
+    /// CREATE of a file.
+    Create,
+    /// WRITE of 128 bytes.
+    Write,
+}
+
+impl Work {
+    /// In words, for tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::GetAttr => "getattr",
+            Self::Lookup => "lookup",
+            Self::Lock => "lock+release",
+            Self::SetAttr => "setattr",
+            Self::Create => "create",
+            Self::Write => "write 128 B",
+        }
+    }
 }
 
 /// A load.
@@ -49,40 +65,24 @@ pub(crate) struct Case {
     pub(crate) in_flight: usize,
     /// When they are sent.
     pub(crate) pace: Pace,
+    /// Whether the agents put several requests into a datagram; of the echo they never do.
+    pub(crate) packed: bool,
 }
 
 impl Case {
+    /// One agent with one request in flight.
+    pub(crate) const fn one(work: Work) -> Self {
+        Self { work, agents: 1, own_sockets: true, in_flight: 1, pace: Pace::Each, packed: false }
+    }
+
     /// In words, for tables.
     pub(crate) fn name(&self) -> String {
-        let work = match self.work {
-            Work::GetAttr => "getattr",
-            Work::Lock => "lock+release",
-            Work::SetAttr => "setattr",
-        };
         let Self { agents, in_flight, .. } = self;
-        match (agents, self.pace) {
-            (1, _) => format!("{work}, 1 agent, {in_flight} in flight"),
-            (_, Pace::Each) => format!("{work}, {agents} agents, {in_flight} in flight"),
-            (_, Pace::Together) => format!("{work}, {agents} agents, {in_flight} at once"),
-        }
+        let many = if *agents == 1 { "1 agent".to_owned() } else { format!("{agents} agents") };
+        let packed = if self.packed { "packed, " } else { "" };
+        let at = if self.pace == Pace::Together { "at once" } else { "in flight" };
+        format!("{}, {many}, {packed}{in_flight} {at}", self.work.name())
     }
-}
-
-/// The cases that are measured beside the echo.
-pub(crate) fn beside_echo(in_flight: usize) -> Vec<Case> {
-    let one = Case { work: Work::GetAttr, agents: 1, own_sockets: true, in_flight: 1, pace: Pace::Each };
-    vec![one, Case { work: Work::Lock, ..one }, Case { in_flight, ..one }, Case { work: Work::Lock, in_flight, ..one }, crowd()]
-}
-
-/// Many agents that ask once each: every request and every answer is a datagram of its own.
-const fn crowd() -> Case {
-    Case { work: Work::GetAttr, agents: CROWD, own_sockets: true, in_flight: CROWD, pace: Pace::Together }
-}
-
-/// A server with few sessions and one with many; the requests take turns over all of them.
-pub(crate) fn few_and_many(sessions: usize) -> [Case; 2] {
-    let few = Case { work: Work::GetAttr, agents: SHARED, own_sockets: false, in_flight: SHARED, pace: Pace::Together };
-    [few, Case { agents: sessions.max(SHARED), ..few }]
 }
 
 /// How long and how often.
@@ -97,7 +97,7 @@ pub(crate) struct Plan {
 }
 
 /// Two sides under the same load.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Comparison {
     /// The load.
     pub(crate) name: String,
@@ -107,6 +107,10 @@ pub(crate) struct Comparison {
     pub(crate) other: Column,
     /// CPU per exchange: other / base.
     pub(crate) ratio: Spread,
+    /// CPU per exchange: base / other.
+    pub(crate) inverse: Spread,
+    /// Median latency: base / other.
+    pub(crate) p50: Spread,
 }
 
 /// Measures the server beside the echo.
@@ -115,21 +119,8 @@ pub(crate) fn server_and_echo(case: &Case, plan: &Plan) -> Result<Comparison, Tr
     compare(case.name(), sides, plan)
 }
 
-/// Measures the echo beside another echo: the ratio would be 1 on a machine without noise.
-pub(crate) fn control(plan: &Plan) -> Result<Comparison, Trouble> {
-    let case = crowd();
-    let sides = [Side::start(Role::Echo, &case, plan.cores)?, Side::start(Role::Echo, &case, plan.cores)?];
-    compare(case.name(), sides, plan)
-}
-
-/// Measures the server with few sessions beside the server with many.
-pub(crate) fn sessions(cases: &[Case; 2], plan: &Plan) -> Result<Comparison, Trouble> {
-    let [few, many] = cases;
-    let sides = [Side::start(Role::Server, few, plan.cores)?, Side::start(Role::Server, many, plan.cores)?];
-    compare(format!("{}, and the same over {} sessions", few.name(), many.agents), sides, plan)
-}
-
-fn compare(name: String, [mut a, mut b]: [Side; 2], plan: &Plan) -> Result<Comparison, Trouble> {
+/// Measures side A beside side B.
+pub(crate) fn compare(name: String, [mut a, mut b]: [Side; 2], plan: &Plan) -> Result<Comparison, Trouble> {
     a.round(plan.span)?;
     b.round(plan.span)?;
     let (mut rounds_a, mut rounds_b) = (Vec::new(), Vec::new());
@@ -137,9 +128,10 @@ fn compare(name: String, [mut a, mut b]: [Side; 2], plan: &Plan) -> Result<Compa
         rounds_a.push(a.round(plan.span)?);
         rounds_b.push(b.round(plan.span)?);
     }
-    let columns = Column::of(&rounds_a).zip(Column::of(&rounds_b)).zip(ratio(&rounds_b, &rounds_a));
-    let ((base, other), ratio) = columns.expect("the command line lets no plan without rounds through");
-    Ok(Comparison { name, base, other, ratio })
+    let columns = Column::of(&rounds_a).zip(Column::of(&rounds_b));
+    let ratios = ratio(&rounds_b, &rounds_a).zip(ratio(&rounds_a, &rounds_b)).zip(p50_ratio(&rounds_a, &rounds_b));
+    let ((base, other), ((ratio, inverse), p50)) = columns.zip(ratios).expect("the command line lets no plan without rounds through");
+    Ok(Comparison { name, base, other, ratio, inverse, p50 })
 }
 
 /// A process under test and the load on it.
@@ -162,16 +154,31 @@ impl Side {
             Role::Server | Role::Durable => open_sessions(case, &sockets)?,
             Role::Echo => invent_sessions(case),
         };
-        let steps = (0..case.in_flight).map(|slot| match case.work {
-            Work::GetAttr => Ok(Step::GetAttr(ObjectId(ROOT))),
-            Work::Lock if role == Role::Echo => Ok(Step::Lock(ObjectId(slot as u64 + 2))),
-            Work::SetAttr if role == Role::Echo => Ok(Step::SetAttr(ObjectId(slot as u64 + 2))),
-            Work::Lock => opening::create(&sockets[0], &mut agents[0], &format!("bench-{slot}")).map(Step::Lock),
-            Work::SetAttr => opening::create(&sockets[0], &mut agents[0], &format!("bench-{slot}")).map(Step::SetAttr),
-        });
-        let steps = steps.collect::<Result<Vec<_>, _>>()?;
-        let traffic = Traffic::new(role, case.pace, sockets, agents, slots(&steps), cores.pinned.is_none())?;
+        let mut steps = Vec::with_capacity(case.in_flight);
+        for place in 0..u32::try_from(case.in_flight).unwrap_or(u32::MAX) {
+            let object = match (case.work, role) {
+                (Work::GetAttr | Work::Create, _) => ObjectId(ROOT),
+                (_, Role::Echo) => ObjectId(u64::from(place) + 2),
+                _ => opening::create(&sockets[0], &mut agents[0], &file_name(place))?,
+            };
+            steps.push(match case.work {
+                Work::GetAttr => Step::GetAttr(object),
+                Work::Lookup => Step::Lookup(place, object),
+                Work::Lock => Step::Lock(object),
+                Work::SetAttr => Step::SetAttr(object),
+                Work::Create => Step::Create(place, 0),
+                Work::Write => Step::Write(object),
+            });
+        }
+        let packed = case.packed && role != Role::Echo;
+        let manner = Manner { pace: case.pace, packed, yields: cores.pinned.is_none() };
+        let traffic = Traffic::new(role, manner, sockets, agents, slots(&steps))?;
         Ok(Self { traffic, host })
+    }
+
+    /// From now on requests are sent so.
+    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+        self.traffic.set_pace(pace);
     }
 
     pub(crate) fn round(&mut self, span: Duration) -> Result<Round, Trouble> {
@@ -180,9 +187,17 @@ impl Side {
         let usage = self.host.usage()?.since(before);
         Ok(Round { traced, usage })
     }
+
+    /// All rounds of one pace, after one that does not count.
+    pub(crate) fn rounds(&mut self, plan: &Plan) -> Result<Column, Trouble> {
+        self.round(plan.span)?;
+        let rounds = (0..plan.rounds).map(|_| self.round(plan.span)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Column::of(&rounds).expect("the command line lets no plan without rounds through"))
+    }
 }
 
-fn connected(host: &Host) -> Result<UdpSocket, Trouble> {
+/// A socket of the generator for a process under test.
+pub(crate) fn connected(host: &Host) -> Result<UdpSocket, Trouble> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Trouble::at("opening a socket of the load generator"))?;
     socket.connect(host.address).map_err(Trouble::at("connecting a socket of the load generator"))?;
     Ok(socket)
@@ -203,26 +218,4 @@ fn open_sessions(case: &Case, sockets: &[UdpSocket]) -> Result<Vec<Agent>, Troub
 fn invent_sessions(case: &Case) -> Vec<Agent> {
     let line = |number| if case.own_sockets { number } else { 0 };
     (0..case.agents).map(|number| Agent::new(SessionId(number as u64 + 1), line(number), WINDOW)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_case_has_a_name_of_its_own_and_a_request_for_each_agent() {
-        let cases = beside_echo(16);
-        let mut names: Vec<_> = cases.iter().map(Case::name).collect();
-        names.dedup();
-        assert_eq!(names.len(), cases.len());
-        assert!(cases.iter().all(|case| case.in_flight >= case.agents));
-        assert_eq!(names[3], "lock+release, 1 agent, 16 in flight");
-    }
-
-    #[test]
-    fn many_sessions_are_never_fewer_than_few() {
-        let [few, many] = few_and_many(1);
-        assert_eq!((few.agents, many.agents), (SHARED, SHARED));
-        assert_eq!(few_and_many(10_000)[1].agents, 10_000);
-    }
 }

@@ -66,14 +66,16 @@ pub(crate) struct Column {
     pub(crate) p50_us: Spread,
     /// 99th percentile of the latency of a round, in microseconds.
     pub(crate) p99_us: Spread,
+    /// 99.9th percentile of the latency of a round, in microseconds.
+    pub(crate) p999_us: Spread,
     /// Sleeps of the process under test per exchange: how much of its CPU is waking up.
     pub(crate) sleeps: Spread,
     /// Bytes of UDP payload per datagram to the process under test.
     pub(crate) bytes_asked: f64,
-    /// Bytes of UDP payload per datagram from it.
-    pub(crate) bytes_answered: f64,
-    /// Answers per datagram from it.
-    pub(crate) answers_per_datagram: f64,
+    /// Datagrams per exchange, both ways together.
+    pub(crate) datagrams: f64,
+    /// Bytes of UDP payload per exchange, both ways together.
+    pub(crate) bytes: f64,
     /// All exchanges.
     pub(crate) exchanges: u64,
     /// Requests that were sent again because no answer came.
@@ -86,34 +88,41 @@ impl Column {
         let spread = |figure: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(figure));
         let sum = |number: &dyn Fn(&Traced) -> u64| rounds.iter().map(|round| number(&round.traced)).sum::<u64>();
         let (asked, answered) = (sum(&|t| t.datagrams_out), sum(&|t| t.datagrams_in));
+        let exchanges = sum(&|t| t.exchanges);
         Some(Self {
             cpu_us: spread(&Round::cpu_us)?,
             per_second: spread(&Round::per_second)?,
             p50_us: spread(&|round| round.latency_us(0.50))?,
             p99_us: spread(&|round| round.latency_us(0.99))?,
+            p999_us: spread(&|round| round.latency_us(0.999))?,
             sleeps: spread(&|round| per(round.usage.sleeps, round.traced.exchanges))?,
             bytes_asked: per(sum(&|t| t.bytes_out), asked),
-            bytes_answered: per(sum(&|t| t.bytes_in), answered),
-            answers_per_datagram: per(sum(&|t| t.exchanges), answered),
-            exchanges: sum(&|t| t.exchanges),
+            datagrams: per(asked + answered, exchanges),
+            bytes: per(sum(&|t| t.bytes_out + t.bytes_in), exchanges),
+            exchanges,
             resent: sum(&|t| t.resent),
         })
     }
 }
 
-/// CPU per exchange of `over` divided by that of `under`, each pair of rounds by itself; `None` without rounds.
+/// Server CPU per exchange of `over` divided by that of `under`, each pair of rounds by itself; `None` without rounds.
 pub(crate) fn ratio(over: &[Round], under: &[Round]) -> Option<Spread> {
     Spread::of(over.iter().zip(under).map(|(over, under)| over.cpu_us() / under.cpu_us()))
 }
 
+/// Median latency of `over` divided by that of `under`, each pair of rounds by itself; `None` without rounds.
+pub(crate) fn p50_ratio(over: &[Round], under: &[Round]) -> Option<Spread> {
+    Spread::of(over.iter().zip(under).map(|(over, under)| over.latency_us(0.5) / under.latency_us(0.5)))
+}
+
 /// `total` per item; 0 without items.
-fn per(total: u64, items: u64) -> f64 {
+pub(crate) fn per(total: u64, items: u64) -> f64 {
     if items == 0 { 0.0 } else { count(total) / count(items) }
 }
 
 /// A count as a figure; exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "counts of one run stay far below 2^53")]
-const fn count(number: u64) -> f64 {
+pub(crate) const fn count(number: u64) -> f64 {
     number as f64
 }
 
@@ -153,8 +162,8 @@ mod tests {
         assert!(close(column.per_second.median, 2_000.0));
         assert!(close(column.sleeps.median, 0.5));
         assert!(close(column.p50_us.median, 50.0) && close(column.p99_us.median, 99.0), "{column:?}");
-        assert!(close(column.bytes_asked, 48.0) && close(column.bytes_answered, 400.0));
-        assert!(close(column.answers_per_datagram, 4.0));
+        assert!(close(column.bytes_asked, 48.0) && close(column.bytes, 148.0), "{column:?}");
+        assert!(close(column.datagrams, 1.25));
         assert_eq!((column.exchanges, column.resent), (3_000, 0));
     }
 

@@ -9,6 +9,7 @@ use crate::cores::Cores;
 use crate::trouble::Trouble;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -42,6 +43,49 @@ impl Role {
             Self::Durable => "durable",
             Self::Echo => "echo",
         }
+    }
+}
+
+/// How a process under test is set up, beside its core: the options of the hidden command.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Setup {
+    /// The core that it is pinned to
+    #[arg(long)]
+    pub(crate) core: Option<usize>,
+    /// Below which its store is
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where its capture goes
+    #[arg(long = "capture")]
+    pub(crate) capture: Option<PathBuf>,
+    /// Lease period in milliseconds; what is a part of it follows
+    #[arg(long)]
+    pub(crate) lease_ms: Option<u64>,
+    /// A failed session's wait counts from when it was last heard of
+    #[arg(long)]
+    pub(crate) last_heard: bool,
+    /// A failed session is not taken back
+    #[arg(long)]
+    pub(crate) no_rescue: bool,
+    /// Most requests that an agent may have outstanding
+    #[arg(long)]
+    pub(crate) window: Option<u16>,
+}
+
+impl Setup {
+    /// As the words of a command line.
+    fn words(&self) -> Vec<OsString> {
+        let Self { core, dir, capture, lease_ms, last_heard, no_rescue, window } = self;
+        let mut words: Vec<OsString> = Vec::new();
+        let mut say = |name: &str, value: Option<OsString>| words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
+        say("--core", core.map(|core| core.to_string().into()));
+        say("--dir", dir.clone().map(Into::into));
+        say("--capture", capture.clone().map(Into::into));
+        say("--lease-ms", lease_ms.map(|lease| lease.to_string().into()));
+        say("--window", window.map(|window| window.to_string().into()));
+        words.extend(last_heard.then(|| "--last-heard".into()));
+        words.extend(no_rescue.then(|| "--no-rescue".into()));
+        words
     }
 }
 
@@ -86,24 +130,19 @@ pub(crate) fn capture_into(dir: &Path) -> Result<(), Trouble> {
 impl Host {
     /// Starts one on the core for processes under test and waits for its address.
     pub(crate) fn start(role: Role, cores: Cores) -> Result<Self, Trouble> {
-        Self::start_in(role, cores, None)
+        Self::start_with(role, cores, &Setup::default())
     }
 
-    /// Starts one that keeps its store, if it has one, below a directory.
-    pub(crate) fn start_in(role: Role, cores: Cores, dir: Option<&Path>) -> Result<Self, Trouble> {
+    /// Starts one that is set up so, on the core for processes under test.
+    pub(crate) fn start_with(role: Role, cores: Cores, setup: &Setup) -> Result<Self, Trouble> {
         let program = std::env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
-        let mut command = Command::new(program);
-        command.args(["under-test", role.name()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        if let Some(core) = cores.under_test() {
-            command.args(["--core", &core.to_string()]);
-        }
-        if let Some(dir) = dir {
-            command.arg("--dir").arg(dir);
-        }
+        let mut setup = Setup { core: cores.under_test(), ..setup.clone() };
         if let Some(captures) = CAPTURES.get().filter(|_| role != Role::Echo) {
             let number = CAPTURED.fetch_add(1, Ordering::Relaxed) + 1;
-            command.arg("--pcap").arg(captures.join(format!("server-{number}.pcap")));
+            setup.capture = Some(captures.join(format!("server-{number}.pcap")));
         }
+        let mut command = Command::new(program);
+        command.args(["under-test", role.name()]).args(setup.words()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(Trouble::at("starting a process under test"))?;
         let pid = Pid::from_raw(child.id().cast_signed());
         match first_line(&mut child).and_then(|line| line.trim().parse().ok()) {
@@ -175,6 +214,21 @@ mod tests {
         let status = "Name:\tx\nnonvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t1234\n";
         assert_eq!(sleeps(status), Some(1_234));
         assert_eq!(sleeps("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn words_of_a_setup_are_read_back_as_the_same() {
+        #[derive(Debug, clap::Parser)]
+        struct Read {
+            #[command(flatten)]
+            setup: Setup,
+        }
+        let dir = Some(PathBuf::from("/var/tmp"));
+        let set = Setup { core: Some(1), dir, capture: None, lease_ms: Some(100), last_heard: true, no_rescue: true, window: Some(4_096) };
+        let words = [vec![OsString::from("x")], set.words()].concat();
+        let read = <Read as clap::Parser>::try_parse_from(words).unwrap();
+        assert_eq!(format!("{:?}", read.setup), format!("{set:?}"));
+        assert!(Setup::default().words().is_empty());
     }
 
     #[test]

@@ -1,19 +1,24 @@
-//! `cistern-bench`: what it costs the server to answer one request, beside a plain UDP echo in the same run.
+//! `cistern-bench`: what a request, a lock, a change and a failover cost, beside the limit of the socket, and beside the aims.
 //!
 //! Decides the command line and the order of a run. This process is the load generator; the server and the echo run in processes of
-//! their own, started from this program (`host`, `under_test`). A load (`cases`) is a closed loop of real requests (`traffic`,
-//! `slot`, `agent`); figures are made in `figures` and printed by `report`. docs/performance.md says how to read them.
-//! Exit status: 0 whatever was measured, 1 if nothing could be, 2 for a wrong command line.
+//! their own, started from this program (`host`, `under_test`). Each workload is a file that gives a `section` of figures; `aims` holds
+//! them against P1 to P9, `report` prints, `chart` draws. docs/performance.md says how to read it.
+//! Exit status: 0 whatever was measured, 1 if something could not be, 2 for a wrong command line.
 
 mod agent;
+mod aims;
+mod beside_echo;
 mod cases;
 mod cores;
 mod durable;
 mod echo;
 mod figures;
 mod host;
+mod loads;
 mod opening;
+mod progress;
 mod report;
+mod section;
 mod slot;
 mod traffic;
 mod trouble;
@@ -21,40 +26,60 @@ mod under_test;
 
 use crate::cases::Plan;
 use crate::cores::Cores;
-use crate::host::Role;
-use crate::report::Report;
+use crate::host::{Role, Setup};
+use crate::progress::Progress;
+use crate::report::{Failed, Report};
+use crate::section::Section;
 use crate::trouble::Trouble;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Measures the server's CPU per request beside a plain UDP echo of the same bytes, on loopback, in one run.
+/// Measures what requests, locks, changes and failovers cost, on loopback, beside a plain UDP echo and beside the aims, in one run.
 #[derive(Debug, Parser)]
-#[command(name = "cistern-bench", version)]
+#[command(name = "cistern-bench", version, after_help = EXAMPLES)]
 struct Args {
+    /// Only these workloads; all of them without it
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<Workload>,
     /// Length of one round of one side, in seconds (0.01 to 60)
-    #[arg(long, value_name = "N", default_value_t = 0.5, value_parser = seconds)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 0.5, value_parser = seconds)]
     seconds: f64,
     /// Rounds of each side, after one that does not count (1 to 1000)
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, global = true, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// Requests of one agent in flight in the cases with several (2 to 64)
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(2..=64))]
+    /// echo: requests of one agent in flight in the cases with several (2 to 64)
+    #[arg(long, global = true, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(2..=64))]
     in_flight: u8,
-    /// Sessions in the case with many (64 to 1000000)
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    /// sessions, idle: open sessions where there are many (64 to 1000000)
+    #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     sessions: u32,
+    /// loads: requests a second of the open loops; without it 10 to 95 % of what the closed loop reached in this run
+    #[arg(long, global = true, value_name = "N,...", value_delimiter = ',', value_parser = rate)]
+    rate: Vec<f64>,
+    /// durable, peers: a directory on the disk to be measured
+    #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
+    dir: PathBuf,
     /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pcap: Option<PathBuf>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  cistern-bench                                   everything, and the aims beside it (some minutes)
+  cistern-bench --only echo,durable --json        two workloads, for scripts
+  cistern-bench echo --rounds 15                  one workload, more rounds
+  cistern-bench durable --dir /srv/cistern        on the disk that matters
+  cistern-bench sessions --sessions 1000000       many sessions beside few
+Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -63,22 +88,24 @@ enum Command {
     UnderTest {
         /// What runs in it
         role: Role,
-        /// The core that it is pinned to
-        #[arg(long)]
-        core: Option<usize>,
-        /// Below which its store is
-        #[arg(long)]
-        dir: Option<PathBuf>,
-        /// Where its capture goes
-        #[arg(long = "pcap")]
-        capture: Option<PathBuf>,
+        #[command(flatten)]
+        setup: Setup,
     },
-    /// Measure durable mutations beside a bare fdatasync and the echo: latency, and rate at 1, 16, 64 and 256 in flight
-    Durable {
-        /// A directory on the disk to be measured
-        #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-        dir: PathBuf,
-    },
+    #[command(flatten)]
+    Measure(Workload),
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand, ValueEnum)]
+enum Workload {
+    /// Requests beside a plain UDP echo: one in a datagram, several, one agent, many (P1, P2, P3)
+    Echo,
+    /// More and more load: closed loops with 1 to 256 in flight of 1 to many agents, open loops at given rates
+    Loads,
+    /// Many open sessions beside few
+    Sessions,
+    /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
+    Durable,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -86,44 +113,64 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.01..=60.0).contains(&seconds) { Ok(seconds) } else { Err("must be 0.01 to 60".to_owned()) }
 }
 
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (1.0..=10_000_000.0).contains(&rate) { Ok(rate) } else { Err("must be 1 to 10000000".to_owned()) }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let captures = args.pcap.as_deref().map_or(Ok(()), host::capture_into);
-    let result = match &args.command {
-        _ if captures.is_err() => captures,
-        Some(Command::UnderTest { role, core, dir, capture }) => under_test::serve(*role, *core, dir.as_deref(), capture.as_deref()),
-        Some(Command::Durable { dir }) => durable::bench(&args, dir),
-        None => bench(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => {
-            // If standard error is closed, the exit status is all that can be said.
-            let _ = writeln!(io::stderr(), "cistern-bench: {trouble}");
-            ExitCode::FAILURE
-        }
-    }
+    let result = captures.and_then(|()| match &args.command {
+        Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
+        Some(Command::Measure(workload)) => bench(&args, &[*workload]),
+        None if args.only.is_empty() => bench(&args, Workload::value_variants()),
+        None => bench(&args, &args.only),
+    });
+    result.unwrap_or_else(|trouble| {
+        // If standard error is closed, the exit status is all that can be said.
+        let _ = writeln!(io::stderr(), "cistern-bench: {trouble}");
+        ExitCode::FAILURE
+    })
 }
 
-fn bench(args: &Args) -> Result<(), Trouble> {
+fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
     let cores = Cores::find()?;
     // Processes under test pin themselves to their own core.
     cores.pin_generator()?;
     let plan = Plan { span: Duration::from_secs_f64(args.seconds), rounds: args.rounds, cores };
-    let cases = cases::beside_echo(usize::from(args.in_flight));
-    let beside_echo = cases.iter().map(|case| cases::server_and_echo(case, &plan)).collect::<Result<Vec<_>, _>>()?;
-    let control = cases::control(&plan)?;
-    // A u32 fits a usize on every system with a mio poll.
-    let sessions = cases::sessions(&cases::few_and_many(args.sessions as usize), &plan)?;
-    let report = Report {
-        cores: cores.available,
-        pinned: cores.pinned.is_some(),
-        round_seconds: args.seconds,
-        rounds: args.rounds,
-        beside_echo,
-        control,
-        sessions,
-    };
+    let (mut sections, mut failed) = (Vec::new(), Vec::new());
+    let progress = Progress::new();
+    for workload in workloads {
+        match measure(*workload, args, &plan, &progress) {
+            Ok(section) => sections.push(section),
+            Err(trouble) => failed.push(Failed { workload: workload.name(), why: trouble.to_string() }),
+        }
+    }
+    drop(progress);
+    let report = Report::new(&plan, sections, failed);
     let text = if args.json { report.json() } else { report.table() };
-    io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))
+    io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))?;
+    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    match workload {
+        Workload::Echo => beside_echo::run(usize::from(args.in_flight), plan, progress),
+        Workload::Loads => loads::run(&args.rate, plan, progress),
+        // A u32 fits a usize on every system with a mio poll.
+        Workload::Sessions => beside_echo::sessions(args.sessions as usize, plan, progress),
+        Workload::Durable => durable::run(&args.dir, plan, progress),
+    }
+}
+
+impl Workload {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Loads => "loads",
+            Self::Sessions => "sessions",
+            Self::Durable => "durable",
+        }
+    }
 }

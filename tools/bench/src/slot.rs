@@ -1,24 +1,34 @@
 //! One place in flight: the request that stands in it, what answers it, and what it asks next.
 //!
-//! Decides the kinds of work: GETATTR over and over, SETATTR over and over, and LOCK (try) and RELEASE in turn, each with a file of its
-//! own, so that no request ever waits for another. Place: `traffic` has one for each request in flight.
+//! Decides the kinds of work: GETATTR, LOOKUP, SETATTR or WRITE over and over, CREATE of one new file after the other, and LOCK (try) and
+//! RELEASE in turn, each with a file of its own, so that no request ever waits for another. Place: `traffic` has one for each request in flight.
 //! Invariant: a LOCK that is refused or anything but the one right reply is an error, never an exchange.
 
 use crate::agent::Agent;
 use crate::trouble::Trouble;
+use cistern_wire::limits::ROOT;
 use cistern_wire::{
-    Ask, Generation, GetAttr, Keep, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Release, ReleaseItem, Reply,
-    SessionId, SetAttr, SetMask, Terms, Want,
+    Ask, Bytes8, Bytes16, Create, Generation, GetAttr, Keep, List, Lock, LockClass, LockId, LockWait, Lookup, Message, Mode, ObjectId,
+    Release, ReleaseItem, Reply, SessionId, SetAttr, SetMask, Terms, Want, Write,
 };
 use std::time::{Duration, Instant};
+
+/// Bytes of a write: what the peers are asked to write, too.
+pub(crate) const WRITTEN: usize = 128;
 
 /// What a slot asks next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The attributes of an object, without a cache lock.
     GetAttr(ObjectId),
+    /// A name in the root directory, without a cache lock; the object is what it must name.
+    Lookup(u32, ObjectId),
     /// The permission bits of a file, and its times; durable before it is answered.
     SetAttr(ObjectId),
+    /// `WRITTEN` bytes at the beginning of a file; durable before it is answered.
+    Write(ObjectId),
+    /// A new file in the root directory, the u32-th of the place of that number; durable before it is answered.
+    Create(u32, u32),
     /// An exclusive advisory lock on a file, if it is free.
     Lock(ObjectId),
     /// That lock, given back.
@@ -52,6 +62,8 @@ pub(crate) struct Slot {
     session: SessionId,
     packet: u64,
     first_sent: Instant,
+    /// When the request should have been sent, if that is not when it was.
+    intended: Option<Instant>,
     last_sent: Option<Instant>,
     /// The agent that asked, by its place among the agents of the load.
     pub(crate) agent: usize,
@@ -63,7 +75,7 @@ impl Slot {
     /// An empty place that asks `step` first.
     pub(crate) fn new(step: Step) -> Self {
         let (awaited, session, first_sent) = (Awaited::Nothing, SessionId(0), Instant::now());
-        Self { step, awaited, session, packet: 0, first_sent, last_sent: None, agent: 0, message: Vec::new() }
+        Self { step, awaited, session, packet: 0, first_sent, intended: None, last_sent: None, agent: 0, message: Vec::new() }
     }
 
     /// Whether a request stands in it.
@@ -74,10 +86,21 @@ impl Slot {
     /// Makes the next request, asked by the agent numbered `by`; false while that one's window is full.
     pub(crate) fn begin(&mut self, by: usize, agent: &mut Agent) -> bool {
         let lock = |object| LockId { object, class: LockClass::Advisory };
-        let release;
+        let (release, name, names);
         let message = match self.step {
             Step::GetAttr(object) => agent.ask().map(|ask| Message::from(GetAttr { ask, object, want: Want::Nothing })),
+            Step::Lookup(number, _) => {
+                name = file_name(number);
+                names = [Bytes8(name.as_bytes())];
+                let names = List::of(&names);
+                agent.ask().map(|ask| Message::from(Lookup { ask, start: ObjectId(ROOT), want: Want::Nothing, names }))
+            }
             Step::SetAttr(object) => agent.ask().map(|ask| Message::from(set_attr(ask, object))),
+            Step::Write(object) => agent.ask().map(|ask| Message::from(write(ask, object))),
+            Step::Create(place, number) => {
+                name = format!("{place}-{number}");
+                agent.ask().map(|ask| Message::from(create(ask, name.as_bytes())))
+            }
             Step::Lock(object) => agent.ask().map(|ask| Message::from(Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Try })),
             Step::Release(object, generation) => {
                 release = [ReleaseItem { lock: lock(object), generation, keep: Keep::Nothing }];
@@ -98,11 +121,16 @@ impl Slot {
         true
     }
 
+    /// The request just begun should have been sent then: what it waited since counts.
+    pub(crate) const fn intend(&mut self, at: Instant) {
+        self.intended = Some(at);
+    }
+
     /// Takes note of a transmission.
     pub(crate) fn sent(&mut self, packet: u64, now: Instant) {
         self.packet = packet;
         if self.last_sent.is_none() {
-            self.first_sent = now;
+            self.first_sent = self.intended.take().unwrap_or(now);
         }
         self.last_sent = Some(now);
     }
@@ -120,8 +148,8 @@ impl Slot {
     /// Goes on as if the server had answered; the generation is as large as a server's.
     pub(crate) const fn echoed(&mut self) {
         self.step = match self.step {
-            Step::GetAttr(object) => Step::GetAttr(object),
-            Step::SetAttr(object) => Step::SetAttr(object),
+            same @ (Step::GetAttr(_) | Step::Lookup(..) | Step::SetAttr(_) | Step::Write(_)) => same,
+            Step::Create(place, number) => Step::Create(place, number.wrapping_add(1)),
             Step::Lock(object) => Step::Release(object, Generation(1)),
             Step::Release(object, _) => Step::Lock(object),
         };
@@ -148,7 +176,16 @@ impl Slot {
     fn take_reply(&mut self, reply: &Reply<'_>) -> Taken {
         match (self.step, reply) {
             (Step::GetAttr(object), Reply::Stated(stated)) if stated.attr.object == object => Taken::Answer,
-            (Step::SetAttr(object), Reply::Changed(changed)) if changed.effects.iter().any(|effect| effect.attr.object == object) => {
+            (Step::Lookup(_, object), Reply::Walked(found)) if found.steps.iter().last().is_some_and(|seen| seen.attr.object == object) => {
+                Taken::Answer
+            }
+            (Step::Create(place, number), Reply::Changed(_)) => {
+                self.step = Step::Create(place, number.wrapping_add(1));
+                Taken::Answer
+            }
+            (Step::SetAttr(object) | Step::Write(object), Reply::Changed(changed))
+                if changed.effects.iter().any(|effect| effect.attr.object == object) =>
+            {
                 Taken::Answer
             }
             (Step::Lock(object), Reply::Granted(granted)) if granted.lock.object == object => {
@@ -176,7 +213,10 @@ impl Slot {
     pub(crate) fn wrong(&self, message: &Message<'_>) -> Trouble {
         let (while_doing, expected) = match self.step {
             Step::GetAttr(_) => ("asking for attributes", "STATED"),
+            Step::Lookup(..) => ("looking a name up", "WALKED"),
             Step::SetAttr(_) => ("setting attributes", "CHANGED"),
+            Step::Write(_) => ("writing", "CHANGED"),
+            Step::Create(..) => ("making a file", "CHANGED"),
             Step::Lock(_) => ("asking for a free lock", "GRANTED"),
             Step::Release(..) => ("giving a lock back", "RELEASED"),
         };
@@ -191,6 +231,20 @@ impl Slot {
         self.awaited = Awaited::Nothing;
         now.saturating_duration_since(self.first_sent)
     }
+}
+
+/// What the file that is looked up by this number is called.
+pub(crate) fn file_name(number: u32) -> String {
+    format!("bench-{number}")
+}
+
+fn create(ask: Ask, name: &[u8]) -> Create<'_> {
+    let (name, terms) = (Bytes8(name), Terms::NONE);
+    Create { ask, dir: ObjectId(ROOT), name, exclusive: true, mode: 0o600, uid: 0, gid: 0, ephemeral: false, terms }
+}
+
+fn write(ask: Ask, object: ObjectId) -> Write<'static> {
+    Write { ask, object, offset: 0, truncate: false, stage: 0, data: Bytes16(&[0xA5; WRITTEN]), terms: Terms::NONE }
 }
 
 fn set_attr(ask: Ask, object: ObjectId) -> SetAttr<'static> {
@@ -245,6 +299,19 @@ mod tests {
         assert_eq!(slot.take(SessionId(5), &message), Some(Taken::Wrong));
         let text = slot.wrong(&message).to_string();
         assert!(text.starts_with("asking for a free lock: expected GRANTED, got"), "{text}");
+    }
+
+    #[test]
+    fn latency_of_a_request_sent_late_counts_from_when_it_should_have_been_sent() {
+        let (mut agent, mut slot) = (agent(), Slot::new(Step::GetAttr(FILE)));
+        let (start, ms) = (Instant::now(), Duration::from_millis);
+        slot.begin(0, &mut agent);
+        slot.intend(start);
+        slot.sent(1, start + ms(40));
+        assert_eq!(slot.end(&mut agent, start + ms(41)), ms(41));
+        slot.begin(0, &mut agent);
+        slot.sent(2, start + ms(50));
+        assert_eq!(slot.end(&mut agent, start + ms(51)), ms(1), "an intention is of one request");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The closed loop: so many requests in flight, each sent when an earlier one was answered, one request in each datagram.
+//! The loops: closed, so many requests in flight, each sent when an earlier one was answered; and open, one at every tick whatever the
+//! answers do. One request in each datagram, or as many of one agent's as it has room for.
 //!
 //! Decides what is asked, in which order, and what counts as answered: for the server its ACK or RELEASED, for the echo the same
 //! datagram. Both are sent the same requests with the same bytes. Place: between `agent` (one side of a session) and the sockets.
@@ -32,6 +33,9 @@ pub(crate) enum Pace {
     Each,
     /// All together, when all were answered: the server wakes once for all of them, and its CPU is work, not waking.
     Together,
+    /// One at every tick, whether or not earlier ones were answered: latencies count from the tick, also of one that had to wait for a
+    /// place in flight, so that a server that stands still is charged for all that would have come meanwhile.
+    Every(Duration),
 }
 
 /// What one round brought.
@@ -76,6 +80,8 @@ struct Line {
 pub(crate) struct Traffic {
     peer: Role,
     pace: Pace,
+    /// Whether requests of one agent that are sent at the same moment share datagrams.
+    packed: bool,
     lines: Vec<Line>,
     agents: Vec<Agent>,
     slots: Vec<Slot>,
@@ -83,43 +89,62 @@ pub(crate) struct Traffic {
     next_agent: usize,
     /// Whether to give the core away while nothing comes: the process under test has no other.
     yields: bool,
+    /// Slots that have begun and were not transmitted yet.
+    fresh: Vec<usize>,
     datagram: Vec<u8>,
     buf: Vec<u8>,
 }
 
+/// How requests are sent and by whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// When the next ones are sent.
+    pub(crate) pace: Pace,
+    /// Whether requests of one agent that are sent at the same moment share datagrams.
+    pub(crate) packed: bool,
+    /// Whether to give the core away while nothing comes.
+    pub(crate) yields: bool,
+}
+
 impl Traffic {
-    /// A load of one request per slot, sent by agents that take turns. The sockets are connected to the process under test.
-    pub(crate) fn new(
-        peer: Role,
-        pace: Pace,
-        sockets: Vec<UdpSocket>,
-        agents: Vec<Agent>,
-        slots: Vec<Slot>,
-        yields: bool,
-    ) -> Result<Self, Trouble> {
+    /// Sends by `sockets`, which are connected to the process under test.
+    pub(crate) fn new(peer: Role, manner: Manner, sockets: Vec<UdpSocket>, agents: Vec<Agent>, slots: Vec<Slot>) -> Result<Self, Trouble> {
         for socket in &sockets {
             socket.set_nonblocking(true).map_err(Trouble::at("making a socket non-blocking"))?;
         }
         let lines = sockets.into_iter().map(|socket| Line { socket, awaited: 0 }).collect();
-        let (datagram, buf) = (Vec::new(), vec![0; DATAGRAM_MAX]);
-        Ok(Self { peer, pace, lines, agents, slots, next_agent: 0, yields, datagram, buf })
+        let (fresh, datagram, buf) = (Vec::new(), Vec::new(), vec![0; DATAGRAM_MAX]);
+        let Manner { pace, packed, yields } = manner;
+        Ok(Self { peer, pace, packed, lines, agents, slots, next_agent: 0, yields, fresh, datagram, buf })
+    }
+
+    /// From now on requests are sent so.
+    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
     }
 
     /// Runs for `span`, then waits for what is in flight.
     pub(crate) fn run(&mut self, span: Duration) -> Result<Traced, Trouble> {
         let mut traced = Traced::new();
         let begin = Instant::now();
-        let (mut now, mut heard, mut looked) = (begin, begin, begin);
+        let (mut now, mut heard, mut looked, mut tick) = (begin, begin, begin, begin);
         loop {
-            let ready = self.pace == Pace::Each || self.is_quiet();
-            if ready && now - begin < span {
+            let asks = match self.pace {
+                Pace::Each => now - begin < span,
+                Pace::Together => now - begin < span && self.is_quiet(),
+                // What was due within the span is asked, however late.
+                Pace::Every(_) => tick - begin < span,
+            };
+            if let (Pace::Every(gap), true) = (self.pace, asks) {
+                self.ask_due(&mut tick, gap, now.min(begin + span), &mut traced)?;
+            } else if asks {
                 self.ask_all(&mut traced)?;
             } else if self.is_quiet() {
                 break;
             }
             let received = self.receive(&mut traced)?;
             now = Instant::now();
-            if received > 0 {
+            if received > 0 || self.is_quiet() {
                 heard = now;
             } else if now - heard >= Duration::from_secs(SILENCE_S) {
                 return Err(Trouble::Silence { while_doing: "measuring", seconds: SILENCE_S });
@@ -134,6 +159,20 @@ impl Traffic {
         Ok(traced)
     }
 
+    /// Asks what was due up to `now`, as far as there are places for it.
+    fn ask_due(&mut self, tick: &mut Instant, gap: Duration, now: Instant, traced: &mut Traced) -> Result<(), Trouble> {
+        for at in 0..self.slots.len() {
+            if *tick > now {
+                break;
+            }
+            if !self.slots[at].in_flight() && self.begin(at) {
+                self.slots[at].intend(*tick);
+                *tick += gap;
+            }
+        }
+        self.transmit_fresh(traced)
+    }
+
     /// Whether nothing is in flight.
     fn is_quiet(&self) -> bool {
         self.lines.iter().all(|line| line.awaited == 0)
@@ -142,41 +181,69 @@ impl Traffic {
     /// Gives every slot without a request its next one.
     fn ask_all(&mut self, traced: &mut Traced) -> Result<(), Trouble> {
         for at in 0..self.slots.len() {
-            if self.slots[at].in_flight() {
-                continue;
-            }
-            let by = if self.agents.len() > self.slots.len() { self.next_agent } else { at % self.agents.len() };
-            self.next_agent = (by + 1) % self.agents.len();
-            if self.slots[at].begin(by, &mut self.agents[by]) {
-                self.lines[self.agents[by].line].awaited += 1;
-                self.transmit(at, traced)?;
+            if !self.slots[at].in_flight() {
+                self.begin(at);
             }
         }
+        self.transmit_fresh(traced)
+    }
+
+    /// Begins the next request of a slot; false if its agent's window is full.
+    fn begin(&mut self, at: usize) -> bool {
+        let by = if self.agents.len() > self.slots.len() { self.next_agent } else { at % self.agents.len() };
+        self.next_agent = (by + 1) % self.agents.len();
+        let begun = self.slots[at].begin(by, &mut self.agents[by]);
+        if begun {
+            self.lines[self.agents[by].line].awaited += 1;
+            self.fresh.push(at);
+        }
+        begun
+    }
+
+    /// Sends what has begun: each request by itself, or those of one agent together.
+    fn transmit_fresh(&mut self, traced: &mut Traced) -> Result<(), Trouble> {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        if self.packed {
+            // Stable: of one agent in the order in which they began.
+            fresh.sort_by_key(|at| self.slots[*at].agent);
+        }
+        let mut rest = &fresh[..];
+        while let Some(first) = rest.first() {
+            let agent = self.slots[*first].agent;
+            let together = if self.packed { rest.iter().take_while(|at| self.slots[**at].agent == agent).count() } else { 1 };
+            let sent = self.transmit(&rest[..together], traced)?;
+            rest = &rest[sent..];
+        }
+        fresh.clear();
+        self.fresh = fresh;
         Ok(())
     }
 
-    /// Sends the request of a slot, for the first time or again.
-    fn transmit(&mut self, at: usize, traced: &mut Traced) -> Result<(), Trouble> {
-        let slot = &mut self.slots[at];
-        let agent = &mut self.agents[slot.agent];
-        slot.sent(agent.pack(&slot.message, &mut self.datagram), Instant::now());
-        match self.lines[agent.line].socket.send(&self.datagram) {
+    /// Sends requests of one agent, for the first time or again, as many as a datagram takes; gives how many.
+    fn transmit(&mut self, which: &[usize], traced: &mut Traced) -> Result<usize, Trouble> {
+        let agent = &mut self.agents[self.slots[which[0]].agent];
+        let messages = which.iter().map(|at| self.slots[*at].message.as_slice());
+        let (packet, packed) = agent.pack_first(messages, &mut self.datagram);
+        let socket = &self.lines[agent.line].socket;
+        let now = Instant::now();
+        which[..packed].iter().for_each(|at| self.slots[*at].sent(packet, now));
+        match socket.send(&self.datagram) {
             Ok(bytes) => {
                 traced.datagrams_out += 1;
                 traced.bytes_out += bytes as u64;
-                Ok(())
             }
             // As good as lost: it is sent again after a while.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(Trouble::at("sending a request")(error)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(Trouble::at("sending a request")(error)),
         }
+        Ok(packed)
     }
 
     fn resend(&mut self, now: Instant, traced: &mut Traced) -> Result<(), Trouble> {
         for at in 0..self.slots.len() {
             if self.slots[at].is_overdue(now, RESEND) {
                 traced.resent += 1;
-                self.transmit(at, traced)?;
+                self.transmit(&[at], traced)?;
             }
         }
         Ok(())

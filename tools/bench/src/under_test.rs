@@ -1,12 +1,12 @@
 //! What runs in a process under test: the server with its store in memory or in a directory, or the echo, each in the driver's event loop.
 //!
 //! Decides that both are turned by the same loop with the same sockets and bounds, and that the server is the real one with a
-//! configuration that differs from the default only in how many sessions it takes. Place: the hidden command of this program.
+//! configuration that differs from the default only in how many sessions it takes, and in what a workload is about (`host::Setup`). Place: the hidden command of this program.
 //! Invariant: the process ends when its standard input does. Leaves to others: measuring it (`host`, `cases`).
 
 use crate::cores;
 use crate::echo::Echo;
-use crate::host::Role;
+use crate::host::{Role, Setup};
 use crate::trouble::Trouble;
 use cistern_driver::{
     Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, Services, Tap, UdpPort, seed,
@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Most sessions, and most of them opening at once; the default is for one server's worth of agents.
 const SESSIONS_MAX: u32 = 1 << 20;
@@ -30,25 +30,26 @@ const SESSIONS_MAX: u32 = 1 << 20;
 const STORE: StoreId = StoreId([0xBE; 16]);
 
 /// Serves on a free port of loopback until standard input ends; says the address in one line first.
-pub(crate) fn serve(role: Role, core: Option<usize>, dir: Option<&Path>, capture: Option<&Path>) -> Result<(), Trouble> {
-    if let Some(core) = core {
+pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
+    if let Some(core) = setup.core {
         cores::pin(core)?;
     }
     let clock = Clock::new().map_err(Trouble::starting("reading the clocks"))?;
-    let recorder = capture.map(Recorder::create).transpose().map_err(Trouble::starting("making the capture file"))?;
+    let recorder = setup.capture.as_deref().map(Recorder::create).transpose().map_err(Trouble::starting("making the capture file"))?;
     let tap = recorder.map(|recorder| Arc::new(recorder) as Arc<dyn Tap>);
     match role {
         Role::Echo => run(Echo::default(), NoServices, clock, tap),
         Role::Server => {
-            let server = server(clock.now(), STORE, true)?;
+            let server = server(clock.now(), setup, true)?;
             run(server, Stored { store: MemoryStore::new() }, clock, tap)
         }
-        Role::Durable => durable(clock, dir.unwrap_or(Path::new(".")), tap),
+        Role::Durable => durable(clock, setup, tap),
     }
 }
 
 /// The server on a store in a directory of its own, which goes with the process.
-fn durable(clock: Clock, dir: &Path, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
+fn durable(clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
+    let dir = setup.dir.as_deref().unwrap_or(Path::new("."));
     let dir = tempfile::tempdir_in(dir).map_err(Trouble::starting("making a directory for the store"))?;
     let bell = Arc::new(OnceLock::<Handle>::new());
     let wake = Arc::clone(&bell);
@@ -59,16 +60,25 @@ fn durable(clock: Clock, dir: &Path, tap: Option<Arc<dyn Tap>>) -> Result<(), Tr
         }
     });
     let store = store.map_err(Trouble::starting("opening the store"))?;
-    let server = server(clock.now(), STORE, false)?;
+    let server = server(clock.now(), setup, false)?;
     run(server, Kept { store, bell }, clock, tap)
 }
 
-fn server(now: Instant, store: StoreId, volatile: bool) -> Result<Server, Trouble> {
-    let config = Config { volatile, new_cluster: true, sessions_max: SESSIONS_MAX, ..Config::default() };
+fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble> {
+    let config = setup.lease_ms.map_or_else(Config::default, |lease_ms| Config::for_lease(Duration::from_millis(lease_ms)));
+    let config = Config {
+        volatile,
+        new_cluster: true,
+        sessions_max: SESSIONS_MAX,
+        last_heard: setup.last_heard,
+        rescue: !setup.no_rescue,
+        window: setup.window.unwrap_or(config.window),
+        ..config
+    };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
     let seed = seed().map_err(Trouble::starting("drawing a seed"))?;
-    Server::new(now, unix_ns, store, config, seed).map_err(Trouble::starting("making the server"))
+    Server::new(now, unix_ns, STORE, config, seed).map_err(Trouble::starting("making the server"))
 }
 
 fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {

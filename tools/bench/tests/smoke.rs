@@ -1,6 +1,6 @@
-//! A short run of the real thing: processes started, sessions opened, every case measured on both sides.
+//! Short runs of the real thing: processes started, sessions opened, every workload measured.
 //!
-//! Asserts that the figures are there and belong to exchanges that took place, never how large they are.
+//! Asserts that the figures are there, belong to operations that took place, and agree with one another, never how large they are.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -9,38 +9,85 @@ fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cistern-bench")).args(args).output().expect("the bench starts")
 }
 
-const SHORT: [&str; 6] = ["--seconds", "0.03", "--rounds", "1", "--sessions", "300"];
+/// One short round of a workload.
+fn short(workload: &str, more: &[&str]) -> Value {
+    let output = bench(&[&[workload, "--seconds", "0.03", "--rounds", "1", "--json"], more].concat());
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
 
-#[test]
-fn half_second_run_measures_every_case_on_both_sides() {
-    let output = bench(&[&SHORT[..], &["--in-flight", "4", "--json"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let cases = report["beside_echo"].as_array().expect("a list");
-    assert_eq!(cases.len(), 5);
-    for case in cases.iter().chain([&report["control"], &report["sessions"]]) {
-        for side in ["base", "other"] {
-            assert!(case[side]["exchanges"].as_u64() > Some(0), "{case}");
-            assert!(case[side]["cpu_us"]["median"].as_f64() > Some(0.0), "{case}");
-        }
-        let asked = |side: &str| case[side]["bytes_asked"].as_f64().expect("a number");
-        assert!((asked("base") - asked("other")).abs() < 4.0, "both sides are asked the same: {case}");
-        assert!(case["ratio"]["median"].as_f64() > Some(0.0), "{case}");
-    }
+/// The rows of the one section of a report.
+fn rows<'r>(report: &'r Value, workload: &str) -> &'r Vec<Value> {
+    let sections = report["sections"].as_array().expect("a list");
+    assert_eq!(sections.len(), 1);
+    assert_eq!(sections[0]["name"], workload);
+    sections[0]["rows"].as_array().expect("a list")
+}
+
+/// The figure of that name, of a spread its median.
+fn number(row: &Value, key: &str) -> f64 {
+    let figure = &row[key];
+    figure.as_f64().or_else(|| figure["median"].as_f64()).unwrap_or_else(|| panic!("no {key}: {row}"))
+}
+
+fn load(row: &Value) -> &str {
+    row["load"].as_str().expect("a load")
+}
+
+fn aims<'r>(report: &'r Value, id: &str) -> Vec<&'r Value> {
+    report["aims"].as_array().expect("a list").iter().filter(|aim| aim["aim"] == id).collect()
 }
 
 #[test]
-fn durable_mutations_are_measured_at_every_load() {
-    let output = bench(&["--seconds", "0.05", "--rounds", "1", "--json", "durable", "--dir", env!("CARGO_TARGET_TMPDIR")]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let loads: Vec<_> = rows.as_array().expect("a list").iter().map(|row| row["in_flight"].as_u64()).collect();
-    assert_eq!(loads, [Some(1), Some(16), Some(64), Some(256)]);
-    for row in rows.as_array().expect("a list") {
-        assert!(row["exchanges"].as_u64() > Some(0), "{row}");
-        for figure in ["durable_p50_us", "echo_p50_us", "fdatasync_p50_us", "ratio", "per_second"] {
-            assert!(row[figure].as_f64() > Some(0.0), "{figure}: {row}");
-        }
+fn every_request_is_measured_beside_its_echo_and_packing_saves_datagrams() {
+    let report = short("echo", &["--in-flight", "4"]);
+    let rows = rows(&report, "echo");
+    assert_eq!(rows.len(), 19);
+    for row in rows {
+        assert!(number(row, "operations") > 0.0 && number(row, "cpu_us") > 0.0, "{row}");
+        assert!(number(row, "p50_us") <= number(row, "p99_us") && number(row, "p99_us") <= number(row, "p999_us"), "{row}");
+        // A message sent again makes more of them.
+        let alone =
+            number(row, "datagrams") >= 1.999 || load(row).contains(" 4 ") || load(row).contains("echo") || number(row, "resent") > 0.0;
+        assert!(alone, "{row}");
+    }
+    let packed = rows.iter().find(|row| load(row).starts_with("getattr, 1 agent, packed")).expect("a row");
+    assert!(number(packed, "datagrams") <= 1.0, "four requests share a datagram, and so do their answers: {packed}");
+    for id in ["P1", "P3"] {
+        assert!(aims(&report, id)[0]["reached"].is_boolean(), "{id}");
+    }
+    assert!(aims(&report, "P5")[0]["reached"].is_null(), "what was not measured has no verdict");
+}
+
+#[test]
+fn closed_and_open_loops_are_measured_and_the_open_one_keeps_its_rate() {
+    let report = short("loads", &["--rate", "2000"]);
+    let rows = rows(&report, "loads");
+    let closed = rows.iter().filter(|row| load(row).starts_with("closed")).count();
+    assert_eq!((closed, rows.len()), (9, 10));
+    assert!(rows.iter().all(|row| number(row, "operations") > 0.0));
+    // 2,000 a second for 0.03 s: neither more nor fewer than were due.
+    assert!((number(&rows[9], "operations") - 60.0).abs() <= 1.0, "{}", rows[9]);
+}
+
+#[test]
+fn many_sessions_are_measured_beside_few() {
+    let report = short("sessions", &["--sessions", "300"]);
+    let rows = rows(&report, "sessions");
+    assert_eq!(rows.iter().map(load).collect::<Vec<_>>(), ["64 sessions", "300 sessions"]);
+    assert!(number(&rows[1], "many_over_few") > 0.0 && rows.iter().all(|row| number(row, "operations") > 0.0));
+}
+
+#[test]
+fn durable_changes_are_measured_at_every_load() {
+    let report = short("durable", &["--dir", env!("CARGO_TARGET_TMPDIR")]);
+    let rows = rows(&report, "durable");
+    let kinds = ["setattr", "write", "create"].map(|kind| rows.iter().filter(|row| load(row).starts_with(kind)).count());
+    assert_eq!(kinds, [4, 2, 2]);
+    for row in rows {
+        assert!(number(row, "exchanges") > 0.0 && number(row, "per_second") > 0.0, "{row}");
+        let ratio = number(row, "durable_p50_us") / (number(row, "fdatasync_p50_us") + number(row, "echo_p50_us"));
+        assert!((number(row, "ratio") - ratio).abs() < 0.01 * ratio, "{row}");
     }
 }
 
@@ -49,4 +96,11 @@ fn impossible_option_is_refused_in_one_clear_line() {
     let output = bench(&["--rounds", "0"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--rounds"), "{output:?}");
+}
+
+#[test]
+fn workload_that_cannot_be_measured_is_named_with_the_reason() {
+    let output = bench(&["durable", "--dir", "/nonexistent", "--seconds", "0.03", "--rounds", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("durable could not be measured"), "{output:?}");
 }

@@ -3,7 +3,7 @@
 //! Decides at which steps images are made, and of which ways. After a change, everything that is seen and chance; after a sync or a
 //! promise, what is synced and chance. Where time is short it is shared: one half for steps that are the same for every transaction (the
 //! journal's, the witness's), one for all others, both evenly over the whole record. While a journal is nearly full, and every opening
-//! has to read it, most steps are passed over.
+//! has to read it, most steps are passed over, unless each is asked for.
 //! Invariant: every image is judged by what was promised before the crash.
 //! Leaves to others: what is wrong with an image (`judge`).
 
@@ -42,6 +42,8 @@ pub(super) struct March<'a> {
     /// Images by chance at each step.
     pub(super) mixes: u64,
     pub(super) seed: u64,
+    /// Steps at which a journal is long are looked at as all others.
+    pub(super) every_step: bool,
     /// After so many failures it ends.
     pub(super) stop_at: usize,
     /// Only after these steps there are images.
@@ -249,6 +251,7 @@ struct Pace<'a> {
     to_come: (usize, usize),
     /// Images at a step.
     each: f64,
+    every_step: bool,
     /// Steps passed over since the last that was looked at, while a journal is long: of every transaction and others.
     passed: (usize, usize),
     rng: Rng,
@@ -265,6 +268,7 @@ impl<'a> Pace<'a> {
             lengths: BTreeMap::new(),
             to_come: (count(Kind::Common), count(Kind::Rare)),
             each: WAYS + figure(march.mixes),
+            every_step: march.every_step,
             passed: (0, 0),
             rng: crate::worker::rng(march.seed, 1),
         }
@@ -300,7 +304,7 @@ impl<'a> Pace<'a> {
     fn is_passed_over(&mut self, common: bool) -> bool {
         let (long, some, few) = LONG;
         // While there are two, one is about to go.
-        if self.lengths.len() != 1 || self.lengths.values().all(|len| *len < long) {
+        if self.every_step || self.lengths.len() != 1 || self.lengths.values().all(|len| *len < long) {
             return false;
         }
         let (passed, one_of) = if common { (&mut self.passed.0, few) } else { (&mut self.passed.1, some) };

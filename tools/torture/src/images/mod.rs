@@ -45,6 +45,7 @@ const EXAMPLES: &str = "\
 Examples:
   cargo run --release -p cistern-torture -- images --at-most 30
   cargo run --release -p cistern-torture -- images --phase 4 --mixes 4 --openings 40
+  cargo run --release -p cistern-torture -- images --phase 1 --mixes 1 --every-step
   cargo run --release -p cistern-torture -- images --planted
 
 Needs strace (on Debian: apt-get install strace), and the right to trace one's own processes.
@@ -64,6 +65,9 @@ pub(crate) struct Args {
     /// Images at most this long, in seconds, evenly over the record; by default all
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     at_most: Option<u64>,
+    /// Look also at each step while a journal is long, where else one in 8 or 64 is looked at; takes hours
+    #[arg(long, conflicts_with_all = ["at_most", "planted"])]
+    every_step: bool,
     /// Images by chance at each step
     #[arg(long, default_value_t = 2)]
     mixes: u64,
@@ -95,8 +99,16 @@ pub(crate) fn run(args: &Args) -> Result<bool, String> {
     let Recording { replay, known } = recording::record(dir.path(), Duration::from_secs(args.phase), seed, &progress)?;
     // The engine says on standard error what it panics over; here that is a finding like any other.
     std::panic::set_hook(Box::new(|_| {}));
-    let march =
-        March { known: &known, names: &replay.names, dir: dir.path(), mixes: args.mixes, seed, stop_at: 10, focus: (0, usize::MAX) };
+    let march = March {
+        known: &known,
+        names: &replay.names,
+        dir: dir.path(),
+        mixes: args.mixes,
+        seed,
+        every_step: args.every_step,
+        stop_at: 10,
+        focus: (0, usize::MAX),
+    };
     let well = if args.planted { planted(args, &march, &replay)? } else { images(args, &march, &replay, started)? };
     progress("");
     if args.keep || !well {
