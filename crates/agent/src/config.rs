@@ -73,6 +73,9 @@ pub struct Config {
     pub advisory_max: usize,
     /// Most transmissions whose send times are remembered, 24 bytes each; an answer to one that was forgotten renews nothing.
     pub sent_max: usize,
+    /// For how long after a datagram the driver looks for the next one before it sleeps: what it burns a core for is the time that
+    /// waking takes. Zero to 1 s.
+    pub spin: Duration,
 }
 
 impl Default for Config {
@@ -92,6 +95,7 @@ impl Default for Config {
             cache: CacheLimits::default(),
             advisory_max: 65_536,
             sent_max: cistern_link::SentLog::DEFAULT_MAX,
+            spin: Duration::ZERO,
         }
     }
 }
@@ -122,7 +126,8 @@ impl Config {
         table("cache-objects", self.cache.objects, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         table("cache-bytes", self.cache.bytes, 4_096, usize::MAX, "at least 4,096 bytes")?;
         table("advisory-max", self.advisory_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
-        table("sent-max", self.sent_max, 64, 1 << 24, "64 to 16,777,216")
+        table("sent-max", self.sent_max, 64, 1 << 24, "64 to 16,777,216")?;
+        spans("spin", self.spin, Duration::ZERO, Duration::from_secs(1), "at most 1 s")
     }
 }
 
@@ -159,6 +164,7 @@ mod tests {
             ("cache-bytes", Config { cache: CacheLimits { objects: 1, bytes: 0 }, ..base() }),
             ("advisory-max", Config { advisory_max: 0, ..base() }),
             ("sent-max", Config { sent_max: 1, ..base() }),
+            ("spin", Config { spin: HOUR, ..base() }),
         ];
         for (setting, config) in bad {
             assert_eq!(config.check().unwrap_err().setting, setting);

@@ -4,7 +4,7 @@
 //! how items name each other's objects (the agent), the simple operations (`client`).
 
 use crate::call::Call;
-use crate::client::{Client, as_attr, as_unit, named, path_bytes, unexpected};
+use crate::client::{Client, as_attr, as_unit, path_bytes, unexpected};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::hub::{Done, Inner};
@@ -81,7 +81,7 @@ impl Client {
 
     /// Does all that a batch says, or nothing of it; what each item was about, in order.
     pub fn batch(&self, batch: Batch) -> Call<Vec<ItemResult>> {
-        self.inner().submit("the batch".to_owned(), batch.command(), as_results)
+        self.inner().submit(|| "the batch".to_owned(), batch.command(), as_results)
     }
 
     /// For changes that are made only while objects have the versions expected (compare and set): otherwise they fail with
@@ -106,9 +106,9 @@ impl Expecting {
         command: impl FnOnce(Bytes) -> Command,
         finish: fn(&Arc<Inner>, Done) -> Result<T, Error>,
     ) -> Call<T> {
-        let path = path_bytes(path);
-        let command = Command::Expecting { expect: self.expect.clone(), command: Box::new(command(path.clone())) };
-        self.client.inner().submit(named(&path), command, finish)
+        let path = path.as_ref();
+        let command = Command::Expecting { expect: self.expect.clone(), command: Box::new(command(path_bytes(path))) };
+        self.client.inner().submit(|| path.to_string_lossy().into_owned(), command, finish)
     }
 
     /// As [`Client::put`].
@@ -120,7 +120,7 @@ impl Expecting {
     pub fn replace(&self, object: ObjectId, data: impl Into<Bytes>) -> Call<Attr> {
         let write = Command::Write { target: Target::Object(object), offset: 0, data: data.into(), truncate: true, guard: None };
         let command = Command::Expecting { expect: self.expect.clone(), command: Box::new(write) };
-        self.client.inner().submit(format!("object {object}"), command, as_attr)
+        self.client.inner().submit(|| format!("object {object}"), command, as_attr)
     }
 
     /// As [`Client::set_attr`].
@@ -152,7 +152,7 @@ impl Expecting {
     /// As [`Client::batch`].
     pub fn batch(&self, batch: Batch) -> Call<Vec<ItemResult>> {
         let command = Command::Expecting { expect: self.expect.clone(), command: Box::new(batch.command()) };
-        self.client.inner().submit("the batch".to_owned(), command, as_results)
+        self.client.inner().submit(|| "the batch".to_owned(), command, as_results)
     }
 }
 

@@ -56,10 +56,6 @@ pub(crate) fn path_bytes(path: impl AsRef<OsStr>) -> Bytes {
     Bytes::copy_from_slice(path.as_ref().as_bytes())
 }
 
-pub(crate) fn named(path: &Bytes) -> String {
-    String::from_utf8_lossy(path).into_owned()
-}
-
 pub(crate) fn unexpected<T>() -> Result<T, Error> {
     Err(Error::Broken { why: "an operation ended with the result of another kind of operation".to_owned() })
 }
@@ -105,8 +101,8 @@ impl Client {
         command: impl FnOnce(Bytes) -> Command,
         finish: fn(&Arc<Inner>, Done) -> Result<T, Error>,
     ) -> Call<T> {
-        let path = path_bytes(path);
-        self.inner.submit(named(&path), command(path), finish)
+        let path = path.as_ref();
+        self.inner.submit(|| path.to_string_lossy().into_owned(), command(path_bytes(path)), finish)
     }
 
     /// Attributes of what a path names; symbolic links are followed.
@@ -221,9 +217,9 @@ impl Client {
 
     /// Who holds and who waits for advisory locks, on one object or everywhere.
     pub fn locks(&self, path: Option<&OsStr>) -> Call<Vec<LockInfo>> {
-        let target = path.map(path_bytes);
-        let what = target.as_ref().map_or_else(|| "locks".to_owned(), named);
-        self.inner.submit(what, Command::ListLocks { target: target.map(Target::Path) }, |_, done| match done {
+        let what = || path.map_or_else(|| "locks".to_owned(), |path| path.to_string_lossy().into_owned());
+        let target = path.map(|path| Target::Path(path_bytes(path)));
+        self.inner.submit(what, Command::ListLocks { target }, |_, done| match done {
             Done::Output(Output::Locks(locks)) => Ok(locks),
             _ => unexpected(),
         })
@@ -231,18 +227,26 @@ impl Client {
 
     /// What the server is and how it is.
     pub fn server_status(&self) -> Call<ServerReport> {
-        self.inner.submit("status".to_owned(), Command::ServerStatus, |_, done| match done {
-            Done::Output(Output::Server(report)) => Ok(report),
-            _ => unexpected(),
-        })
+        self.inner.submit(
+            || "status".to_owned(),
+            Command::ServerStatus,
+            |_, done| match done {
+                Done::Output(Output::Server(report)) => Ok(report),
+                _ => unexpected(),
+            },
+        )
     }
 
     /// One round trip to the server's application: how long it took.
     pub fn ping(&self) -> Call<Duration> {
-        self.inner.submit("ping".to_owned(), Command::Ping, |_, done| match done {
-            Done::Output(Output::Pong { round_trip }) => Ok(round_trip),
-            _ => unexpected(),
-        })
+        self.inner.submit(
+            || "ping".to_owned(),
+            Command::Ping,
+            |_, done| match done {
+                Done::Output(Output::Pong { round_trip }) => Ok(round_trip),
+                _ => unexpected(),
+            },
+        )
     }
 
     /// The lease as it stands.

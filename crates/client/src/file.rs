@@ -35,13 +35,13 @@ impl File {
     /// Its attributes.
     pub fn stat(&self) -> Call<Attr> {
         let command = Command::Stat { target: Target::Object(self.object), follow: true };
-        self.client.inner().submit(self.name(), command, as_attr)
+        self.client.inner().submit(|| self.name(), command, as_attr)
     }
 
     /// At most `length` bytes from `offset` on; `None`: to the end.
     pub fn read(&self, offset: u64, length: Option<u64>) -> Call<Contents> {
         let command = Command::Read { target: Target::Object(self.object), offset, length };
-        self.client.inner().submit(self.name(), command, as_contents)
+        self.client.inner().submit(|| self.name(), command, as_contents)
     }
 
     /// Writes at `offset`; under `guard`, only if that lock is still current at the server.
@@ -53,12 +53,12 @@ impl File {
             truncate: false,
             guard: guard.map(Guard::guard),
         };
-        self.client.inner().submit(self.name(), command, as_attr)
+        self.client.inner().submit(|| self.name(), command, as_attr)
     }
 
     /// Sets attributes; under `guard`, only if that lock is still current at the server.
     pub fn set_attr(&self, change: AttrChange, guard: Option<&Guard>) -> Call<Attr> {
         let command = Command::SetAttr { target: Target::Object(self.object), follow: true, change, guard: guard.map(Guard::guard) };
-        self.client.inner().submit(self.name(), command, as_attr)
+        self.client.inner().submit(|| self.name(), command, as_attr)
     }
 }

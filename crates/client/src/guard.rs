@@ -264,10 +264,14 @@ impl LockRequest {
     pub fn call(self) -> Call<Guard> {
         let target = Target::Path(self.path.clone());
         let command = Command::Lock { target, mode: self.mode, wait: self.wait };
-        self.client.inner().submit(String::from_utf8_lossy(&self.path).into_owned(), command, |inner, done| match done {
-            Done::Locked(locked, shared) => Ok(Guard { inner: Arc::clone(inner), locked, shared }),
-            _ => Err(Error::Broken { why: "a lock request ended as something else".to_owned() }),
-        })
+        self.client.inner().submit(
+            || String::from_utf8_lossy(&self.path).into_owned(),
+            command,
+            |inner, done| match done {
+                Done::Locked(locked, shared) => Ok(Guard { inner: Arc::clone(inner), locked, shared }),
+                _ => Err(Error::Broken { why: "a lock request ended as something else".to_owned() }),
+            },
+        )
     }
 
     /// Asks for the lock and blocks until it is granted or refused.

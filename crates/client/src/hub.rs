@@ -188,6 +188,10 @@ impl Machine for Hub {
     fn max_datagram(&self) -> usize {
         self.agent.max_datagram()
     }
+
+    fn spin(&self) -> Duration {
+        self.agent.spin()
+    }
 }
 
 /// What else is served in the agent's loop: its end when the agent has closed, and telling the agent when this host has moved.
@@ -247,8 +251,9 @@ impl Inner {
         Error::of(error, what, &self.servers, self.give_up_after)
     }
 
-    /// Gives a command to the agent: one critical section from the check of the lease to the answer (R17).
-    pub(crate) fn submit<T>(self: &Arc<Self>, what: String, command: Command, finish: Finish<T>) -> Call<T> {
+    /// Gives a command to the agent: one critical section from the check of the lease to the answer (R17). `what` names what it is
+    /// about, if an error may have to say so.
+    pub(crate) fn submit<T>(self: &Arc<Self>, what: impl FnOnce() -> String, command: Command, finish: Finish<T>) -> Call<T> {
         // What was answered from cache leaves nothing for the driver to do.
         let mut cached = false;
         let taken = self.with(|hub| {
@@ -256,13 +261,14 @@ impl Inner {
             Ok(match hub.agent.submit(self.clock.now(), command) {
                 Submitted::Now(result) => {
                     cached = matches!(result, Ok(Output::Attr(_) | Output::Data { .. } | Output::Listing { .. }));
+                    let what = if result.is_err() { what() } else { String::new() };
                     let done = hub.done(result);
                     Call::ended(Arc::clone(self), what, done, finish)
                 }
                 Submitted::Later(op) => {
                     let slot = Arc::new(Slot::default());
                     hub.slots.insert(op, Arc::clone(&slot));
-                    Call::running(Arc::clone(self), what, op, slot, finish)
+                    Call::running(Arc::clone(self), what(), op, slot, finish)
                 }
             })
         });

@@ -4,7 +4,7 @@
 //! server owns its machine ([`Owned`]) and runs on its main thread; the agent's machine is behind
 //! `Arc<Mutex<_>>`, turned by one thread, used by the application's threads, which wake the loop by a [`Handle`].
 //! Invariants: an idle loop sleeps without a timeout; no lock is held while it sleeps; it never spins on a socket
-//! that has no room or only errors. Leaves to `turn`: the order of calls; to the machine: what there is to wait for.
+//! that has no room or only errors, and otherwise only for as long after a datagram as its machine asks for. Leaves to `turn`: the order of calls; to the machine: what there is to wait for.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cistern_link::Machine;
+use cistern_link::{Instant, Machine};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::clock::Clock;
 use crate::outbox::{HOLD_MAX, Outbox};
+use crate::overflow::Overflow;
 use crate::receive_pool::ReceivePool;
 use crate::services::{SERVICE_TOKENS_END, Services};
 use crate::socket::UdpPort;
@@ -178,12 +179,39 @@ pub struct EventLoop<O: Owner, S: Services<O::M>> {
     pub(crate) more: bool,
     /// A socket gave nothing but errors in the last turn.
     pub(crate) trouble: bool,
+    pub(crate) spin: Spin,
+    pub(crate) overflow: Overflow,
+}
+
+/// When the loop goes on looking for datagrams instead of sleeping.
+pub(crate) struct Spin {
+    /// For how long after a datagram; zero: never.
+    span: Duration,
+    /// When a datagram came or went last, as far as it matters.
+    moved: Option<Instant>,
+}
+
+impl Spin {
+    /// A datagram came or went just now.
+    pub(crate) fn moved(&mut self, clock: &Clock) {
+        if !self.span.is_zero() {
+            self.moved = Some(clock.now());
+        }
+    }
+
+    /// Whether the next datagram may be near.
+    fn goes_on(&mut self, clock: &Clock) -> bool {
+        self.moved = self.moved.filter(|moved| clock.now().since(*moved) < self.span);
+        self.moved.is_some()
+    }
 }
 
 impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// Puts a loop together and registers everything with the poll; nothing is received or sent yet.
-    pub fn new(ports: Vec<UdpPort>, owner: O, services: S, clock: Clock, options: LoopOptions) -> Result<Self, LoopError> {
+    pub fn new(ports: Vec<UdpPort>, mut owner: O, services: S, clock: Clock, options: LoopOptions) -> Result<Self, LoopError> {
         refuse_ambiguous(&ports)?;
+        let overflow = Overflow::of(&ports);
+        let spin = Spin { span: owner.with(|machine| machine.spin())?, moved: None };
         let poll = Poll::new().map_err(failed("making the poll"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed("making the waker"))?;
         let handle = Handle { shared: Arc::new(Shared { waker, stop: AtomicBool::new(false) }) };
@@ -203,6 +231,8 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
             options,
             more: false,
             trouble: false,
+            spin,
+            overflow,
         };
         let registry = this.poll.registry();
         for (index, port) in this.ports.iter_mut().enumerate() {
@@ -309,6 +339,9 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         if self.outbox.is_held() {
             let wanted = wanted.unwrap_or(HOLD_MAX);
             return Ok(Some(wanted.clamp(BLOCKED_SLEEP_MIN, HOLD_MAX)));
+        }
+        if self.spin.goes_on(&self.clock) {
+            return Ok(Some(Duration::ZERO));
         }
         Ok(wanted)
     }

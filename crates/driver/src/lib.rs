@@ -15,6 +15,7 @@ pub mod control;
 pub mod entropy;
 pub mod event_loop;
 mod outbox;
+mod overflow;
 mod receive_pool;
 pub mod services;
 pub mod socket;

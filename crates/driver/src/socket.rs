@@ -138,6 +138,11 @@ impl UdpPort {
         self.address
     }
 
+    /// The number by which the kernel lists the socket; `None` if it does not tell.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        nix::sys::stat::fstat(&self.socket).ok().map(|stat| stat.st_ino)
+    }
+
     fn is_wildcard(&self) -> bool {
         self.address.ip().is_unspecified()
     }

@@ -54,6 +54,8 @@ counters! {
     dropped_from_port_zero,
     /// Dropped: sent to a multicast or broadcast address, from which no answer can come.
     dropped_not_unicast,
+    /// Dropped by the kernel: the socket's receive buffer was full. Noticed within a second or with the next datagram after that.
+    receive_overflows,
     /// Receive calls that failed otherwise than by ICMP or for want of data.
     receive_errors,
     /// ICMP: host, net or port unreachable.

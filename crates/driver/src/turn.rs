@@ -51,30 +51,35 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         self.stats.turns.one();
         self.more = false;
         self.trouble = false;
-        self.receive()?;
+        let received = self.receive()?;
         if self.serve()?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
         self.transmit()?;
+        if received {
+            self.overflow.look(&self.clock, &self.stats, &self.options.name);
+        }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Receives in rounds until all sockets are empty or the turn's bound is reached.
-    fn receive(&mut self) -> Result<(), LoopError> {
-        let mut left = self.options.datagrams_per_turn.max(1);
+    /// Receives in rounds until all sockets are empty or the turn's bound is reached; whether anything came.
+    fn receive(&mut self) -> Result<bool, LoopError> {
+        let bound = self.options.datagrams_per_turn.max(1);
+        let mut left = bound;
         loop {
             let Self { ports, pool, clock, stats, tap, .. } = self;
             // The receive calls do not block, so a shared machine may stay locked over them; only so no other
             // thread can give it a later time than the one that the timers are given below.
             let round = self.owner.with(|machine| receive_round(machine, ports, pool, clock, stats, tap))?;
             if round.drained {
-                return Ok(());
+                return Ok(left < bound);
             }
+            self.spin.moved(&self.clock);
             left = left.saturating_sub(round.datagrams);
             if round.trouble || left == 0 {
                 self.trouble = round.trouble;
                 self.more = true;
-                return Ok(());
+                return Ok(left < bound);
             }
         }
     }
@@ -95,7 +100,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// bound is reached.
     fn transmit(&mut self) -> Result<(), LoopError> {
         self.drop_overdue();
-        let Self { ports, clock, stats, outbox, tap, .. } = self;
+        let Self { ports, clock, stats, outbox, tap, spin, .. } = self;
         self.more |= 'batches: {
             for _ in 0..BATCHES_PER_TURN {
                 let filled = self.owner.with(|machine| {
@@ -107,6 +112,9 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                         port
                     })
                 })?;
+                if outbox.is_held() {
+                    spin.moved(clock);
+                }
                 // Sent without the lock: other threads use a shared machine meanwhile.
                 outbox.flush(clock.now(), &mut Sockets { ports, stats, tap });
                 if filled == Filled::MachineEmpty || outbox.is_full() {

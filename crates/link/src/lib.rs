@@ -19,6 +19,7 @@
 //! | [`replay`] | has this packet arrived before | both |
 //! | [`nonces`] | which requests are awaited | agent |
 //! | [`reply_cache`] | was this request executed, what was the reply | server |
+//! | [`reply_buffers`] | where are replies kept | server |
 //! | [`rtt`] | how long to wait before asking again | both |
 //! | [`congestion`] | how many may be unanswered | both |
 //! | [`timers`] | which deadline is due, when to wake | both |
@@ -39,6 +40,7 @@ pub mod machine;
 pub mod nonces;
 pub mod packets;
 pub mod replay;
+pub mod reply_buffers;
 pub mod reply_cache;
 pub mod rng;
 pub mod rtt;
@@ -52,6 +54,7 @@ pub use machine::{Machine, Path};
 pub use nonces::Nonces;
 pub use packets::{PACKET_MAX, PacketCounter, SentLog};
 pub use replay::{Freshness, REPLAY_WINDOW, ReplayWindow};
+pub use reply_buffers::{Kept, ReplyBuffers};
 pub use reply_cache::{Admission, Fate, ReplyCache, Stored};
 pub use rng::Rng;
 pub use rtt::RoundTrip;

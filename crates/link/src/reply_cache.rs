@@ -10,14 +10,14 @@
 //! of duplicates, durability: `finish` only what a crash cannot take back.
 
 use crate::bugs::{self, Bug};
-use alloc::boxed::Box;
+use crate::reply_buffers::{Kept, ReplyBuffers};
 use alloc::collections::VecDeque;
 
 /// The reply to one request, kept for its duplicates until the agent no longer waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// The encoded reply, errors included, without its echo: each answer echoes the transmission that it answers.
-    Bytes(Box<[u8]>),
+    Bytes(Kept),
     /// The request only read, and its reply was too big to keep: a duplicate reads anew, which changes nothing.
     Recompute,
 }
@@ -104,8 +104,8 @@ impl ReplyCache {
     /// changes nothing else: a `Fresh` one that is refused (a table is full) may come again.
     ///
     /// A `Done` one that is answered anew is judged by the session's standing first.
-    pub fn admit(&mut self, nonce: u64, floor: u64, digest: u64) -> Admission<'_> {
-        self.raise_floor(floor);
+    pub fn admit(&mut self, nonce: u64, floor: u64, digest: u64, buffers: &mut ReplyBuffers) -> Admission<'_> {
+        self.raise_floor(floor, buffers);
         if nonce < self.floor {
             //= wire-spec.md#11-2-delivery
             //# The server MUST NOT execute a request whose nonce is below the floor.
@@ -230,8 +230,9 @@ impl ReplyCache {
         }
     }
 
-    /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it.
-    pub fn raise_floor(&mut self, floor: u64) {
+    /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it. The memory of the
+    /// replies forgotten goes to `buffers`.
+    pub fn raise_floor(&mut self, floor: u64, buffers: &mut ReplyBuffers) {
         //= wire-spec.md#11-2-delivery
         //# The server MUST keep the highest floor that was announced.
         let Some(passed) = floor.checked_sub(self.floor).filter(|passed| *passed > 0) else {
@@ -240,7 +241,11 @@ impl ReplyCache {
         let gone = usize::try_from(passed).unwrap_or(usize::MAX).min(self.slots.len());
         //= wire-spec.md#11-2-delivery
         //# The server MUST keep the outcome of a nonce until the floor has passed it.
-        self.slots.drain(..gone);
+        for slot in self.slots.drain(..gone) {
+            if let Slot::Done { stored: Stored::Bytes(kept), .. } = slot {
+                buffers.take_back(kept);
+            }
+        }
         self.floor = floor;
         self.shrink();
         self.check();
@@ -336,10 +341,10 @@ impl ReplyCache {
     /// Forgets what a deliberate bug forgets, before `nonce` is judged.
     fn plant(&mut self, nonce: u64) {
         let newer = |slot: &&Slot| matches!(slot, Slot::Done { .. });
-        let crowded = self.index(nonce).is_some_and(|at| self.slots.iter().skip(at + 1).filter(newer).count() >= 2);
+        let crowded = || self.index(nonce).is_some_and(|at| self.slots.iter().skip(at + 1).filter(newer).count() >= 2);
+        let crowded = bugs::is(Bug::M27) && crowded();
         if let Some(slot) = self.slot_mut(nonce)
-            && (bugs::is(Bug::M27) && crowded && matches!(slot, Slot::Done { .. })
-                || bugs::is(Bug::M29) && matches!(slot, Slot::Executing { .. }))
+            && (crowded && matches!(slot, Slot::Done { .. }) || bugs::is(Bug::M29) && matches!(slot, Slot::Executing { .. }))
         {
             *slot = Slot::Free;
         }
@@ -364,7 +369,7 @@ mod tests {
     fn request_that_the_floor_has_passed_executes_until_it_ends() {
         let mut cache = ReplyCache::new(2);
         for nonce in 1..=3 {
-            assert_eq!(cache.admit(nonce, nonce, BODY), Admission::Fresh);
+            assert_eq!(cache.admit(nonce, nonce, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
             cache.begin(nonce, BODY, nonce);
         }
         assert_eq!((cache.executing(), cache.len()), (3, 1), "the window bounds what is remembered, not what executes");
@@ -375,13 +380,13 @@ mod tests {
     }
 
     fn reply(byte: u8) -> Stored {
-        Stored::Bytes(Box::from([byte; 3]))
+        Stored::Bytes(ReplyBuffers::default().keep(&[byte; 3]))
     }
 
     /// A cache in which `nonce` was begun by packet 10.
     fn begun(nonce: u64) -> ReplyCache {
         let mut cache = ReplyCache::new(64);
-        assert_eq!(cache.admit(nonce, 1, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(nonce, 1, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
         cache.begin(nonce, BODY, 10);
         cache
     }
@@ -392,7 +397,7 @@ mod tests {
     #[test]
     fn duplicate_of_an_executing_request_is_not_executed_again() {
         let mut cache = begun(1);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Executing);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Executing);
         assert_eq!(cache.fate(1), Fate::Unknown);
     }
 
@@ -404,7 +409,7 @@ mod tests {
         let mut cache = begun(1);
         assert_eq!(cache.finish(1, reply(9)), Some(10));
         for _ in 0..3 {
-            assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&reply(9)));
+            assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Done(&reply(9)));
         }
         assert_eq!(cache.fate(1), Fate::Executed);
         assert_eq!((cache.stored(1), cache.stored_bytes()), (Some(&reply(9)), 3));
@@ -414,7 +419,7 @@ mod tests {
     fn big_read_is_marked_instead_of_kept() {
         let mut cache = begun(1);
         cache.finish(1, Stored::Recompute);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&Stored::Recompute));
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Done(&Stored::Recompute));
         assert_eq!(cache.stored_bytes(), 0);
     }
 
@@ -433,10 +438,10 @@ mod tests {
     fn queued_request_is_retired_and_its_duplicate_is_told_so_again() {
         let mut cache = begun(1);
         assert_eq!(cache.queue(1), Some(10));
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Queued);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Queued);
         assert_eq!(cache.fate(1), Fate::Executed);
-        assert_eq!(cache.admit(2, 2, BODY), Admission::Fresh);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor, "the agent moved on");
+        assert_eq!(cache.admit(2, 2, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::BelowFloor, "the agent moved on");
     }
 
     //= wire-spec.md#11-2-delivery
@@ -446,11 +451,11 @@ mod tests {
     fn nonce_below_the_floor_is_never_executed() {
         let mut cache = begun(1);
         cache.finish(1, reply(1));
-        assert_eq!(cache.admit(2, 2, BODY), Admission::Fresh);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor);
+        assert_eq!(cache.admit(2, 2, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::BelowFloor);
         assert_eq!(cache.fate(1), Fate::Unknown, "forgotten");
         assert_eq!(cache.fence(1), Fate::Unknown, "too late to promise anything");
-        assert_eq!(cache.admit(0, 0, BODY), Admission::BelowFloor);
+        assert_eq!(cache.admit(0, 0, BODY, &mut ReplyBuffers::default()), Admission::BelowFloor);
     }
 
     //= wire-spec.md#11-2-delivery
@@ -459,10 +464,10 @@ mod tests {
     #[test]
     fn floor_only_grows() {
         let mut cache = ReplyCache::new(4);
-        assert_eq!(cache.admit(9, 8, BODY), Admission::Fresh);
-        assert_eq!(cache.admit(9, 3, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(9, 8, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
+        assert_eq!(cache.admit(9, 3, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
         assert_eq!(cache.floor(), 8);
-        assert_eq!(cache.admit(7, 7, BODY), Admission::BelowFloor);
+        assert_eq!(cache.admit(7, 7, BODY, &mut ReplyBuffers::default()), Admission::BelowFloor);
     }
 
     //= wire-spec.md#11-2-delivery
@@ -471,19 +476,19 @@ mod tests {
     #[test]
     fn window_ends_at_floor_plus_w() {
         let mut cache = ReplyCache::new(4);
-        assert_eq!(cache.admit(4, 1, BODY), Admission::Fresh);
-        assert_eq!(cache.admit(5, 1, BODY), Admission::BeyondWindow);
-        assert_eq!(cache.admit(5, 2, BODY), Admission::Fresh);
-        assert_eq!(cache.admit(u64::MAX, 2, BODY), Admission::BeyondWindow);
+        assert_eq!(cache.admit(4, 1, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
+        assert_eq!(cache.admit(5, 1, BODY, &mut ReplyBuffers::default()), Admission::BeyondWindow);
+        assert_eq!(cache.admit(5, 2, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
+        assert_eq!(cache.admit(u64::MAX, 2, BODY, &mut ReplyBuffers::default()), Admission::BeyondWindow);
         assert_eq!(cache.fence(u64::MAX), Fate::Unknown);
     }
 
     #[test]
     fn largest_nonces_and_floors_do_not_wrap() {
         let mut cache = begun(1);
-        assert_eq!(cache.admit(u64::MAX, u64::MAX, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(u64::MAX, u64::MAX, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
         cache.begin(u64::MAX, BODY, 11);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::BelowFloor);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::BelowFloor);
         assert_eq!(cache.len(), 1);
         assert_eq!(cache.finish(u64::MAX, reply(1)), Some(11));
     }
@@ -494,16 +499,16 @@ mod tests {
     #[test]
     fn other_body_under_a_known_nonce_gets_no_reply_of_the_first() {
         let mut cache = begun(1);
-        assert_eq!(cache.admit(1, 1, BODY + 1), Admission::OtherBody);
+        assert_eq!(cache.admit(1, 1, BODY + 1, &mut ReplyBuffers::default()), Admission::OtherBody);
         cache.finish(1, reply(1));
-        assert_eq!(cache.admit(1, 1, BODY + 1), Admission::OtherBody);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&reply(1)));
+        assert_eq!(cache.admit(1, 1, BODY + 1, &mut ReplyBuffers::default()), Admission::OtherBody);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Done(&reply(1)));
     }
 
     #[test]
     fn finishing_after_the_floor_passed_keeps_nothing() {
         let mut cache = begun(1);
-        assert_eq!(cache.admit(2, 2, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(2, 2, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
         assert_eq!(cache.finish(1, reply(1)), None);
         assert_eq!((cache.len(), cache.stored_bytes()), (0, 0));
     }
@@ -511,9 +516,9 @@ mod tests {
     #[test]
     fn refused_fresh_request_leaves_no_trace_and_may_come_again() {
         let mut cache = ReplyCache::new(4);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
         assert!(cache.is_empty());
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Fresh);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
     }
 
     //= wire-spec.md#11-3-failure-and-ending
@@ -525,9 +530,9 @@ mod tests {
         assert_eq!(cache.fate(3), Fate::Unknown, "it may yet come");
         assert_eq!(cache.fence(3), Fate::NotExecuted);
         assert_eq!(cache.fence(3), Fate::NotExecuted);
-        assert_eq!(cache.admit(3, 1, BODY), Admission::Fenced);
-        assert_eq!(cache.admit(3, 1, BODY + 1), Admission::Fenced);
-        assert_eq!(cache.admit(2, 1, BODY), Admission::Fresh, "others are not touched");
+        assert_eq!(cache.admit(3, 1, BODY, &mut ReplyBuffers::default()), Admission::Fenced);
+        assert_eq!(cache.admit(3, 1, BODY + 1, &mut ReplyBuffers::default()), Admission::Fenced);
+        assert_eq!(cache.admit(2, 1, BODY, &mut ReplyBuffers::default()), Admission::Fresh, "others are not touched");
     }
 
     #[test]
@@ -536,7 +541,7 @@ mod tests {
         assert_eq!(cache.fence(1), Fate::Unknown);
         cache.finish(1, reply(1));
         assert_eq!(cache.fence(1), Fate::Executed);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Done(&reply(1)));
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Done(&reply(1)));
     }
 
     #[test]
@@ -544,7 +549,7 @@ mod tests {
         let mut cache = begun(1);
         assert!(cache.withdraw(1));
         assert_eq!(cache.fate(1), Fate::NotExecuted);
-        assert_eq!(cache.admit(1, 1, BODY), Admission::Fenced);
+        assert_eq!(cache.admit(1, 1, BODY, &mut ReplyBuffers::default()), Admission::Fenced);
     }
 
     #[test]
@@ -579,7 +584,7 @@ mod tests {
         }
         assert!(cache.slots.capacity() >= 64);
         for nonce in 65..70 {
-            assert_eq!(cache.admit(nonce, nonce, BODY), Admission::Fresh);
+            assert_eq!(cache.admit(nonce, nonce, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
             cache.begin(nonce, BODY, nonce);
             cache.finish(nonce, reply(0));
         }

@@ -14,7 +14,6 @@ use crate::sessions::Key;
 use crate::standing::{Event, Standing};
 use crate::stats::{Dropped, Fared};
 use crate::transmit::SMALL;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
@@ -74,7 +73,7 @@ impl Server {
                 //= wire-spec.md#11-2-delivery
                 //# The reply to a read MAY be made anew for a duplicate, and then grants nothing.
                 let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
-                let stored = if kept { Stored::Bytes(Box::from(reply)) } else { Stored::Recompute };
+                let stored = if kept { Stored::Bytes(self.replies.keep(reply)) } else { Stored::Recompute };
                 session.cache.finish(job.nonce, stored)
             }
         };
@@ -170,7 +169,7 @@ impl Server {
         if fate == Fate::Executed
             && let Some(Stored::Bytes(reply)) = self.sessions.get(key).and_then(|session| session.cache.stored(nonce))
         {
-            let reply = reply.clone();
+            let reply = reply.to_vec();
             self.result(key, nonce, &reply);
         }
     }

@@ -96,6 +96,9 @@ pub struct Config {
     pub stages: StageLimits,
     /// Bounds of what is kept in memory of the store.
     pub cache: CacheLimits,
+    /// For how long after a datagram the driver looks for the next one before it sleeps: what it burns a core for is the time that
+    /// waking takes. Zero to 1 s.
+    pub spin: Duration,
 }
 
 impl Default for Config {
@@ -129,6 +132,7 @@ impl Default for Config {
             namespace: NamespaceLimits::default(),
             stages: STAGES,
             cache: CacheLimits::default(),
+            spin: Duration::ZERO,
         }
     }
 }
@@ -289,7 +293,8 @@ impl Config {
         let (each, all) = (self.stages.bytes_per_session, self.stages.bytes_total);
         table("stage-bytes-per-session", each, CONTENT_MAX, all, "1 MiB (one file's contents) to stage-bytes-total")?;
         spans("stage-idle", self.stages.idle, self.lease, Duration::from_secs(86_400), "the lease period to one day")?;
-        table("cache-bytes", self.cache.bytes_max, 8 << 20, usize::MAX, "at least 8 MiB")
+        table("cache-bytes", self.cache.bytes_max, 8 << 20, usize::MAX, "at least 8 MiB")?;
+        spans("spin", self.spin, Duration::ZERO, Duration::from_secs(1), "at most 1 s")
     }
 }
 

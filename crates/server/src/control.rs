@@ -11,12 +11,11 @@ use crate::locks::CancelResult;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
-use alloc::vec::Vec;
 use cistern_link::Fate as Known;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
-    PathResponse, Receipt, Release, ReleaseAll, Released, ReleasedItem,
+    PathResponse, Receipt, Release, ReleaseAll, Released,
 };
 use log::debug;
 
@@ -45,7 +44,8 @@ impl Server {
             self.control_refused = true;
             return;
         }
-        let mut items: Vec<ReleasedItem> = Vec::with_capacity(message.items.len());
+        let mut items = core::mem::take(&mut self.released_buffer);
+        items.clear();
         for item in message.items {
             debug!("{}: session {} releases {} generation {}", self.who, key.id(), item.lock, item.generation);
             //= wire-spec.md#11-3-failure-and-ending
@@ -66,6 +66,7 @@ impl Server {
             let items = List::of(part);
             self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         }
+        self.released_buffer = items;
     }
 
     pub(crate) fn release_all(&mut self, origin: Origin, message: &ReleaseAll) {
@@ -125,7 +126,7 @@ impl Server {
         };
         let waited = session.outbox.as_ref().and_then(|outbox| outbox.ended_wait(nonce));
         // An agent has used this nonce, so its floor is less than W below it, whatever has arrived of that so far.
-        session.cache.raise_floor((nonce + 1).saturating_sub(session.cache.window().into()));
+        session.cache.raise_floor((nonce + 1).saturating_sub(session.cache.window().into()), &mut self.replies);
         //= wire-spec.md#11-4-locks
         //# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
         match (waited, session.cache.fence(nonce)) {

@@ -48,13 +48,13 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST check the standing of the session before it answers a duplicate from what it kept.
         if !session.standing().is_good() {
-            session.cache.raise_floor(ask.floor());
+            session.cache.raise_floor(ask.floor(), &mut self.replies);
             return self.refuse(key, nonce, packet);
         }
         let limit = ask.limit.min(session.max_datagram).max(SMALL);
         let digest = digest(raw);
         let floor = session.cache.floor();
-        let verdict = match session.cache.admit(nonce, ask.floor(), digest) {
+        let verdict = match session.cache.admit(nonce, ask.floor(), digest, &mut self.replies) {
             Admission::Fresh => Verdict::Fresh,
             Admission::Executing => Verdict::Executing,
             Admission::Done(Stored::Bytes(_)) => Verdict::Kept,

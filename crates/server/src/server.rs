@@ -30,8 +30,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{DeliveryClock, Instant, Machine, Path, Rng, TimerQueue};
-use cistern_wire::StoreId;
+use cistern_link::{DeliveryClock, Instant, Machine, Path, ReplyBuffers, Rng, TimerQueue};
+use cistern_wire::{ReleasedItem, StoreId};
 use core::time::Duration;
 
 /// Who this server is, durably; from its store. Epoch and incarnation are 0 until the store has told.
@@ -118,6 +118,10 @@ pub struct Server {
     pub(crate) departing: Departing,
     pub(crate) watches: Watches,
     pub(crate) reply_buffer: Vec<u8>,
+    /// Where what became of the locks of a RELEASE is gathered.
+    pub(crate) released_buffer: Vec<ReleasedItem>,
+    /// The memory of kept replies.
+    pub(crate) replies: ReplyBuffers,
     /// Whether a control message of the datagram at hand was refused.
     pub(crate) control_refused: bool,
     /// Whether locks of ended sessions are left to be freed.
@@ -173,6 +177,8 @@ impl Server {
             departing: Departing::default(),
             watches: Watches::default(),
             reply_buffer: Vec::new(),
+            released_buffer: Vec::new(),
+            replies: ReplyBuffers::default(),
             control_refused: false,
             freeing: false,
             overlay: Overlay::new(config.cache),
@@ -292,5 +298,9 @@ impl Machine for Server {
 
     fn max_datagram(&self) -> usize {
         usize::from(self.config.max_datagram)
+    }
+
+    fn spin(&self) -> Duration {
+        self.config.spin
     }
 }

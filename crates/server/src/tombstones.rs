@@ -93,7 +93,7 @@ impl Tombstones {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_link::Stored;
+    use cistern_link::{ReplyBuffers, Stored};
     use core::net::SocketAddr;
 
     fn path() -> Path {
@@ -104,7 +104,7 @@ mod tests {
     fn fate_of_each_request_of_an_ended_session_is_told() {
         let mut cache = ReplyCache::new(8);
         for nonce in 3..=5 {
-            cache.admit(nonce, 3, 0);
+            cache.admit(nonce, 3, 0, &mut ReplyBuffers::default());
             cache.begin(nonce, 0, 1);
         }
         cache.finish(3, Stored::Recompute);

@@ -7,7 +7,7 @@
 //! Leaves to others: the rules of one lock (`entry`), what the server says (`replies`), messages, time limits.
 
 use super::Effect;
-use super::entry::{Asking, Change, Entry, HELD_ELSEWHERE};
+use super::entry::{Asking, Came, Change, Entry, HELD_ELSEWHERE};
 use super::queue::Waiter;
 use crate::api::{HolderId, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
@@ -38,6 +38,8 @@ pub(super) struct Advisories {
     falls: u64,
     held: usize,
     last_holder: u64,
+    /// What came of the change at hand; empty between two.
+    came: Came,
     max: usize,
 }
 
@@ -53,6 +55,7 @@ impl Advisories {
             falls: 0,
             held: 0,
             last_holder: 0,
+            came: Came { granted: Vec::new(), lost: Vec::new(), ended: Vec::new() },
             max,
         }
     }
@@ -144,18 +147,16 @@ impl Advisories {
         let entry = self.entries.get_mut(&object)?;
         let was_held = entry.held.is_some();
         let At { now, lease, effects } = at;
-        let (granted, lost, ended) = (Vec::new(), Vec::new(), Vec::new());
-        let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, granted, lost, ended };
+        let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
         let answer = change(entry, &mut with);
         entry.proceed(&mut with);
-        let Change { granted, lost, ended, .. } = with;
         self.held = self.held + usize::from(entry.held.is_some()) - usize::from(was_held);
-        self.holders.extend(granted.iter().map(|holder| (*holder, object)));
-        for holder in &lost {
-            self.holders.remove(holder);
+        self.holders.extend(self.came.granted.drain(..).map(|holder| (holder, object)));
+        for holder in self.came.lost.drain(..) {
+            self.holders.remove(&holder);
         }
-        for op in &ended {
-            self.waiters.remove(op);
+        for op in self.came.ended.drain(..) {
+            self.waiters.remove(&op);
         }
         self.index(object);
         Some(answer)

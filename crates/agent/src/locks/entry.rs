@@ -87,6 +87,12 @@ pub(super) struct Change<'a> {
     /// The last hold's number.
     pub(super) last_holder: &'a mut u64,
     pub(super) effects: &'a mut VecDeque<Effect>,
+    pub(super) came: &'a mut Came,
+}
+
+/// What came of a change for the table's indices.
+#[derive(Debug, Default)]
+pub(super) struct Came {
     /// Local grants made.
     pub(super) granted: Vec<HolderId>,
     /// Holds that are gone.
@@ -203,8 +209,8 @@ impl Entry {
             }
             let Some(locked) = self.grant_one(waiter.mode, change) else { break };
             self.queue.pop();
-            change.granted.push(locked.holder);
-            change.ended.push(waiter.op);
+            change.came.granted.push(locked.holder);
+            change.came.ended.push(waiter.op);
             change.effects.push_back(Effect::Done { op: waiter.op, result: Ok(locked) });
         }
         self.extend(change.effects);
@@ -328,7 +334,7 @@ impl Entry {
     /// Ends the waits of those who only try, or of all.
     pub(super) fn fail(&mut self, only_tries: bool, why: OpError, change: &mut Change<'_>) {
         for waiter in self.queue.take(only_tries) {
-            change.ended.push(waiter.op);
+            change.came.ended.push(waiter.op);
             change.effects.push_back(Effect::Done { op: waiter.op, result: Err(why) });
         }
     }
@@ -338,7 +344,7 @@ impl Entry {
         let object = self.object;
         self.held = None;
         for holder in core::mem::take(&mut self.holders) {
-            change.lost.push(holder.id);
+            change.came.lost.push(holder.id);
             //= wire-spec.md#11-3-failure-and-ending
             //# The agent MUST tell its users by name which locks they have lost when a session ends.
             change.effects.push_back(Effect::Tell { holder: holder.id, object, what: LockEvent::Lost });

@@ -252,5 +252,7 @@ fn traffic(stats: &Stats, driver: &Counts, all: &mut Vec<Family>) {
     ];
     let values = events.map(|(event, count)| (vec![("event", event.to_owned())], Whole(count)));
     labelled(all, Type::Counter, "socket_events_total", "What the sockets met that is not a datagram.", values);
+    let help = "Datagrams that the system dropped because a socket's queue was full.";
+    total(all, "socket_overflow_total", driver.receive_overflows, help);
     total(all, "loop_turns_total", driver.turns, "Turns of the server's loop; an idle one makes none.");
 }

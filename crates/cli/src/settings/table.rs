@@ -152,6 +152,9 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "How long the pieces of such a file are kept when no more come", follows "30 s, or the lease period if that is longer";
     "cache-bytes" Number<usize> = cache.bytes_max, "at least 8 MiB",
         "Memory for what was read from the store, in bytes";
+    "spin" Time = spin, "at most 1 s",
+        "How long after a datagram the server looks for the next one before it sleeps: \"50us\", say, saves clients that ask one thing \
+         after the other the time that waking takes, and keeps a core busy for it";
 };
 
 /// The agent's settings.
@@ -190,4 +193,6 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
         "Most files and directories on which the agent holds a lock or waits for one";
     "sent-max" Number<usize> = sent_max, "64 to 16,777,216",
         "Most transmissions whose send times are remembered, in 24 bytes each; an answer to one that is forgotten renews nothing";
+    "spin" Time = spin, "at most 1 s",
+        "How long after a datagram the agent looks for the next one before it sleeps; as the server's";
 };

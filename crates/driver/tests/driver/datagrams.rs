@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use cistern_driver::{Clock, EventLoop, LoopError, LoopOptions, NoServices, OpenError, Owned, PortOptions, UdpPort};
 use cistern_link::Path;
@@ -88,7 +89,7 @@ fn burst_to_one_path_arrives_whole_and_in_order() {
         })
         .collect();
     let queue: VecDeque<_> = burst.iter().map(|bytes| (path, bytes.clone())).collect();
-    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue }));
+    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue, ..Echo::default() }));
     eventually("everything arrives", || receiver.counts().datagrams_in == burst.len() as u64);
     let counts = sender.counts();
     assert_eq!(counts.datagrams_out, burst.len() as u64);
@@ -96,6 +97,26 @@ fn burst_to_one_path_arrives_whole_and_in_order() {
     let (mut event_loop, _) = receiver.join();
     let Owned(recorder) = event_loop.owner_mut();
     assert_eq!(recorder.datagrams(), burst);
+}
+
+#[test]
+fn datagrams_for_which_the_receive_buffer_had_no_room_are_counted() {
+    let options = PortOptions { receive_buffer_bytes: 4_096, ..PortOptions::default() };
+    let port = UdpPort::open("127.0.0.1:0".parse().expect("an address"), &options).expect("a free port");
+    let mut event_loop = owned(vec![port], Echo::default());
+    let to = event_loop.local_addrs().next().expect("one socket");
+    let (client, stats, mut sent) = (plain("127.0.0.1:0"), event_loop.stats(), 500);
+    for _ in 0..sent {
+        client.send_to(&[7; 100], to).expect("send");
+    }
+    // The kernel is asked once in a while, after something has come.
+    eventually("every datagram is received or counted", || {
+        client.send_to(b"one more", to).expect("send");
+        sent += 1;
+        event_loop.turn_within(Duration::from_millis(100)).expect("a turn");
+        let counts = stats.read();
+        counts.receive_overflows > 0 && counts.datagrams_in + counts.receive_overflows == sent
+    });
 }
 
 #[test]
@@ -121,7 +142,7 @@ fn unreachable_peer_is_counted_and_stops_nothing() {
         queue.push_back((Path::to(closed), b"anyone there?".to_vec()));
         queue.push_back((living, vec![number]));
     }
-    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue }));
+    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue, ..Echo::default() }));
     for number in 0..10 {
         assert_eq!(receive(&open_peer), (vec![number], sender.addresses[0]));
     }
@@ -140,7 +161,7 @@ fn path_without_a_socket_is_dropped_by_name() {
             b"not mine".to_vec(),
         ),
     ]);
-    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue }));
+    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue, ..Echo::default() }));
     eventually("both are counted", || sender.counts().dropped_no_port == 2);
     assert_eq!(sender.counts().datagrams_out, 0);
 }

@@ -70,6 +70,24 @@ fn eventually_idle(turns: &dyn Fn() -> u64) {
 }
 
 #[test]
+fn loop_whose_machine_asks_for_it_turns_on_after_a_datagram() {
+    let spins = |spin| Running::start(owned(vec![open("127.0.0.1:0")], Echo { spin, ..Echo::default() }));
+    let ask = |server: &Running<Owned<Echo>, NoServices>| {
+        let client = plain("127.0.0.1:0");
+        client.send_to(b"spin", server.addresses[0]).expect("send");
+        client.recv(&mut [0; 64]).expect("an answer");
+    };
+    let busy = spins(PATIENCE * 10);
+    eventually_idle(&|| busy.counts().turns);
+    ask(&busy);
+    let before = busy.counts().turns;
+    eventually("it turns though nothing comes", || busy.counts().turns > before + 1_000);
+    let short = spins(Duration::from_micros(50));
+    ask(&short);
+    eventually_idle(&|| short.counts().turns);
+}
+
+#[test]
 fn idle_loop_does_not_turn() {
     let server = Running::start(owned(vec![open("127.0.0.1:0")], Echo::default()));
     let client = plain("127.0.0.1:0");

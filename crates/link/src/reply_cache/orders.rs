@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn reply(nonce: u64) -> Stored {
-    Stored::Bytes(Box::from(nonce.to_be_bytes()))
+    Stored::Bytes(ReplyBuffers::default().keep(&nonce.to_be_bytes()))
 }
 
 #[derive(Clone, Debug)]
@@ -38,13 +38,15 @@ struct Ledger {
     executing: BTreeSet<u64>,
     replies: BTreeMap<u64, Stored>,
     fenced: BTreeSet<u64>,
+    /// What the cache's replies were in, for those that come.
+    buffers: ReplyBuffers,
 }
 
 impl Ledger {
     fn arrive(&mut self, cache: &mut ReplyCache, nonce: u64, floor: u64, body: u64) {
         self.floor = self.floor.max(floor);
         let window = u64::from(cache.window());
-        match cache.admit(nonce, floor, body) {
+        match cache.admit(nonce, floor, body, &mut self.buffers) {
             Admission::Fresh => {
                 assert!(nonce >= self.floor && nonce - self.floor < window);
                 assert!(!self.fenced.contains(&nonce), "a fenced nonce was admitted");
@@ -88,7 +90,8 @@ proptest! {
                     ledger.arrive(&mut cache, nonce, nonce.saturating_sub(back), body);
                 }
                 Step::Finish(pick) => if let Some(nonce) = ledger.take_executing(pick) {
-                    let kept = cache.finish(nonce, reply(nonce)).is_some();
+                    let stored = Stored::Bytes(ledger.buffers.keep(&nonce.to_be_bytes()));
+                    let kept = cache.finish(nonce, stored).is_some();
                     prop_assert_eq!(kept, nonce >= ledger.floor);
                     ledger.replies.insert(nonce, reply(nonce));
                 },

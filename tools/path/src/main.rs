@@ -1,0 +1,154 @@
+//! `cistern-path`: instructions that one request costs the server's core, counted by callgrind and compared with a file.
+//!
+//! Decides the command line and the exit status: 0 no count has risen, 1 one has, 2 for a wrong command line or when nothing could be
+//! counted. What is counted and what a figure means: `docs/performance.md`.
+
+mod baseline;
+mod callgrind;
+mod trouble;
+
+use baseline::{Baseline, COMPILER, Verdict};
+use cistern_path::{Kind, Rig};
+use clap::{Parser, Subcommand};
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use trouble::Trouble;
+
+/// Counts the instructions that one request costs the server's core, and compares with a file.
+#[derive(Debug, Parser)]
+#[command(name = "cistern-path", version, after_help = AFTER)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER: &str = "\
+Examples:
+  cistern-path count                 instructions of every kind of request
+  cistern-path count lock release --json
+  cistern-path check                 beside tools/path/baseline.toml
+  cistern-path renew                 writes that file anew
+
+Exit status: 0 no count has risen beyond the tolerance; 1 one has; 2 for a wrong command line, or when nothing could be counted.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Count, and say what came of it
+    Count {
+        /// Which kinds [default: all]
+        kinds: Vec<Kind>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Count everything and compare with the baseline
+    Check {
+        /// The file with the counts to compare with
+        #[arg(long, value_name = "FILE", default_value = BASELINE)]
+        baseline: PathBuf,
+    },
+    /// Count everything and write the baseline
+    Renew {
+        /// The file to be written
+        #[arg(long, value_name = "FILE", default_value = BASELINE)]
+        baseline: PathBuf,
+    },
+    /// Turn a server with requests of one kind; what callgrind watches
+    #[command(hide = true)]
+    Run {
+        /// Which kind
+        kind: Kind,
+        /// How many of the requests that were prepared
+        #[arg(long, value_parser = clap::value_parser!(u64).range(..=callgrind::MANY))]
+        requests: u64,
+    },
+}
+
+/// From the workspace's root, where `cargo run` is called.
+const BASELINE: &str = "tools/path/baseline.toml";
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(code) => code,
+        Err(trouble) => {
+            let _ = writeln!(io::stderr(), "cistern-path: {trouble}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Trouble> {
+    match command {
+        Command::Run { kind, requests } => turn(kind, requests),
+        _ if cfg!(debug_assertions) => return Err(Trouble::Debug),
+        Command::Count { kinds, json } => {
+            let kinds = if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds };
+            count(&kinds, json)?;
+        }
+        Command::Check { baseline } => return check(&baseline),
+        Command::Renew { baseline } => {
+            let instructions = Kind::ALL.into_iter().map(|kind| Ok((kind, callgrind::count(kind)?)));
+            let fresh = Baseline { compiler: COMPILER.to_owned(), instructions: instructions.collect::<Result<_, Trouble>>()? };
+            fresh.write(&baseline)?;
+            say(&format!("{} counts by {COMPILER} are in {}", fresh.instructions.len(), baseline.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn turn(kind: Kind, requests: u64) {
+    let mut rig = Rig::new();
+    let prepared = kind.prepare(&mut rig, usize::try_from(callgrind::MANY).unwrap_or(usize::MAX));
+    for datagram in prepared.iter().take(usize::try_from(requests).unwrap_or(usize::MAX)) {
+        rig.turn(datagram);
+    }
+}
+
+fn count(kinds: &[Kind], json: bool) -> Result<(), Trouble> {
+    let mut all = BTreeMap::new();
+    for kind in kinds {
+        let count = callgrind::count(*kind)?;
+        if !json {
+            say(&format!("{:<12} {count:>8}", kind.to_string()))?;
+        }
+        all.insert(kind.to_string(), count);
+    }
+    if json { say(&serde_json::json!({ "compiler": COMPILER, "instructions": all }).to_string()) } else { Ok(()) }
+}
+
+fn check(file: &Path) -> Result<ExitCode, Trouble> {
+    let baseline = Baseline::read(file)?;
+    let tolerance = baseline.tolerance(COMPILER);
+    if !baseline.is_of(COMPILER) {
+        say(&format!("{} is by {}, this is {COMPILER}: a count may differ by {tolerance} %", file.display(), baseline.compiler))?;
+    }
+    say(&format!("{:<12} {:>8} {:>8}  instructions for one request", "", "before", "now"))?;
+    let mut code = ExitCode::SUCCESS;
+    for kind in Kind::ALL {
+        let count = callgrind::count(kind)?;
+        let before = baseline.instructions.get(&kind).map_or_else(|| "-".to_owned(), u64::to_string);
+        let word = match baseline.judge(kind, count, COMPILER) {
+            Verdict::Same => "",
+            Verdict::Cheaper => "cheaper: `renew` keeps it so",
+            Verdict::Dearer => "DEARER",
+            Verdict::Unknown => "NOT IN THE BASELINE",
+        };
+        if word.starts_with(char::is_uppercase) {
+            code = ExitCode::from(1);
+        }
+        say(format!("{:<12} {before:>8} {count:>8}  {word}", kind.to_string()).trim_end())?;
+    }
+    if code != ExitCode::SUCCESS {
+        say(&format!(
+            "Above the baseline by more than {tolerance} %. Look for the cause with `valgrind --tool=callgrind` and callgrind_annotate; if \
+             it is wanted: cargo run --release -p cistern-path -- renew"
+        ))?;
+    }
+    Ok(code)
+}
+
+fn say(line: &str) -> Result<(), Trouble> {
+    writeln!(io::stdout(), "{line}").map_err(Trouble::at("printing"))
+}

@@ -1,0 +1,7 @@
+//! Allocations on the path of a request, counted by a global allocator that counts: none at the server, none in an answer from cache.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod agent;
+mod client;
+mod driver;
+mod server;
