@@ -140,7 +140,7 @@ impl AgentSettings {
             cache: cistern_agent::CacheLimits { objects: self.cache_objects, bytes: self.cache_bytes },
             advisory_max: self.advisory_max,
             sent_max: self.sent_max,
-            // Drivers read it, and no core.
+            // Nobody sleeps here.
             spin: Duration::ZERO,
         }
     }
