@@ -179,13 +179,13 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
         assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (R10)");
-        let reason = match self.sessions.apply(key, Event::Refused) {
-            Ok(_) => NackReason::TimingOut,
-            // Its end has begun: there was no way back any more.
-            Err(_) => NackReason::Ended,
-        };
-        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason, fate }));
-        if bugs::is(Bug::M13) && reason == NackReason::TimingOut {
+        // If its end has begun, there was no way back any more.
+        let refused = self.sessions.apply(key, Event::Refused);
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST NOT say that a session has ended before its end is durable.
+        // When it is, the session is not in the table any more, and `strangers` answers.
+        self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason: NackReason::TimingOut, fate }));
+        if bugs::is(Bug::M13) && refused.is_ok() {
             self.lease_timers.cancel(key);
             self.sessions.pardon(key);
             self.locks.unpark(self.now, key.id());

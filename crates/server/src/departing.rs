@@ -58,6 +58,8 @@ struct Search {
     loads: u32,
     /// Files that are left for after the end: a value of theirs cannot be read, or does not stay in memory for long enough.
     given_up: BTreeSet<ObjectId>,
+    /// The file in whose queues the end has its place; those behind it were asked back, too, and are looked at after it.
+    waits_for: Option<ObjectId>,
 }
 
 impl Departing {
@@ -115,7 +117,11 @@ impl Server {
         if core::mem::take(&mut self.departing.failed) {
             let begun = self.departing.begun.iter().map(|(session, departure)| (*session, departure.id));
             let waiting = begun.filter(|(_, id)| self.parking.get(*id).is_some_and(|op| op.wait == Wait::Locks)).collect::<Vec<_>>();
-            waiting.into_iter().for_each(|(session, _)| self.go_on_departing(session));
+            for (session, _) in waiting {
+                // What failed may hold any of its files.
+                self.departing.searches.entry(session).or_default().waits_for = None;
+                self.go_on_departing(session);
+            }
         }
         while let Some((until, session)) = self.departing.deadlines.pop_front_if(|deadline| now.waited(deadline.0)) {
             let late = self.departing.begun.get(&session).copied().filter(|departure| departure.until == until);
@@ -189,6 +195,11 @@ impl Server {
     fn way_of(&mut self, session: SessionId, id: OpId) -> Way {
         let mut search = self.departing.searches.remove(&session).unwrap_or_default();
         let files: Vec<ObjectId> = self.ephemerals.of(session).filter(|object| !search.given_up.contains(object)).collect();
+        if let Some(taken) = search.waits_for.take().and_then(|waited| self.next_taken(session, id, &files, waited)) {
+            search.waits_for = Some(taken);
+            self.departing.searches.insert(session, search);
+            return Way::Taken(taken);
+        }
         let (mut missing, mut taken) = (Vec::new(), None);
         for object in files {
             match self.enter_removal(id.ticket(), session, object, true) {
@@ -204,6 +215,7 @@ impl Server {
             }
         }
         search.loads += u32::from(!missing.is_empty());
+        search.waits_for = taken.filter(|_| missing.is_empty());
         self.departing.searches.insert(session, search);
         match taken {
             _ if !missing.is_empty() => Way::Load(sorted(missing)),
@@ -214,6 +226,20 @@ impl Server {
             },
             None => Way::Clear,
         }
+    }
+
+    /// The first file from the one on that was waited for which cannot go yet, but will; `None`: all have to be looked at.
+    ///
+    /// So a session with many files in many places does not look at all of them each time that one is given back.
+    fn next_taken(&mut self, session: SessionId, id: OpId, files: &[ObjectId], waited: ObjectId) -> Option<ObjectId> {
+        for object in files.iter().copied().filter(|object| *object >= waited) {
+            match self.enter_removal(id.ticket(), session, object, true) {
+                Ok(_) => {}
+                Err(Stop::Turn) if !self.locks.waits_for_failed(id.ticket()) => return Some(object),
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     /// Removes those files of a session that can go now, by the open batch.

@@ -139,7 +139,7 @@ impl Server {
                     Held::Ended(key) => self.ended(key),
                     Held::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     Held::Started => self.started(),
-                    Held::Accounted(id) => self.accounted(id),
+                    Held::Accounted(id) => self.accounted(id, batch),
                     Held::GraceOver => self.grace_over(),
                     Held::Changed(changes) => self.tell_watchers(changes),
                 }

@@ -225,7 +225,7 @@ impl Server {
     /// An operation of the server's own; nobody is answered.
     pub(crate) const fn own_job(&self, id: OpId, asked: Kind, nonce: u64) -> Job {
         let (came_ns, answering) = (self.now.boot_ns, Answering::First);
-        Job { id, key: Key::SERVER, asked, came_ns, nonce, limit: SMALL, answering, entered: false, settled: false }
+        Job { id, key: Key::SERVER, asked, came_ns, nonce, limit: SMALL, answering, entered: false, settled: false, loads: 0 }
     }
 
     /// Runs a removal from its start: the object is the job's nonce.

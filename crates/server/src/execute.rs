@@ -29,6 +29,8 @@ use cistern_wire::{
 const BUSY_RETRY_MS: u32 = 100;
 /// Longest path of an object in a row of LIST_LOCKS, in bytes.
 const PLACE_MAX: usize = 255;
+/// After so many rounds of loading what still lacks of it cannot be read: it has at most 127 names, each a round for object and entry.
+const PLACE_LOADS_MAX: u16 = 255;
 /// What a LIST_LOCKS reply has besides its rows (kind, end, count), and the least that a row has (all but label and place).
 const ROWS_AROUND: usize = 4;
 const ROW_MIN: usize = 63;
@@ -303,8 +305,8 @@ impl Server {
         for row in &rows {
             match self.namespace.place(&view, row.lock.object, PLACE_MAX) {
                 Step::Done(place) => places.push(place),
-                Step::Missing(queries) => missing.extend(queries),
-                Step::Failed(_) => places.push(Vec::new()),
+                Step::Missing(queries) if job.loads < PLACE_LOADS_MAX => missing.extend(queries),
+                Step::Missing(_) | Step::Failed(_) => places.push(Vec::new()),
             }
         }
         let rests_on = view.rests_on();

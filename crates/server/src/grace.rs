@@ -165,9 +165,9 @@ impl Grace {
         self.recorded.get(&id).is_some_and(|session| session.doomed)
     }
 
-    /// Whether a session has ended, or its agent has reclaimed all it wants; perhaps not durably yet.
-    pub(crate) fn is_done(&self, id: SessionId) -> bool {
-        self.recorded.get(&id).is_some_and(|session| session.state != State::Awaited)
+    /// Whether it is durable that nothing more can be reclaimed from a session.
+    pub(crate) fn is_accounted_for(&self, id: SessionId) -> bool {
+        self.recorded.get(&id).is_some_and(|session| session.state == State::Accounted)
     }
 
     /// The batch on which it rests that nothing more can be reclaimed from a session; `None`: none that is not durable.
@@ -287,9 +287,9 @@ impl Server {
         batch
     }
 
-    /// That is durable.
-    pub(crate) fn accounted(&mut self, id: SessionId) {
-        if let Some(grace) = &mut self.grace {
+    /// What was written by `batch` is durable. That a session can not be reclaimed from may rest on a later one by now.
+    pub(crate) fn accounted(&mut self, id: SessionId, batch: BatchId) {
+        if let Some(grace) = self.grace.as_mut().filter(|grace| grace.accounting(id).is_none_or(|last| last <= batch)) {
             grace.set_state(id, State::Accounted);
         }
     }

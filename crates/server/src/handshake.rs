@@ -40,8 +40,10 @@ const REFUSE_LEN: usize = 8 + 8 + 1 + 1 + 1 + 4;
 pub(crate) struct Awaiting {
     /// Newest HELLO of the handshake.
     packet: u64,
-    /// What is said of the agent's former sessions.
-    former: Vec<FormerFate>,
+    /// The former sessions that it names: what is said of them is what is true when WELCOME is made.
+    former: Vec<FormerClaim>,
+    /// Those of them that were in good standing until this handshake.
+    superseded: Vec<SessionId>,
 }
 
 /// A HELLO and how it came.
@@ -164,7 +166,8 @@ impl Server {
                 }
             }
             Standing::Good => {
-                let former = self.fates(&greeting.hello, &[]);
+                let claims: Vec<FormerClaim> = greeting.hello.former.iter().collect();
+                let former = self.fates(key, &claims, &[]);
                 self.welcome(key, greeting.packet, &former);
             }
             // It failed before the agent heard of it; a new handshake will open another.
@@ -198,7 +201,6 @@ impl Server {
         let superseded = self.supersede(hello);
         let id = self.fresh_session_id();
         self.meet_recorded(hello, id);
-        let former = self.fates(hello, &superseded);
         let session = Session::new(Opening {
             id,
             agent: hello.agent,
@@ -220,7 +222,7 @@ impl Server {
             self.sessions.inherit(old, key);
         }
         self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
-        self.awaiting.insert(key, Awaiting { packet: greeting.packet, former });
+        self.awaiting.insert(key, Awaiting { packet: greeting.packet, former: hello.former.iter().collect(), superseded });
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The session's record MUST be durable before WELCOME is sent.
@@ -278,22 +280,27 @@ impl Server {
         ending
     }
 
-    /// What is said of each former session that HELLO names; of another agent's sessions nothing is told.
-    fn fates(&self, hello: &Hello<'_>, ending: &[SessionId]) -> Vec<FormerFate> {
-        let fate = |claim: FormerClaim| {
-            let session = self.sessions.find(claim.session).and_then(|key| self.sessions.get(key)).filter(|s| s.agent == hello.agent);
+    /// What is said, in session `key`, of each former session that its agent names; of another agent's sessions nothing is told.
+    fn fates(&self, key: Key, claims: &[FormerClaim], superseded: &[SessionId]) -> Vec<FormerFate> {
+        let Some((agent, incarnation)) = self.sessions.get(key).map(|session| (session.agent, session.incarnation)) else {
+            return Vec::new();
+        };
+        let fate = |claim: &FormerClaim| {
+            let session = self.sessions.find(claim.session).and_then(|key| self.sessions.get(key)).filter(|s| s.agent == agent);
             let fate = match session.map(Session::standing) {
-                Some(Standing::TimingOut { .. }) if ending.contains(&claim.session) => SessionFate::Ending,
-                Some(Standing::TimingOut { .. }) => SessionFate::TimingOut,
+                Some(Standing::TimingOut { .. }) if superseded.contains(&claim.session) => SessionFate::Ending,
+                //= wire-spec.md#11-3-failure-and-ending
+                //# The server MUST NOT say that a session has ended before its end is durable.
+                Some(Standing::TimingOut { .. } | Standing::Ending { .. }) => SessionFate::TimingOut,
                 // Its own session, named as a former one while it is the present one, stays what it is.
                 Some(Standing::Opening | Standing::Good) => SessionFate::Ending,
-                Some(Standing::Ending { .. } | Standing::Ended { .. }) | None => SessionFate::Ended,
+                Some(Standing::Ended { .. }) | None => SessionFate::Ended,
             };
-            FormerFate { session: claim.session, fate: self.recorded_fate(hello, claim).unwrap_or(fate) }
+            FormerFate { session: claim.session, fate: self.recorded_fate(agent, incarnation, claim).unwrap_or(fate) }
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
-        hello.former.iter().map(fate).collect()
+        claims.iter().map(fate).collect()
     }
 
     fn fresh_session_id(&mut self) -> SessionId {
@@ -325,12 +332,11 @@ impl Server {
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
                 self.stats.welcomes += 1;
-                if let Some(grace) =
-                    self.grace.as_mut().filter(|_| awaiting.former.iter().any(|told| told.fate == SessionFate::Reclaimable))
-                {
+                let former = self.fates(key, &awaiting.former, &awaiting.superseded);
+                if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
                     grace.progressed(self.now);
                 }
-                self.welcome(key, awaiting.packet, &awaiting.former);
+                self.welcome(key, awaiting.packet, &former);
             }
             // Superseded before it was open.
             Ok(_) | Err(_) => debug!("{}: session {} was over before it was open", self.who, key.id()),

@@ -74,6 +74,9 @@ pub(crate) struct Job {
     pub(crate) entered: bool,
     /// Whether that its object exists was waited for until it was durable.
     pub(crate) settled: bool,
+    /// How often values were loaded for it. What cannot be read is forgotten with every turn, so an operation that looks at several values
+    /// at once would ask for each of two such values again when the other one has failed, for ever, if it did not count.
+    pub(crate) loads: u16,
 }
 
 /// An operation that waits.
@@ -162,7 +165,7 @@ mod tests {
 
     fn parked(id: OpId, wait: Wait) -> Parked {
         let (key, asked, answering) = (Key::for_test(1), Kind::GetAttr, Answering::First);
-        let job = Job { id, key, asked, came_ns: 0, nonce: 1, limit: 548, answering, entered: false, settled: false };
+        let job = Job { id, key, asked, came_ns: 0, nonce: 1, limit: 548, answering, entered: false, settled: false, loads: 0 };
         Parked { job, body: Box::default(), wait }
     }
 

@@ -17,14 +17,16 @@ use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate,
-    SessionId, Status,
+    AgentId, Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
+    SessionFate, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
 
 /// How soon somebody may ask again at least when the time of grace is over and its end is being written.
 const AFTER_GRACE: Duration = Duration::from_millis(20);
+/// After so many rounds of loading what still lacks cannot be read: one round brings all, unless it is forgotten before the rest has come.
+const LOADS_MAX: u16 = 16;
 
 impl Server {
     /// Whether the server is in grace, so that nothing is granted but what is reclaimed.
@@ -82,11 +84,14 @@ impl Server {
     }
 
     /// What is said of a session of before the start that an agent names; `None`: it is not known here.
-    pub(crate) fn recorded_fate(&self, hello: &Hello<'_>, claim: FormerClaim) -> Option<SessionFate> {
-        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(hello.agent).contains(&claim.session))?;
-        Some(if grace.is_done(claim.session) {
+    pub(crate) fn recorded_fate(&self, agent: AgentId, incarnation: u64, claim: &FormerClaim) -> Option<SessionFate> {
+        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(agent).contains(&claim.session))?;
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST NOT say that a session has ended before its end is durable.
+        // One that has left files is recorded until grace ends, whatever became of it.
+        Some(if grace.is_accounted_for(claim.session) && !self.ephemerals.any_of(claim.session) {
             SessionFate::Ended
-        } else if claim.claim == Claim::Reclaiming && grace.eligible(claim.session, hello.agent, hello.incarnation) {
+        } else if claim.claim == Claim::Reclaiming && grace.eligible(claim.session, agent, incarnation) {
             SessionFate::Reclaimable
         } else {
             SessionFate::TimingOut
@@ -112,6 +117,7 @@ impl Server {
             match self.namespace.version(&view, item.lock.object) {
                 Step::Done(version) => versions.push(Ok(version)),
                 Step::Failed(status) => versions.push(Err(status)),
+                Step::Missing(_) if job.loads >= LOADS_MAX => versions.push(Err(Status::EIO)),
                 Step::Missing(queries) => missing.extend(queries),
             }
         }

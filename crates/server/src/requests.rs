@@ -129,7 +129,7 @@ impl Server {
 
     /// A request that came now, as an operation.
     const fn job(&self, id: OpId, key: Key, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Job {
-        Job { id, key, asked: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, entered: false, settled: false }
+        Job { id, key, asked: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, entered: false, settled: false, loads: 0 }
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
@@ -243,7 +243,7 @@ impl Server {
             Outcome::Load(mut queries) => {
                 queries.sort_unstable();
                 queries.dedup();
-                self.park(job, raw, Wait::Store(queries.len()));
+                self.park(Job { loads: job.loads.saturating_add(1), ..job }, raw, Wait::Store(queries.len()));
                 self.ask_store(job.id, queries);
             }
             Outcome::Turn => {

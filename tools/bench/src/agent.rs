@@ -7,6 +7,7 @@
 
 use cistern_wire::limits::DATAGRAM_DEFAULT;
 use cistern_wire::{Ask, Header, Packer, SessionId};
+use std::collections::BTreeSet;
 
 /// One agent's standing on the wire.
 #[derive(Debug)]
@@ -21,14 +22,14 @@ pub(crate) struct Agent {
     packet: u64,
     nonce: u64,
     serial: u64,
-    /// Nonces awaited, lowest first.
-    awaited: Vec<u64>,
+    /// Nonces awaited.
+    awaited: BTreeSet<u64>,
 }
 
 impl Agent {
     /// An agent whose session is open.
     pub(crate) const fn new(session: SessionId, line: usize, window: u16) -> Self {
-        Self { session, line, window, packet: 0, nonce: 0, serial: 0, awaited: Vec::new() }
+        Self { session, line, window, packet: 0, nonce: 0, serial: 0, awaited: BTreeSet::new() }
     }
 
     /// The beginning of the next request; `None` while the window is full.
@@ -37,13 +38,13 @@ impl Agent {
         let floor = self.awaited.first().copied().unwrap_or(nonce);
         let back = u16::try_from(nonce - floor).ok().filter(|back| *back < self.window)?;
         self.nonce = nonce;
-        self.awaited.push(nonce);
+        self.awaited.insert(nonce);
         Some(Ask { nonce, back, limit: LIMIT })
     }
 
     /// Takes note that a request was answered.
     pub(crate) fn answered(&mut self, nonce: u64) {
-        self.awaited.retain(|awaited| *awaited != nonce);
+        self.awaited.remove(&nonce);
     }
 
     /// The number of the next control message.

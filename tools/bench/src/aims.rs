@@ -52,7 +52,7 @@ const AIMS: &[Aim] = &[
     aim("P3", "the same: datagrams", AtMost, 0.0, From::Run("cached", "lock again", "datagrams")),
     aim("P4", "stat from a valid cache without its clock reads, ns", AtMost, 200.0, From::Run("cached", "stat", "ns")),
     aim("P4", "the same: datagrams", AtMost, 0.0, From::Run("cached", "stat", "datagrams")),
-    aim("P4", "the same: allocations", AtMost, 0.0, From::Elsewhere("cargo test -p cistern-agent")),
+    aim("P4", "the same: allocations", AtMost, 0.0, From::Elsewhere("cargo test -p cistern-path")),
     aim("P5", "durable change, p50: ours / (fdatasync + echo)", AtMost, 1.25, From::Run("durable", "setattr, 1 ", "ratio")),
     aim("P5", "durable changes a second, 64 in flight", AtLeast, 100_000.0, From::Run("durable", "setattr, 64 ", "per_second")),
     aim("P6", "idle sessions: datagrams", AtMost, 0.0, From::Run("idle", "idle", "datagrams")),

@@ -25,6 +25,7 @@ fn cases(in_flight: usize) -> Vec<Case> {
     vec![
         one,
         Case { work: Work::Lookup, ..one },
+        Case { work: Work::Read, ..one },
         Case { work: Work::Lock, ..one },
         several,
         Case { work: Work::Lock, ..several },

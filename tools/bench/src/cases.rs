@@ -36,6 +36,8 @@ pub(crate) enum Work {
     Create,
     /// WRITE of 128 bytes.
     Write,
+    /// READ of a file of these bytes, without a cache lock.
+    Read,
 }
 
 impl Work {
@@ -48,6 +50,7 @@ impl Work {
             Self::SetAttr => "setattr",
             Self::Create => "create",
             Self::Write => "write 128 B",
+            Self::Read => "read 128 B",
         }
     }
 }
@@ -161,6 +164,9 @@ impl Side {
                 (_, Role::Echo) => ObjectId(u64::from(place) + 2),
                 _ => opening::create(&sockets[0], &mut agents[0], &file_name(place))?,
             };
+            if case.work == Work::Read && role != Role::Echo {
+                opening::fill(&sockets[0], &mut agents[0], object)?;
+            }
             steps.push(match case.work {
                 Work::GetAttr => Step::GetAttr(object),
                 Work::Lookup => Step::Lookup(place, object),
@@ -168,6 +174,7 @@ impl Side {
                 Work::SetAttr => Step::SetAttr(object),
                 Work::Create => Step::Create(place, 0),
                 Work::Write => Step::Write(object),
+                Work::Read => Step::Read(object),
             });
         }
         let packed = case.packed && role != Role::Echo;

@@ -34,6 +34,16 @@ impl Cores {
         self.pinned.map_or(Ok(()), |(core, _)| pin(core))
     }
 
+    /// Lets this process run on every core again, and what it starts from now on.
+    pub(crate) fn unpin_generator(self) -> Result<(), Trouble> {
+        let mut set = CpuSet::new();
+        // The kernel takes those of them that there are and that this process may use.
+        for core in 0..CpuSet::count() {
+            set.set(core).map_err(Trouble::at("choosing a core"))?;
+        }
+        sched_setaffinity(Pid::from_raw(0), &set).map_err(Trouble::at("taking a pinning back"))
+    }
+
     /// The core of the processes under test.
     pub(crate) fn under_test(self) -> Option<usize> {
         self.pinned.map(|(_, core)| core)

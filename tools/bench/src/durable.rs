@@ -52,7 +52,7 @@ fn row(work: Work, in_flight: usize, plan: &Plan, dir: &Path) -> Result<Row, Tro
     let (cores, span) = (Cores { pinned: None, ..plan.cores }, plan.span);
     let agents = in_flight.div_ceil(EACH);
     let case = Case { agents, in_flight, pace: Pace::Each, ..Case::one(work) };
-    let host = Host::start_with(Role::Durable, cores, &Setup { dir: Some(dir.to_owned()), ..Setup::default() })?;
+    let host = Host::start_with(Role::Durable, cores, &Setup { store_dir: Some(dir.to_owned()), ..Setup::default() })?;
     let mut server = Side::on(host, Role::Durable, &case, cores)?;
     let mut echo = Side::start(Role::Echo, &case, cores)?;
     let bare = tempfile::tempfile_in(dir).map_err(Trouble::at("making a file beside the store"))?;

@@ -46,7 +46,8 @@ impl Role {
     }
 }
 
-/// How a process under test is set up, beside its core: the options of the hidden command.
+/// How a process under test is set up: the options of the hidden command. None has the name of an option for all workloads, whose
+/// default it would get.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Setup {
     /// The core that it is pinned to
@@ -54,13 +55,13 @@ pub(crate) struct Setup {
     pub(crate) core: Option<usize>,
     /// Below which its store is
     #[arg(long)]
-    pub(crate) dir: Option<PathBuf>,
+    pub(crate) store_dir: Option<PathBuf>,
     /// Where its capture goes
     #[arg(long = "capture")]
     pub(crate) capture: Option<PathBuf>,
     /// Lease period in milliseconds; what is a part of it follows
     #[arg(long)]
-    pub(crate) lease_ms: Option<u64>,
+    pub(crate) tau_ms: Option<u64>,
     /// A failed session's wait counts from when it was last heard of
     #[arg(long)]
     pub(crate) last_heard: bool,
@@ -75,13 +76,13 @@ pub(crate) struct Setup {
 impl Setup {
     /// As the words of a command line.
     fn words(&self) -> Vec<OsString> {
-        let Self { core, dir, capture, lease_ms, last_heard, no_rescue, window } = self;
+        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window } = self;
         let mut words: Vec<OsString> = Vec::new();
         let mut say = |name: &str, value: Option<OsString>| words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
         say("--core", core.map(|core| core.to_string().into()));
-        say("--dir", dir.clone().map(Into::into));
+        say("--store-dir", store_dir.clone().map(Into::into));
         say("--capture", capture.clone().map(Into::into));
-        say("--lease-ms", lease_ms.map(|lease| lease.to_string().into()));
+        say("--tau-ms", tau_ms.map(|tau| tau.to_string().into()));
         say("--window", window.map(|window| window.to_string().into()));
         words.extend(last_heard.then(|| "--last-heard".into()));
         words.extend(no_rescue.then(|| "--no-rescue".into()));
@@ -164,6 +165,14 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Memory that it has resident, in bytes.
+    pub(crate) fn resident_bytes(&self) -> Result<u64, Trouble> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).map_err(Trouble::at("reading /proc"))?;
+        Ok(resident_kib(&status).unwrap_or(0) * 1_024)
+    }
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         end(&mut self.child);
@@ -205,6 +214,12 @@ fn sleeps(status: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+/// The resident memory of a process in KiB, from its status file.
+fn resident_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +229,7 @@ mod tests {
         let status = "Name:\tx\nnonvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t1234\n";
         assert_eq!(sleeps(status), Some(1_234));
         assert_eq!(sleeps("Name:\tx\n"), None);
+        assert_eq!(resident_kib("VmHWM:\t 9 kB\nVmRSS:\t  5120 kB\n"), Some(5_120));
     }
 
     #[test]
@@ -223,8 +239,9 @@ mod tests {
             #[command(flatten)]
             setup: Setup,
         }
-        let dir = Some(PathBuf::from("/var/tmp"));
-        let set = Setup { core: Some(1), dir, capture: None, lease_ms: Some(100), last_heard: true, no_rescue: true, window: Some(4_096) };
+        let store_dir = Some(PathBuf::from("/var/tmp"));
+        let set =
+            Setup { core: Some(1), store_dir, capture: None, tau_ms: Some(100), last_heard: true, no_rescue: true, window: Some(4_096) };
         let words = [vec![OsString::from("x")], set.words()].concat();
         let read = <Read as clap::Parser>::try_parse_from(words).unwrap();
         assert_eq!(format!("{:?}", read.setup), format!("{set:?}"));

@@ -8,15 +8,24 @@
 mod agent;
 mod aims;
 mod beside_echo;
+mod burst;
+mod cached;
 mod cases;
+mod contended;
 mod cores;
 mod durable;
 mod echo;
+mod failover;
 mod figures;
+mod fleet;
+mod holder;
 mod host;
+mod idle;
 mod loads;
+mod mixed;
 mod opening;
 mod progress;
+mod renewals;
 mod report;
 mod section;
 mod slot;
@@ -33,6 +42,7 @@ use crate::section::Section;
 use crate::trouble::Trouble;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -59,6 +69,12 @@ struct Args {
     /// loads: requests a second of the open loops; without it 10 to 95 % of what the closed loop reached in this run
     #[arg(long, global = true, value_name = "N,...", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
+    /// burst: locks taken at once (64 to 100000)
+    #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=100_000))]
+    locks: u32,
+    /// failover: lease periods in milliseconds (100 to 60000)
+    #[arg(long, global = true, value_name = "MS,...", value_delimiter = ',', default_values_t = [100, 200, 500, 2_000], value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    lease_ms: Vec<u64>,
     /// durable, peers: a directory on the disk to be measured
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
@@ -78,6 +94,7 @@ Examples:
   cistern-bench --only echo,durable --json        two workloads, for scripts
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
+  cistern-bench failover --lease-ms 100,2000 --rounds 25
   cistern-bench sessions --sessions 1000000       many sessions beside few
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
 
@@ -90,6 +107,14 @@ enum Command {
         role: Role,
         #[command(flatten)]
         setup: Setup,
+    },
+    /// A process that holds a lock; started by the bench itself
+    #[command(hide = true)]
+    Holder {
+        /// The server
+        server: SocketAddr,
+        /// What it locks
+        path: String,
     },
     #[command(flatten)]
     Measure(Workload),
@@ -104,6 +129,20 @@ enum Workload {
     Loads,
     /// Many open sessions beside few
     Sessions,
+    /// Sessions that do nothing: datagrams, wake-ups and CPU of the server (P6)
+    Idle,
+    /// One lock that several agents want at once: grants, demands, messages
+    Contended,
+    /// What the host has already: cached attributes, locks it holds, in process (P3, P4)
+    Cached,
+    /// Reads, changes, names made and taken away by many agents over a tree with a zipf distribution
+    Mixed,
+    /// Ten thousand locks at once (P9)
+    Burst,
+    /// A holder that stops, until another has its lock (P7)
+    Failover,
+    /// Explicit renewals per request, beside the law (P8)
+    Renewals,
     /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
     Durable,
 }
@@ -123,6 +162,7 @@ fn main() -> ExitCode {
     let captures = args.pcap.as_deref().map_or(Ok(()), host::capture_into);
     let result = captures.and_then(|()| match &args.command {
         Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
+        Some(Command::Holder { server, path }) => holder::run(*server, path).map(|()| ExitCode::SUCCESS),
         Some(Command::Measure(workload)) => bench(&args, &[*workload]),
         None if args.only.is_empty() => bench(&args, Workload::value_variants()),
         None => bench(&args, &args.only),
@@ -136,8 +176,6 @@ fn main() -> ExitCode {
 
 fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
     let cores = Cores::find()?;
-    // Processes under test pin themselves to their own core.
-    cores.pin_generator()?;
     let plan = Plan { span: Duration::from_secs_f64(args.seconds), rounds: args.rounds, cores };
     let (mut sections, mut failed) = (Vec::new(), Vec::new());
     let progress = Progress::new();
@@ -155,11 +193,23 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
 }
 
 fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    // Processes under test pin themselves to their own core; those that have threads of their own are not pinned, nor is who asks them.
+    match workload {
+        Workload::Cached | Workload::Failover | Workload::Durable => plan.cores.unpin_generator()?,
+        _ => plan.cores.pin_generator()?,
+    }
     match workload {
         Workload::Echo => beside_echo::run(usize::from(args.in_flight), plan, progress),
         Workload::Loads => loads::run(&args.rate, plan, progress),
         // A u32 fits a usize on every system with a mio poll.
         Workload::Sessions => beside_echo::sessions(args.sessions as usize, plan, progress),
+        Workload::Idle => idle::run(args.sessions as usize, plan, progress),
+        Workload::Contended => contended::run(plan, progress),
+        Workload::Cached => cached::run(plan, progress),
+        Workload::Mixed => mixed::run(plan, progress),
+        Workload::Burst => burst::run(args.locks as usize, plan, progress),
+        Workload::Failover => failover::run(&args.lease_ms, plan, progress),
+        Workload::Renewals => renewals::run(plan, progress),
         Workload::Durable => durable::run(&args.dir, plan, progress),
     }
 }
@@ -170,7 +220,35 @@ impl Workload {
             Self::Echo => "echo",
             Self::Loads => "loads",
             Self::Sessions => "sessions",
+            Self::Idle => "idle",
+            Self::Contended => "contended",
+            Self::Cached => "cached",
+            Self::Mixed => "mixed",
+            Self::Burst => "burst",
+            Self::Failover => "failover",
+            Self::Renewals => "renewals",
             Self::Durable => "durable",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_under_test_gets_no_default_of_an_option_for_all_workloads() {
+        let args = Args::try_parse_from(["cistern-bench", "under-test", "server"]).unwrap();
+        let Some(Command::UnderTest { setup, .. }) = args.command else { panic!("{args:?}") };
+        assert_eq!(format!("{setup:?}"), format!("{:?}", Setup::default()));
+    }
+
+    #[test]
+    fn workloads_are_commands_and_names_for_only() {
+        for workload in Workload::value_variants() {
+            let args = Args::try_parse_from(["cistern-bench", workload.name()]).unwrap();
+            assert!(matches!(args.command, Some(Command::Measure(found)) if found == *workload));
+            assert_eq!(Args::try_parse_from(["cistern-bench", "--only", workload.name()]).unwrap().only, [*workload]);
         }
     }
 }

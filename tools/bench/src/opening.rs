@@ -5,10 +5,12 @@
 //! Invariant: every wait here has a bound. Leaves to others: everything that is measured.
 
 use crate::agent::{Agent, LIMIT};
+use crate::slot;
 use crate::trouble::Trouble;
 use cistern_wire::limits::{DATAGRAM_MAX, ROOT, VERSION};
 use cistern_wire::{
-    AgentId, Bytes8, Create, Datagram, Header, Hello, List, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms, Writer,
+    AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, List, Lock, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId,
+    StoreId, Terms, Writer,
 };
 use std::io;
 use std::net::UdpSocket;
@@ -23,13 +25,14 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const TRIES: u32 = 100;
 /// `PATIENCE` × `TRIES`, in seconds.
 const SILENCE_S: u64 = 5;
-/// Window asked for in HELLO; the server's own may be smaller.
+/// Window asked for in HELLO where nothing else is said; the server's own may be smaller.
 const WINDOW: u16 = 64;
 
 /// A handshake under way.
 struct Handshake {
     /// The agent's number in this run, from 0.
     number: usize,
+    window: u16,
     cookie: Vec<u8>,
     agent: Option<Agent>,
 }
@@ -41,11 +44,20 @@ pub(crate) fn open(socket: &UdpSocket, line: usize, numbers: Range<usize>) -> Re
     let mut packet = 0;
     for start in numbers.clone().step_by(TOGETHER) {
         let end = numbers.end.min(start + TOGETHER);
-        let mut handshakes: Vec<_> = (start..end).map(|number| Handshake { number, cookie: Vec::new(), agent: None }).collect();
+        let mut handshakes: Vec<_> = (start..end).map(|number| Handshake::of(number, WINDOW)).collect();
         open_together(socket, line, &mut handshakes, &mut packet)?;
         agents.extend(handshakes.into_iter().filter_map(|handshake| handshake.agent));
     }
     Ok(agents)
+}
+
+/// Opens the session of the agent of that number, which asks for that window.
+pub(crate) fn open_with_window(socket: &UdpSocket, number: usize, window: u16) -> Result<Agent, Trouble> {
+    socket.set_read_timeout(Some(PATIENCE)).map_err(Trouble::at("setting a receive timeout"))?;
+    let mut handshakes = [Handshake::of(number, window)];
+    open_together(socket, 0, &mut handshakes, &mut 0)?;
+    let [handshake] = handshakes;
+    Ok(handshake.agent.expect("handshakes that have ended have an agent"))
 }
 
 fn open_together(socket: &UdpSocket, line: usize, handshakes: &mut [Handshake], packet: &mut u64) -> Result<(), Trouble> {
@@ -99,6 +111,10 @@ fn welcome_or_challenge(
 }
 
 impl Handshake {
+    const fn of(number: usize, window: u16) -> Self {
+        Self { number, window, cookie: Vec::new(), agent: None }
+    }
+
     /// The number of this handshake on the wire: not 0, and no other's.
     const fn id(&self) -> u64 {
         self.number as u64 + 1
@@ -113,7 +129,7 @@ fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Res
         handshake: handshake.id(),
         version_min: VERSION,
         version_max: VERSION,
-        window: WINDOW,
+        window: handshake.window,
         max_datagram: LIMIT,
         features: 0,
         agent: AgentId(agent),
@@ -138,9 +154,7 @@ fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Res
 /// Makes an empty file in the root directory; gives its object.
 pub(crate) fn create(socket: &UdpSocket, agent: &mut Agent, name: &str) -> Result<ObjectId, Trouble> {
     const DOING: &str = "making a file to lock";
-    let Some(ask) = agent.ask() else {
-        return Err(Trouble::Answer { while_doing: DOING, expected: "an open window", got: "a full one".to_owned() });
-    };
+    let ask = next_ask(agent, DOING)?;
     let create = Create {
         ask,
         dir: ObjectId(ROOT),
@@ -152,33 +166,80 @@ pub(crate) fn create(socket: &UdpSocket, agent: &mut Agent, name: &str) -> Resul
         ephemeral: false,
         terms: Terms::NONE,
     };
-    let message = Message::from(create).to_bytes();
+    let object = exchange(socket, agent, &Message::from(create), DOING, |bytes| created(bytes, ask.nonce))?;
+    agent.answered(ask.nonce);
+    Ok(object)
+}
+
+/// Makes an empty file in the root directory and locks it.
+pub(crate) fn create_and_lock(socket: &UdpSocket, agent: &mut Agent, name: &str) -> Result<(), Trouble> {
+    const DOING: &str = "locking a file";
+    let object = create(socket, agent, name)?;
+    let ask = next_ask(agent, DOING)?;
+    let lock = Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Try };
+    exchange(socket, agent, &Message::from(lock), DOING, |bytes| {
+        reply(bytes, ask.nonce, "GRANTED", |reply| matches!(reply, Reply::Granted(_)).then_some(()))
+    })?;
+    agent.answered(ask.nonce);
+    Ok(())
+}
+
+/// Writes `WRITTEN` bytes into a file.
+pub(crate) fn fill(socket: &UdpSocket, agent: &mut Agent, object: ObjectId) -> Result<(), Trouble> {
+    const DOING: &str = "filling a file";
+    let ask = next_ask(agent, DOING)?;
+    exchange(socket, agent, &Message::from(slot::write(ask, object)), DOING, |bytes| changed(bytes, ask.nonce))?;
+    agent.answered(ask.nonce);
+    Ok(())
+}
+
+fn next_ask(agent: &mut Agent, while_doing: &'static str) -> Result<Ask, Trouble> {
+    agent.ask().ok_or_else(|| Trouble::Answer { while_doing, expected: "an open window", got: "a full one".to_owned() })
+}
+
+/// Sends a request until `look` finds the answer in what comes.
+fn exchange<T>(
+    socket: &UdpSocket,
+    agent: &mut Agent,
+    message: &Message<'_>,
+    while_doing: &'static str,
+    mut look: impl FnMut(&[u8]) -> Result<Option<T>, Trouble>,
+) -> Result<T, Trouble> {
+    let message = message.to_bytes();
     let (mut datagram, mut buf) = (Writer::new(), vec![0; DATAGRAM_MAX]);
     for _ in 0..TRIES {
         agent.pack(&message, &mut datagram);
-        socket.send(&datagram).map_err(Trouble::at("sending CREATE"))?;
+        socket.send(&datagram).map_err(Trouble::at("sending a request"))?;
         while let Some(bytes) = receive(socket, &mut buf)? {
-            if let Some(object) = created(bytes, ask.nonce)? {
-                agent.answered(ask.nonce);
-                return Ok(object);
+            if let Some(found) = look(bytes)? {
+                return Ok(found);
             }
         }
     }
-    Err(Trouble::Silence { while_doing: DOING, seconds: SILENCE_S })
+    Err(Trouble::Silence { while_doing, seconds: SILENCE_S })
+}
+
+/// Whether the change was made; `None` while the answer has not come.
+fn changed(bytes: &[u8], nonce: u64) -> Result<Option<()>, Trouble> {
+    reply(bytes, nonce, "CHANGED", |reply| matches!(reply, Reply::Changed(_)).then_some(()))
 }
 
 /// The file that the answer to CREATE names; `None` while it is not the answer yet.
 fn created(bytes: &[u8], nonce: u64) -> Result<Option<ObjectId>, Trouble> {
-    let wrong = |got: String| Trouble::Answer { while_doing: "making a file to lock", expected: "CHANGED", got };
+    reply(bytes, nonce, "CHANGED, with a new object", |reply| match reply {
+        Reply::Changed(changed) => changed.effects.iter().find(|effect| effect.before == 0).map(|made| made.attr.object),
+        _ => None,
+    })
+}
+
+/// What `read` makes of the answer to a request, which must be something; `None` while the answer has not come.
+fn reply<T>(bytes: &[u8], nonce: u64, expected: &'static str, read: impl Fn(&Reply<'_>) -> Option<T>) -> Result<Option<T>, Trouble> {
+    let wrong = |got: String| Trouble::Answer { while_doing: "preparing a load", expected, got };
     let datagram = Datagram::at_agent(bytes).map_err(|reason| wrong(reason.to_string()))?;
     for message in datagram.messages() {
         match message {
             Message::Ack(ack) if ack.nonce == nonce => {
-                let Reply::Changed(changed) = ack.reply else {
-                    return Err(wrong(format!("{:?}", ack.reply)));
-                };
-                let made = changed.effects.iter().find(|effect| effect.before == 0);
-                return made.map(|effect| Some(effect.attr.object)).ok_or_else(|| wrong(format!("{changed:?}")));
+                return read(&ack.reply).map(Some).ok_or_else(|| wrong(format!("{:?}", ack.reply)));
             }
             Message::Ack(_) | Message::Pending(_) => {}
             other => return Err(wrong(format!("{other:?}"))),

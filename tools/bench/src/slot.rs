@@ -1,6 +1,6 @@
 //! One place in flight: the request that stands in it, what answers it, and what it asks next.
 //!
-//! Decides the kinds of work: GETATTR, LOOKUP, SETATTR or WRITE over and over, CREATE of one new file after the other, and LOCK (try) and
+//! Decides the kinds of work: GETATTR, LOOKUP, SETATTR, READ or WRITE over and over, CREATE of one new file after the other, and LOCK (try) and
 //! RELEASE in turn, each with a file of its own, so that no request ever waits for another. Place: `traffic` has one for each request in flight.
 //! Invariant: a LOCK that is refused or anything but the one right reply is an error, never an exchange.
 
@@ -9,7 +9,7 @@ use crate::trouble::Trouble;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{
     Ask, Bytes8, Bytes16, Create, Generation, GetAttr, Keep, List, Lock, LockClass, LockId, LockWait, Lookup, Message, Mode, ObjectId,
-    Release, ReleaseItem, Reply, SessionId, SetAttr, SetMask, Terms, Want, Write,
+    Read, Release, ReleaseItem, Reply, SessionId, SetAttr, SetMask, Terms, Want, Write,
 };
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Lookup(u32, ObjectId),
     /// The permission bits of a file, and its times; durable before it is answered.
     SetAttr(ObjectId),
+    /// The contents of a file, without a cache lock.
+    Read(ObjectId),
     /// `WRITTEN` bytes at the beginning of a file; durable before it is answered.
     Write(ObjectId),
     /// A new file in the root directory, the u32-th of the place of that number; durable before it is answered.
@@ -96,6 +98,7 @@ impl Slot {
                 agent.ask().map(|ask| Message::from(Lookup { ask, start: ObjectId(ROOT), want: Want::Nothing, names }))
             }
             Step::SetAttr(object) => agent.ask().map(|ask| Message::from(set_attr(ask, object))),
+            Step::Read(object) => agent.ask().map(|ask| Message::from(read(ask, object))),
             Step::Write(object) => agent.ask().map(|ask| Message::from(write(ask, object))),
             Step::Create(place, number) => {
                 name = format!("{place}-{number}");
@@ -148,7 +151,7 @@ impl Slot {
     /// Goes on as if the server had answered; the generation is as large as a server's.
     pub(crate) const fn echoed(&mut self) {
         self.step = match self.step {
-            same @ (Step::GetAttr(_) | Step::Lookup(..) | Step::SetAttr(_) | Step::Write(_)) => same,
+            same @ (Step::GetAttr(_) | Step::Lookup(..) | Step::SetAttr(_) | Step::Read(_) | Step::Write(_)) => same,
             Step::Create(place, number) => Step::Create(place, number.wrapping_add(1)),
             Step::Lock(object) => Step::Release(object, Generation(1)),
             Step::Release(object, _) => Step::Lock(object),
@@ -179,6 +182,7 @@ impl Slot {
             (Step::Lookup(_, object), Reply::Walked(found)) if found.steps.iter().last().is_some_and(|seen| seen.attr.object == object) => {
                 Taken::Answer
             }
+            (Step::Read(object), Reply::Data(data)) if data.attr.object == object => Taken::Answer,
             (Step::Create(place, number), Reply::Changed(_)) => {
                 self.step = Step::Create(place, number.wrapping_add(1));
                 Taken::Answer
@@ -215,6 +219,7 @@ impl Slot {
             Step::GetAttr(_) => ("asking for attributes", "STATED"),
             Step::Lookup(..) => ("looking a name up", "WALKED"),
             Step::SetAttr(_) => ("setting attributes", "CHANGED"),
+            Step::Read(_) => ("reading", "DATA"),
             Step::Write(_) => ("writing", "CHANGED"),
             Step::Create(..) => ("making a file", "CHANGED"),
             Step::Lock(_) => ("asking for a free lock", "GRANTED"),
@@ -243,7 +248,12 @@ fn create(ask: Ask, name: &[u8]) -> Create<'_> {
     Create { ask, dir: ObjectId(ROOT), name, exclusive: true, mode: 0o600, uid: 0, gid: 0, ephemeral: false, terms }
 }
 
-fn write(ask: Ask, object: ObjectId) -> Write<'static> {
+fn read(ask: Ask, object: ObjectId) -> Read {
+    Read { ask, object, offset: 0, length: 1 << 20, version: 0, want: Want::Nothing }
+}
+
+/// WRITE of `WRITTEN` bytes at the beginning of a file.
+pub(crate) fn write(ask: Ask, object: ObjectId) -> Write<'static> {
     Write { ask, object, offset: 0, truncate: false, stage: 0, data: Bytes16(&[0xA5; WRITTEN]), terms: Terms::NONE }
 }
 

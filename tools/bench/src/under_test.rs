@@ -49,7 +49,7 @@ pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
 
 /// The server on a store in a directory of its own, which goes with the process.
 fn durable(clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
-    let dir = setup.dir.as_deref().unwrap_or(Path::new("."));
+    let dir = setup.store_dir.as_deref().unwrap_or(Path::new("."));
     let dir = tempfile::tempdir_in(dir).map_err(Trouble::starting("making a directory for the store"))?;
     let bell = Arc::new(OnceLock::<Handle>::new());
     let wake = Arc::clone(&bell);
@@ -65,7 +65,7 @@ fn durable(clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(),
 }
 
 fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble> {
-    let config = setup.lease_ms.map_or_else(Config::default, |lease_ms| Config::for_lease(Duration::from_millis(lease_ms)));
+    let config = setup.tau_ms.map_or_else(Config::default, |tau_ms| Config::for_lease(Duration::from_millis(tau_ms)));
     let config = Config {
         volatile,
         new_cluster: true,

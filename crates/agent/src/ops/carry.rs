@@ -8,6 +8,7 @@
 use super::effects;
 use super::put::{PIECES_AT_ONCE, STAGE_FIELDS, STAGINGS_MAX, room};
 use super::request::{Change, Request};
+use super::staging::{STAGED_MAX, STAGES_MAX};
 use super::task::{Call, Desk, Flow, Stage, Task};
 use crate::api::{Command, Guard, OpError, Output};
 use crate::walk::NOT_AN_ANSWER;
@@ -15,11 +16,6 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{XATTR_NAME_MAX, XATTR_VALUE_MAX};
 use cistern_wire::{BatchFailed, Reply, Status};
-
-/// Most values that are staged for one mutation: as many stages as a session may have by default.
-const STAGES_MAX: usize = 8;
-/// Most bytes that are staged for one mutation: as many as a session may stage by default.
-const STAGED_MAX: usize = 4 << 20;
 
 /// A mutation and what is staged for it.
 #[derive(Debug)]
@@ -78,13 +74,17 @@ impl Task {
                 _ => return Flow::failed(Status::E2BIG),
             }
         }
-        if carrying.staged.iter().map(|(_, data)| data.len()).sum::<usize>() > STAGED_MAX {
+        let bytes = carrying.staged.iter().map(|(_, data)| data.len()).sum::<usize>();
+        if bytes > STAGED_MAX {
             return Flow::failed(Status::E2BIG);
+        }
+        if !desk.office.staging.enter(self.id, carrying.staged.len(), bytes) {
+            return Flow::Wait;
         }
         self.next_loads(desk)
     }
 
-    fn next_loads(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+    pub(super) fn next_loads(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let piece = room(desk) - STAGE_FIELDS;
         while self.calls_out() < PIECES_AT_ONCE {
             let Stage::Carrying(carrying) = &mut self.stage else { break };

@@ -19,6 +19,7 @@ mod read;
 mod request;
 mod resolve;
 mod server;
+mod staging;
 mod stat;
 mod task;
 mod xattr;
@@ -34,6 +35,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::DATAGRAM_DEFAULT;
 use cistern_wire::{Generation, Keep, ObjectId, Reply};
 use core::time::Duration;
+use staging::Staging;
 use task::{Call, Desk, Flow, Office, Task};
 
 /// Most commands that run at once; more are refused (`OpError::Overloaded`). Far above any window, and bounded all the same.
@@ -60,7 +62,7 @@ impl Ops {
             cache: Cache::new(limits),
             tasks: BTreeMap::new(),
             orphans: BTreeMap::new(),
-            office: Office { stages: 0, datagram: DATAGRAM_DEFAULT, epoch: 0, naps: Vec::new() },
+            office: Office { stages: 0, datagram: DATAGRAM_DEFAULT, epoch: 0, naps: Vec::new(), staging: Staging::default() },
             next: 0,
             spare: None,
             hits: 0,
@@ -125,6 +127,20 @@ impl Ops {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         let flow = task.answer(&mut desk, call, answer);
         self.went(ctx, task, flow);
+        self.admit(ctx);
+    }
+
+    /// Lets those begin to stage who waited for room.
+    fn admit(&mut self, ctx: &mut Ctx<'_>) {
+        while let Some(id) = self.office.staging.next() {
+            let Some(mut task) = self.tasks.remove(&id) else {
+                self.office.staging.leave(id);
+                continue;
+            };
+            let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+            let flow = task.admitted(&mut desk);
+            self.went(ctx, task, flow);
+        }
     }
 
     fn went(&mut self, ctx: &mut Ctx<'_>, task: Box<Task>, flow: Flow) {
@@ -145,6 +161,7 @@ impl Ops {
     fn rest(&mut self, mut task: Box<Task>) {
         let id = task.id;
         self.office.naps.retain(|nap| nap.task != id);
+        self.office.staging.leave(id);
         for (number, call) in task.rest() {
             self.orphans.insert((id, number), call);
         }
@@ -158,6 +175,7 @@ impl Ops {
         let Some(task) = self.tasks.remove(&id) else { return };
         let error = task.given_up(why);
         self.end(ctx, task, Err(error));
+        self.admit(ctx);
     }
 
     /// A cache lock was given back or lost, or a shared one is kept of it: what was known under it goes, or stays.

@@ -98,10 +98,13 @@ impl Task {
         desk.office.stages += 1;
         putting.stage = desk.office.stages;
         putting.sent = 0;
+        if !desk.office.staging.enter(self.id, 1, putting.data.len()) {
+            return Flow::Wait;
+        }
         self.next_pieces(desk)
     }
 
-    fn next_pieces(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+    pub(super) fn next_pieces(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let piece = room(desk) - STAGE_FIELDS;
         while self.calls_out() < PIECES_AT_ONCE {
             let Stage::Putting(putting) = &mut self.stage else { break };

@@ -15,6 +15,7 @@ use super::locks::Rows;
 use super::put::Putting;
 use super::read::Reading;
 use super::request::{Change, Request};
+use super::staging::Staging;
 use super::xattr::Attributes;
 use crate::api::{Command, Guard, OpError, Output};
 use crate::cache::{Cache, View};
@@ -69,6 +70,8 @@ pub(super) struct Office {
     pub(super) epoch: u64,
     /// Requests that wait before they are sent again.
     pub(super) naps: Vec<Nap>,
+    /// Who stages something now.
+    pub(super) staging: Staging,
 }
 
 /// A request that waits before it is sent again.
@@ -218,6 +221,15 @@ impl Task {
         self.ask(desk, request);
     }
 
+    /// There is room for what the task stages.
+    pub(super) fn admitted(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        match &self.stage {
+            Stage::Putting(_) => self.next_pieces(desk),
+            Stage::Carrying(_) => self.next_loads(desk),
+            _ => Flow::Wait,
+        }
+    }
+
     /// Puts the task to rest: its user has been told that the command is over. The mutations that are still out come back, for their
     /// outcome must be listened to.
     pub(super) fn rest(&mut self) -> Vec<(u32, Call)> {
@@ -265,6 +277,7 @@ impl Task {
         self.calls.clear();
         let id = self.id;
         desk.office.naps.retain(|nap| nap.task != id);
+        desk.office.staging.leave(id);
         self.found.clear();
         self.found.resize(batch::places(&self.command), None);
         self.walking = false;

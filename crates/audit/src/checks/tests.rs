@@ -5,8 +5,8 @@ use crate::rule::Rule;
 use crate::vantage::{Side, Terms, Vantage};
 use crate::{Auditor, Count, Why};
 use cistern_wire::{
-    Ack, Bytes8, Fate, Generation, GetAttr, Grant, Hint, Keep, List, Message, Mode, Nack, NackReason, ObjectId, Release, ReleaseItem,
-    Reply, ServerStatus, SessionId, Want,
+    Ack, Bytes8, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Hint, Keep, List, Message, Mode, Nack, NackReason, ObjectId,
+    Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
 };
 
 type Audit = Bench<Auditor>;
@@ -298,6 +298,17 @@ fn failure_without_a_notice_in_vain_is_a_violation_unless_somebody_may_have_evic
     audit.up(0, 5, 1, &[keep_alive(1)]);
     audit.down(0, 5, 1, &[nack(1)]);
     open(&audit, Rule::FailureNotices, Why::Evicted);
+}
+
+#[test]
+fn session_that_was_given_up_is_refused_until_its_end_is_durable() {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    // The keep-alive was sent first, and is overtaken.
+    audit.up(0, 5, 2, &[EndSession { serial: 2, reason: EndReason::Close }.into()]);
+    audit.up(0, 5, 1, &[keep_alive(1)]);
+    audit.down(0, 5, 1, &[nack(1)]);
+    clean(&audit);
 }
 
 #[test]

@@ -188,9 +188,13 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
 }
 
 /// Both results, or all that either lacks; an error of the first comes before one of the second.
+///
+/// What cannot be read comes before what is lacking: it is forgotten with every turn, so of several such values each would be asked for
+/// again when the others have failed, for ever.
 fn join<A, B>(a: Result<A, Lack>, b: Result<B, Lack>) -> Result<(A, B), Lack> {
     match (a, b) {
         (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(Lack::Failed(Status::EIO)), _) | (_, Err(Lack::Failed(Status::EIO))) => Err(Lack::Failed(Status::EIO)),
         (Err(Lack::Missing(mut queries)), Err(Lack::Missing(more))) => {
             queries.extend(more);
             Err(Lack::Missing(queries))

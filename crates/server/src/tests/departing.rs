@@ -110,6 +110,48 @@ fn end_waits_until_the_directory_of_its_files_is_given_back() {
     assert_eq!(world.server.status(world.now).parked, 0);
 }
 
+/// The peer gives back what it is asked for.
+fn comply(world: &mut World, peer: &mut Peer) {
+    let got = world.got_one(peer);
+    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
+    let items = [ReleaseItem { lock: demand.lock, generation: demand.generation, keep: Keep::Nothing }];
+    let serial = peer.serial();
+    world.send(peer, &[Release { serial, items: List::of(&items) }.into()]);
+    assert!(matches!(world.got_one(peer).message(), Message::Released(_)));
+}
+
+#[test]
+fn end_waits_for_each_of_its_files_also_for_those_that_were_taken_anew() {
+    let mut world = World::new();
+    let mut owner = world.open(1);
+    let files = ["a", "b", "c"].map(|name| ephemeral(&mut world, &mut owner, name).object);
+    let mut readers = [2, 3, 4].map(|n| world.open(n));
+    for (reader, file) in readers.iter_mut().zip(files) {
+        world.cache(reader, file);
+    }
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    comply(&mut world, &mut readers[0]);
+    world.pass(ms(100));
+    // The end has its place with the second file now, so that the first is granted.
+    world.cache(&mut readers[0], files[0]);
+    comply(&mut world, &mut readers[2]);
+    assert_eq!(ends(&world), []);
+    comply(&mut world, &mut readers[1]);
+    assert_eq!(ends(&world), [], "the first is asked back once more");
+    world.stalled = true;
+    let got = world.got_one(&readers[0]);
+    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
+    let items = [ReleaseItem { lock: demand.lock, generation: demand.generation, keep: Keep::Nothing }];
+    let serial = readers[0].serial();
+    world.send(&mut readers[0], &[Release { serial, items: List::of(&items) }.into()]);
+    assert_eq!(ends(&world), [(owner.session, 3)]);
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&readers[0]).message(), Message::Released(_)));
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+}
+
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
@@ -199,8 +241,8 @@ fn removal_that_fails_is_tried_again() {
 }
 
 /// The store answers one question after the other, with a turn after each, in which what could not be read is forgotten.
-fn answer_one_by_one(world: &mut World) {
-    for _ in 0..200 {
+pub(super) fn answer_one_by_one(world: &mut World) {
+    for _ in 0..1_000 {
         if world.disk.asked.is_empty() && world.disk.batches.is_empty() {
             return;
         }

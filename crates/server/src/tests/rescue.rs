@@ -64,10 +64,10 @@ fn is_alive(world: &mut World, peer: &mut Peer) {
     assert_eq!(kinds(world, peer), [Kind::Alive]);
 }
 
-fn is_refused(world: &mut World, peer: &mut Peer, reason: NackReason) {
+fn is_refused(world: &mut World, peer: &mut Peer) {
     let message = keep_alive(peer);
     let echo = world.send(peer, &[message]);
-    world.expect(peer, &[Nack { nonce: 0, echo, reason, fate: Fate::Unknown }.into()]);
+    world.expect(peer, &[Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()]);
 }
 
 //= wire-spec.md#11-3-failure-and-ending
@@ -110,10 +110,10 @@ fn after_a_nack_no_receipt_takes_the_session_back() {
             world.send(&mut holder, &[GetAttr { ask, object: file, want: Want::Nothing }.into()]);
             assert_eq!(kinds(&mut world, &holder), [Kind::Nack]);
         } else {
-            is_refused(&mut world, &mut holder, NackReason::TimingOut);
+            is_refused(&mut world, &mut holder);
         }
         world.send(&mut holder, &[receipt(1)]);
-        is_refused(&mut world, &mut holder, NackReason::TimingOut);
+        is_refused(&mut world, &mut holder);
         assert_eq!((world.server.lease_timers(), world.server.stats().rescues), (1, 0));
         world.got(&waiter);
     }
@@ -165,7 +165,7 @@ fn session_evicted_or_superseded_while_it_times_out_is_not_taken_back() {
         }
         world.send(&mut holder, &[receipt(1)]);
         assert_eq!((world.server.lease_timers(), world.server.stats().rescues), (1, 0));
-        is_refused(&mut world, &mut holder, NackReason::TimingOut);
+        is_refused(&mut world, &mut holder);
         world.got(&waiter);
     }
 }
@@ -178,7 +178,7 @@ fn receipt_that_comes_when_the_end_is_with_the_store_takes_nothing_back() {
     world.pass(ms(2_021));
     assert_eq!(world.server.lease_timers(), 0);
     world.send(&mut holder, &[receipt(1)]);
-    is_refused(&mut world, &mut holder, NackReason::Ended);
+    is_refused(&mut world, &mut holder);
     world.stalled = false;
     world.got(&waiter);
     world.turn();
@@ -363,7 +363,7 @@ fn switched_off_nothing_takes_a_session_back() {
     let (mut holder, waiter, _, _) = failed(&mut world);
     world.send(&mut holder, &[receipt(1)]);
     assert_eq!(world.server.lease_timers(), 1);
-    is_refused(&mut world, &mut holder, NackReason::TimingOut);
+    is_refused(&mut world, &mut holder);
     world.got(&waiter);
 }
 

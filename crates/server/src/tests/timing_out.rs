@@ -119,7 +119,7 @@ fn eviction_frees_nothing_before_the_timer_and_the_durable_end() {
     assert_eq!(world.server.lease_timers(), 0, "T is over, and the end is not durable");
     let ask = peer.ask();
     let echo = world.send(&mut peer, &[GetAttr { ask, object: ROOT, want: Want::Nothing }.into()]);
-    world.expect(&peer, &[ended(ask.nonce, echo, Fate::NotExecuted)]);
+    world.expect(&peer, &[nack(ask.nonce, echo, Fate::NotExecuted)]);
     world.stalled = false;
     world.turn();
     world.pass(ms(0));

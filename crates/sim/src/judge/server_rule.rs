@@ -3,7 +3,8 @@
 //! Decides: every echo is a packet that the server had received; no message renews a session that is not in good standing, nor one
 //! that was ever sent a NACK (I5); a lock that one session holds goes to another in a conflicting mode, and a mutation is executed that
 //! it does not know of, only after it gave the lock back or its end is durable, and that end came of the agent's own word or after T
-//! (R3, R38, R40), counted from D and from the receipt of the newest packet ever echoed to it (INV).
+//! (R3, R38, R40), counted from D and from the receipt of the newest packet ever echoed to it (INV); nobody is told of an end that is not
+//! durable (I10).
 //! Invariant: T is what the server told in WELCOME, so rounding it down or leaving δ out is seen.
 //! Leaves to others: grace (`grace`), whether the end was durable in time (`durable` has the rest of I10).
 
@@ -13,7 +14,7 @@ use super::sessions::{Record, Session};
 use super::{Facts, Family};
 use crate::observe::Seen;
 use cistern_link::Instant;
-use cistern_wire::{LockId, Message, Mode, Reply, SessionId};
+use cistern_wire::{LockId, Message, Mode, NackReason, Reply, SessionFate, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The judge.
@@ -37,6 +38,7 @@ impl Family for ServerRule {
                 grants(case, facts, packet.session(), message)?;
                 mutation(case, facts, packet.session(), message)?;
                 self.notice(case, facts, packet.session(), message)?;
+                said_to_have_ended(facts, packet.session(), message)?;
             }
         }
         match case.seen {
@@ -136,6 +138,28 @@ fn mutation(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Messag
                 object, version, hold.session, hold.mode, hold.generation, hold.version,
             );
             return violated("I4", "mutation-under-a-lock", what);
+        }
+    }
+    Ok(())
+}
+
+/// Nobody is told that a session has ended before that is durable.
+fn said_to_have_ended(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+    let named: Vec<SessionId> = match message {
+        Message::Nack(nack) if nack.reason == NackReason::Ended => vec![session],
+        Message::Ended(_) => vec![session],
+        Message::Welcome(welcome) => {
+            welcome.former.iter().filter(|former| former.fate == SessionFate::Ended).map(|former| former.session).collect()
+        }
+        _ => return Ok(()),
+    };
+    for named in named {
+        match facts.sessions.get(named).map(|known| known.record) {
+            None | Some(Record::None | Record::Ended) => {}
+            Some(record) => {
+                let what = format!("{} says that session {named} has ended; its record is {record:?}", message.kind().name());
+                return violated("I10", "end-told-before-it-is-durable", what);
+            }
         }
     }
     Ok(())
@@ -307,6 +331,24 @@ mod tests {
         bench.pass(T);
         bench.write(&mut judge, vec![(Key::Session(SessionId(A)), None)]).unwrap();
         fired(bench.server_sends(&mut judge, B, 2, &[granted(1, 5, 200)]), "I10", "granted-before-the-end-is-durable");
+    }
+
+    #[test]
+    fn end_that_is_told_before_it_is_durable_is_caught() {
+        use cistern_server::store::Key;
+        use cistern_wire::Ended;
+        let nack = |reason| Message::from(Nack { nonce: 0, echo: 5, reason, fate: Fate::Unknown });
+        let ended = Message::from(Ended { serial: 1, echo: 6 });
+        for told in [nack(NackReason::Ended), ended] {
+            let (mut bench, mut judge) = held();
+            bench.record(&mut judge, A, true).unwrap();
+            bench.server_gets(&mut judge, A, 6, &[EndSession { serial: 1, reason: EndReason::Close }.into()]).unwrap();
+            bench.write(&mut judge, vec![(Key::Session(SessionId(A)), None)]).unwrap();
+            bench.server_sends(&mut judge, A, 3, &[nack(NackReason::TimingOut)]).unwrap();
+            fired(bench.server_sends(&mut judge, A, 4, &[told]), "I10", "end-told-before-it-is-durable");
+            bench.record(&mut judge, A, false).unwrap();
+            bench.server_sends(&mut judge, A, 5, &[told]).unwrap();
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::toy::decode;
 use crate::api::{Command, OpError, OpId, Output, Submitted};
 use crate::port::Answer;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -132,6 +133,30 @@ fn the_largest_values_are_staged_until_the_rest_fits_one_message() {
     }
     let results = [(g, 9), (g, 9), (f, 9)].map(|(object, version)| ItemResult { object: ObjectId(object), version });
     done(&mut bench, op, &results);
+}
+
+#[test]
+fn batches_that_need_more_stages_together_than_a_session_has_do_not_block_each_other() {
+    let (mut bench, [_, _, g]) = bench();
+    let five = || batch((0..5).map(|n| set("/g", &[n; 2_000])).collect());
+    let ops = [bench.start(five()), bench.start(five())];
+    let result = ItemResult { object: ObjectId(g), version: 9 };
+    let mut staged = BTreeSet::new();
+    while let Some(next) = bench.out.front() {
+        match decode(&next.message) {
+            Message::Stage(piece) => {
+                staged.insert(piece.stage);
+                assert!(staged.len() <= 8, "a server with room for eight would leave both waiting for ever");
+                bench.answer_next(&Answer::Reply(Reply::Done(Done {})));
+            }
+            Message::Batch(_) => {
+                staged.clear();
+                bench.answer_next(&Answer::Reply(Reply::Batched(Batched { items: List::of(&[result; 5]) })));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(ops.into_iter().all(|op| bench.ended(op).unwrap().is_ok()));
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! What an agent is told of a session that is over and whose end is not durable yet: never that it has ended.
+
+use super::departing::demanded;
+use super::ephemerals::ephemeral;
+use super::world::{Peer, ROOT, World, cache_lock, ms, welcome};
+use crate::Config;
+use crate::store::StoreEvent;
+use alloc::vec::Vec;
+use cistern_wire::{
+    Claim, EndReason, EndSession, FormerClaim, Generation, Keep, KeepAlive, List, Message, NackReason, Release, ReleaseItem, SessionFate,
+    SessionId,
+};
+
+/// A session with an ephemeral file whose directory another one caches: it has closed, and its end waits for that.
+fn leaving() -> (World, Peer, Peer, Generation) {
+    let mut world = World::new();
+    let (mut owner, mut reader) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    let generation = world.cache(&mut reader, ROOT);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
+    demanded(&mut world, &mut reader, generation);
+    (world, owner, reader, generation)
+}
+
+fn give_back(world: &mut World, reader: &mut Peer, generation: Generation) {
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let serial = reader.serial();
+    world.send(reader, &[Release { serial, items: List::of(&items) }.into()]);
+    world.got(reader);
+}
+
+fn fates(world: &mut World, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<SessionFate> {
+    world.open_again(peer, former).into_iter().map(|told| told.fate).collect()
+}
+
+/// What a keep-alive in the session is refused with.
+fn refused(world: &mut World, peer: &mut Peer) -> NackReason {
+    let serial = peer.serial();
+    world.send(peer, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    let got = world.got_one(peer);
+    let Message::Nack(nack) = got.message() else { panic!("{got:?}") };
+    nack.reason
+}
+
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# The server MUST NOT say that a session has ended before its end is durable.
+#[test]
+fn request_in_a_session_that_ends_is_told_of_the_end_when_that_is_durable() {
+    let (mut world, mut owner, mut reader, generation) = leaving();
+    assert_eq!(refused(&mut world, &mut owner), NackReason::TimingOut);
+    world.stalled = true;
+    give_back(&mut world, &mut reader, generation);
+    assert_eq!(refused(&mut world, &mut owner), NackReason::TimingOut, "it is on its way to the disk");
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert_eq!(refused(&mut world, &mut owner), NackReason::Ended);
+    world.got(&reader);
+}
+
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# The server MUST NOT say that a session has ended before its end is durable.
+#[test]
+fn handshake_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
+    let (mut world, owner, mut reader, generation) = leaving();
+    let mut again = owner.clone();
+    let former = [(owner.session, Claim::Surrendered)];
+    assert_eq!(fates(&mut world, &mut again, &former), [SessionFate::TimingOut]);
+    give_back(&mut world, &mut reader, generation);
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    let former = [(owner.session, Claim::Surrendered), (again.session, Claim::Surrendered)];
+    assert_eq!(fates(&mut world, &mut again, &former), [SessionFate::Ended; 2], "the second ends by the batch that opens the third");
+}
+
+#[test]
+fn repeated_handshake_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
+    let mut world = World::new();
+    let mut owner = world.open(1);
+    let mut again = owner.clone();
+    let former = [FormerClaim { session: owner.session, claim: Claim::Unknown }];
+    again.handshake += 1;
+    let cookie = world.cookie(&mut again);
+    let mut fate = |world: &mut World| {
+        world.hello(&mut again, &cookie, &former);
+        welcome(&world.got_one(&again)).former.iter().next().unwrap().fate
+    };
+    assert_eq!(fate(&mut world), SessionFate::Ending);
+    world.stalled = true;
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
+    assert_eq!(fate(&mut world), SessionFate::TimingOut);
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert_eq!(fate(&mut world), SessionFate::Ended);
+}
+
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# The server MUST NOT say that a session has ended before its end is durable.
+#[test]
+fn handshake_in_grace_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
+    let mut world = World::new();
+    let (mut with_file, mut without, mut lost) = (world.open(1), world.open(2), world.open(3));
+    ephemeral(&mut world, &mut with_file, "m");
+    world.crash();
+    let former = [(without.session, Claim::Surrendered)];
+    assert_eq!(fates(&mut world, &mut without, &former), [SessionFate::Ended], "it ends by the batch that opens the next");
+    let former = [(with_file.session, Claim::Surrendered)];
+    assert_eq!(fates(&mut world, &mut with_file, &former), [SessionFate::TimingOut], "it ends with the grace, as its file does");
+    let lost_before = lost.session;
+    world.pass(Config::default().wait() - ms(1));
+    world.tick(ms(1));
+    world.stalled = true;
+    while world.disk.batches.is_empty() {
+        world.turn();
+        while !world.disk.asked.is_empty() {
+            let loaded = world.disk.give(0);
+            world.server.store_event(world.now, StoreEvent::Loaded(loaded));
+        }
+    }
+    lost.handshake += 1;
+    let cookie = world.cookie(&mut lost);
+    let claims = [FormerClaim { session: lost_before, claim: Claim::Reclaiming }];
+    world.hello(&mut lost, &cookie, &claims);
+    assert!(world.got(&lost).is_empty() && world.in_grace(), "the end of grace is on its way to the disk");
+    // The disk makes the end of grace durable, and the record of the new session with it.
+    world.stalled = false;
+    world.turn();
+    let told = welcome(&world.got_one(&lost)).former.iter().next().unwrap().fate;
+    assert!(!world.in_grace());
+    assert_eq!(told, SessionFate::Ended);
+    let former = [former[0], (with_file.session, Claim::Unknown)];
+    assert_eq!(fates(&mut world, &mut with_file, &former)[0], SessionFate::Ended);
+}

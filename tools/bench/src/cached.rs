@@ -1,0 +1,205 @@
+//! What the host has already: attributes under a cache lock, and an advisory lock that the agent keeps. Nanoseconds a call, in process.
+//!
+//! Decides the calls: stat by path and by object, taking a lock that is held here anyway, giving it back. They are timed a hundred at a
+//! time on the agent as it is, without the clock reads that its caller makes, and through the client library with them.
+//! Place: a workload, over `fleet` and `cistern-client`. Invariant: the agent's own counters say that no datagram went or came.
+//! Leaves to others: allocations, which a test of the agent counts.
+
+use crate::cases::Plan;
+use crate::figures::{Spread, count};
+use crate::fleet::Member;
+use crate::host::{Host, Role};
+use crate::progress::Progress;
+use crate::section::{Row, Section};
+use crate::trouble::Trouble;
+use cistern_agent::api::{Command, HolderId, LeaseView, Output, Ownership, Submitted, Target, Wait};
+use cistern_client::{Client, Guard};
+use cistern_wire::{Mode, ObjectId};
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Calls timed together.
+const TOGETHER: usize = 100;
+/// Batches of a round that calls are timed in.
+const BATCHES: usize = 200;
+/// Files that locks are on: as many as calls timed together, for a lock that is held is not taken again by the same holder.
+const FILES: usize = TOGETHER;
+
+/// How long between two looks at what should be in the cache, and how many.
+const WARMING: (Duration, u32) = (Duration::from_millis(10), 200);
+
+const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
+
+/// Measures the calls on the agent and through the client library.
+pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    progress.say("cached answers in process");
+    let host = Host::start(Role::Server, plan.cores)?;
+    let mut member = Member::new(host.address, 0)?;
+    let files = prepare(&mut member)?;
+    let mut section = Section::new("cached", "what the host has already: ns a call in process, a hundred calls timed together");
+    let rounds = plan.rounds as usize * BATCHES;
+    section.rows.push(stat(&mut member, rounds, "stat of an object", &Target::Object(files[0]))?);
+    section.rows.push(stat(&mut member, rounds, "stat of /d/file-0 by path", &Target::Path("/d/file-0".into()))?);
+    section.rows.extend(locks(&mut member, rounds, &files)?);
+    let clock = member.clock().clone();
+    let clocks = (0..rounds).map(|_| timed(|| (0..TOGETHER).for_each(|_| _ = black_box(clock.now()))));
+    section.rows.push(Row::new("(one reading of the two lease clocks)").with("ns", "ns/call", spread(clocks.collect())));
+    progress.say("cached answers through the client library");
+    section.rows.extend(by_client(&host, rounds)?);
+    Ok(section)
+}
+
+/// A directory of files, all in the agent's cache.
+fn prepare(member: &mut Member) -> Result<Vec<ObjectId>, Trouble> {
+    member.run(Command::Mkdir { path: "/d".into(), owner: OWNER })?;
+    let mut files = Vec::with_capacity(FILES);
+    for number in 0..FILES {
+        let path = format!("/d/file-{number}").into();
+        let made = member.run(Command::Create { path, exclusive: true, ephemeral: false, owner: OWNER })?;
+        let Output::Attr(attr) = made else { return Err(unexpected(&made)) };
+        files.push(attr.object);
+    }
+    // Looking asks for the cache locks. A directory that has just changed often gets none for some milliseconds.
+    for _ in 0..WARMING.1 {
+        let stat = Command::Stat { target: Target::Path("/d/file-0".into()), follow: true };
+        if matches!(member.submit(stat.clone()), Submitted::Now(Ok(_))) {
+            return Ok(files);
+        }
+        member.run(stat)?;
+        thread::sleep(WARMING.0);
+    }
+    Err(not_cached("a path that was looked at again and again"))
+}
+
+fn stat(member: &mut Member, rounds: usize, name: &str, target: &Target) -> Result<Row, Trouble> {
+    let before = member.view();
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        member.turn()?;
+        let now = member.clock().now();
+        let agent = member.agent();
+        let mut hits = 0;
+        times.push(timed(|| {
+            for _ in 0..TOGETHER {
+                let submitted = agent.submit(now, Command::Stat { target: target.clone(), follow: true });
+                hits += usize::from(matches!(black_box(submitted), Submitted::Now(Ok(Output::Attr(_)))));
+            }
+        }));
+        if hits < TOGETHER {
+            return Err(not_cached(name));
+        }
+    }
+    Ok(messages(Row::new(name).with("ns", "ns/call", spread(times)), &before, &member.view(), rounds * TOGETHER))
+}
+
+/// Locks that the host has and nobody holds at the moment are taken and given back.
+fn locks(member: &mut Member, rounds: usize, files: &[ObjectId]) -> Result<[Row; 2], Trouble> {
+    let lock = |object: &ObjectId| Command::Lock { target: Target::Object(*object), mode: Mode::Exclusive, wait: Wait::Try };
+    for object in files {
+        let taken = member.run(lock(object))?;
+        let Output::Locked(locked) = taken else { return Err(unexpected(&taken)) };
+        member.run(Command::Unlock { holder: locked.holder })?;
+    }
+    let before = member.view();
+    let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    let mut holders: Vec<HolderId> = Vec::with_capacity(files.len());
+    for _ in 0..rounds {
+        member.turn()?;
+        let now = member.clock().now();
+        let agent = member.agent();
+        holders.clear();
+        taking.push(timed(|| {
+            for object in files {
+                if let Submitted::Now(Ok(Output::Locked(locked))) = agent.submit(now, lock(object)) {
+                    holders.push(locked.holder);
+                }
+            }
+        }));
+        if holders.len() < files.len() {
+            return Err(not_cached("a lock that the host already holds"));
+        }
+        giving.push(timed(|| {
+            for holder in &holders {
+                drop(black_box(agent.submit(now, Command::Unlock { holder: *holder })));
+            }
+        }));
+        while member.ended().is_some() {}
+    }
+    let (after, calls) = (member.view(), rounds * files.len());
+    Ok([
+        messages(Row::new("lock again that the host has").with("ns", "ns/call", spread(taking)), &before, &after, calls),
+        messages(Row::new("unlock of it, kept by the host").with("ns", "ns/call", spread(giving)), &before, &after, calls),
+    ])
+}
+
+/// The same as an application calls it, from another thread than the agent's, with its clock reads.
+fn by_client(host: &Host, rounds: usize) -> Result<[Row; 3], Trouble> {
+    let wrong = |error: cistern_client::Error| Trouble::starting("using the client library")(error);
+    let client = Client::builder().server(host.address.to_string()).connect().map_err(wrong)?;
+    let paths: Vec<String> = (0..FILES).map(|number| format!("/d/file-{number}")).collect();
+    for _ in 0..WARMING.1 {
+        let hits = client.lease().map_err(wrong)?.cache_hits;
+        client.stat(&paths[0]).wait().map_err(wrong)?;
+        if client.lease().map_err(wrong)?.cache_hits > hits {
+            break;
+        }
+        thread::sleep(WARMING.0);
+    }
+    let before = client.lease().map_err(wrong)?;
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let mut found = Ok(());
+        times.push(timed(|| found = (0..TOGETHER).try_for_each(|_| client.stat(&paths[0]).wait().map(|attr| _ = black_box(attr)))));
+        found.map_err(wrong)?;
+    }
+    let after = client.lease().map_err(wrong)?;
+    let stat = messages(Row::new("client library: stat by path").with("ns", "ns/call", spread(times)), &before, &after, rounds * TOGETHER);
+    for path in &paths {
+        client.lock(path).wait().map_err(wrong)?;
+    }
+    let before = client.lease().map_err(wrong)?;
+    let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for _ in 0..rounds {
+        let mut guards: Vec<Result<Guard, _>> = Vec::with_capacity(paths.len());
+        taking.push(timed(|| guards.extend(paths.iter().map(|path| client.lock(path).wait()))));
+        let guards = guards.into_iter().collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+        giving.push(timed(|| drop(guards)));
+    }
+    let (after, calls) = (client.lease().map_err(wrong)?, rounds * paths.len());
+    Ok([
+        stat,
+        messages(Row::new("client library: lock again that the host has").with("ns", "ns/call", spread(taking)), &before, &after, calls),
+        messages(Row::new("client library: unlock of it").with("ns", "ns/call", spread(giving)), &before, &after, calls),
+    ])
+}
+
+/// Nanoseconds for one of `TOGETHER` calls.
+fn timed(calls: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    calls();
+    begin.elapsed().as_secs_f64() * 1e9 / count(TOGETHER as u64)
+}
+
+fn spread(values: Vec<f64>) -> Spread {
+    Spread::of(values).expect("the command line lets no plan without rounds through")
+}
+
+/// What was sent for it, but for what renews the lease by itself.
+fn messages(row: Row, before: &LeaseView, after: &LeaseView, calls: usize) -> Row {
+    let sent = after.datagrams_out - before.datagrams_out;
+    let renewing = after.renewals_explicit - before.renewals_explicit;
+    row.with("datagrams", "datagrams", sent.saturating_sub(renewing)).with("keep_alives", "keep-alives", renewing).with(
+        "calls",
+        "calls",
+        calls as u64,
+    )
+}
+
+fn not_cached(what: &str) -> Trouble {
+    Trouble::Answer { while_doing: "asking what the host has", expected: "an answer at once", got: format!("none: {what}") }
+}
+
+fn unexpected(output: &Output) -> Trouble {
+    Trouble::Answer { while_doing: "preparing what the host has", expected: "attributes or a lock", got: format!("{output:?}") }
+}
