@@ -30,6 +30,7 @@ impl Auditor {
     /// Takes the next datagram in and judges it; gives how many violations there are since the beginning.
     pub fn take(&mut self, passage: Passage<'_>) -> u64 {
         self.story.take(passage);
+        self.court.doubts(self.story.all_told_apart().err());
         let bench = Bench { story: &self.story, terms: &self.terms };
         for event in self.story.events() {
             checks::judge(&bench, event, passage, &mut self.court);
@@ -56,6 +57,12 @@ impl Auditor {
         self.court.report(self.story.tally())
     }
 
+    /// The story, for tests of its bounds.
+    #[cfg(test)]
+    pub(crate) const fn story_mut(&mut self) -> &mut Story {
+        &mut self.story
+    }
+
     /// The story so far.
     #[must_use]
     pub const fn story(&self) -> &Story {
@@ -72,16 +79,7 @@ pub(crate) struct Bench<'a> {
 impl Bench<'_> {
     /// Whether what is absent of a session was never there; else why that is not certain.
     pub(crate) fn whole(&self, session: SessionId) -> Result<(), Why> {
-        let known = self.story.sessions.get(&session);
-        if !self.story.vantage.complete {
-            Err(Why::Incomplete)
-        } else if known.is_none_or(|known| known.opened.is_none()) {
-            Err(Why::Late)
-        } else if known.is_some_and(|known| known.gap) {
-            Err(Why::Missing)
-        } else {
-            Ok(())
-        }
+        self.story.whole(session)
     }
 
     /// T as the capture's clock reads it at the least: on the server's host it is the server's own, elsewhere δ lies between.

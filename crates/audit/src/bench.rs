@@ -5,8 +5,8 @@
 
 use crate::event::Passage;
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Challenge, Generation, Granted, Header, Hello, KeepAlive, List, Lock, LockClass, LockId, LockWait,
-    Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
+    Ack, AgentId, Alive, Ask, Bytes8, Challenge, FormerClaim, FormerFate, Generation, Granted, Header, Hello, KeepAlive, List, Lock,
+    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -69,6 +69,11 @@ pub(crate) fn granted(nonce: u64, echo: u64, generation: u64) -> Message<'static
 }
 
 pub(crate) fn hello(number: u8, handshake: u64, cookie: &'static [u8]) -> Message<'static> {
+    hello_of(number, handshake, 1, cookie, &[])
+}
+
+/// A HELLO of a start of an agent, with what it says of former sessions.
+pub(crate) fn hello_of<'a>(number: u8, handshake: u64, incarnation: u64, cookie: &'a [u8], former: &'a [FormerClaim]) -> Message<'a> {
     Hello {
         handshake,
         version_min: 1,
@@ -77,14 +82,14 @@ pub(crate) fn hello(number: u8, handshake: u64, cookie: &'static [u8]) -> Messag
         max_datagram: 1_232,
         features: 0,
         agent: AgentId([number + 1; 16]),
-        incarnation: 1,
+        incarnation,
         boot: [0; 16],
         store: StoreId([0; 16]),
         epoch: 0,
         server_incarnation: 0,
         label: Bytes8(b"bench"),
         cookie: Bytes8(cookie),
-        former: List::of(&[]),
+        former: List::of(former),
     }
     .into()
 }
@@ -94,6 +99,11 @@ pub(crate) fn challenge(handshake: u64, echo: u64) -> Message<'static> {
 }
 
 pub(crate) fn welcome(handshake: u64, echo: u64, session: u64, incarnation: u64) -> Message<'static> {
+    welcome_of(handshake, echo, session, incarnation, &[])
+}
+
+/// A WELCOME with what it says of former sessions.
+pub(crate) fn welcome_of(handshake: u64, echo: u64, session: u64, incarnation: u64, former: &[FormerFate]) -> Message<'_> {
     Welcome {
         handshake,
         echo,
@@ -109,7 +119,7 @@ pub(crate) fn welcome(handshake: u64, echo: u64, session: u64, incarnation: u64)
         delivery_timeout_us: 500_000,
         window: 64,
         max_datagram: 1_232,
-        former: List::of(&[]),
+        former: List::of(former),
     }
     .into()
 }

@@ -272,6 +272,13 @@ pub enum What {
         /// The time since its transmission before, if there was one.
         gap: Option<Duration>,
     },
+    /// An agent goes on sending long after a notice passed that it has not receipted; told once of each.
+    Unreceipted {
+        /// The notice.
+        seq: u64,
+        /// Frame of its first transmission.
+        first: u64,
+    },
     /// An agent's word to a notice.
     Receipt {
         /// The notice.
@@ -400,6 +407,8 @@ pub enum What {
     RenewedAfterSteal {
         /// The session.
         of: SessionId,
+        /// Frame of the transmission whose receipt renews it.
+        by: u64,
         /// When a lock of it was passed, and in which frame.
         stolen: (Duration, u64),
     },

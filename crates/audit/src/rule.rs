@@ -68,6 +68,7 @@ rules! {
     PassedInLease "lock-passed-in-lease" "11.3" "R38, R40" "A lock passes to another session, or a mutation passes it, when it was given back, or T after the newest transmission echoed to its holder.";
     FailureNotices "failure-after-notices" "11.3" "R32" "A session fails when a notice was sent three times in vain, a demand was not complied with, or it was superseded.";
     NotAbandoned "notice-not-abandoned" "11.3" "R30, R32" "A notice is sent until it is receipted or its session fails: no session is renewed for long over an open one.";
+    NoticeReceipted "notice-receipted" "6.4" "R33" "An agent that goes on sending has receipted each notice that it was sent a delivery timeout before.";
     GenerationsGrow "generations-grow" "11.4" "R64, R73" "A grant has a larger generation than all that were seen before it was asked for, in the store's epoch.";
     TokensOnce "tokens-once" "11.4" "R73" "No token is granted twice.";
     ReleaseGranted "release-of-granted" "11.4" "R64" "An agent gives back only what its session was granted.";

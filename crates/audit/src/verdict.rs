@@ -1,7 +1,7 @@
 //! Verdicts: what was judged of each rule, how often, and what was found.
 //!
-//! Decides how verdicts are counted and which violations are kept in words. Invariant: every check gives exactly one verdict; an
-//! undecidable one says why. Leaves to others: judging (`checks`), printing (the inspector).
+//! Decides how verdicts are counted and which violations are kept in words. Invariant: a check gives one verdict, of kept, broken and
+//! undecidable, and an undecidable one says why; a rule may be checked several times by one datagram, once for each thing that it is about. Leaves to others: judging (`checks`), printing (the inspector).
 
 use crate::event::Event;
 use crate::rule::Rule;
@@ -40,6 +40,8 @@ pub enum Why {
     Foreign,
     /// A request without an answer may have done it.
     Unanswered,
+    /// The clock of the capture was set back meanwhile.
+    Clock,
 }
 
 impl Why {
@@ -58,6 +60,7 @@ impl Why {
             Self::LastHeard => "the server may go by what it heard last (--no-last-heard says that it does not)",
             Self::Foreign => "damaged on the way, or foreign",
             Self::Unanswered => "a request without an answer may have done it",
+            Self::Clock => "the clock of the capture was set back meanwhile",
         }
     }
 }
@@ -114,15 +117,24 @@ pub(crate) struct Court {
     counts: BTreeMap<Rule, Count>,
     violations: Vec<Violation>,
     found: u64,
+    doubt: Option<Why>,
 }
 
 impl Court {
+    /// Why nothing is certain any more, if that is so: from here on no rule is found broken.
+    pub(crate) const fn doubts(&mut self, why: Option<Why>) {
+        self.doubt = why;
+    }
+
     fn count(&mut self, rule: Rule) -> &mut Count {
         self.counts.entry(rule).or_default()
     }
 
     /// The rule is kept.
     pub(crate) fn kept(&mut self, rule: Rule) {
+        if let Some(why) = self.doubt {
+            return self.open(rule, why);
+        }
         self.count(rule).consistent += 1;
     }
 
@@ -133,6 +145,9 @@ impl Court {
 
     /// The rule is broken.
     pub(crate) fn broken(&mut self, rule: Rule, event: &Event, other: Option<u64>, what: String) {
+        if let Some(why) = self.doubt {
+            return self.open(rule, why);
+        }
         self.count(rule).violations += 1;
         self.found += 1;
         if self.violations.len() < KEPT_MAX {
@@ -232,6 +247,8 @@ impl Report {
             "sessions": self.tally.sessions,
             "sessions_begun_before": self.tally.begun_before,
             "sessions_forgotten": self.tally.forgotten,
+            "handshakes_forgotten": self.tally.handshakes_forgotten,
+            "entries_forgotten": self.tally.entries_forgotten,
             "clock_back": self.tally.clock_back,
             "rules": self.rules.iter().map(rule).collect::<Vec<_>>(),
             "violations": self.violations.iter().map(violation).collect::<Vec<_>>(),
@@ -254,8 +271,15 @@ impl fmt::Display for Report {
             tally.foreign,
             tally.unreadable.values().sum::<u64>(),
         )?;
+        if tally.handshakes_forgotten + tally.entries_forgotten > 0 {
+            let (handshakes, entries) = (tally.handshakes_forgotten, tally.entries_forgotten);
+            writeln!(
+                f,
+                "forgotten for want of room: {handshakes} handshakes, {entries} entries of tables; what rests on them is undecidable"
+            )?;
+        }
         if tally.clock_back > 0 {
-            writeln!(f, "the capture's clock went back {} times: spans across such a place mean nothing", tally.clock_back)?;
+            writeln!(f, "the capture's clock went back {} times: spans across such a place are undecidable", tally.clock_back)?;
         }
         writeln!(f, "\n{:<26} {:>9} {:>11} {:>11} {:>10}", "rule", "checked", "consistent", "undecidable", "violations")?;
         for (rule, count) in &self.rules {

@@ -14,6 +14,7 @@ use pcap_parser::{Block, InterfaceDescriptionBlock, OptionCode, parse_block_be, 
 
 use crate::feed::Feed;
 use crate::reader::Found;
+use crate::search::{Place, Search};
 use crate::tally::{Skip, Tally};
 
 /// Largest block: Wireshark's bound.
@@ -45,6 +46,8 @@ pub(crate) struct Blocks {
     interfaces: Vec<Interface>,
     /// What came last made no sense: the next block must be of a known kind.
     lost: bool,
+    /// For what goes on behind a block that does not end.
+    search: Search,
 }
 
 /// What frames need of their interface.
@@ -93,7 +96,7 @@ impl Blocks {
                 continue;
             };
             if !feed.want(heading.length)? {
-                let Some(rubbish) = self.goes_on_in(feed.window()) else { return Ok(None) };
+                let Some(rubbish) = self.goes_on_in(feed.offset(), feed.window()) else { return Ok(None) };
                 self.skip(rubbish, feed, tally);
                 continue;
             }
@@ -129,12 +132,22 @@ impl Blocks {
     }
 
     /// Where the window, which begins with a block that does not end in it, holds a whole block further on: then what is before is none.
-    fn goes_on_in(&self, window: &[u8]) -> Option<usize> {
-        (1..window.len()).find(|at| {
-            let rest = &window[*at..];
-            let block = self.heading(rest, true).and_then(|heading| Some((heading, rest.get(..heading.length)?)));
-            block.is_some_and(|(heading, block)| heading.is_repeated_at_the_end_of(block))
-        })
+    fn goes_on_in(&mut self, offset: u64, window: &[u8]) -> Option<usize> {
+        let mut search = std::mem::take(&mut self.search);
+        let found = search.find(offset, window.len(), |at| {
+            let rest = &window[at..];
+            match self.heading(rest, true) {
+                _ if rest.len() < BLOCK_MIN => Place::Short,
+                None => Place::Bad,
+                Some(heading) => match rest.get(..heading.length) {
+                    None => Place::Later(at + heading.length),
+                    Some(block) if heading.is_repeated_at_the_end_of(block) => Place::Good,
+                    Some(_) => Place::Bad,
+                },
+            }
+        });
+        self.search = search;
+        found
     }
 
     /// Takes a whole block in; gives its frame, if it is of a kind that has one.

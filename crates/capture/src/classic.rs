@@ -12,6 +12,7 @@ use pcap_parser::{PcapHeader, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_
 
 use crate::feed::Feed;
 use crate::reader::Found;
+use crate::search::{Place, Search};
 use crate::tally::Tally;
 
 /// Bytes of the file's header.
@@ -39,6 +40,8 @@ pub(crate) struct Classic {
     last: Option<u64>,
     /// What came last made no sense: the next record must prove itself.
     lost: bool,
+    /// For what goes on behind a record that does not end.
+    search: Search,
 }
 
 /// What a record's header says.
@@ -62,6 +65,7 @@ impl Classic {
             link: link_type(&header),
             last: None,
             lost: false,
+            search: Search::default(),
         })
     }
 
@@ -74,7 +78,7 @@ impl Classic {
             };
             let length = RECORD + record.captured;
             if !feed.want(length)? {
-                let Some(rubbish) = self.goes_on_in(feed.window()) else { return Ok(None) };
+                let Some(rubbish) = self.goes_on_in(feed.offset(), feed.window()) else { return Ok(None) };
                 self.skip(rubbish, feed, tally);
                 continue;
             }
@@ -110,13 +114,23 @@ impl Classic {
     }
 
     /// Where the window, which begins with a record that does not end in it, holds a good one further on: then what is before is none.
-    fn goes_on_in(&self, window: &[u8]) -> Option<usize> {
+    fn goes_on_in(&mut self, offset: u64, window: &[u8]) -> Option<usize> {
         self.last?;
+        let mut search = std::mem::take(&mut self.search);
         let good = |at: usize| {
             let record = self.record(window.get(at..)?).filter(|record| self.is_near(record))?;
             Some(at + RECORD + record.captured)
         };
-        (1..window.len()).find(|at| good(*at).is_some_and(|end| end == window.len() || end < window.len() && good(end).is_some()))
+        let found = search.find(offset, window.len(), |at| match good(at) {
+            _ if at + RECORD > window.len() => Place::Short,
+            None => Place::Bad,
+            Some(end) if end == window.len() => Place::Good,
+            Some(end) if end > window.len() => Place::Later(end),
+            Some(end) if end + RECORD > window.len() => Place::Later(end + RECORD),
+            Some(end) => good(end).map_or(Place::Bad, |_| Place::Good),
+        });
+        self.search = search;
+        found
     }
 
     fn frame(&self, window: &[u8]) -> Option<Found> {

@@ -27,6 +27,8 @@ mod reader;
 mod record;
 mod recorder;
 #[cfg(feature = "read")]
+mod search;
+#[cfg(feature = "read")]
 mod tally;
 mod writer;
 

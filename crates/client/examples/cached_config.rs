@@ -3,22 +3,24 @@
 //!
 //! ```text
 //! cargo run --release -- serve --volatile --new-cluster --listen 127.0.0.1:7311
-//! cargo run --release -p cistern-client --example cached_config -- 127.0.0.1:7311
+//! cargo run --release -p cistern-client --example cached_config -- 127.0.0.1:7311 --pcap cached_config.pcap
 //! ```
 //! and, in another terminal, `echo 'limit = 20' | cistern put - /service.conf`.
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
-use cistern_client::{Client, Ownership, Status};
+use cistern_client::{Builder, Client, Ownership, Recorder, Status};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 const CONFIG: &str = "/service.conf";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7311".to_owned());
+    let (arguments, builder) = arguments()?;
+    let server = arguments.first().map_or("127.0.0.1:7311", String::as_str);
     // Bounded, so that the example ends by itself: for how many seconds to look.
-    let seconds: u32 = std::env::args().nth(2).map_or(Ok(60), |n| n.parse())?;
-    let client = Client::builder().server(server).connect()?;
+    let seconds: u32 = arguments.get(1).map_or(Ok(60), |n| n.parse())?;
+    let client = builder.server(server).connect()?;
     if client.stat(CONFIG).wait().is_err_and(|e| e.status() == Some(Status::ENOENT)) {
         client.put(CONFIG, "limit = 10\n", Ownership { mode: 0o644, uid: 0, gid: 0 }).wait()?;
     }
@@ -45,4 +47,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::thread::sleep(Duration::from_secs(1));
     }
     Ok(())
+}
+
+/// The arguments; `--pcap FILE` among them makes the agent write what it sends and receives.
+fn arguments() -> Result<(Vec<String>, Builder), Box<dyn Error>> {
+    let (mut rest, mut builder) = (Vec::new(), Client::builder());
+    let mut all = std::env::args().skip(1);
+    while let Some(argument) = all.next() {
+        if argument == "--pcap" {
+            let file = all.next().ok_or("--pcap needs the name of a file")?;
+            builder = builder.tap(Arc::new(Recorder::create(file.as_ref())?));
+        } else {
+            rest.push(argument);
+        }
+    }
+    Ok((rest, builder))
 }

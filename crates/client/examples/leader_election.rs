@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! cargo run --release -- serve --volatile --new-cluster --listen 127.0.0.1:7311
-//! cargo run --release -p cistern-client --example leader_election -- 127.0.0.1:7311
+//! cargo run --release -p cistern-client --example leader_election -- 127.0.0.1:7311 --pcap leader_election.pcap
 //! ```
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
-use cistern_client::{Client, Guard, LockEvent, Ownership, Status};
+use cistern_client::{Builder, Client, Guard, LockEvent, Ownership, Recorder, Status};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ELECTION: &str = "/election";
@@ -19,10 +20,11 @@ const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
 const TERM: Duration = Duration::from_millis(500);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7311".to_owned());
+    let (arguments, builder) = arguments()?;
+    let server = arguments.first().map_or("127.0.0.1:7311", String::as_str);
     // Bounded, so that the example ends by itself: how many times to do the leader's work.
-    let rounds: u32 = std::env::args().nth(2).map_or(Ok(120), |n| n.parse())?;
-    let client = Client::builder().server(server).connect()?;
+    let rounds: u32 = arguments.get(1).map_or(Ok(120), |n| n.parse())?;
+    let client = builder.server(server).connect()?;
     client.create(ELECTION, false, OWNER).wait()?;
 
     let mut done = 0;
@@ -33,6 +35,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         done += lead(&client, &guard, rounds - done)?;
     }
     Ok(())
+}
+
+/// The arguments; `--pcap FILE` among them makes the agent write what it sends and receives.
+fn arguments() -> Result<(Vec<String>, Builder), Box<dyn Error>> {
+    let (mut rest, mut builder) = (Vec::new(), Client::builder());
+    let mut all = std::env::args().skip(1);
+    while let Some(argument) = all.next() {
+        if argument == "--pcap" {
+            let file = all.next().ok_or("--pcap needs the name of a file")?;
+            builder = builder.tap(Arc::new(Recorder::create(file.as_ref())?));
+        } else {
+            rest.push(argument);
+        }
+    }
+    Ok((rest, builder))
 }
 
 /// Does the leader's work until the lock is not certain any more; gives how many rounds were done.

@@ -61,6 +61,11 @@ impl Clock {
     }
 }
 
+/// CLOCK_BOOTTIME in nanoseconds; 0 on a system that has none, where no driver is made.
+pub(crate) fn boot_ns() -> u64 {
+    reading(ClockId::CLOCK_BOOTTIME, "CLOCK_BOOTTIME").unwrap_or(0)
+}
+
 /// One clock in nanoseconds since its start. The kernel gives no negative values for these clocks.
 fn reading(id: ClockId, name: &'static str) -> Result<u64, ClockError> {
     let time: TimeSpec = clock_gettime(id).map_err(|source| ClockError { clock: name, source })?;

@@ -1,7 +1,7 @@
 //! Every datagram of a loop as it passed the socket, for a capture.
 //!
 //! Decides what a capture of one process is: what its sockets received, whatever became of it afterwards, and what the system took to
-//! send; each with the wall clock (read after the receive call, before the send call) and the addresses of both ends. A socket bound to all
+//! send; each with its time (`stamps`, read after the receive call, before the send call) and the addresses of both ends. A socket bound to all
 //! addresses has the one that the datagram was sent to, or that the route to the peer has. Place: beside the walk, between socket and
 //! machine. Invariant: without a tap nothing is read, looked up or copied for it.
 //! Leaves to others: files (`cistern-capture`), and what the datagrams mean.
@@ -9,7 +9,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use cistern_capture::Recorder;
 use cistern_link::Path;
@@ -18,7 +18,7 @@ use crate::sources::source;
 
 /// Sees every datagram of an event loop; called by the loop's thread, so it must not wait for anything.
 pub trait Tap: fmt::Debug + Send + Sync {
-    /// A datagram was received, or handed to the system. `at` is the wall clock, since 1970-01-01 UTC.
+    /// A datagram was received, or handed to the system. `at` is the time since 1970-01-01 UTC ([`stamp`](crate::stamp)).
     fn datagram(&self, at: Duration, from: SocketAddr, to: SocketAddr, payload: &[u8]);
 }
 
@@ -92,10 +92,4 @@ impl Tapped {
         self.routes.push(Route { to, from, found: Instant::now() });
         from
     }
-}
-
-/// The wall clock, since 1970-01-01 UTC.
-pub(crate) fn wall_clock() -> Duration {
-    // A clock set before 1970 is none.
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -18,8 +18,9 @@ use crate::outbox::{Carrier, Filled};
 use crate::receive_pool::ReceivePool;
 use crate::services::Services;
 use crate::socket::{Sent, UdpPort, is_network_report, is_unicast, route};
+use crate::stamps::stamp;
 use crate::stats::Stats;
-use crate::tap::{Tapped, wall_clock};
+use crate::tap::Tapped;
 
 /// Most errors that one socket may give in a row in one round before it is left for the next turn.
 const ERRORS_PER_ROUND: usize = 16;
@@ -161,7 +162,7 @@ fn receive_round<M: Machine>(
         match receive_from(port, pool, stats) {
             Received::Batch(filled) => {
                 round.drained = false;
-                let at = tap.as_ref().map(|_| wall_clock());
+                let at = tap.as_ref().map(|_| stamp());
                 round.datagrams += hand_over(machine, pool, filled, clock, stats);
                 if let (Some(tap), Some(at)) = (tap.as_mut(), at) {
                     pool.datagrams(filled).for_each(|(path, datagram)| tap.received(at, port.local_addr(), &path, datagram));
@@ -252,7 +253,7 @@ impl Carrier for Sockets<'_> {
         let port = &mut self.ports[port];
         let Some(tap) = self.tap else { return port.send(path, contents, segment, self.stats) };
         // Before the call: on loopback the receiver may be at work before it returns.
-        let at = wall_clock();
+        let at = stamp();
         let sent = port.send(path, contents, segment, self.stats);
         if sent == Sent::Done {
             tap.sent(at, port.local_addr(), path, contents, segment);

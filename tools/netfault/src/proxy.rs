@@ -13,11 +13,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cistern_capture::{Recorded, Recorder};
-use cistern_driver::{ControlLimits, ControlServer};
+use cistern_driver::{ControlLimits, ControlServer, stamp};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
 
@@ -502,7 +502,7 @@ impl Proxy {
     fn record(&self, agents_side: bool, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let [both, agents, server] = &self.recorders;
         let side = if agents_side { agents } else { server };
-        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = stamp();
         for recorder in [both, side].into_iter().flatten() {
             recorder.record(at, from, to, bytes);
         }

@@ -39,16 +39,33 @@ pub(super) fn control(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     }
 }
 
+/// An agent that has gone on sending for long has not receipted a notice.
+pub(super) fn unreceipted(bench: &Bench<'_>, event: &Event, seq: u64, first: u64, court: &mut Court) {
+    let vantage = bench.story.vantage();
+    let certain = match vantage.side {
+        Side::Agent if vantage.inside => bench.story.steady(first).and_then(|()| bench.whole(event.session)),
+        Side::Agent => Err(Why::Outside),
+        _ => Err(Why::Vantage),
+    };
+    court.accuse(Rule::NoticeReceipted, certain, event, Some(first), || {
+        format!("notice {seq} has not been receipted within the delivery timeout, and its agent goes on sending")
+    });
+}
+
 /// Something new is asked for in a session: its agent counts on it.
 fn goes_on(bench: &Bench<'_>, event: &Event, session: &Session, kind: Kind, number: u64, court: &mut Court) {
     let ended = session.given_up.filter(|(mark, reason)| reason.is_some() && mark.packet < event.packet);
-    court.judge(Rule::StopsAfterEnd, ended.is_none(), event, ended.map(|(mark, _)| mark.frame), || {
-        format!("{} {number} is asked in a session that its agent has ended", kind.name())
-    });
+    // What is seen for the first time may be sent for the second: only a whole capture shows that it was not asked before the end.
+    match ended {
+        None => court.kept(Rule::StopsAfterEnd),
+        Some((mark, _)) => court.accuse(Rule::StopsAfterEnd, bench.whole(event.session), event, Some(mark.frame), || {
+            format!("{} {number} is asked in a session that its agent has ended", kind.name())
+        }),
+    }
     let Some(nack) = session.nack else { return court.kept(Rule::StopsAfterNack) };
     let vantage = bench.story.vantage();
     let certain = match vantage.side {
-        Side::Agent if vantage.inside => Ok(()),
+        Side::Agent if vantage.inside => bench.whole(event.session),
         Side::Agent => Err(Why::Outside),
         _ => Err(Why::Vantage),
     };

@@ -114,6 +114,7 @@ pub(super) fn receipt(bench: &Bench<'_>, event: &Event, seq: u64, of: Option<u64
     let Some(session) = bench.story.session(event.session) else { return };
     if of.is_some() {
         court.kept(Rule::HasCause);
+        court.kept(Rule::NoticeReceipted);
     } else if session.notices.may_be_forgotten(seq) {
         court.open(Rule::HasCause, Why::Forgotten);
     } else {
@@ -154,6 +155,10 @@ pub(super) fn notice(bench: &Bench<'_>, event: &Event, court: &mut Court) {
 pub(super) fn versions(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     match &event.what {
         What::Changed { object, version, nonce, by_other, .. } => {
+            let server = bench.story.session(event.session).and_then(|session| bench.story.servers.get(&session.server));
+            if by_other.is_none() && server.is_some_and(|server| server.short.objects) {
+                return court.open(Rule::OneEffect, Why::Forgotten);
+            }
             court.judge(Rule::OneEffect, by_other.is_none(), event, None, || {
                 let (session, other) = by_other.unwrap_or_default();
                 format!("request {nonce} has made version {version} of {object}, and so has request {other} of session {session}")
@@ -162,6 +167,9 @@ pub(super) fn versions(bench: &Bench<'_>, event: &Event, court: &mut Court) {
         What::Older { object, version, newer, shown, nonce } => {
             let request = bench.story.session(event.session).and_then(|session| session.requests.get(*nonce));
             let Some(request) = request else { return };
+            if let Err(why) = bench.story.steady(shown.1.min(request.first.frame)) {
+                return court.open(Rule::VersionsForward, why);
+            }
             if request.first.at <= shown.0 || request.first.frame <= shown.1 {
                 // It was asked for before, and may have been executed before.
                 return court.kept(Rule::VersionsForward);

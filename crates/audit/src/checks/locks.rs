@@ -5,7 +5,7 @@ use crate::event::{Event, Grant, How, What};
 use crate::rule::Rule;
 use crate::story::Session;
 use crate::verdict::{Court, Why};
-use cistern_wire::{LockClass, Mode};
+use cistern_wire::{Generation, LockClass, Mode};
 
 /// Bits of a generation below the store's epoch.
 const EPOCH_SHIFT: u32 = 56;
@@ -21,7 +21,12 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
         let what = format!("{} is granted generation {generation}, which is of another epoch than the store's", grant.lock);
         return court.broken(Rule::GenerationsGrow, event, None, what);
     }
-    court.kept(Rule::TokensOnce);
+    let runs_from = bench.story.servers.get(&session.server).map_or(0, |server| server.runs_from);
+    if generation.0 < runs_from {
+        court.open(Rule::TokensOnce, Why::Forgotten);
+    } else if !overlaps(bench, generation) {
+        court.kept(Rule::TokensOnce);
+    }
     match session.requests.get(grant.nonce).filter(|_| grant.nonce > 0) {
         None => court.open(Rule::GenerationsGrow, Why::Forgotten),
         Some(request) if generation.0 > request.generation_then => court.kept(Rule::GenerationsGrow),
@@ -33,6 +38,11 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
         }
     }
     queue(bench, event, grant, court);
+}
+
+/// Whether the tokens of a grant in this datagram were given before, which is judged by itself.
+fn overlaps(bench: &Bench<'_>, generation: Generation) -> bool {
+    bench.story.events().iter().any(|event| matches!(event.what, What::Overlaps { generation: of, .. } if of == generation))
 }
 
 /// A shared request must not pass an exclusive one that has waited since before it was made.
@@ -52,12 +62,14 @@ fn queue(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &mut Court) {
         // One that may have failed is passed over.
         let waiter = bench.story.session(*of);
         let sound = |waiter: &Session| {
-            let receipted = waiter.open.is_empty() && waiter.notices.iter().all(|(_, notice)| notice.transmissions < 3);
+            let receipted =
+                waiter.open.is_empty() && !waiter.notices.is_short() && waiter.notices.iter().all(|(_, notice)| notice.transmissions < 3);
             receipted && waiter.owed.is_empty() && !waiter.superseded && waiter.nack.is_none()
         };
         waiter.is_some_and(sound)
     });
     match passed.filter(|_| !had) {
+        None if server.short.waiting => court.open(Rule::QueueOrder, Why::Forgotten),
         None => court.kept(Rule::QueueOrder),
         Some((of, nonce, queued)) => {
             let certain = bench.inside_server().and_then(|()| bench.whole(event.session)).and_then(|()| bench.whole(*of));

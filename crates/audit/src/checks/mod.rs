@@ -36,6 +36,7 @@ pub(crate) fn judge(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, cour
             standing::notice(bench, event, court);
             answers::notice(bench, event, court);
         }
+        What::Unreceipted { seq, first } => agents::unreceipted(bench, event, *seq, *first, court),
         What::Receipt { seq, of, .. } => answers::receipt(bench, event, *seq, *of, court),
         What::Answer(answer) => {
             answers::answer(bench, event, answer, court);

@@ -63,13 +63,16 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     if let Some((of, before, frame)) = bench.story.handshakes.get(handshake).and_then(|handshake| handshake.welcomed) {
         // Once the session is over, the handshake may be forgotten.
         let over = bench.story.session(before).is_none_or(|known| {
-            let lapsed = known.possible_until().is_none_or(|until| until <= event.at);
+            let lapsed = known.possible_until().is_none_or(|until| until <= event.at || bench.story.steady(known.echo_frame).is_err());
             lapsed || known.nack.is_some() || known.ended.is_some() || known.given_up.is_some() || known.superseded
         });
         let same = of != *incarnation || before == *session || over;
-        court.judge(Rule::WelcomeFits, same, event, Some(frame), || {
-            format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}")
-        });
+        let doubt = bench.story.session(before).filter(|_| !same).and_then(|known| known.doubt);
+        let what = || format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}");
+        match doubt {
+            Some(why) => court.open(Rule::WelcomeFits, why),
+            None => court.judge(Rule::WelcomeFits, same, event, Some(frame), what),
+        }
     }
     let Some(known) = bench.story.session(*session) else { return };
     let first = known.opened.map(|opened| opened.frame);
@@ -85,7 +88,7 @@ pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, 
     }
     let Some(server) = bench.story.servers.get(&event.from) else { return };
     let Some(exchange) = server.exchanges.get(&(passage.from, passage.to)) else { return };
-    if exchange.proven || exchange.sent < exchange.received || bench.story.is_proven(passage.to) {
+    if exchange.sent < exchange.received || bench.story.is_proven(passage.to) {
         return court.kept(Rule::Unproven);
     }
     let began = event.session.0 == 0 || bench.story.session(event.session).is_some_and(|session| session.opened.is_some());
@@ -94,6 +97,7 @@ pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, 
         _ if bench.story.vantage().side == Side::Agent => Err(Why::Vantage),
         (false, _) => Err(Why::Incomplete),
         (_, false) => Err(Why::Late),
+        _ if server.short.exchanges || bench.story.proven_forgotten => Err(Why::Forgotten),
         // Elsewhere the network's copies of what was sent once pass as well.
         _ => bench.in_order(),
     };

@@ -27,10 +27,14 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, session: SessionId, cour
     for (id, fate) in former.iter().filter(|(_, fate)| *fate == SessionFate::Ended) {
         match bench.story.session(*id) {
             Some(known) if cannot_have_ended(bench, server, known, event) && known.incarnation.map(|one| one.0) == Some(incarnation.0) => {
-                let certain = bench.in_order().and_then(|()| bench.whole(*id));
+                let certain = bench.story.steady(known.echo_frame).and_then(|()| bench.in_order()).and_then(|()| bench.whole(*id));
                 court.accuse(Rule::FormerFate, certain, event, known.opened.map(|opened| opened.frame), || {
                     format!("session {id} is said to have ended ({fate}); it holds locks, and T since it was last renewed is not over")
                 });
+            }
+            // What has taken long enough by a clock that was set back may not have.
+            Some(known) if holds(server, known) && bench.story.steady(known.echo_frame).is_err() => {
+                court.open(Rule::FormerFate, Why::Clock);
             }
             _ => court.kept(Rule::FormerFate),
         }
@@ -41,8 +45,13 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, session: SessionId, cour
 fn cannot_have_ended(bench: &Bench<'_>, server: &Server, session: &Session, event: &Event) -> bool {
     let (Some(echo), Some(promise)) = (session.newest_echo, session.promise) else { return false };
     let within = bench.story.vantage().is_shorter(event.at.saturating_sub(echo), promise.wait);
+    within && holds(server, session)
+}
+
+/// Whether a session holds something, and was given up by nobody.
+fn holds(server: &Server, session: &Session) -> bool {
     let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
-    within && free && server.holds.values().flatten().any(|hold| hold.session == session.id)
+    free && server.holds.values().flatten().any(|hold| hold.session == session.id)
 }
 
 /// An ephemeral file is gone, and nobody is known to have taken it away.
@@ -54,6 +63,9 @@ pub(super) fn gone(bench: &Bench<'_>, event: &Event, court: &mut Court) {
         return court.open(Rule::Ephemeral, Why::Unpromised);
     };
     let span = event.at.saturating_sub(echo);
+    if let (Err(why), false) = (bench.story.steady(session.echo_frame), removed || over) {
+        return court.open(Rule::Ephemeral, why);
+    }
     if removed || over || !bench.story.vantage().is_shorter(span, promise.wait) {
         return court.kept(Rule::Ephemeral);
     }
@@ -89,6 +101,9 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
     }
     if !grant.news || !matches!(grant.how, How::Answer | How::Notice) || session.incarnation != server.incarnation.map(|(now, _)| now) {
         return;
+    }
+    if let (Err(why), false) = (bench.story.steady(server.died_frame), server.awaited.is_empty()) {
+        return court.open(Rule::Grace, why);
     }
     let awaited = server.awaited.iter().filter_map(|id| bench.story.session(*id)).find(|awaited| {
         let wait = awaited.promise.map(|promise| promise.wait);
@@ -141,6 +156,7 @@ fn reclaimed(bench: &Bench<'_>, event: &Event, grant: &Grant, server: &Server, c
         return court.broken(Rule::Reclaim, event, Some(*frame), what);
     }
     match former.was_given(grant.lock, grant.generation) {
+        Some(true) if server.short.ordinary => court.open(Rule::Reclaim, Why::Forgotten),
         Some(true) => court.kept(Rule::Reclaim),
         None => court.open(Rule::Reclaim, Why::Forgotten),
         Some(false) => {

@@ -1,7 +1,7 @@
 //! What a datagram looks like: whether it decodes, how long it is, which number it has (`wire-spec.md` sections 3.2, 3.5, 3.7).
 
 use crate::auditor::Bench;
-use crate::event::{Event, Passage};
+use crate::event::{Event, Passage, What};
 use crate::rule::Rule;
 use crate::story::raw;
 use crate::vantage::Side;
@@ -30,7 +30,7 @@ pub(super) fn number_twice(event: &Event, of: u64, court: &mut Court) {
 /// The length of a datagram, and of the messages that must always fit.
 pub(super) fn sizes(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, court: &mut Court) {
     court.kept(Rule::Decodes);
-    if event.session.0 != 0 {
+    if event.session.0 != 0 && !matches!(event.what, What::NumberTwice { .. }) {
         court.kept(Rule::NumberOnce);
     }
     let agreed = bench.story.session(event.session).and_then(|session| session.promise).map(|promise| usize::from(promise.max_datagram));

@@ -52,8 +52,11 @@ fn abandoned(bench: &Bench<'_>, event: &Event, session: &Session, court: &mut Co
     let open = session.open.iter().filter_map(|seq| Some((seq, session.notices.get(*seq)?)));
     let Some((seq, notice)) = open.filter(|(_, notice)| notice.transmissions >= TRANSMISSIONS).min_by_key(|(_, notice)| notice.listened)
     else {
-        return court.kept(Rule::NotAbandoned);
+        return if session.open_forgotten { court.open(Rule::NotAbandoned, Why::Forgotten) } else { court.kept(Rule::NotAbandoned) };
     };
+    if let Err(why) = bench.story.steady(notice.first.frame) {
+        return court.open(Rule::NotAbandoned, why);
+    }
     let bound = promise.delivery_timeout + promise.tau / RTO_SHARE * 2 + LEEWAY;
     let span = server.listened.saturating_sub(notice.listened);
     if promise.delivery_timeout.is_zero() || span <= bound {
@@ -86,6 +89,7 @@ pub(super) fn nack(bench: &Bench<'_>, event: &Event, court: &mut Court) {
         return court.kept(Rule::FailureNotices);
     }
     let certain = bench.inside_server().and_then(|()| bench.whole(event.session));
+    let certain = certain.and(if session.notices.is_short() { Err(Why::Forgotten) } else { Ok(()) });
     let certain = certain.and(if bench.terms.no_evictions { Ok(()) } else { Err(Why::Evicted) });
     court.accuse(Rule::FailureNotices, certain, event, None, || {
         "the session is refused, and no notice of it was sent three times in vain, nor any demand disregarded".to_owned()
@@ -97,6 +101,9 @@ pub(super) fn notice(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     let What::Notice { kind, seq, first, transmissions, object, changed, .. } = event.what else { return };
     court.judge(Rule::RepeatUnchanged, !changed, event, Some(first), || format!("notice {seq} says something else than before"));
     let Some(session) = bench.story.session(event.session) else { return };
+    if kind == Kind::Grant && transmissions == 0 {
+        court.open(Rule::NoGrant, Why::Forgotten);
+    }
     if kind == Kind::Grant && transmissions == 1 {
         let nack = session.nack.filter(|nack| nack.packet < event.packet);
         court.judge(Rule::NoGrant, nack.is_none(), event, nack.map(|mark| mark.frame), || {
@@ -113,6 +120,7 @@ fn watched(bench: &Bench<'_>, event: &Event, session: &Session, (seq, object): (
     let of = |number: &u64| session.notices.get(*number).is_some_and(|other| other.kind == Kind::WatchEvent && other.object == object);
     let open = session.open.range(..seq).rev().find(|number| of(number));
     match open.and_then(|other| session.notices.get(*other)) {
+        None if session.open_forgotten => court.open(Rule::WatchOnce, Why::Forgotten),
         None => court.kept(Rule::WatchOnce),
         Some(other) => {
             let certain = bench.inside_server().and_then(|()| bench.whole(event.session));
@@ -131,6 +139,9 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
             let (Some(promise), Some(echo)) = (session.promise, session.newest_echo) else {
                 return court.open(Rule::PassedInLease, Why::Unpromised);
             };
+            if let Err(why) = bench.story.steady(session.echo_frame) {
+                return court.open(Rule::PassedInLease, why);
+            }
             let span = passed.saturating_sub(echo);
             if bench.story.vantage().is_shorter(span, bench.wait(&promise)) {
                 court.accuse(Rule::PassedInLease, bench.whole(*holder), event, Some(*since), || {
@@ -146,8 +157,9 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
                 granted_late(bench, event, session, (*holder, *passed), court);
             }
         }
-        What::RenewedAfterSteal { of, stolen } => {
-            court.accuse(Rule::PassedInLease, bench.whole(*of), event, Some(stolen.1), || {
+        What::RenewedAfterSteal { of, by, stolen } => {
+            let certain = bench.story.steady(*by.min(&stolen.1)).and_then(|()| bench.whole(*of));
+            court.accuse(Rule::PassedInLease, certain, event, Some(stolen.1), || {
                 format!("session {of} is renewed, and its locks went to others less than T after what renews it was seen")
             });
         }
@@ -158,6 +170,9 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
 /// From D on nothing is granted from a queue; D was T before the steal at the latest, unless the server goes by what it heard last.
 fn granted_late(bench: &Bench<'_>, event: &Event, session: &Session, (holder, passed): (SessionId, Duration), court: &mut Court) {
     let (Some(grant), Some(promise)) = (session.newest_grant, session.promise) else { return };
+    if let Err(why) = bench.story.steady(grant.frame) {
+        return court.open(Rule::NoGrant, why);
+    }
     if !bench.story.vantage().is_shorter(passed.saturating_sub(grant.at), bench.wait(&promise)) {
         return court.kept(Rule::NoGrant);
     }

@@ -1,5 +1,10 @@
 //! Tests of the rules: each is kept by sound traffic, and broken by the least that breaks it.
 
+mod bounds;
+mod clock;
+mod every_rule;
+mod words;
+
 use crate::bench::{Bench, LOCK, WAIT, agent, alive, ask, challenge, datagram, granted, hello, keep_alive, lock, server, welcome};
 use crate::rule::Rule;
 use crate::vantage::{Side, Terms, Vantage};

@@ -59,7 +59,7 @@ impl Story {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(server) = self.servers.get_mut(&session.server) else { return };
         if session.incarnation.is_some() && session.incarnation == server.incarnation.map(|(now, _)| now) {
-            server.last_sent = seen.passage.at;
+            (server.last_sent, server.last_frame) = (seen.passage.at, seen.passage.frame);
         }
     }
 
@@ -124,13 +124,16 @@ impl Story {
     /// The lease that a renewing answer gives.
     pub(super) fn renewed(&mut self, seen: &Seen<'_>, id: SessionId, cause: Cause, echo: Option<u64>) -> Option<Renewal> {
         let Cause::Seen { frame, at, .. } = cause else { return None };
-        let side = self.vantage.side;
+        let (side, stepped) = (self.vantage.side, self.stepped);
         let session = self.sessions.get_mut(&id)?;
         session.renewals += 1;
         if id == seen.session() && session.newest_renewal.is_none_or(|known| known.packet < seen.header.packet) {
             session.newest_renewal = Some(seen.mark());
         }
-        session.newest_echo = session.newest_echo.max(Some(at));
+        // A time of before the clock was set back says nothing beside one of after it.
+        if session.newest_echo.is_none_or(|known| known < at) || session.echo_frame < stepped && frame >= stepped {
+            (session.newest_echo, session.echo_frame) = (Some(at), frame);
+        }
         let promise = session.promise?;
         let not_before = echo.and_then(|echo| session.up.get(echo)).and_then(|sent| sent.not_before);
         let exact = side == Side::Agent;
@@ -145,13 +148,13 @@ impl Story {
         };
         let wait = if side == Side::Server { promise.wait } else { promise.shortest_wait() };
         let vantage = self.vantage;
-        let late = |stolen: &super::Mark| vantage.is_shorter(stolen.at.saturating_sub(at), wait);
+        let late = |stolen: &super::Mark| stepped > frame || vantage.is_shorter(stolen.at.saturating_sub(at), wait);
         let (host, stolen) = (session.host, session.stolen.filter(late));
         if let Some(intervals) = &mut self.intervals {
             intervals.renewed(id, host, seen.passage.frame, &renewal);
         }
         if let Some(stolen) = stolen {
-            self.events.push(seen.event(What::RenewedAfterSteal { of: id, stolen: (stolen.at, stolen.frame) }));
+            self.events.push(seen.event(What::RenewedAfterSteal { of: id, by: frame, stolen: (stolen.at, stolen.frame) }));
         }
         Some(renewal)
     }
@@ -196,6 +199,10 @@ impl Story {
     fn completes(&mut self, seen: &Seen<'_>, nonce: u64) {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(Asked::ReclaimComplete { from }) = session.requests.get(nonce).map(|request| &request.asked) else { return };
+        // Of a session that is not its own nothing is completed, though that is answered as well.
+        if self.may_reclaim(session.id, *from) != Ok(true) {
+            return;
+        }
         if let Some(server) = self.servers.get_mut(&session.server) {
             server.completed.entry(*from).or_insert(seen.passage.frame);
             server.heirs.insert(*from, session.id);
@@ -301,10 +308,7 @@ impl Story {
             request.queued.get_or_insert(seen.mark());
             let waits = request.granted.is_none() && !request.wait_over && request.cancelled.is_none();
             if let (Asked::Lock { object, mode: Mode::Exclusive, .. }, true, Some(server)) = (&request.asked, waits, server) {
-                let waiting = server.waiting.entry(*object).or_default();
-                if !waiting.iter().any(|(of, number, _)| (*of, *number) == (seen.session(), nonce)) {
-                    waiting.push((seen.session(), nonce, seen.mark()));
-                }
+                server.waits(*object, (seen.session(), nonce, seen.mark()));
             }
         }
     }
@@ -320,7 +324,7 @@ impl Story {
                 let grant = Grant { lock, mode: Mode::Shared, generation, run: 0, version: 0, how: How::Downgrade, nonce: 0, news };
                 if let Some(server) = self.servers.get_mut(&session.server) {
                     server.newest = server.newest.max(generation);
-                    server.runs.entry(generation.0).or_insert((generation.0 + 1, lock, id, seen.passage.frame));
+                    server.runs.entry(generation.0).or_insert((generation.0.saturating_add(1), lock, id, seen.passage.frame));
                 }
                 self.events.push(seen.event(What::Granted(grant)));
             }
@@ -395,11 +399,12 @@ impl Story {
     /// A server does not know a session: of one that it must know, this shows that it was started anew.
     fn forgets(&mut self, seen: &Seen<'_>) {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
+        let steady = self.steady(session.echo_frame).is_ok();
         let Some(server) = self.servers.get_mut(&session.server) else { return };
         let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
         let holds = server.holds.values().flatten().any(|hold| hold.session == session.id);
-        let lasts = session.possible_until().is_some_and(|until| seen.passage.at < until);
-        let whole = session.opened.is_some() && !session.superseded;
+        let lasts = session.possible_until().is_some_and(|until| seen.passage.at < until) && steady;
+        let whole = session.opened.is_some() && !session.superseded && session.doubt.is_none();
         if let (true, Some(own)) = (free && holds && lasts && whole, session.incarnation)
             && server.incarnation.is_some_and(|(now, _)| now == own)
         {
@@ -435,10 +440,15 @@ impl Story {
             if kind == Kind::Grant {
                 session.newest_grant = Some(mark);
             }
-            let (receipted, implied, listened) = (None, false, Duration::ZERO);
-            let fresh = Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted, implied, listened };
+            let (receipted, implied, overdue, listened) = (None, false, None, Duration::ZERO);
+            let fresh =
+                Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted, implied, overdue, listened };
             session.notices.put(seq, fresh);
             session.open.insert(seq);
+            session.forget_open();
+        } else {
+            // How often it was sent before is not known any more.
+            transmissions = 0;
         }
         let listened = self.servers.get(&session.server).map_or(Duration::ZERO, |server| server.listened);
         if let Some(known) = session.notices.get_mut(seq) {

@@ -9,9 +9,11 @@ use super::server::{Handshake, Helloed};
 use super::session::{Promise, Session};
 use super::{Seen, Story, raw};
 use crate::event::{Answer, Cause, What};
+use crate::verdict::Why;
 use cistern_wire::limits::FEATURE_VOLATILE;
 use cistern_wire::{Claim, Hello, Kind, Message, SessionId, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 impl Story {
@@ -56,14 +58,10 @@ impl Story {
             hellos: BTreeMap::new(),
             more: false,
             cookies: Vec::new(),
+            more_cookies: false,
             welcomed: None,
         });
         handshake.hello(seen.header.packet, helloed);
-        // One that has proven its address ends the agent's other sessions, at once or by D.
-        if !hello.cookie.0.is_empty() {
-            let other = |session: &&mut Session| session.agent == Some(hello.agent) && session.handshake != hello.handshake;
-            self.sessions.values_mut().filter(other).for_each(|session| session.superseded = true);
-        }
         let surrendered = former.iter().filter(|(_, claim)| *claim == Claim::Surrendered).map(|(session, _)| *session);
         let surrendered: Vec<_> = surrendered.collect();
         self.events.push(seen.event(What::Hello {
@@ -73,8 +71,63 @@ impl Story {
             cookie: !hello.cookie.0.is_empty(),
             former,
         }));
-        for session in surrendered {
-            self.gives_up(seen, session, None);
+        if !hello.cookie.0.is_empty() {
+            self.supersedes(hello, from);
+            for session in surrendered {
+                match self.may_surrender(hello, from, session) {
+                    Ok(true) => self.gives_up(seen, session, None),
+                    Ok(false) => {}
+                    Err(why) => self.doubt(session, why),
+                }
+            }
+        }
+    }
+
+    /// A HELLO that has proven its address ends the sessions of the agent's other handshakes, at once or by D.
+    fn supersedes(&mut self, hello: &Hello<'_>, from: SocketAddr) {
+        let own = self.of_agent.get(&hello.agent).cloned().unwrap_or_default();
+        for id in own {
+            let proven = self.is_proven_hello(hello, from, id);
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            if session.handshake == hello.handshake || session.agent_incarnation > hello.incarnation {
+                continue;
+            }
+            match proven {
+                Ok(proven) => session.superseded |= proven,
+                Err(why) => session.doubt = session.doubt.or(Some(why)),
+            }
+        }
+    }
+
+    /// Whether a HELLO can say that a session is surrendered: only the start of the agent whose it is knows (R40), and only a cookie
+    /// shows that it was sent at all.
+    fn may_surrender(&self, hello: &Hello<'_>, from: SocketAddr, id: SessionId) -> Result<bool, Why> {
+        let Some(session) = self.sessions.get(&id) else { return Ok(false) };
+        match session.agent {
+            None => Err(Why::Late),
+            Some(agent) if (agent, session.agent_incarnation) == (hello.agent, hello.incarnation) => self.is_proven_hello(hello, from, id),
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Whether the cookie of a HELLO was given to its address, as far as a session is concerned that it would end.
+    fn is_proven_hello(&self, hello: &Hello<'_>, from: SocketAddr, id: SessionId) -> Result<bool, Why> {
+        let known = self.handshakes.get(&hello.handshake);
+        let cookie = raw::sum(hello.cookie.0);
+        if known.is_some_and(|known| known.cookies.contains(&(cookie, from))) {
+            return Ok(true);
+        }
+        if self.tally.handshakes_forgotten > 0 || known.is_none_or(|known| known.more_cookies) {
+            return Err(Why::Forgotten);
+        }
+        // What ends a session has a younger cookie than its WELCOME: the server has given it since.
+        let opened = self.sessions.get(&id).is_some_and(|session| session.opened.is_some());
+        if !self.vantage.complete {
+            Err(Why::Incomplete)
+        } else if !opened {
+            Err(Why::Late)
+        } else {
+            self.vantage.orders_server().then_some(false).ok_or(Why::Vantage)
         }
     }
 
@@ -106,9 +159,7 @@ impl Story {
     fn welcome(&mut self, seen: &Seen<'_>, welcome: &Welcome<'_>) {
         let server = self.hosts.name_server(seen.passage.from, welcome.store);
         self.started(seen, server, welcome);
-        if let Some(exchange) = self.servers.get_mut(&seen.from) {
-            exchange.exchange(seen.passage.from, seen.passage.to).proven = true;
-        }
+        self.proves(seen.passage.to);
         let again = self.sessions.get(&welcome.session).is_some_and(|session| session.opened.is_some());
         self.open(seen, server, welcome);
         let incarnation = (welcome.epoch, welcome.server_incarnation);
@@ -147,8 +198,8 @@ impl Story {
             None => server.incarnation = Some((now, seen.mark())),
             Some((before, _)) if before < now => {
                 server.incarnation = Some((now, seen.mark()));
-                server.died_after = server.last_sent;
-                server.waiting.clear();
+                (server.died_after, server.died_frame) = (server.last_sent, server.last_frame);
+                server.nobody_waits();
                 server.awaited = if before.0 == now.0 { awaited(server, &self.sessions, seen.passage.at) } else { Vec::new() };
                 if before.0 < now.0 {
                     server.restored();
@@ -177,6 +228,9 @@ impl Story {
         }
         (session.host, session.server) = (host, server);
         (session.agent, session.agent_incarnation, session.handshake) = (agent, incarnation, welcome.handshake);
+        if let Some(agent) = agent {
+            self.of_agent.entry(agent).or_default().insert(welcome.session);
+        }
         session.incarnation = Some((welcome.epoch, welcome.server_incarnation));
         let micros = Duration::from_micros;
         let promise = Promise::new(micros(welcome.lease_us), welcome.delta_ppm, micros(welcome.epsilon_us.into()));

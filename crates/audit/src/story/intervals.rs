@@ -6,12 +6,15 @@
 
 use super::session::Mark;
 use crate::event::{HostId, Interval, IntervalKind, Renewal};
-use cistern_wire::{LockId, SessionId};
+use cistern_wire::{LockClass, LockId, ObjectId, SessionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Most stretches kept; the oldest that have ended go first.
 const KEPT_MAX: usize = 200_000;
+
+/// Most stretches that go on, of each kind; what begins beyond them is left out.
+const OPEN_MAX: usize = 200_000;
 
 /// All stretches.
 #[derive(Debug, Default)]
@@ -20,6 +23,8 @@ pub(super) struct Intervals {
     leases: BTreeMap<(SessionId, bool), Interval>,
     refusals: BTreeMap<SessionId, Interval>,
     holds: BTreeMap<(SessionId, LockId), Interval>,
+    /// Stretches that were left out since the last look.
+    left_out: u64,
 }
 
 impl Intervals {
@@ -38,6 +43,10 @@ impl Intervals {
         ];
         for (possible, kind, from, until) in spans {
             let fresh = Interval { kind, session, host, from, until: Some(until), begun_by: frame, ended_by: None };
+            if self.leases.len() >= OPEN_MAX && !self.leases.contains_key(&(session, possible)) {
+                self.left_out += 1;
+                continue;
+            }
             let known = self.leases.entry((session, possible)).or_insert(fresh);
             if known.until.is_some_and(|end| end < from) {
                 self.done.push(std::mem::replace(known, fresh));
@@ -51,12 +60,20 @@ impl Intervals {
     pub(super) fn refused(&mut self, session: SessionId, host: HostId, mark: Mark, until: Option<Duration>) {
         let kind = IntervalKind::TimingOut;
         let fresh = Interval { kind, session, host, from: mark.at, until, begun_by: mark.frame, ended_by: None };
+        if self.refusals.len() >= OPEN_MAX {
+            self.left_out += 1;
+            return;
+        }
         self.refusals.entry(session).or_insert(fresh);
     }
 
     pub(super) fn hold_begins(&mut self, kind: IntervalKind, session: SessionId, host: HostId, from: Duration, frame: u64) {
         let IntervalKind::Hold { lock, .. } = kind else { return };
         let fresh = Interval { kind, session, host, from, until: None, begun_by: frame, ended_by: None };
+        if self.holds.len() >= OPEN_MAX && !self.holds.contains_key(&(session, lock)) {
+            self.left_out += 1;
+            return;
+        }
         if let Some(before) = self.holds.insert((session, lock), fresh) {
             self.done.push(Interval { until: Some(from), ended_by: Some(frame), ..before });
         }
@@ -77,14 +94,32 @@ impl Intervals {
             }
         }
         self.done.extend(self.refusals.remove(&session).map(end));
-        let own: Vec<(SessionId, LockId)> = self.holds.keys().filter(|(of, _)| *of == session).copied().collect();
-        for key in own {
+        for key in self.held_by(session) {
             self.done.extend(self.holds.remove(&key).map(end));
         }
     }
 
-    pub(super) fn trim(&mut self) {
+    fn held_by(&self, session: SessionId) -> Vec<(SessionId, LockId)> {
+        // No object has the number 0.
+        let first = LockId { object: ObjectId(0), class: LockClass::Advisory };
+        self.holds.range((session, first)..).map(|(key, _)| *key).take_while(|(of, _)| *of == session).collect()
+    }
+
+    /// A session is forgotten: what goes on of it stays as it was seen last.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        for possible in [false, true] {
+            self.done.extend(self.leases.remove(&(session, possible)));
+        }
+        self.done.extend(self.refusals.remove(&session));
+        for key in self.held_by(session) {
+            self.done.extend(self.holds.remove(&key));
+        }
+    }
+
+    /// Keeps the newest that have ended; gives how many were dropped or left out since the last time.
+    pub(super) fn trim(&mut self) -> u64 {
         let beyond = self.done.len().saturating_sub(KEPT_MAX);
         self.done.drain(..beyond);
+        std::mem::take(&mut self.left_out) + beyond as u64
     }
 }

@@ -25,7 +25,7 @@ impl Story {
         grant.news = session.give(grant.lock, grant.generation);
         let (host, over, incarnation) = (session.server, session.given_up.is_some(), session.incarnation);
         let server = self.servers.entry(host).or_default();
-        let end = grant.generation.0 + u64::from(grant.run.max(1));
+        let end = grant.generation.0.saturating_add(grant.run.max(1).into());
         let mut overlaps = None;
         if grant.how != How::Reclaim {
             let before = server.runs.range(..end).next_back().filter(|(_, run)| run.0 > grant.generation.0);

@@ -21,15 +21,16 @@ pub use session::{Mark, Promise, Session};
 
 pub(crate) use server::Server;
 pub(crate) use session::Asked;
-use session::Transmission;
+use session::{KEPT_MAX, Transmission};
 
 use crate::event::{Event, Host, HostId, Interval, Passage, Role, What};
 use crate::vantage::{Side, Terms, Vantage};
-use cistern_wire::{Datagram, DropReason, Header, SessionId};
+use crate::verdict::Why;
+use cistern_wire::{AgentId, Datagram, DropReason, Header, SessionId};
 use hosts::Hosts;
 use intervals::Intervals;
 use server::Handshake;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -41,6 +42,15 @@ const HANDSHAKES_MAX: usize = 10_000;
 
 /// A session that is over, or whose lease is, is forgotten after so long without a datagram.
 const FORGET_AFTER: Duration = Duration::from_secs(300);
+
+/// How far back a time may be where several queues of the kernel are captured side by side; beyond it the clock was set.
+const MIXED: Duration = Duration::from_millis(1);
+
+/// Most entries remembered of all sessions together, each of some hundred bytes.
+const TOTAL_MAX: usize = 2_000_000;
+
+/// Entries of each table that a session keeps, however many sessions there are.
+const KEPT_LEAST: usize = 8;
 
 /// Datagrams between two looks for what can be forgotten.
 const LOOK_EVERY: u64 = 16_384;
@@ -62,6 +72,10 @@ pub struct Tally {
     pub begun_before: u64,
     /// Sessions forgotten.
     pub forgotten: u64,
+    /// Handshakes forgotten.
+    pub handshakes_forgotten: u64,
+    /// Entries of tables that were forgotten, of sessions, servers, hosts and pictures.
+    pub entries_forgotten: u64,
     /// Times at which the capture's clock went back.
     pub clock_back: u64,
 }
@@ -111,10 +125,18 @@ pub struct Story {
     terms: Terms,
     tally: Tally,
     now: Duration,
+    /// The newest time since the capture's clock was set back last.
+    clock: Duration,
+    /// The frame at which it was; 0: it never was.
+    stepped: u64,
     hosts: Hosts,
+    /// Addresses that have proven themselves.
+    proven: BTreeSet<SocketAddr>,
+    pub(crate) proven_forgotten: bool,
     intervals: Option<Intervals>,
     events: Vec<Event>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    of_agent: BTreeMap<AgentId, BTreeSet<SessionId>>,
     pub(crate) handshakes: BTreeMap<u64, Handshake>,
     pub(crate) servers: BTreeMap<HostId, Server>,
 }
@@ -128,10 +150,15 @@ impl Story {
             terms,
             tally: Tally::default(),
             now: Duration::ZERO,
+            clock: Duration::ZERO,
+            stepped: 0,
             hosts: Hosts::default(),
+            proven: BTreeSet::new(),
+            proven_forgotten: false,
             intervals: None,
             events: Vec::new(),
             sessions: BTreeMap::new(),
+            of_agent: BTreeMap::new(),
             handshakes: BTreeMap::new(),
             servers: BTreeMap::new(),
         }
@@ -148,12 +175,19 @@ impl Story {
     pub fn take(&mut self, passage: Passage<'_>) {
         self.events.clear();
         self.tally.datagrams += 1;
-        self.tally.clock_back += u64::from(passage.at < self.now);
+        self.tally.clock_back += u64::from(passage.at < self.clock);
+        if passage.at.saturating_add(MIXED) < self.clock {
+            self.stepped = passage.frame;
+            self.clock = passage.at;
+        }
+        self.clock = self.clock.max(passage.at);
         self.now = self.now.max(passage.at);
+        let before = self.hosts.forgotten();
         match Datagram::seen(passage.payload) {
             Ok(datagram) => self.learn(passage, datagram.header),
             Err(reason) => self.unreadable(passage, reason),
         }
+        self.tally.entries_forgotten += self.hosts.forgotten() - before;
         if self.tally.datagrams.is_multiple_of(LOOK_EVERY) {
             self.forget();
         }
@@ -209,7 +243,32 @@ impl Story {
     /// Whether what is absent of a session was never there: the capture lost nothing, and saw its beginning.
     #[must_use]
     pub fn is_whole(&self, session: SessionId) -> bool {
-        self.vantage.complete && self.sessions.get(&session).is_some_and(|session| session.opened.is_some() && !session.gap)
+        self.whole(session).is_ok()
+    }
+
+    /// Whether what is absent of a session was never there; else why that is not certain.
+    pub(crate) fn whole(&self, session: SessionId) -> Result<(), Why> {
+        let known = self.sessions.get(&session);
+        if !self.vantage.complete {
+            return Err(Why::Incomplete);
+        }
+        match known {
+            Some(known) if known.opened.is_some() && known.gap => Err(Why::Missing),
+            Some(known) if known.opened.is_some() => known.doubt.map_or(Ok(()), Err),
+            _ => Err(Why::Late),
+        }
+    }
+
+    /// Whether the time since a frame is what the capture's clock says.
+    pub(crate) const fn steady(&self, since: u64) -> Result<(), Why> {
+        if self.stepped > since { Err(Why::Clock) } else { Ok(()) }
+    }
+
+    /// Not all of a session is certain any more.
+    fn doubt(&mut self, session: SessionId, why: Why) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.doubt = session.doubt.or(Some(why));
+        }
     }
 
     fn learn(&mut self, passage: Passage<'_>, header: Header) {
@@ -233,8 +292,22 @@ impl Story {
 
     /// Whether an address has proven itself, to whichever of a server's own addresses: an agent may go on by another.
     pub(crate) fn is_proven(&self, peer: SocketAddr) -> bool {
-        let exchanges = self.servers.values().flat_map(|server| &server.exchanges);
-        exchanges.into_iter().any(|((_, other), exchange)| *other == peer && exchange.proven)
+        self.proven.contains(&peer)
+    }
+
+    /// An address has proven itself.
+    fn proves(&mut self, peer: SocketAddr) {
+        self.proven.insert(peer);
+        if self.proven.len() > server::TABLE_MAX {
+            self.proven.pop_first();
+            self.proven_forgotten = true;
+            self.tally.entries_forgotten += 1;
+        }
+    }
+
+    /// Whether all servers were told apart; else nothing that is known of one is certain.
+    pub(crate) const fn all_told_apart(&self) -> Result<(), Why> {
+        if self.hosts.folded_servers() { Err(Why::Forgotten) } else { Ok(()) }
     }
 
     /// Counts bytes for addresses that have not proven themselves.
@@ -263,7 +336,7 @@ impl Story {
         let (since, evidence) = session.evidence;
         let not_before = (seen.up && seen.header.packet >= since && evidence > Duration::ZERO).then_some(evidence);
         let carried = raw::carried(seen.passage.payload);
-        let sum = raw::checksum(seen.passage.payload);
+        let sum = raw::sum(seen.passage.payload);
         let transmission = Transmission { mark: seen.mark(), length: seen.length(), sum, carried, answered: Vec::new(), not_before };
         let own = match self.vantage.side {
             Side::Server => !seen.up,
@@ -281,7 +354,13 @@ impl Story {
             self.events.push(seen.event(What::NumberTwice { of }));
             return true;
         }
-        session.gap |= own && seen.header.packet != log.last() + 1;
+        if log.may_be_forgotten(seen.header.packet) {
+            // A copy of what was forgotten, or what comes after so much else: either way it was said long ago.
+            self.tally.entries_forgotten += 1;
+            session.doubt = session.doubt.or(Some(Why::Forgotten));
+            return false;
+        }
+        session.gap |= own && log.last().checked_add(1) != Some(seen.header.packet);
         log.put(seen.header.packet, transmission);
         true
     }
@@ -322,36 +401,75 @@ impl Story {
 
     /// Forgets what is over and silent for long, and what goes beyond the bounds.
     fn forget(&mut self) {
-        let now = self.now;
+        let now = self.clock;
         let over = |session: &Session| {
             let ended = session.ended.is_some() || session.nack.is_some() || session.given_up.is_some();
             let silent = now.saturating_sub(session.last);
             let lapsed = session.promise.is_none_or(|promise| silent > promise.wait * 4);
             silent > FORGET_AFTER && lapsed && (ended || session.stolen.is_some() || silent > FORGET_AFTER * 4)
         };
-        let mut gone: Vec<SessionId> = self.sessions.values().filter(|session| over(session)).map(|session| session.id).collect();
+        let mut gone: BTreeSet<SessionId> = self.sessions.values().filter(|session| over(session)).map(|session| session.id).collect();
         let beyond = (self.sessions.len() - gone.len()).saturating_sub(SESSIONS_MAX);
         if beyond > 0 {
-            let mut by_age: Vec<(Duration, SessionId)> = self.sessions.values().map(|session| (session.last, session.id)).collect();
+            let stays = self.sessions.values().filter(|session| !gone.contains(&session.id));
+            let mut by_age: Vec<(Duration, SessionId)> = stays.map(|session| (session.last, session.id)).collect();
             by_age.sort_unstable();
             gone.extend(by_age.into_iter().take(beyond).map(|(_, session)| session));
         }
+        self.forget_sessions(&gone);
+        self.forget_handshakes();
+        let most = (4 * server::TABLE_MAX / self.servers.len().max(1)).min(server::TABLE_MAX);
+        self.tally.entries_forgotten += self.servers.values_mut().map(|server| server.trim(most)).sum::<u64>();
+        self.tally.entries_forgotten += self.intervals.as_mut().map_or(0, Intervals::trim);
+        self.shrink(TOTAL_MAX);
+    }
+
+    fn forget_sessions(&mut self, gone: &BTreeSet<SessionId>) {
         for session in gone {
-            if self.sessions.remove(&session).is_some() {
-                self.tally.forgotten += 1;
-                self.servers.values_mut().for_each(|server| server.forget_session(session));
+            let Some(known) = self.sessions.remove(session) else { continue };
+            self.tally.forgotten += 1;
+            if let Some(agent) = known.agent
+                && let Some(own) = self.of_agent.get_mut(&agent)
+            {
+                own.remove(session);
+                if own.is_empty() {
+                    self.of_agent.remove(&agent);
+                }
+            }
+            if let Some(intervals) = &mut self.intervals {
+                intervals.forget(*session);
             }
         }
-        while self.handshakes.len() > HANDSHAKES_MAX {
-            let oldest = self.handshakes.iter().min_by_key(|(_, handshake)| handshake.last).map(|(number, _)| *number);
-            if let Some(oldest) = oldest {
-                self.handshakes.remove(&oldest);
-            }
+        if !gone.is_empty() {
+            self.servers.values_mut().for_each(|server| server.forget_sessions(gone));
         }
-        self.servers.values_mut().for_each(Server::trim);
-        if let Some(intervals) = &mut self.intervals {
-            intervals.trim();
+    }
+
+    fn forget_handshakes(&mut self) {
+        let beyond = self.handshakes.len().saturating_sub(HANDSHAKES_MAX);
+        if beyond == 0 {
+            return;
         }
+        let mut by_age: Vec<(Duration, u64)> = self.handshakes.iter().map(|(number, handshake)| (handshake.last, *number)).collect();
+        by_age.sort_unstable();
+        for (_, number) in by_age.into_iter().take(beyond) {
+            self.handshakes.remove(&number);
+            self.tally.handshakes_forgotten += 1;
+        }
+    }
+
+    /// Keeps of each session only as much as lets all of them together have `total` entries.
+    pub(crate) fn shrink(&mut self, total: usize) {
+        let weigh = |sessions: &BTreeMap<SessionId, Session>| sessions.values().map(Session::weight).sum::<usize>();
+        let before = weigh(&self.sessions);
+        let mut most = KEPT_MAX;
+        let mut weight = before;
+        while weight > total && most > KEPT_LEAST {
+            most /= 2;
+            self.sessions.values_mut().for_each(|session| session.shrink(most));
+            weight = weigh(&self.sessions);
+        }
+        self.tally.entries_forgotten += (before - weight) as u64;
     }
 }
 

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Most addresses, objects, locks and runs remembered of a server, each.
-const TABLE_MAX: usize = 262_144;
+pub(super) const TABLE_MAX: usize = 262_144;
 
 /// What a server counts of a turn at the least as time in which it listened.
 const SLACK: Duration = Duration::from_millis(20);
@@ -26,10 +26,19 @@ const HELLOS_MAX: usize = 64;
 /// What was exchanged with an address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchange {
-    pub(crate) proven: bool,
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) tokens: BTreeSet<u64>,
+}
+
+/// Which tables of a server have forgotten something.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each table forgets by itself")]
+pub(crate) struct Short {
+    pub(crate) waiting: bool,
+    pub(crate) exchanges: bool,
+    pub(crate) objects: bool,
+    pub(crate) ordinary: bool,
 }
 
 /// A hold of a lock.
@@ -62,6 +71,7 @@ pub(crate) struct Server {
     pub(crate) incarnation: Option<((u8, u64), Mark)>,
     /// When the present incarnation was last seen to send something in a session.
     pub(crate) last_sent: Duration,
+    pub(crate) last_frame: u64,
     /// The newest token granted.
     pub(crate) newest: Generation,
     pub(crate) exchanges: BTreeMap<(SocketAddr, SocketAddr), Exchange>,
@@ -77,6 +87,7 @@ pub(crate) struct Server {
     pub(crate) awaited: Vec<SessionId>,
     /// When the incarnation before the present one was last seen to send in a session.
     pub(crate) died_after: Duration,
+    pub(crate) died_frame: u64,
     /// How long it has certainly listened, and when it was last seen to do anything.
     pub(crate) listened: Duration,
     pub(crate) active: Duration,
@@ -84,6 +95,12 @@ pub(crate) struct Server {
     pub(crate) forgot: Option<((u8, u64), u64)>,
     /// Exclusive requests that wait for an advisory lock.
     pub(crate) waiting: BTreeMap<ObjectId, Vec<(SessionId, u64, Mark)>>,
+    /// The same, by session and nonce.
+    pub(super) waits: BTreeMap<(SessionId, u64), ObjectId>,
+    /// What was forgotten: more waited, more addresses, objects or starts were seen than are remembered.
+    pub(crate) short: Short,
+    /// Past the last token of the runs that were forgotten.
+    pub(crate) runs_from: u64,
     /// Ephemeral files and the sessions that made them.
     pub(crate) owners: BTreeMap<ObjectId, SessionId>,
     /// Sessions bound after a reclaim: the former one, and the present.
@@ -99,7 +116,7 @@ impl Server {
     /// Something of it was seen on its own host. Between two turns it listened for the slack that it always counts, at the least.
     pub(crate) fn acts(&mut self, now: Duration) {
         self.listened += now.saturating_sub(self.active).min(SLACK);
-        self.active = self.active.max(now);
+        self.active = now;
     }
 
     /// The session that an ephemeral file is bound to now.
@@ -133,41 +150,80 @@ impl Server {
         self.newest = Generation(0);
     }
 
-    pub(crate) fn forget_session(&mut self, session: SessionId) {
+    pub(crate) fn forget_sessions(&mut self, gone: &BTreeSet<SessionId>) {
         self.holds.retain(|_, holds| {
-            holds.retain(|hold| hold.session != session);
+            holds.retain(|hold| !gone.contains(&hold.session));
             !holds.is_empty()
         });
-        self.completed.remove(&session);
-        self.heirs.remove(&session);
-        self.stops_waiting(session, None);
+        for session in gone {
+            self.completed.remove(session);
+            self.heirs.remove(session);
+            self.stops_waiting(*session, None);
+        }
+        self.awaited.retain(|session| !gone.contains(session));
+    }
+
+    /// An exclusive request waits for an advisory lock.
+    pub(crate) fn waits(&mut self, object: ObjectId, one: (SessionId, u64, Mark)) {
+        let key = (one.0, one.1);
+        if self.waits.len() >= TABLE_MAX {
+            self.short.waiting = true;
+        } else if self.waits.insert(key, object).is_none() {
+            self.waiting.entry(object).or_default().push(one);
+        }
     }
 
     /// A request waits no longer, or all of a session.
     pub(crate) fn stops_waiting(&mut self, session: SessionId, nonce: Option<u64>) {
-        self.waiting.retain(|_, waiting| {
-            waiting.retain(|(of, number, _)| *of != session || nonce.is_some_and(|nonce| nonce != *number));
-            !waiting.is_empty()
-        });
+        let (first, last) = nonce.map_or((0, u64::MAX), |nonce| (nonce, nonce));
+        let over: Vec<_> = self.waits.range((session, first)..=(session, last)).map(|(key, object)| (*key, *object)).collect();
+        for (key, object) in over {
+            self.waits.remove(&key);
+            if let Some(waiting) = self.waiting.get_mut(&object) {
+                waiting.retain(|(of, number, _)| (*of, *number) != key);
+                if waiting.is_empty() {
+                    self.waiting.remove(&object);
+                }
+            }
+        }
     }
 
-    pub(crate) fn trim(&mut self) {
-        let trim = |len: usize| len.saturating_sub(TABLE_MAX);
-        for _ in 0..trim(self.exchanges.len()) {
+    /// Nobody waits any more.
+    pub(crate) fn nobody_waits(&mut self) {
+        self.waiting.clear();
+        self.waits.clear();
+    }
+
+    /// Forgets what goes beyond `most` entries of each table; gives how many.
+    pub(crate) fn trim(&mut self, most: usize) -> u64 {
+        let beyond = |len: usize| len.saturating_sub(most);
+        let mut dropped = 0;
+        for _ in 0..beyond(self.exchanges.len()) {
             self.exchanges.pop_first();
+            (self.short.exchanges, dropped) = (true, dropped + 1);
         }
-        for _ in 0..trim(self.objects.len()) {
+        for _ in 0..beyond(self.objects.len()) {
             self.objects.pop_first();
+            (self.short.objects, dropped) = (true, dropped + 1);
         }
-        for _ in 0..trim(self.owners.len()) {
+        for _ in 0..beyond(self.owners.len()) {
             self.owners.pop_first();
+            dropped += 1;
         }
-        for _ in 0..trim(self.holds.len()) {
+        for _ in 0..beyond(self.holds.len()) {
             self.holds.pop_first();
+            dropped += 1;
         }
-        for _ in 0..trim(self.runs.len()) {
-            self.runs.pop_first();
+        for _ in 0..beyond(self.runs.len()) {
+            if let Some((_, run)) = self.runs.pop_first() {
+                (self.runs_from, dropped) = (self.runs_from.max(run.0), dropped + 1);
+            }
         }
+        for _ in 0..beyond(self.ordinary.len()) {
+            self.ordinary.pop_first();
+            (self.short.ordinary, dropped) = (true, dropped + 1);
+        }
+        dropped
     }
 }
 
@@ -195,6 +251,8 @@ pub(crate) struct Handshake {
     pub(crate) more: bool,
     /// Cookies given, and to which address.
     pub(crate) cookies: Vec<(u64, SocketAddr)>,
+    /// Whether more were given than are remembered.
+    pub(crate) more_cookies: bool,
     /// The session that each incarnation of the server welcomed it to.
     pub(crate) welcomed: Option<((u8, u64), SessionId, u64)>,
 }
@@ -210,8 +268,13 @@ impl Handshake {
     }
 
     pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr) {
+        if self.cookies.contains(&(cookie, to)) {
+            return;
+        }
         if self.cookies.len() < HELLOS_MAX {
             self.cookies.push((cookie, to));
+        } else {
+            self.more_cookies = true;
         }
     }
 }

@@ -5,12 +5,13 @@
 //! Leaves to others: what a message does (`up`, `down`), locks (`locks`), whether it is right (the rules).
 
 use crate::event::HostId;
+use crate::verdict::Why;
 use cistern_wire::{AgentId, EndReason, Generation, Keep, Kind, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReplyKind, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Most transmissions, requests, control messages and notices remembered of a session and direction, each.
-const KEPT_MAX: usize = 8_192;
+pub(super) const KEPT_MAX: usize = 8_192;
 
 /// Most locks of which is remembered what a session was given and gave back.
 const LOCKS_MAX: usize = 65_536;
@@ -40,11 +41,26 @@ impl<T> Kept<T> {
 
     pub(crate) fn put(&mut self, number: u64, entry: T) {
         self.all.insert(number, entry);
-        if self.all.len() > KEPT_MAX
+        self.shrink(KEPT_MAX);
+    }
+
+    /// Keeps the newest so many entries.
+    pub(crate) fn shrink(&mut self, most: usize) {
+        while self.all.len() > most
             && let Some((number, _)) = self.all.pop_first()
         {
             self.forgotten = self.forgotten.max(number);
         }
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether any was forgotten.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.forgotten > 0
     }
 
     pub(crate) const fn may_be_forgotten(&self, number: u64) -> bool {
@@ -106,6 +122,12 @@ pub(crate) enum Asked {
     Nothing,
 }
 
+impl Asked {
+    const fn weight(&self) -> usize {
+        if let Self::Reclaim { items, .. } = self { items.len() } else { 0 }
+    }
+}
+
 /// What a request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replied {
@@ -160,6 +182,8 @@ pub(crate) struct Notice {
     pub(crate) receipted: Option<Duration>,
     /// What it asks for was given back or refused under another number, or a newer one took its place (R33).
     pub(crate) implied: bool,
+    /// When its agent was first seen to send something although it was long due, and whether that was told.
+    pub(crate) overdue: Option<(Duration, bool)>,
     /// How long the server had certainly listened when it was sent last.
     pub(crate) listened: Duration,
 }
@@ -252,6 +276,8 @@ pub struct Session {
     pub given_up: Option<(Mark, Option<EndReason>)>,
     /// When the newest transmission that was ever echoed in a renewing answer passed here.
     pub newest_echo: Option<Duration>,
+    /// Its frame.
+    pub(crate) echo_frame: u64,
     /// When a lock of it went to others, if it did not give it back.
     pub stolen: Option<Mark>,
     /// When anything of it was seen last.
@@ -275,6 +301,8 @@ pub struct Session {
     pub(crate) renewals: u64,
     /// Notices that are neither receipted nor settled by a release.
     pub(crate) open: BTreeSet<u64>,
+    /// Whether some of them were forgotten.
+    pub(crate) open_forgotten: bool,
     /// Demands for cache locks that were receipted and are not complied with.
     pub(crate) owed: BTreeMap<LockId, Generation>,
     /// The renewing answer with the highest packet number.
@@ -285,6 +313,8 @@ pub struct Session {
     pub(crate) keep_alive: Option<(Mark, bool)>,
     /// Another session of the same agent has been opened since.
     pub(crate) superseded: bool,
+    /// Why not all that it was given, or gave up, is certain.
+    pub(crate) doubt: Option<Why>,
 }
 
 impl Session {
@@ -302,6 +332,7 @@ impl Session {
             ended: None,
             given_up: None,
             newest_echo: None,
+            echo_frame: 0,
             stolen: None,
             last: Duration::ZERO,
             handshake: 0,
@@ -318,18 +349,20 @@ impl Session {
             gap: false,
             renewals: 0,
             open: BTreeSet::new(),
+            open_forgotten: false,
             owed: BTreeMap::new(),
             newest_renewal: None,
             newest_grant: None,
             keep_alive: None,
             superseded: false,
+            doubt: None,
         }
     }
 
     /// Until when its lease can possibly last, as far as was seen: the receipt of what was echoed last, and T; `None`: not known.
     #[must_use]
     pub fn possible_until(&self) -> Option<Duration> {
-        Some(self.newest_echo? + self.promise?.wait)
+        Some(self.newest_echo?.saturating_add(self.promise?.wait))
     }
 
     /// How many answers have renewed it.
@@ -346,12 +379,8 @@ impl Session {
 
     /// The session is given a generation of a lock; false if it had it, or has disowned it.
     pub(crate) fn give(&mut self, lock: LockId, generation: Generation) -> bool {
-        if self.own.len() >= LOCKS_MAX && !self.own.contains_key(&lock) {
-            self.own.pop_first();
-            self.own_forgotten = true;
-        }
         let all = self.all_disowned.filter(|_| lock.class == cistern_wire::LockClass::Cache).map_or(Generation(0), |all| all.0);
-        let own = self.own.entry(lock).or_default();
+        let own = self.own_of(lock);
         let dead = generation <= all.max(own.disowned.map_or(Generation(0), |disowned| disowned.0));
         let newest = own.given.last().copied().unwrap_or(Generation(0));
         if !own.given.contains(&generation) {
@@ -365,9 +394,65 @@ impl Session {
         !dead && generation > newest
     }
 
+    /// What is remembered of a lock of the session; another is forgotten for it where there are too many.
+    fn own_of(&mut self, lock: LockId) -> &mut Own {
+        if self.own.len() >= LOCKS_MAX && !self.own.contains_key(&lock) {
+            self.own.pop_first();
+            self.forgets_locks();
+        }
+        self.own.entry(lock).or_default()
+    }
+
+    /// Not all that the session was given, or gave back, is known any more.
+    fn forgets_locks(&mut self) {
+        self.own_forgotten = true;
+        self.doubt = self.doubt.or(Some(Why::Forgotten));
+    }
+
+    /// A demand for a cache lock was receipted: it is to be complied with.
+    pub(crate) fn owes(&mut self, lock: LockId, generation: Generation) {
+        if self.owed.len() >= KEPT_MAX && !self.owed.contains_key(&lock) {
+            self.doubt = self.doubt.or(Some(Why::Forgotten));
+            return;
+        }
+        self.owed.entry(lock).or_insert(generation);
+    }
+
+    /// Forgets notices that wait for their receipts and are not remembered otherwise.
+    pub(crate) fn forget_open(&mut self) {
+        while let Some(first) = self.open.first().copied()
+            && self.notices.may_be_forgotten(first)
+        {
+            self.open.pop_first();
+            self.open_forgotten = true;
+        }
+    }
+
+    /// How much is remembered of it, in entries of about the same size.
+    pub(crate) fn weight(&self) -> usize {
+        let carried: usize = self.up.iter().chain(self.down.iter()).map(|(_, sent)| sent.carried.len() + sent.answered.len()).sum();
+        let tables = self.up.len() + self.down.len() + self.requests.len() + self.controls.len() + self.notices.len();
+        carried + tables + self.own.len() + self.owed.len() + self.requests.iter().map(|(_, request)| request.asked.weight()).sum::<usize>()
+    }
+
+    /// Keeps the newest so many entries of each table, and locks only if there are not more.
+    pub(crate) fn shrink(&mut self, most: usize) {
+        self.up.shrink(most);
+        self.down.shrink(most);
+        self.requests.shrink(most);
+        self.controls.shrink(most);
+        self.notices.shrink(most);
+        self.forget_open();
+        if self.own.len() + self.owed.len() > most {
+            self.own.clear();
+            self.owed.clear();
+            self.forgets_locks();
+        }
+    }
+
     /// The session's agent is told of a generation, which it may not have been given yet.
     pub(crate) fn told(&mut self, lock: LockId, generation: Generation) {
-        let own = self.own.entry(lock).or_default();
+        let own = self.own_of(lock);
         if !own.told.contains(&generation) {
             own.told.push(generation);
         }
@@ -388,7 +473,7 @@ impl Session {
 
     /// The session gives a lock back, up to a generation.
     pub(crate) fn disown(&mut self, lock: LockId, generation: Generation, packet: u64) {
-        let own = self.own.entry(lock).or_default();
+        let own = self.own_of(lock);
         if own.disowned.is_none_or(|(up_to, _)| up_to < generation) {
             own.disowned = Some((generation, packet));
         }

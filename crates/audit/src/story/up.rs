@@ -5,10 +5,19 @@
 //! to 6.4. Invariant: a lock is given back by the first transmission that says so, wherever it is captured.
 //! Leaves to others: answers (`down`), handshakes (`handshake`).
 
+use super::locks::is_former;
 use super::session::{Asked, Control, Request, Session};
 use super::{Seen, Story, raw};
 use crate::event::What;
+use crate::verdict::Why;
 use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId, Terms};
+use std::time::Duration;
+
+/// How far below the newest packet number a datagram may be and is still taken (section 3.2).
+const REPLAY_WINDOW: u64 = 1_024;
+
+/// For how long an agent must have been seen to send, after a receipt was due, to be called at work.
+const AT_WORK: Duration = Duration::from_millis(100);
 
 /// What comes after a serial.
 const SERIAL_LEN: usize = 8;
@@ -26,6 +35,26 @@ impl Story {
                 }
                 _ => self.control(seen, &message, body),
             }
+        }
+        self.overdue(seen);
+    }
+
+    /// Whether the oldest notice that is open was due to be receipted long before the agent sent this, and what it has sent since.
+    fn overdue(&mut self, seen: &Seen<'_>) {
+        let at = seen.passage.at;
+        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
+        let over = session.nack.is_some() || session.ended.is_some() || session.given_up.is_some();
+        let due = session.promise.map(|promise| promise.delivery_timeout).filter(|due| !due.is_zero() && !over);
+        let (Some(due), Some(seq)) = (due, session.open.first().copied()) else { return };
+        let Some(notice) = session.notices.get_mut(seq) else { return };
+        if at.saturating_sub(notice.first.at) <= due {
+            return;
+        }
+        let (since, told) = *notice.overdue.get_or_insert((at, false));
+        if !told && at.saturating_sub(since) > AT_WORK {
+            notice.overdue = Some((since, true));
+            let first = notice.first.frame;
+            self.events.push(seen.event(What::Unreceipted { seq, first }));
         }
     }
 
@@ -65,7 +94,11 @@ impl Story {
         if news {
             self.uses(seen, message);
             if let Message::ReclaimComplete(complete) = message {
-                self.gives_up(seen, complete.from, None);
+                match self.may_reclaim(seen.session(), complete.from) {
+                    Ok(true) => self.gives_up(seen, complete.from, None),
+                    Ok(false) => {}
+                    Err(why) => self.doubt(complete.from, why),
+                }
             }
         }
     }
@@ -103,24 +136,26 @@ impl Story {
         let words = if kind == Kind::KeepAlive { &[][..] } else { &body[SERIAL_LEN..] };
         let sum = raw::sum(words) ^ u64::from(kind.code());
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
-        if kind == Kind::KeepAlive {
+        // One that comes too late is dropped, and never answered.
+        if kind == Kind::KeepAlive && mark.packet.saturating_add(REPLAY_WINDOW) > session.up.last() {
             session.keep_alive = Some((mark, false));
         }
         let known = session.controls.get(serial).copied();
         let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
-        if known.is_none() {
+        let news = known.is_none() && !session.controls.may_be_forgotten(serial);
+        if news {
             session.controls.put(serial, Control { first: mark, sum });
         }
-        self.events.push(seen.event(What::Control { kind, serial, first, changed, news: known.is_none() }));
+        self.events.push(seen.event(What::Control { kind, serial, first, changed, news }));
         match message {
-            Message::Release(release) => release.items.iter().for_each(|item| self.released(seen, item, known.is_none())),
+            Message::Release(release) => release.items.iter().for_each(|item| self.released(seen, item, news)),
             // Whoever cancels waits no more, whenever that is said.
             Message::Cancel(cancel) => {
                 if let Some(server) = self.servers.get_mut(&seen.to) {
                     server.stops_waiting(seen.session(), Some(cancel.nonce));
                 }
             }
-            Message::ReleaseAll(all) => self.released_all(seen, all.up_to, known.is_none()),
+            Message::ReleaseAll(all) => self.released_all(seen, all.up_to, news),
             Message::EndSession(end) => self.gives_up(seen, seen.session(), Some(end.reason)),
             _ => {}
         }
@@ -178,13 +213,20 @@ impl Story {
                     self.take_back(seen, lock, generation);
                 }
                 (Some((lock, generation)), _) if lock.class == LockClass::Cache => {
-                    session.owed.entry(lock).or_insert(generation);
+                    session.owes(lock, generation);
                 }
                 _ => {}
             }
         }
         let of = notice.map(|(first, _)| first.frame);
         self.events.push(seen.event(What::Receipt { seq: receipt.seq, answer: receipt.answer, of }));
+    }
+
+    /// Whether a session may say what becomes of a former one: that of the same start of the same agent.
+    pub(super) fn may_reclaim(&self, id: SessionId, from: SessionId) -> Result<bool, Why> {
+        let (Some(session), Some(former)) = (self.sessions.get(&id), self.sessions.get(&from)) else { return Ok(false) };
+        let known = |session: &Session| session.agent.is_some() && session.incarnation.is_some();
+        if known(session) && known(former) { Ok(is_former(former, session)) } else { Err(Why::Late) }
     }
 
     /// An agent says that nothing of a session can be used again.
@@ -204,8 +246,10 @@ impl Story {
 
     fn responded(&mut self, seen: &Seen<'_>, token: u64) {
         let (server, peer) = (seen.passage.to, seen.passage.from);
-        let Some(exchange) = self.servers.get_mut(&seen.to).and_then(|known| known.exchanges.get_mut(&(server, peer))) else { return };
-        exchange.proven |= exchange.tokens.contains(&token);
+        let exchange = self.servers.get_mut(&seen.to).and_then(|known| known.exchanges.get_mut(&(server, peer)));
+        if exchange.is_some_and(|exchange| exchange.tokens.contains(&token)) {
+            self.proves(peer);
+        }
     }
 }
 

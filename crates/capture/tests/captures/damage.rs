@@ -120,6 +120,38 @@ fn lengths_that_reach_over_the_end_cost_no_search_each() {
     }
 }
 
+/// Gives its bytes a few at a time, with an end for now before each.
+struct Drops<'a>(&'a [u8], bool);
+
+impl Read for Drops<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.1 = !self.1;
+        let count = if self.1 { 0 } else { self.0.len().min(64) };
+        let (now, rest) = self.0.split_at(count);
+        out[..count].copy_from_slice(now);
+        self.0 = rest;
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_pipe_that_ends_again_and_again_in_a_length_that_reaches_far_costs_no_search_each_time() {
+    for (name, file) in files() {
+        let (mut bytes, at) = with_rubbish(&file, 1, b"");
+        // The second record says that it is longer than what comes in many drops.
+        let reach = if name == "pcap" { 262_000_u32 } else { 16 << 20 };
+        let (field, rubbish) = if name == "pcap" { (at + 8, 200_000) } else { (at + 4, 1 << 20) };
+        bytes[field..field + 4].copy_from_slice(&reach.to_le_bytes());
+        bytes.truncate(field + 4);
+        bytes.extend(if name == "pcap" { reach.to_le_bytes() } else { [0; 4] });
+        bytes.resize(bytes.len() + rubbish, 0xA5);
+        let mut reader = Reader::new(Drops(&bytes, false));
+        let drops = 2 * bytes.len() / 64 + 10;
+        let found = (0..drops).filter_map(|_| reader.next_datagram().unwrap()).count();
+        assert_eq!((found, reader.tally().unfinished_bytes > 100_000), (1, true), "{name}: {}", reader.tally());
+    }
+}
+
 /// Reads to the end, whatever comes; the counts must add up.
 fn survive(bytes: &[u8]) {
     let mut reader = Reader::new(bytes);

@@ -2,7 +2,7 @@
 //!
 //! Decides: which packets are taken (of the interface, or of all; on loopback each once) and how they look as bytes: a pcap with Linux
 //! cooked headers, so that live traffic and files go the same way from here on. Packets come without link headers (`SOCK_DGRAM`) and
-//! with the kernel's time. Leaves to others: everything about IP (`cistern-capture`), waiting (`Inputs::wait`).
+//! with the kernel's time; those that it dropped because nobody took them are counted. Leaves to others: everything about IP (`cistern-capture`), waiting (`Inputs::wait`).
 //! Link type and header: LINKTYPE_LINUX_SLL of the tcpdump project's list of link types.
 
 use super::source::Flow;
@@ -41,6 +41,8 @@ pub(super) struct Live {
     /// The interface, unless it is all of them.
     index: Option<usize>,
     packet: Vec<u8>,
+    /// Packets that the kernel has dropped, as the newest one taken says.
+    dropped: Rc<Cell<u32>>,
     /// What was captured and not read yet.
     bytes: VecDeque<u8>,
 }
@@ -70,6 +72,7 @@ impl Live {
             bind(socket.as_raw_fd(), address).map_err(|e| failed("cannot bind to it", e))?;
         }
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|e| failed("no times from the kernel", e))?;
+        setsockopt(&socket, sockopt::RxqOvfl, &1).map_err(|e| failed("no count of what it drops", e))?;
         // Without the right to more than the system's limit the kernel gives that limit.
         if setsockopt(&socket, sockopt::RcvBufForce, &KEPT).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &KEPT).map_err(|e| failed("no buffer", e))?;
@@ -80,13 +83,15 @@ impl Live {
         bytes.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend(u32::MAX.to_le_bytes());
         bytes.extend(LINUX_SLL.to_le_bytes());
-        let live = Self { socket, index: address.map(|address| address.ifindex()), packet: vec![0; PACKET], bytes };
-        Ok((live, Flow::new(Rc::new(Cell::new(false)), Some(fd))))
+        let dropped = Rc::new(Cell::new(0));
+        let index = address.map(|address| address.ifindex());
+        let live = Self { socket, index, packet: vec![0; PACKET], dropped: Rc::clone(&dropped), bytes };
+        Ok((live, Flow::new(Rc::new(Cell::new(false)), Some(fd)).with_drops(dropped)))
     }
 
     /// Takes the next packet in; false if there is none.
     fn receive(&mut self) -> io::Result<bool> {
-        let mut control = nix::cmsg_space!(TimeSpec);
+        let mut control = nix::cmsg_space!(TimeSpec, u32);
         let mut buffers = [IoSliceMut::new(&mut self.packet)];
         let received = match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut buffers, Some(&mut control), MsgFlags::MSG_TRUNC) {
             Ok(received) => received,
@@ -95,16 +100,20 @@ impl Live {
             Err(Errno::ENETDOWN) => return Ok(false),
             Err(e) => return Err(e.into()),
         };
+        let mut stamp = None;
+        for control in received.cmsgs().ok().into_iter().flatten() {
+            match control {
+                ControlMessageOwned::ScmTimestampns(time) => stamp = Some(Duration::from(time)),
+                ControlMessageOwned::RxqOvfl(dropped) => self.dropped.set(dropped),
+                _ => {}
+            }
+        }
         let Some(address) = received.address else { return Ok(true) };
         // Before the socket was bound it took packets of all interfaces; and on loopback every packet leaves and arrives.
         let other = self.index.is_some_and(|index| index != address.ifindex());
         if other || (address.pkttype() == OUTGOING && address.hatype() == LOOPBACK) {
             return Ok(true);
         }
-        let stamp = received.cmsgs().ok().into_iter().flatten().find_map(|control| match control {
-            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
-            _ => None,
-        });
         let at = stamp.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let original = received.bytes;
         let length = original.min(PACKET);

@@ -126,6 +126,14 @@ impl Inputs {
     #[must_use]
     pub fn finish(&self) -> u8 {
         let mut exit = self.exit;
+        for input in self.inputs.iter().filter(|input| input.flow.drops() > 0) {
+            tell(&format!(
+                "{}: the kernel dropped at least {} packets that were not taken in time: what is missing may have been said in them; write a \
+                 capture instead (`--pcap` of the programs, or tcpdump) and read that",
+                input.name,
+                input.flow.drops()
+            ));
+        }
         for input in self.inputs.iter().filter(|input| !input.foreign) {
             let mut tally = input.reader.tally().clone();
             if !input.ended {

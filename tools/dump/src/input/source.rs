@@ -18,12 +18,25 @@ pub(super) struct Flow {
     over: Rc<Cell<bool>>,
     /// What becomes readable when there is more; nothing does for a file that grows.
     fd: Option<OwnedFd>,
+    /// How many packets the kernel has dropped, where it tells.
+    drops: Option<Rc<Cell<u32>>>,
 }
 
 impl Flow {
     /// A source whose end is told through the cell.
     pub(super) const fn new(over: Rc<Cell<bool>>, fd: Option<OwnedFd>) -> Self {
-        Self { over, fd }
+        Self { over, fd, drops: None }
+    }
+
+    /// The same, of a source that loses what is not taken in time, and counts it in the cell.
+    pub(super) fn with_drops(mut self, drops: Rc<Cell<u32>>) -> Self {
+        self.drops = Some(drops);
+        self
+    }
+
+    /// How many packets the kernel has dropped.
+    pub(super) fn drops(&self) -> u32 {
+        self.drops.as_ref().map_or(0, |drops| drops.get())
     }
 
     /// Whether nothing more can come.

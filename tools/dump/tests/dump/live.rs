@@ -55,6 +55,61 @@ fn live_traffic_is_shown_once_and_summed_up_when_interrupted() {
 }
 
 #[test]
+fn packets_that_the_kernel_dropped_are_counted_and_told() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: capturing needs root");
+        return;
+    }
+    let (agent, server) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    let port = to.port().to_string();
+    let mut child = program(&["-i", "lo", "--port", &port]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    // It captures as soon as it shows something; then nobody reads what it shows, and it stands still while the kernel's buffer fills.
+    let mut packet = 0;
+    let mut send = |times: u64| {
+        for _ in 0..times {
+            packet += 1;
+            agent.send_to(&question(packet), to).unwrap();
+        }
+        packet
+    };
+    let shown = std::thread::spawn(move || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        out
+    });
+    while !shown.is_finished() {
+        send(1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut out = shown.join().unwrap();
+    send(100_000);
+    // What is sent after a drop tells of it, once there is room again.
+    let last = Arc::new(AtomicBool::new(false));
+    let reader = std::thread::spawn({
+        let last = Arc::clone(&last);
+        move || {
+            let mut line = String::new();
+            while out.read_line(&mut line).unwrap() > 0 {
+                let number = line.split(" p").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+                last.fetch_or(number > Some(100_100), Ordering::Relaxed);
+                line.clear();
+            }
+        }
+    });
+    send(200);
+    while !last.load(Ordering::Relaxed) {
+        send(1);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    interrupt(&child);
+    reader.join().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(text(&output.stderr).contains("lo: the kernel dropped at least "), "{output:?}");
+}
+
+#[test]
 fn without_the_right_it_says_what_to_do() {
     let mut command = program(&["-i", "lo"]);
     if nix::unistd::geteuid().is_root() {

@@ -1,0 +1,132 @@
+//! Tests of what is forgotten: tables stay small, and no verdict rests on what fell out of one.
+
+use super::{Audit, at_server, clean, count, from, goes_on, held, nack, open};
+use crate::bench::{LOCK, agent, alive, ask, datagram, granted, hello, keep_alive, lock, server};
+use crate::rule::Rule;
+use crate::vantage::Side;
+use crate::{Auditor, Why, bench::Bench};
+use cistern_wire::{
+    EndReason, EndSession, Generation, Keep, List, LockClass, LockId, ObjectId, Probe, Release, ReleaseItem, ServerStatus, SessionId,
+};
+use std::net::SocketAddr;
+
+/// A release of a lock that its session was never granted, under a number that fits the object's.
+fn releases(audit: &mut Audit, object: u64, packet: u64) {
+    let lock = LockId { object: ObjectId(object), class: LockClass::Advisory };
+    let items = [ReleaseItem { lock, generation: Generation(object), keep: Keep::Nothing }];
+    audit.up(0, 5, packet, &[Release { serial: packet, items: List::of(&items) }.into()]);
+}
+
+#[test]
+fn locks_that_an_agent_gives_back_are_remembered_up_to_a_bound_and_what_was_forgotten_makes_no_violation() {
+    // Not complete: nobody is to be accused of the releases themselves.
+    let mut audit = from(Side::Server, false);
+    audit.open(0, 5);
+    for n in 0..70_000 {
+        releases(&mut audit, 1_000 + n, 1 + n);
+    }
+    let session = audit.taker.story().session(SessionId(5)).unwrap();
+    assert!(session.own.len() <= 65_536 && session.doubt == Some(Why::Forgotten));
+    clean(&audit);
+}
+
+#[test]
+fn lock_of_a_session_of_which_something_was_forgotten_passes_undecidably() {
+    let mut audit = held(at_server());
+    // A copy of what came so long before that it is not known whether it was seen.
+    for n in 2..9_000 {
+        audit.up(0, 5, n, &[keep_alive(n)]);
+        audit.down(0, 5, n, &[alive(n, n)]);
+    }
+    audit.up(0, 5, 1, &[lock(1)]);
+    open(&goes_on(audit), Rule::PassedInLease, Why::Forgotten);
+}
+
+#[test]
+fn datagrams_copied_after_they_were_forgotten_are_not_acted_on_again() {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    for n in 1..9_000 {
+        audit.up(0, 5, n, &[keep_alive(n)]);
+        audit.down(0, 5, n, &[alive(n, n)]);
+    }
+    // A late copy of an answer, whose first passing is forgotten while the question is not.
+    audit.down(0, 5, 700, &[alive(8_000, 8_000)]);
+    clean(&audit);
+}
+
+#[test]
+fn failure_of_a_session_whose_notices_were_forgotten_is_undecidable() {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    for n in 1..9_000 {
+        audit.down(0, 5, n, &[Probe { seq: n }.into()]);
+    }
+    audit.up(0, 5, 1, &[keep_alive(1)]);
+    audit.down(0, 5, 9_000, &[nack(1)]);
+    assert!(count(&audit, Rule::FailureNotices).undecidable.contains_key(&Why::Forgotten), "{}", audit.taker.report());
+    audit.up(0, 5, 2, &[EndSession { serial: 1, reason: EndReason::Close }.into()]);
+    let session = audit.taker.story().session(SessionId(5)).unwrap();
+    assert!(session.open.len() <= 8_192 && session.open_forgotten);
+}
+
+#[test]
+fn servers_beyond_the_bound_are_put_together_and_then_nothing_is_decided() {
+    let mut audit = held(at_server());
+    for n in 0..300_u16 {
+        let [high, low] = n.to_be_bytes();
+        let other = SocketAddr::from(([10, 9, high, low], 6_737));
+        audit.bytes(agent(9), other, &datagram(false, 0, 1, &[hello(9, 900, b"")]));
+    }
+    assert!(audit.taker.story().hosts().iter().filter(|host| host.role == crate::Role::Server).count() <= 256);
+    open(&goes_on(audit), Rule::PassedInLease, Why::Forgotten);
+}
+
+#[test]
+fn addresses_of_a_host_are_remembered_up_to_a_bound_and_the_rest_is_counted() {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    for n in 1..1_000_u64 {
+        let from = SocketAddr::from(([10, 8, 0, 1], 1_000 + u16::try_from(n).unwrap()));
+        audit.bytes(from, server(), &datagram(false, 5, n, &[keep_alive(n)]));
+    }
+    let story = audit.taker.story();
+    assert!(story.hosts().iter().all(|host| host.addresses.len() <= 64));
+    assert!(story.tally().entries_forgotten > 800);
+}
+
+#[test]
+fn sessions_together_keep_no_more_than_their_share() {
+    let mut audit = from(Side::Between, false);
+    for session in 1..=20 {
+        for n in 1..=3_000 {
+            audit.up(0, session, n, &[ServerStatus { ask: ask(n) }.into(), keep_alive(n)]);
+        }
+    }
+    let weigh = |audit: &Bench<Auditor>| audit.taker.story().sessions().map(crate::Session::weight).sum::<usize>();
+    let before = weigh(&audit);
+    audit.taker.story_mut().shrink(before / 2);
+    let story = audit.taker.story();
+    assert!(weigh(&audit) <= before / 2 && story.tally().entries_forgotten >= (before / 2) as u64);
+    // What is left is the newest.
+    audit.down(0, 7, 1, &[alive(3_000, 3_000)]);
+    assert_eq!(count(&audit, Rule::HasCause).consistent, 1);
+    audit.down(0, 7, 2, &[alive(1, 1)]);
+    assert_eq!(count(&audit, Rule::HasCause).undecidable[&Why::Forgotten], 1);
+}
+
+#[test]
+fn numbers_at_their_end_are_judged_like_others() {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    audit.up(0, 5, u64::MAX, &[lock(u64::MAX)]);
+    audit.up(0, 5, u64::MAX, &[keep_alive(u64::MAX)]);
+    audit.down(0, 5, u64::MAX, &[granted(u64::MAX, u64::MAX, u64::MAX)]);
+    audit.down(0, 5, 1, &[alive(u64::MAX, u64::MAX)]);
+    let items = [cistern_wire::ReleasedItem { lock: LOCK, generation: Generation(1), keep: Keep::Shared, now: Generation(u64::MAX) }];
+    audit.down(0, 5, 2, &[cistern_wire::Released { serial: 1, echo: 1, items: List::of(&items) }.into()]);
+    audit.now = std::time::Duration::MAX;
+    let bytes = datagram(false, 5, 3, &[keep_alive(2)]);
+    audit.bytes(agent(0), server(), &bytes);
+    assert!(audit.taker.found() > 0, "what does not fit is found, and nothing overflows");
+}
