@@ -138,6 +138,8 @@ impl AgentSettings {
             cache: cistern_agent::CacheLimits { objects: self.cache_objects, bytes: self.cache_bytes },
             advisory_max: self.advisory_max,
             sent_max: self.sent_max,
+            // Nobody sleeps here.
+            spin: Duration::ZERO,
         }
     }
 }

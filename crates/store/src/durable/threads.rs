@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const GROUP_BYTES: usize = 8 << 20;
 /// Bytes written after which the space that the store takes is counted again.
 const COUNT_AFTER: usize = 16 << 20;
+/// Bytes written after which the space that is left is looked at, and the longest time between two looks as long as something is written.
+const LOOK_AFTER: usize = 256 << 10;
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// Time between two looks of the watching thread.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// Shortest time between two attempts to win space back.
@@ -33,7 +36,8 @@ impl DurableStore {
     pub(super) fn start(&mut self, batches: Receiver<Batch>, witness: Witness, number: u64, readers: usize) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let removed = Arc::new(AtomicU64::new(0));
-        let writer = Writer { shared, witness, number, uncounted: 0, removed: Arc::clone(&removed) };
+        let (looked, removed_by) = (Instant::now(), Arc::clone(&removed));
+        let writer = Writer { shared, witness, number, uncounted: 0, unlooked: 0, looked, removed: removed_by };
         self.threads.push(Builder::new().name("store-writer".to_owned()).spawn(move || writer.run(&batches))?);
         for n in 0..readers {
             let shared = Arc::clone(&self.shared);
@@ -54,6 +58,9 @@ struct Writer {
     number: u64,
     /// Bytes written since the space was counted.
     uncounted: usize,
+    /// Bytes written since it was looked at, and when that was.
+    unlooked: usize,
+    looked: Instant,
     /// Keys removed since the start.
     removed: Arc<AtomicU64>,
 }
@@ -111,13 +118,23 @@ impl Writer {
         self.shared.tell(StoreEvent::Durable(last));
         // After the word, for it keeps nobody waiting, and never before the sync.
         self.witness.saw(self.number).map_err(|e| format!("writing `witness`: {e}"))?;
-        self.uncounted += bytes;
+        self.look_at_space(bytes);
+        Ok(())
+    }
+
+    /// Looks at the space that is left now and then, for small commits shall not pay for that each time.
+    fn look_at_space(&mut self, written: usize) {
+        self.uncounted += written;
+        self.unlooked += written;
         let count = self.uncounted > COUNT_AFTER;
+        if !count && self.unlooked < LOOK_AFTER && self.looked.elapsed() < LOOK_PERIOD {
+            return;
+        }
+        (self.unlooked, self.looked) = (0, Instant::now());
         if count {
             self.uncounted = 0;
         }
         self.shared.look_at_space(count);
-        Ok(())
     }
 }
 
