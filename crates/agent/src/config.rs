@@ -54,6 +54,10 @@ pub struct Config {
     pub idle: IdlePolicy,
     /// With [`IdlePolicy::Auto`], how long after its last use what is held counts as worth keeping; at most 1 h.
     pub idle_after: Duration,
+    /// Whether the ACK of an ordinary request renews the lease, as that of a keep-alive does. Off, the lease is renewed by keep-alives
+    /// alone: the agent takes it to be shorter than the server has to respect it, which is always safe (R1), and costs a keep-alive for
+    /// every 0.6 τ, however much else is asked.
+    pub opportunistic: bool,
     /// Most requests outstanding that the agent asks for, W; 1 to 4,096. The server may allow fewer.
     pub window: u16,
     /// Largest datagram that the agent takes and makes; 548 to 8,952. The server may allow less.
@@ -86,6 +90,7 @@ impl Default for Config {
             phases: Phases::default(),
             idle: IdlePolicy::default(),
             idle_after: Duration::from_secs(30),
+            opportunistic: true,
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,
             give_up_after: Duration::from_secs(15),

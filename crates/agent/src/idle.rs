@@ -132,7 +132,8 @@ impl Agent {
         }
     }
 
-    /// Sends a keep-alive, unless something is about to go out, or has just gone out, whose answer renews as well.
+    /// Sends a keep-alive, unless something is about to go out, or has just gone out, whose answer renews as well (without opportunistic
+    /// renewal nothing else does).
     fn renew_on_purpose(&mut self) {
         let asks = self.has_request();
         let Some(session) = &mut self.session else { return };
@@ -142,7 +143,7 @@ impl Agent {
         }
         // What went out before the host moved may not be answered to where it is now.
         let last = session.asked.filter(|asked| session.moved.is_none_or(|moved| asked.waited(moved)));
-        let asked = if asks { Some(self.now) } else { last };
+        let asked = if asks { Some(self.now) } else { last }.filter(|_| self.config.opportunistic);
         let answer_by = asked.map(|asked| asked.plus(session.rtt.rto())).filter(|by| !self.now.waited(*by));
         if answer_by.is_none() {
             session.controls.keep_alive();

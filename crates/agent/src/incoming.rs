@@ -172,6 +172,12 @@ impl Agent {
         let (id, tau) = (session.id, session.tau);
         // Both are what the exclusion of others rests on; to go on without them would be worse than to stop.
         assert!(!self.has_been(id), "a session that is over renews nothing (R8)");
+        if by == Renewal::Opportunistic && !self.config.opportunistic {
+            // To believe in less than the server respects is always safe.
+            //= wire-spec.md#11-1-lease
+            //# An agent MAY renew on answers to keep-alives alone.
+            return true;
+        }
         let moved = self.session_lease_mut().renew(sent, by);
         let until = self.session_lease().valid_until();
         assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission (R1)");

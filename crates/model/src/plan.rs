@@ -46,6 +46,8 @@ pub struct Setting {
     pub fail_every: f64,
     /// Mean time of a repair, s.
     pub repair: f64,
+    /// Whether requests renew the lease; if not, only renewals do that are sent on purpose.
+    pub opportunistic: bool,
     /// When the agent renews by itself, and until when it uses its lease.
     pub parts: Parts,
     /// Td.
@@ -168,6 +170,7 @@ impl Setting {
         let opportunistic = lease.solve_early(self.parts)?;
         let explicit = lease.explicit().solve_early(self.parts)?;
         let overhead = match &self.requests {
+            _ if !self.opportunistic => explicit.overhead(rho),
             Requests::Rate(_) => opportunistic.overhead(rho),
             Requests::Measured(gaps) => Magnitude::new(gaps.overhead(self.parts.renew_from * tau)?),
         };
@@ -176,7 +179,7 @@ impl Setting {
             tau,
             overhead,
             overhead_explicit: explicit.overhead(rho),
-            unavailable: opportunistic.unavailability(),
+            unavailable: if self.opportunistic { opportunistic } else { explicit }.unavailability(),
             unavailable_explicit: explicit.unavailability(),
             delivery_timeout,
             failover: delivery_timeout + tau * (1.0 + self.delta) + self.epsilon,
@@ -304,6 +307,7 @@ mod tests {
             epsilon: 0.001,
             allowed: (0.1, 3_600.0),
             usual: 2.0,
+            opportunistic: true,
         }
     }
 
@@ -389,5 +393,12 @@ mod tests {
             assert!(setting().plan(&Wishes { overhead: Some(bad), ..WISHES }).is_err());
             assert!(setting().plan(&Wishes { recover_within: Some(bad), ..WISHES }).is_err());
         }
+    }
+
+    #[test]
+    fn an_agent_that_renews_on_purpose_only_is_planned_for_as_such() {
+        let (on, off) = (setting().costs(2.0).unwrap(), Setting { opportunistic: false, ..setting() }.costs(2.0).unwrap());
+        assert_eq!((off.overhead, off.unavailable), (on.overhead_explicit, on.unavailable_explicit));
+        assert!(off.overhead > on.overhead && off.unavailable > on.unavailable && off.failover == on.failover);
     }
 }

@@ -97,6 +97,9 @@ impl Cluster {
         ] {
             positive(what, value)?;
         }
+        if self.volumes > self.objects {
+            return Err(Invalid { what: "the number of volumes", value: self.volumes, rule: "at most the number of objects in them" });
+        }
         not_negative("the delivery timeout", self.delivery_timeout)?;
         not_negative("δ", self.delta)?;
         self.parts.check()
@@ -278,6 +281,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         assert!(Cluster { agents: 0.0, ..CLUSTER }.compare().is_err());
+        assert!(Cluster { volumes: 1_001.0, ..CLUSTER }.compare().is_err());
         assert!(Cluster { reads: f64::NAN, ..CLUSTER }.compare().is_err());
         assert!(Cluster { parts: Parts { renew_from: 1.5, use_until: 1.0 }, ..CLUSTER }.compare().is_err());
     }

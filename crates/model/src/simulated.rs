@@ -10,8 +10,11 @@
 
 use crate::invalid::{Invalid, not_negative, positive};
 use crate::renewal::Parts;
+use crate::requests::{Gaps, random_time};
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
+
+pub use crate::requests::Arrivals;
 
 /// How an agent keeps its lease.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,27 +23,21 @@ pub enum Policy {
     Opportunistic(Parts),
     /// One lease; renewed explicitly every fτ, whatever else is sent (Frangipani).
     Heartbeat(Parts),
+    /// Long leases on objects and short ones, of τ, on the volumes in which they are; a request is a read of one object at random, and
+    /// extends, by a message each, those of its two leases that are over (Yin et al.).
+    Volumes {
+        /// How many objects.
+        objects: u32,
+        /// In how many volumes.
+        volumes: u32,
+        /// Term of a lease on an object.
+        long_term: f64,
+    },
     /// So many leases; a request is a read of one of them at random, and extends it if its term is over (V; 1: all are extended together).
     OnRead {
         /// How many.
         leases: u32,
     },
-}
-
-/// How requests come.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Arrivals {
-    /// At random.
-    Poisson,
-    /// In bursts: a gap is long with the probability `long`, and `times` as long on average as the short ones; both at random.
-    Bursts {
-        /// Share of long gaps.
-        long: f64,
-        /// Mean of long gaps over mean of short ones.
-        times: f64,
-    },
-    /// With these gaps, one after the other, again and again; only their ratios matter.
-    Traced(Vec<f64>),
 }
 
 /// An agent, its lease, its network.
@@ -71,7 +68,7 @@ pub struct Counted {
     pub in_vain: u64,
     /// How long it was simulated.
     pub time: f64,
-    /// How much of that an agent with one lease was without it; of [`Policy::OnRead`] not counted.
+    /// How much of that an agent with one lease was without it; of leases on objects not counted.
     pub without: f64,
 }
 
@@ -102,51 +99,12 @@ impl Counted {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 events")]
-fn number(count: u64) -> f64 {
+pub(crate) fn number(count: u64) -> f64 {
     count as f64
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { number(part) / number(whole) }
-}
-
-impl Arrivals {
-    /// Explicit renewals per request for a lease that is renewed `x` mean gaps after the last request: E⌊g/x⌋ (see [`crate::arrivals`]),
-    /// for gaps of these kinds. What the simulation is compared with.
-    #[must_use]
-    pub fn overhead(&self, x: f64) -> f64 {
-        let random = |x: f64| 1.0 / x.exp_m1();
-        match self {
-            Self::Poisson => random(x),
-            Self::Bursts { long, times } => {
-                let short = short_gap(*long, *times);
-                (1.0 - long) * random(x / short) + long * random(x / (short * times))
-            }
-            Self::Traced(gaps) => {
-                let mean = gaps.iter().sum::<f64>() / number(gaps.len() as u64);
-                gaps.iter().map(|gap| (gap / mean / x).floor()).sum::<f64>() / number(gaps.len() as u64)
-            }
-        }
-    }
-
-    fn check(&self) -> Result<(), Invalid> {
-        match self {
-            Self::Poisson => Ok(()),
-            Self::Bursts { long, times } => {
-                crate::invalid::fraction("the share of long gaps", *long)?;
-                positive("how much longer they are", *times).map(|_| ())
-            }
-            Self::Traced(gaps) => {
-                gaps.iter().try_for_each(|gap| not_negative("a gap", *gap).map(|_| ()))?;
-                positive("the sum of the gaps", gaps.iter().sum()).map(|_| ())
-            }
-        }
-    }
-}
-
-/// Mean of short gaps when the mean of all is 1.
-fn short_gap(long: f64, times: f64) -> f64 {
-    1.0 / (1.0 - long + long * times)
 }
 
 /// Simulates until so many requests have come.
@@ -169,6 +127,13 @@ pub fn simulate(scene: &Scene, requests: u64, seed: u64) -> Result<Counted, Inva
         }
         Policy::OnRead { leases: 0 } => Err(Invalid { what: "the number of leases", value: 0.0, rule: "1 or more" }),
         Policy::OnRead { leases } => Ok(on_read(world, leases, requests)),
+        Policy::Volumes { objects: 0, .. } | Policy::Volumes { volumes: 0, .. } => {
+            Err(Invalid { what: "the number of objects and of volumes", value: 0.0, rule: "1 or more" })
+        }
+        Policy::Volumes { objects, volumes, long_term } => {
+            let long_term = positive("the term of leases on objects", long_term)?;
+            Ok(of_volumes(world, objects, volumes, long_term, requests))
+        }
     }
 }
 
@@ -176,14 +141,11 @@ pub fn simulate(scene: &Scene, requests: u64, seed: u64) -> Result<Counted, Inva
 struct World<'s> {
     scene: &'s Scene,
     random: ChaCha12Rng,
+    gaps: Gaps<'s>,
     now: f64,
     up: bool,
     next_request: f64,
     next_change: f64,
-    /// The next gap of a trace.
-    at: usize,
-    /// Mean gap of a trace.
-    mean: f64,
 }
 
 /// What happened.
@@ -197,47 +159,25 @@ enum Event {
 
 impl<'s> World<'s> {
     fn new(scene: &'s Scene, seed: u64) -> Self {
-        let mean = match &scene.arrivals {
-            Arrivals::Traced(gaps) => gaps.iter().sum::<f64>() / number(gaps.len() as u64),
-            _ => 1.0,
-        };
         let random = ChaCha12Rng::seed_from_u64(seed);
-        let mut world = Self { scene, random, now: 0.0, up: true, next_request: 0.0, next_change: f64::INFINITY, at: 0, mean };
+        let gaps = Gaps::new(&scene.arrivals);
+        let mut world = Self { scene, random, gaps, now: 0.0, up: true, next_request: 0.0, next_change: f64::INFINITY };
         world.next_request = world.gap();
         world.next_change = world.until_change();
         world
     }
 
-    /// A random time with the mean 1.
-    fn random_time(&mut self) -> f64 {
-        // In (0, 1].
-        let uniform = 1.0 - self.random.random::<f64>();
-        -uniform.ln()
-    }
-
     /// Until the next request.
     fn gap(&mut self) -> f64 {
-        let gap = match &self.scene.arrivals {
-            Arrivals::Poisson => self.random_time(),
-            Arrivals::Bursts { long, times } => {
-                let (short, long, times) = (short_gap(*long, *times), *long, *times);
-                let mean = if self.random.random::<f64>() < long { short * times } else { short };
-                mean * self.random_time()
-            }
-            Arrivals::Traced(gaps) => {
-                self.at = (self.at + 1) % gaps.len();
-                gaps[self.at] / self.mean
-            }
-        };
-        gap / self.scene.rho
+        self.gaps.next(&mut self.random) / self.scene.rho
     }
 
     /// Until the network fails or is mended.
     fn until_change(&mut self) -> f64 {
         match (self.scene.lambda, self.up) {
             (0.0, _) => f64::INFINITY,
-            (lambda, true) => self.random_time() / lambda,
-            (_, false) => self.random_time() / self.scene.mu,
+            (lambda, true) => random_time(&mut self.random) / lambda,
+            (_, false) => random_time(&mut self.random) / self.scene.mu,
         }
     }
 
@@ -315,6 +255,35 @@ fn on_read(mut world: World<'_>, leases: u32, requests: u64) -> Counted {
     counted
 }
 
+/// An agent with leases on objects and on the volumes in which they are.
+fn of_volumes(mut world: World<'_>, objects: u32, volumes: u32, long_term: f64, requests: u64) -> Counted {
+    let mut counted = Counted::default();
+    let mut objects = vec![0.0f64; objects as usize];
+    let mut volumes = vec![0.0f64; volumes as usize];
+    while counted.requests < requests {
+        if let Event::Request = world.next(f64::INFINITY) {
+            counted.requests += 1;
+            let read = world.random.random_range(0..objects.len());
+            let of = read % volumes.len();
+            let over = [world.now >= objects[read], world.now >= volumes[of]];
+            if !world.up {
+                counted.in_vain += u64::from(over.contains(&true));
+                continue;
+            }
+            if over[0] {
+                counted.renewals += 1;
+                objects[read] = world.now + long_term;
+            }
+            if over[1] {
+                counted.renewals += 1;
+                volumes[of] = world.now + world.scene.tau;
+            }
+        }
+    }
+    counted.time = world.now;
+    counted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,6 +317,9 @@ mod tests {
             assert!(simulate(&Scene { arrivals: Arrivals::Bursts { long: bad, times: 10.0 }, ..good.clone() }, 1, 1).is_err());
         }
         assert!(simulate(&scene(Policy::OnRead { leases: 0 }), 1, 1).is_err());
+        for (objects, volumes, long_term) in [(0, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0), (1, 1, f64::NAN)] {
+            assert!(simulate(&scene(Policy::Volumes { objects, volumes, long_term }), 1, 1).is_err());
+        }
         assert!(simulate(&Scene { arrivals: Arrivals::Traced(vec![]), ..good }, 1, 1).is_err());
     }
 }

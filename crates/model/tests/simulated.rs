@@ -75,6 +75,20 @@ fn leases_that_are_extended_when_read() {
 }
 
 #[test]
+fn leases_on_objects_and_on_volumes() {
+    // 40 objects in 4 volumes; reads of one object every 40, of one volume every 4 units of time.
+    let (tau, long_term, lambda, mu) = (4.0, 200.0, 0.05, 0.5);
+    let policy = Policy::Volumes { objects: 40, volumes: 4, long_term };
+    let simulated = simulate(&Scene { lambda, mu, ..scene(policy, tau) }, 500_000, 7).unwrap();
+    let solved = |term, reads| Lease { rho: 0.0, sigma: Explicit::Rate(reads), ..lease(term, lambda, mu) }.solve().unwrap();
+    let (object, volume) = (solved(long_term, 1.0 / 40.0), solved(tau, 0.25));
+    near("renewals", simulated.renewals_per_time(), 40.0 * object.renewals.rounded() + 4.0 * volume.renewals.rounded());
+    // At most the sum; at least the larger of the two.
+    let (either, sum) = (volume.lapsed_down.rounded(), volume.lapsed_down.rounded() + object.lapsed_down.rounded());
+    assert!((either * 0.95..sum * 1.05).contains(&simulated.vain()), "{either} to {sum}: {}", simulated.vain());
+}
+
+#[test]
 fn bursts_and_traces() {
     // A trace of bursts: nine short gaps, then a long one, of different lengths.
     let trace: Vec<f64> = (0..1_000).map(|i| if i % 10 == 9 { 5.0 + f64::from(i % 7) } else { 0.1 + 0.01 * f64::from(i % 3) }).collect();
@@ -115,6 +129,7 @@ fn messages_of_a_cluster_by_protocol() {
     for (name, policy) in [
         ("per-object", Policy::OnRead { leases: 50 }),
         ("batched", Policy::OnRead { leases: 1 }),
+        ("volume", Policy::Volumes { objects: 50, volumes: 1, long_term: 600.0 }),
         ("heartbeat", Policy::Heartbeat(EARLY)),
         ("opportunistic", Policy::Opportunistic(EARLY)),
     ] {

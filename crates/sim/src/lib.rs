@@ -13,7 +13,7 @@
 //! | [`users`] | what is asked of agents |
 //! | [`observe`], [`judge`], [`counters`] | what is seen, whether it is right, whether it was reached |
 //! | [`run`], [`campaign`], [`shrink`], [`report`] | many runs, the smallest failing one, telling people |
-//! | [`script`] | told by hand, not drawn: scenarios as tests |
+//! | [`script`] | told by hand, not drawn: scenarios as tests, and what a lease costs over a long time |
 //! | [`trace`] | one run in words and as a capture file |
 //! | [`bugs`] | how fast a deliberate bug is found |
 //! | [`cli`], [`command`] | the program |

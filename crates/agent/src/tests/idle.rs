@@ -4,7 +4,9 @@ use super::script::*;
 use crate::api::{AttrChange, Command, LockEvent, OpError, Phase, Submitted, Target, Wait};
 use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
-use cistern_wire::{Alive, Generation, Keep, List, LockWait, Message, Mode, ObjectId, Release, ReleaseAll, ReleaseItem, ReleasedItem};
+use cistern_wire::{
+    Alive, Generation, Keep, List, LockWait, Message, Mode, ObjectId, Pending, Release, ReleaseAll, ReleaseItem, ReleasedItem,
+};
 use core::time::Duration;
 
 fn config(idle: IdlePolicy) -> Config {
@@ -152,6 +154,40 @@ fn a_keep_alive_goes_out_only_when_nothing_opportunistic_renews() {
     }
     let view = script.agent.view(script.now());
     assert_eq!((view.renewals_explicit, view.phase), (0, Phase::Valid));
+}
+
+//= wire-spec.md#11-1-lease
+//= type=test
+//# An agent MAY renew on answers to keep-alives alone.
+#[test]
+fn without_opportunistic_renewal_only_keep_alives_renew_however_much_is_asked() {
+    let mut script = Script::open(Config { opportunistic: false, ..config(IdlePolicy::Eager) });
+    script.hold(7, 2, 40, 16);
+    let opened = script.agent.view(script.now()).valid_until;
+    let (mut nonce, mut renewed) = (3, opened);
+    for serial in 1..=3 {
+        // Two requests, of which the second is not answered yet when *valid* ends.
+        script.sleep(700);
+        script.start(Command::Ping);
+        let answered = script.sends(&[ping(nonce, 0)]);
+        script.say(&[stated(nonce, answered, attr(1, 1), 0)]);
+        script.sleep(VALID - 700 - 1);
+        script.start(Command::Ping);
+        let echo = script.sends(&[ping(nonce + 1, 0)]);
+        script.say(&[Pending { nonce: nonce + 1, echo }.into()]);
+        script.events();
+        assert_eq!(script.agent.view(script.now()).valid_until, renewed, "an answer to a request renews nothing");
+        script.sleep(1);
+        let keep_alive = script.keep_alive(serial);
+        let alive = script.sends(&[keep_alive]);
+        script.say(&[Alive { serial, echo: alive }.into(), stated(nonce + 1, echo, attr(1, 1), 0)]);
+        script.events();
+        let view = script.agent.view(script.now());
+        assert!(view.valid_until != renewed && view.phase == Phase::Valid);
+        (nonce, renewed) = (nonce + 2, view.valid_until);
+    }
+    let view = script.agent.view(script.now());
+    assert_eq!((view.renewals_opportunistic, view.renewals_explicit), (0, 3));
 }
 
 #[test]

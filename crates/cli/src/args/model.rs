@@ -2,7 +2,7 @@
 //!
 //! Decides: names of their commands and flags, their help, their examples. Leaves to others: what they do (`model`, `plan`).
 
-use super::units::{count, number, rate, share, time};
+use super::units::{count, fraction, number, rate, share, time};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -129,10 +129,10 @@ pub(crate) struct Availability {
 #[derive(Args, Debug)]
 pub(crate) struct ChooseK {
     /// By what part a modelled period may miss τ
-    #[arg(long, value_name = "FRACTION", value_parser = share, default_value = "0.1", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FRACTION", value_parser = fraction, default_value = "0.1", allow_hyphen_values = true)]
     pub(crate) delta: f64,
     /// With what probability it may miss it by more
-    #[arg(long, value_name = "FRACTION", value_parser = share, default_value = "0.01", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FRACTION", value_parser = fraction, default_value = "0.01", allow_hyphen_values = true)]
     pub(crate) epsilon: f64,
     #[command(flatten)]
     pub(crate) shown: Shown,
@@ -253,7 +253,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) recover_within: Option<f64>,
     /// At most such a share of the time may an agent be without its data
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SHARE", value_parser = fraction, allow_hyphen_values = true)]
     pub(crate) unavailable: Option<f64>,
     /// Delivery timeout Td, instead of the settings'
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]

@@ -25,10 +25,16 @@ fn within(text: &str, number: f64) -> Result<f64, String> {
     if RANGE.contains(&number) { Ok(number) } else { Err(format!("{text} is given; it must be between 1e-30 and 1e30")) }
 }
 
-/// How many there are: a number above zero, at most 1e12.
+/// How many there are: a whole number from 1 to 1e12.
 pub(crate) fn count(text: &str) -> Result<f64, String> {
     let count = number(text)?;
-    if count <= COUNT_MAX { Ok(count) } else { Err(format!("{text} is given; it must be at most 1e12")) }
+    if count > COUNT_MAX {
+        Err(format!("{text} is given; it must be at most 1e12"))
+    } else if count.fract() != 0.0 {
+        Err(format!("{text} is given; it must be a whole number"))
+    } else {
+        Ok(count)
+    }
 }
 
 /// `10/s`, `600/min`, `1/d`, or a plain number, which is per second: events in a second.
@@ -54,6 +60,12 @@ pub(crate) fn time(text: &str) -> Result<f64, String> {
 /// `1%` or `0.01`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     text.strip_suffix('%').map_or_else(|| number(text), |percent| within(text, finite(percent)? / 100.0))
+}
+
+/// `10%` or `0.1`, less than the whole.
+pub(crate) fn fraction(text: &str) -> Result<f64, String> {
+    let share = share(text)?;
+    if share < 1.0 { Ok(share) } else { Err(format!("{text} is given; it must be below 1, which is 100%")) }
 }
 
 #[cfg(test)]
@@ -84,6 +96,9 @@ mod tests {
         assert!(share("1e-30%").unwrap_err().contains("between 1e-30 and 1e30"));
         assert_eq!(count("1e12"), Ok(1e12));
         assert_eq!(count("2e12"), Err("2e12 is given; it must be at most 1e12".to_owned()));
+        assert_eq!(count("0.5"), Err("0.5 is given; it must be a whole number".to_owned()));
+        assert_eq!(fraction("99%"), Ok(0.99));
+        assert!(fraction("100%").is_err() && fraction("1.5").unwrap_err().contains("below 1") && fraction("0").is_err());
         assert!(share("-1%").is_err() && share("0%").is_err() && share("%").is_err());
     }
 }

@@ -1,21 +1,54 @@
 //! Lease protocols beside each other: `cistern model compare`, and the alternatives of a plan.
 //!
-//! Decides: columns and words. Leaves to others: what each protocol costs (`cistern_model::schemes`).
+//! Decides: columns and words, and which simulated agents stand for which protocol. Leaves to others: what each protocol costs
+//! (`cistern_model::schemes`), the simulation (`cistern_model::simulated`).
 
-use super::shown::{digits, refused, row, show};
+use super::shown::{digits, refused_for, row, show};
 use super::single::decades;
 use crate::args::model::Compare;
 use crate::local::Failure;
 use crate::show::line;
-use cistern_model::figures::{AGENT, Axis, Curve, Figure};
+use cistern_model::figures::{AGENT, Axis, Curve, Figure, Mark};
 use cistern_model::schemes::{Cluster, Cost};
+use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 use cistern_model::{Invalid, Magnitude};
+use serde::Serialize;
+
+/// Requests of a simulated agent; how many renewals there must be among them for the result to say something (10 % off by chance), and
+/// how many of its longest terms it must go on for, as it begins without a lease.
+const SIMULATED: u64 = 200_000;
+const ENOUGH: u64 = 100;
+const TERMS: f64 = 10.0;
+
+/// Most objects of a simulated agent.
+const OBJECTS_MAX: f64 = 1e6;
+
+/// Which flags make the quantities that models refuse.
+const FLAGS: &[(&str, &str)] = &[
+    ("ρτ", "--rate, --tau"),
+    ("λτ", "--fail-every, --tau"),
+    ("μτ", "--repair, --tau"),
+    ("στ", "--reads, --objects, --volumes, --tau, --long-term"),
+    ("the number of volumes", "--volumes, --objects"),
+];
+
+/// A protocol's costs, and its messages as simulated, if enough of them were seen.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    cost: Cost,
+    messages_simulated: Option<f64>,
+}
 
 pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
-    let costs = cluster(args, args.tau).compare().map_err(refused)?;
+    let costs = cluster(args, args.tau).compare().map_err(refused_for(FLAGS))?;
+    let simulated = costs.iter().map(|cost| messages_simulated(args, cost.name, args.tau, SIMULATED)).collect::<Result<Vec<_>, _>>();
+    let simulated = simulated.map_err(refused_for(FLAGS))?;
+    let all: Vec<Row> = costs.iter().cloned().zip(simulated).map(|(cost, messages_simulated)| Row { cost, messages_simulated }).collect();
     let mut rows = vec![row([
         &"protocol",
         &"messages_per_s",
+        &"messages_simulated_per_s",
         &"records",
         &"bytes",
         &"timers",
@@ -23,13 +56,14 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
         &"recovery_most_s",
         &"unavailable",
     ])];
-    for cost in &costs {
+    for Row { cost, messages_simulated } in &all {
         let Cost { name, messages, records, bytes, timers, recovery_mean, recovery_most, unavailable, .. } = cost;
-        rows.push(row([name, &digits(messages), records, bytes, timers, recovery_mean, recovery_most, &digits(unavailable)]));
+        let simulated = messages_simulated.map_or_else(String::new, |number| number.to_string());
+        rows.push(row([name, &digits(messages), &simulated, records, bytes, timers, recovery_mean, recovery_most, &digits(unavailable)]));
     }
     show(
         &args.shown,
-        &costs,
+        &all,
         &rows,
         || picture(args),
         || {
@@ -37,7 +71,13 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
                 "{} agents with {} objects each, τ = {} s; an agent reads an object {} times and sends {} other requests a second:\n",
                 args.agents, args.objects, args.tau, args.reads, args.rate
             ))?;
-            crate::show::table(&costs_in_rows(&costs))?;
+            let mut table = costs_in_rows(&costs);
+            let simulated =
+                all.iter().map(|row| row.messages_simulated.map_or_else(|| "too few".to_owned(), |n| Magnitude::new(n).to_string()));
+            for (cells, cell) in table.iter_mut().zip(std::iter::once("simulated".to_owned()).chain(simulated)) {
+                cells.insert(2, cell);
+            }
+            crate::show::table(&table)?;
             line(
                 "\nMessages are those that the server sends or receives for leases, two for a renewal. Locks cost records in all of them.",
             )?;
@@ -55,6 +95,26 @@ pub(crate) fn costs_in_rows(costs: &[Cost]) -> Vec<Vec<String>> {
         row([&cost.name, &cost.messages, &cost.records, &number(cost.timers), &recovery, &cost.unavailable, &cost.what])
     });
     std::iter::once(head).chain(cells).collect()
+}
+
+/// Messages a second by agents that follow the protocol's policy; `None` where too few were seen, or no agent could be so large.
+fn messages_simulated(args: &Compare, protocol: &str, tau: f64, requests: u64) -> Result<Option<f64>, Invalid> {
+    if args.objects.max(args.volumes) > OBJECTS_MAX {
+        return Ok(None);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a million, and checked to be above zero")]
+    let [objects, volumes] = [args.objects, args.volumes].map(|count| count.ceil() as u32);
+    let (policy, rho) = match protocol {
+        "per-object" => (Policy::OnRead { leases: objects }, args.reads * args.objects),
+        "batched" => (Policy::OnRead { leases: 1 }, args.reads * args.objects),
+        "volume" => (Policy::Volumes { objects, volumes, long_term: args.long_term }, args.reads * args.objects),
+        "heartbeat" => (Policy::Heartbeat(AGENT), args.rate),
+        _ => (Policy::Opportunistic(AGENT), args.rate),
+    };
+    let (lambda, mu) = (1.0 / args.network.fail_every, 1.0 / args.network.repair);
+    let counted = simulate(&Scene { policy, arrivals: Arrivals::Poisson, rho, tau, lambda, mu }, requests, 1)?;
+    let longest = if let Policy::Volumes { long_term, .. } = policy { long_term.max(tau) } else { tau };
+    Ok((counted.renewals >= ENOUGH && counted.time >= TERMS * longest).then(|| counted.renewals_per_time() * 2.0 * args.agents))
 }
 
 fn cluster(args: &Compare, tau: f64) -> Cluster {
@@ -87,12 +147,19 @@ pub(super) fn picture(args: &Compare) -> Result<Figure, Invalid> {
             curves[i].points.push((tau, cost.messages.rounded()));
         }
     }
+    let mut marks = Vec::new();
+    for tau in x.places(5) {
+        for cost in cluster(args, tau).compare()? {
+            let y = messages_simulated(args, cost.name, tau, SIMULATED / 2)?;
+            marks.extend(y.map(|y| Mark { of: "simulated".to_owned(), x: tau, y }));
+        }
+    }
     Ok(Figure {
         title: format!("Messages for leases at the server, {} agents with {} objects", args.agents, args.objects),
         x,
         y: decades("messages per second", &curves),
         curves,
-        marks: vec![],
+        marks,
         notes: vec![],
     })
 }

@@ -1,10 +1,11 @@
 //! `cistern model measure`: overhead on the real stack, on one picture with what is solved and simulated.
 //!
 //! Decides: a real server process and real agents on loopback, each with a lock to keep its lease for and requests at random times, their
-//! datagrams in capture files; what is counted in those is requests and keep-alives. Agents that send no request at all renew explicitly
-//! only: their keep-alives are what explicit renewal costs, for any rate of requests.
+//! datagrams in capture files; what is counted in those is requests and keep-alives. For each rate there are agents that every answer
+//! renews, and as many with opportunistic renewal off, which are asked for the very same at the very same times.
 //! Invariant: nothing outlives the command, and only loopback is used. Leaves to others: counting (`plan::capture`), the models.
 
+use super::real;
 use super::shown::{refused, row, show};
 use crate::args::model::Measure;
 use crate::demo::Player;
@@ -23,8 +24,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Rates of requests that are measured, in requests a lease period; 0: explicit renewal only.
-const RATES: [f64; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+/// Rates of requests that are measured, in requests a lease period.
+const RATES: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 5.0];
+
+/// Whether every answer renews the lease.
+const OPPORTUNISTIC: [bool; 2] = [true, false];
 
 /// How long an agent waits for a server that does not answer.
 const GIVE_UP: Duration = Duration::from_secs(5);
@@ -32,7 +36,10 @@ const GIVE_UP: Duration = Duration::from_secs(5);
 /// Requests of a simulated agent.
 const SIMULATED: u64 = 300_000;
 
-/// What was measured at one rate, or of explicit renewal for that rate.
+/// Requests of the real cores in virtual time.
+const REAL: u64 = 3_000;
+
+/// What was measured of one policy at one rate.
 #[derive(Debug, Serialize)]
 struct Point {
     policy: &'static str,
@@ -43,6 +50,8 @@ struct Point {
     measured: f64,
     solved: f64,
     simulated: f64,
+    /// As [`Point::simulated`], by the real cores in virtual time.
+    real_cores: f64,
 }
 
 pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
@@ -50,8 +59,12 @@ pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
         return Err(Failure::usage("--tau must be 100 ms to 60 s, and --for ten times as long at least, and at most an hour".to_owned()));
     }
     let points = points(args, &run(args)?).map_err(refused)?;
-    let mut rows = vec![row([&"policy", &"tau_rho", &"requests", &"keep_alives", &"measured", &"solved", &"simulated"])];
-    rows.extend(points.iter().map(|p| row([&p.policy, &p.tau_rho, &p.requests, &p.keep_alives, &p.measured, &p.solved, &p.simulated])));
+    let mut rows = vec![row([&"policy", &"tau_rho", &"requests", &"keep_alives", &"measured", &"solved", &"simulated", &"real_cores"])];
+    rows.extend(
+        points
+            .iter()
+            .map(|p| row([&p.policy, &p.tau_rho, &p.requests, &p.keep_alives, &p.measured, &p.solved, &p.simulated, &p.real_cores])),
+    );
     show(
         &args.shown,
         &points,
@@ -60,15 +73,15 @@ pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
         || {
             line(format!(
                 "A server and {} agents on loopback, τ = {} s, for {} s:\n",
-                RATES.len() * args.agents as usize,
+                RATES.len() * OPPORTUNISTIC.len() * args.agents as usize,
                 args.tau,
                 args.span
             ))?;
             let number = |n: f64| Magnitude::new(n).to_string();
-            let head = row([&"τρ", &"policy", &"requests", &"keep-alives", &"measured", &"solved", &"simulated"]);
+            let head = row([&"τρ", &"policy", &"requests", &"keep-alives", &"measured", &"solved", &"simulated", &"real cores"]);
             let cells = points.iter().map(|p| {
-                let numbers = [p.tau_rho, p.measured, p.solved, p.simulated].map(number);
-                row([&numbers[0], &p.policy, &p.requests, &p.keep_alives, &numbers[1], &numbers[2], &numbers[3]])
+                let numbers = [p.tau_rho, p.measured, p.solved, p.simulated, p.real_cores].map(number);
+                row([&numbers[0], &p.policy, &p.requests, &p.keep_alives, &numbers[1], &numbers[2], &numbers[3], &numbers[4]])
             });
             crate::show::table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())?;
             line("\nn keep-alives are off by about 1/√n; that requests come late on a busy machine changes the figures, too.")
@@ -76,8 +89,18 @@ pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
     )
 }
 
-/// Runs all agents at once; what each rate's agents sent.
-fn run(args: &Measure) -> Result<Vec<Vec<Seen>>, Failure> {
+/// What one agent does.
+#[derive(Clone, Copy)]
+struct Part {
+    opportunistic: bool,
+    /// Its rate, by place in [`RATES`].
+    rate: usize,
+    /// Which of the agents at that rate.
+    number: u32,
+}
+
+/// Runs all agents at once; what each of them sent.
+fn run(args: &Measure) -> Result<Vec<(Part, Seen)>, Failure> {
     let end = End::catch()?;
     let dir = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
     let (state, lease) = (dir.path().join("server").to_string_lossy().into_owned(), format!("{:.0}us", args.tau * 1e6));
@@ -85,43 +108,49 @@ fn run(args: &Measure) -> Result<Vec<Vec<Seen>>, Failure> {
         Player::start(&["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &state, "--lease", &lease], None)?;
     let address =
         server.ready["listen"][0].as_str().ok_or_else(|| Failure::failed("the server did not say where it listens".to_owned()))?;
-    let (mut progress, end) = (Progress::new(), &end);
+    let parts = OPPORTUNISTIC.into_iter().flat_map(|opportunistic| {
+        (0..RATES.len()).flat_map(move |rate| (0..args.agents).map(move |number| Part { opportunistic, rate, number }))
+    });
+    let (mut progress, end, dir) = (Progress::new(), &end, dir.path());
     std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (rate, seed) in (0..RATES.len()).flat_map(|rate| (0..args.agents).map(move |agent| (rate, agent))) {
-            let path = dir.path().join(format!("{rate}-{seed}.pcap"));
-            let number = u64::try_from(rate).unwrap_or(0) << 32 | u64::from(seed);
-            threads.push((rate, scope.spawn(move || agent(args, end, address, RATES[rate] / args.tau, number, &path))));
-        }
+        let threads: Vec<_> = parts.map(|part| (part, scope.spawn(move || agent(args, end, address, part, dir)))).collect();
         let until = Instant::now() + Duration::from_secs_f64(args.span);
         while Instant::now() < until && threads.iter().any(|(_, thread)| !thread.is_finished()) {
             progress.tell(&format!("measuring: {} s to go", (until - Instant::now()).as_secs()));
             end.wait(Duration::from_millis(50));
         }
         progress.done();
-        let mut seen: Vec<Vec<Seen>> = RATES.iter().map(|_| Vec::new()).collect();
-        for (rate, thread) in threads {
-            seen[rate].push(thread.join().map_err(|_| Failure::failed("an agent of the measurement failed".to_owned()))??);
-        }
-        Ok(seen)
+        let seen = threads.into_iter().map(|(part, thread)| {
+            let seen = thread.join().map_err(|_| Failure::failed("an agent of the measurement failed".to_owned()))??;
+            Ok((part, seen))
+        });
+        seen.collect()
     })
 }
 
-/// One agent: takes a lock, and sends requests at random times at the rate, or none.
-fn agent(args: &Measure, end: &End, server: &str, rate: f64, number: u64, path: &Path) -> Result<Seen, Failure> {
-    let recorder = Arc::new(Recorder::create(path).map_err(|e| Failure::failed(e.to_string()))?);
-    let config =
-        cistern_agent::config::Config { idle: IdlePolicy::Eager, give_up_after: GIVE_UP, ..cistern_agent::config::Config::default() };
+/// One agent: takes a lock, and sends requests at random times at its rate.
+fn agent(args: &Measure, end: &End, server: &str, part: Part, dir: &Path) -> Result<Seen, Failure> {
+    let Part { opportunistic, rate, number } = part;
+    let name = format!("{}-{rate}-{number}", policy(opportunistic));
+    let path = dir.join(format!("{name}.pcap"));
+    let recorder = Arc::new(Recorder::create(&path).map_err(|e| Failure::failed(e.to_string()))?);
+    let config = cistern_agent::config::Config {
+        idle: IdlePolicy::Eager,
+        give_up_after: GIVE_UP,
+        opportunistic,
+        ..cistern_agent::config::Config::default()
+    };
     let tap = Arc::clone(&recorder);
-    let client = Client::builder().server(server).label(format!("measured-{number:x}")).config(config).tap(tap).connect()?;
-    let name = format!("/{number:x}");
-    client.create(&name, true, Ownership { mode: 0o644, uid: 0, gid: 0 }).wait()?;
-    let held = client.lock(&name).wait()?;
+    let client = Client::builder().server(server).label(format!("measured-{name}")).config(config).tap(tap).connect()?;
+    let path_held = format!("/{name}");
+    client.create(&path_held, true, Ownership { mode: 0o644, uid: 0, gid: 0 }).wait()?;
+    let held = client.lock(&path_held).wait()?;
     let from = now();
-    let mut random = ChaCha12Rng::seed_from_u64(args.seed ^ number.rotate_left(20));
+    // The same for both policies.
+    let mut random = ChaCha12Rng::seed_from_u64(args.seed ^ (rate as u64) << 52 ^ u64::from(number) << 20);
     let (start, mut at) = (Instant::now(), 0.0);
     loop {
-        at += if rate > 0.0 { -(1.0 - random.random::<f64>()).ln() / rate } else { args.span };
+        at += -(1.0 - random.random::<f64>()).ln() * args.tau / RATES[rate];
         if at >= args.span {
             break;
         }
@@ -133,7 +162,11 @@ fn agent(args: &Measure, end: &End, server: &str, rate: f64, number: u64, path: 
     drop(held);
     drop(client);
     recorder.finish();
-    capture::read_within(path, from..to)
+    capture::read_within(&path, from..to)
+}
+
+const fn policy(opportunistic: bool) -> &'static str {
+    if opportunistic { "opportunistic" } else { "explicit" }
 }
 
 /// Waits, unless the command is asked to end.
@@ -146,38 +179,27 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-fn points(args: &Measure, seen: &[Vec<Seen>]) -> Result<Vec<Point>, Invalid> {
-    let sum = |seen: &[Seen], of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+fn points(args: &Measure, seen: &[(Part, Seen)]) -> Result<Vec<Point>, Invalid> {
     #[expect(clippy::cast_precision_loss, reason = "counts of datagrams")]
     let float = |count: u64| count as f64;
     let periods = args.span / args.tau * f64::from(args.agents);
     let mut points = Vec::new();
-    let idle = seen.first().map_or(0, |seen| sum(seen, |seen| seen.keep_alives));
-    for seen in seen.iter().skip(1) {
-        let (requests, keep_alives) = (sum(seen, |seen| seen.requests), sum(seen, |seen| seen.keep_alives));
+    for (rate, opportunistic) in (0..RATES.len()).flat_map(|rate| OPPORTUNISTIC.map(|opportunistic| (rate, opportunistic))) {
+        let of = seen.iter().filter(|(part, _)| (part.rate, part.opportunistic) == (rate, opportunistic));
+        let (requests, keep_alives) = of.fold((0, 0), |sum, (_, seen)| (sum.0 + seen.requests, sum.1 + seen.keep_alives));
         let tau_rho = float(requests.max(1)) / periods;
         let after = AGENT.renew_from * tau_rho;
-        let simulated = |policy| {
-            let scene = Scene { policy, arrivals: Arrivals::Poisson, rho: 1.0, tau: tau_rho, lambda: 0.0, mu: 0.0 };
-            simulate(&scene, SIMULATED, args.seed).map(|counted| counted.overhead())
-        };
+        let policy_simulated = if opportunistic { Policy::Opportunistic(AGENT) } else { Policy::Heartbeat(AGENT) };
+        let scene = Scene { policy: policy_simulated, arrivals: Arrivals::Poisson, rho: 1.0, tau: tau_rho, lambda: 0.0, mu: 0.0 };
         points.push(Point {
-            policy: "opportunistic",
+            policy: policy(opportunistic),
             tau_rho,
             requests,
             keep_alives,
             measured: float(keep_alives) / float(requests.max(1)),
-            solved: Arrivals::Poisson.overhead(after),
-            simulated: simulated(Policy::Opportunistic(AGENT))?,
-        });
-        points.push(Point {
-            policy: "explicit",
-            tau_rho,
-            requests,
-            keep_alives: idle,
-            measured: float(idle) / float(requests.max(1)),
-            solved: 1.0 / after,
-            simulated: simulated(Policy::Heartbeat(AGENT))?,
+            solved: if opportunistic { Arrivals::Poisson.overhead(after) } else { 1.0 / after },
+            simulated: simulate(&scene, SIMULATED, args.seed)?.overhead(),
+            real_cores: real::overhead(opportunistic, "random", &Arrivals::Poisson, tau_rho, REAL, args.seed)?.simulated,
         });
     }
     Ok(points)
@@ -193,13 +215,14 @@ fn picture(points: &[Point]) -> Result<Figure, Invalid> {
     ];
     let mark = |of: &str, x: f64, y: f64| Mark { of: of.to_owned(), x, y };
     let marks = points.iter().map(|p| mark("simulated", p.tau_rho, p.simulated));
+    let real = points.iter().map(|p| mark("simulated, real cores", p.tau_rho, p.real_cores));
     let measured = points.iter().map(|p| mark("measured on loopback", p.tau_rho, p.measured));
     Ok(Figure {
         title: "Renewal messages per request: solved, simulated, measured".to_owned(),
         x: Axis::linear("lease period τρ, in mean times between requests", 0.0, 6.0),
         y: Axis::log("explicit renewals per request", 1e-3, 1e2),
         curves,
-        marks: marks.chain(measured).collect(),
+        marks: marks.chain(real).chain(measured).collect(),
         notes: vec![],
     })
 }

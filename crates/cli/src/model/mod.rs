@@ -7,6 +7,7 @@ mod compare;
 mod measure;
 mod papers;
 mod picture;
+mod real;
 pub(crate) mod shown;
 mod simulate;
 mod single;

@@ -77,24 +77,30 @@ where
     }
     let mut whose: Vec<&str> = Vec::new();
     for mark in figure.marks.iter().filter(|mark| visible(figure, mark)) {
-        let kind = whose.iter().position(|of| *of == mark.of).unwrap_or(whose.len());
-        let drawn = match kind {
-            0 => chart.draw_series([Circle::new((mark.x, mark.y), 9, BLACK.filled())])?,
-            1 => chart.draw_series([TriangleMarker::new((mark.x, mark.y), 14, BLACK.filled())])?,
-            _ => chart.draw_series([Cross::new((mark.x, mark.y), 10, BLACK.stroke_width(4))])?,
-        };
-        if kind == whose.len() {
+        let is_first = !whose.contains(&mark.of.as_str());
+        if is_first {
             whose.push(&mark.of);
-            match kind {
-                0 => drawn.label(&mark.of).legend(|at| Circle::new((at.0 + 32, at.1), 9, BLACK.filled())),
-                1 => drawn.label(&mark.of).legend(|at| TriangleMarker::new((at.0 + 32, at.1), 14, BLACK.filled())),
-                _ => drawn.label(&mark.of).legend(|at| Cross::new((at.0 + 32, at.1), 10, BLACK.stroke_width(4))),
+        }
+        let (at, shape) = ((mark.x, mark.y), shape(&whose, &mark.of));
+        let drawn = match shape {
+            Shape::Dot => chart.draw_series([Circle::new(at, 9, BLACK.filled())])?,
+            Shape::Triangle => chart.draw_series([TriangleMarker::new(at, 14, BLACK.filled())])?,
+            Shape::Cross => chart.draw_series([Cross::new(at, 10, BLACK.stroke_width(4))])?,
+            Shape::Ring => chart.draw_series([Circle::new(at, 15, BLACK.stroke_width(3))])?,
+        };
+        if is_first {
+            let drawn = drawn.label(&mark.of);
+            match shape {
+                Shape::Dot => drawn.legend(|at| Circle::new((at.0 + 32, at.1), 9, BLACK.filled())),
+                Shape::Triangle => drawn.legend(|at| TriangleMarker::new((at.0 + 32, at.1), 14, BLACK.filled())),
+                Shape::Cross => drawn.legend(|at| Cross::new((at.0 + 32, at.1), 10, BLACK.stroke_width(4))),
+                Shape::Ring => drawn.legend(|at| Circle::new((at.0 + 32, at.1), 15, BLACK.stroke_width(3))),
             };
         }
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(legend(figure))
         .legend_area_size(80)
         .margin(20)
         .background_style(WHITE.mix(0.85))
@@ -103,6 +109,56 @@ where
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+/// Where the legend is in the way of the least: the first corner without a point behind it.
+fn legend(figure: &Figure) -> SeriesLabelPosition {
+    use SeriesLabelPosition::{LowerLeft, LowerRight, UpperLeft, UpperRight};
+    let names: Vec<&str> =
+        figure.curves.iter().map(|curve| &curve.name).chain(figure.marks.iter().map(|mark| &mark.of)).map(String::as_str).collect();
+    let rows = names.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "a few lines of text")]
+    let (width, height) = ((100.0 + 6.9 * longest as f64) / FRAME.0, (22.0 + 18.0 * rows as f64) / FRAME.1);
+    let points = figure.curves.iter().flat_map(|curve| within(figure, curve).concat());
+    let marks = figure.marks.iter().filter(|mark| visible(figure, mark)).map(|mark| (mark.x, mark.y));
+    let points: Vec<_> = points.chain(marks).map(|(x, y)| (part(&figure.x, x), part(&figure.y, y))).collect();
+    let behind = |right: bool, upper: bool| {
+        let is_behind = |(x, y): &&(f64, f64)| (if right { 1.0 - x } else { *x }) < width && (if upper { 1.0 - y } else { *y }) < height;
+        points.iter().filter(is_behind).count()
+    };
+    let corners = [(UpperRight, true, true), (LowerLeft, false, false), (LowerRight, true, false), (UpperLeft, false, true)];
+    corners.into_iter().min_by_key(|(_, right, upper)| behind(*right, *upper)).map_or(UpperRight, |(position, ..)| position)
+}
+
+/// The frame's width and height as shown, about.
+const FRAME: (f64, f64) = (706.0, 430.0);
+
+/// How far along an axis a value is, from 0 to 1.
+fn part(axis: &Axis, value: f64) -> f64 {
+    if axis.log { (value / axis.from).ln() / (axis.to / axis.from).ln() } else { (value - axis.from) / (axis.to - axis.from) }
+}
+
+/// How a point looks.
+#[derive(Clone, Copy)]
+enum Shape {
+    Dot,
+    Triangle,
+    Cross,
+    /// Around another point, which stays visible in it.
+    Ring,
+}
+
+/// What the points of one origin look like; those of the real cores lie where others do.
+fn shape(whose: &[&str], of: &str) -> Shape {
+    let rings = |of: &str| of.contains("real cores");
+    let before = whose.iter().take_while(|known| **known != of).filter(|known| !rings(known)).count();
+    match before {
+        _ if rings(of) => Shape::Ring,
+        0 => Shape::Dot,
+        1 => Shape::Triangle,
+        _ => Shape::Cross,
+    }
 }
 
 /// The parts of a curve that are inside the frame.
@@ -188,6 +244,21 @@ mod tests {
         {
             assert_eq!(label(axis, value), text);
         }
+    }
+
+    #[test]
+    fn the_legend_is_where_nothing_is() {
+        let from = |y: [f64; 3]| Figure {
+            title: String::new(),
+            x: Axis::log("x", 1.0, 100.0),
+            y: Axis::linear("y", 0.0, 1.0),
+            curves: vec![Curve { name: "c".to_owned(), points: [1.0, 10.0, 100.0].into_iter().zip(y).collect() }],
+            marks: vec![],
+            notes: vec![],
+        };
+        assert!(matches!(legend(&from([0.99, 0.5, 0.01])), SeriesLabelPosition::UpperRight));
+        assert!(matches!(legend(&from([0.99, 0.5, 0.99])), SeriesLabelPosition::LowerLeft));
+        assert!(matches!(legend(&from([0.01, 0.5, 0.99])), SeriesLabelPosition::LowerRight));
     }
 
     #[test]

@@ -35,6 +35,14 @@ pub(crate) fn refused(e: Invalid) -> Failure {
     Failure::usage(e.to_string())
 }
 
+/// The same, with the flags from which the quantity comes; `flags` has them by its name in the models.
+pub(crate) fn refused_for(flags: &'static [(&'static str, &'static str)]) -> impl Fn(Invalid) -> Failure + Copy {
+    move |e| match flags.iter().find(|(what, _)| *what == e.what) {
+        Some((_, flags)) => Failure::usage(format!("{e} (from {flags})")),
+        None => refused(e),
+    }
+}
+
 fn csv_of(rows: &[Vec<String>]) -> Result<Vec<u8>, Failure> {
     let failed = |e: String| Failure::failed(format!("comma-separated values: {e}"));
     let mut writer = csv::Writer::from_writer(Vec::new());

@@ -1,8 +1,10 @@
 //! `cistern model simulate`: solved and simulated beside each other, in a table and on one picture.
 //!
-//! Decides: which policies, periods and arrivals are run, and how far the two are apart. Leaves to others: the simulation
-//! (`cistern_model::simulated`), the solutions.
+//! Decides: which policies, periods and arrivals are run, and how far the two are apart. Each is run twice over: by agents that follow the
+//! papers' policies and nothing else, and, where the agent of this project has such a policy, by its real core against the real server.
+//! Leaves to others: the simulations (`cistern_model::simulated`, `real`), the solutions.
 
+use super::real;
 use super::shown::{refused, row, show};
 use crate::args::model::Simulate;
 use crate::local::Failure;
@@ -23,20 +25,26 @@ const FAILURES: f64 = 0.05;
 const REQUESTS: f64 = 5.0;
 
 /// Bursts: one gap in ten is long, twenty times as long as the others.
-const BURSTS: Arrivals = Arrivals::Bursts { long: 0.1, times: 20.0 };
+pub(super) const BURSTS: Arrivals = Arrivals::Bursts { long: 0.1, times: 20.0 };
 
 /// One quantity of one run.
 #[derive(Debug, Serialize)]
-struct Pair {
+pub(super) struct Pair {
     quantity: &'static str,
     policy: &'static str,
     arrivals: &'static str,
     /// τρ, or μτ for the share of time without data.
     x: f64,
-    solved: f64,
-    simulated: f64,
+    pub(super) solved: f64,
+    pub(super) simulated: f64,
     /// simulated/solved − 1.
-    off: f64,
+    pub(super) off: f64,
+}
+
+impl Pair {
+    pub(super) fn new(quantity: &'static str, policy: &'static str, arrivals: &'static str, x: f64, solved: f64, simulated: f64) -> Self {
+        Self { quantity, policy, arrivals, x, solved, simulated, off: simulated / solved - 1.0 }
+    }
 }
 
 /// A policy that is run.
@@ -61,26 +69,55 @@ pub(super) fn simulate(args: &Simulate) -> Result<(), Failure> {
     show(&args.shown, &pairs, &rows, || picture(&pairs, trace.as_ref()), || in_words(args, &pairs))
 }
 
+/// Requests of a run of real cores, of which each takes some hundred times as long as one of a simulated policy.
+const fn real_requests(args: &Simulate) -> u64 {
+    args.requests.div_ceil(150)
+}
+
+/// For the share of time without data they need more: it comes from the few outages that outlive the lease.
+const REAL_OUTAGES: u64 = 10;
+
 fn run(args: &Simulate, trace: Option<&Arrivals>) -> Result<Vec<Pair>, Invalid> {
     let mut progress = Progress::new();
-    let mut pairs = Vec::new();
+    let mut pairs = overheads(args, trace, true, &mut progress)?;
     for run in &RUNS {
-        // Heartbeats are sent whatever comes.
-        let opportunistic = matches!(run.policy, Policy::Opportunistic(_));
-        let others = [("bursts", Some(&BURSTS)), ("traced", trace)].into_iter().filter(|_| opportunistic);
-        for (name, arrivals) in [("random", Some(&Arrivals::Poisson))].into_iter().chain(others) {
-            let Some(arrivals) = arrivals else { continue };
-            for x in PERIODS {
-                progress.tell(&format!("{}, {name} requests, τρ = {x}", run.name));
-                pairs.push(overhead(args, run, name, arrivals, x)?);
-            }
-        }
         for mu in REPAIRS {
             progress.tell(&format!("{}, μτ = {mu}", run.name));
             pairs.push(unavailability(args, run, mu)?);
         }
     }
+    for (opportunistic, mu) in [false, true].into_iter().flat_map(|opportunistic| REPAIRS.map(|mu| (opportunistic, mu))) {
+        progress.tell(&format!("real cores, μτ = {mu}"));
+        pairs.push(real::unavailability(opportunistic, mu, real_requests(args) * REAL_OUTAGES, args.seed)?);
+    }
     progress.done();
+    Ok(pairs)
+}
+
+/// `all`: also what has no place on the picture.
+fn overheads(args: &Simulate, trace: Option<&Arrivals>, all: bool, progress: &mut Progress) -> Result<Vec<Pair>, Invalid> {
+    let mut pairs = Vec::new();
+    // Heartbeats are sent whatever comes, so bursts and traces are for opportunistic renewal only.
+    let of = |opportunistic: bool| {
+        let others = [("bursts", Some(&BURSTS)), ("traced", trace)].into_iter().filter(move |_| opportunistic);
+        [("random", Some(&Arrivals::Poisson))].into_iter().chain(others).filter_map(|(name, arrivals)| Some((name, arrivals?)))
+    };
+    for run in &RUNS {
+        for (name, arrivals) in of(matches!(run.policy, Policy::Opportunistic(_))) {
+            for x in PERIODS {
+                progress.tell(&format!("{}, {name} requests, τρ = {x}", run.name));
+                pairs.push(overhead(args, run, name, arrivals, x)?);
+            }
+        }
+    }
+    for opportunistic in [false, true] {
+        for (name, arrivals) in of(opportunistic && all) {
+            for x in PERIODS {
+                progress.tell(&format!("real cores, {name} requests, τρ = {x}"));
+                pairs.push(real::overhead(opportunistic, name, arrivals, x, real_requests(args), args.seed)?);
+            }
+        }
+    }
     Ok(pairs)
 }
 
@@ -88,7 +125,7 @@ fn overhead(args: &Simulate, run: &Run, name: &'static str, arrivals: &Arrivals,
     let scene = Scene { policy: run.policy, arrivals: arrivals.clone(), rho: 1.0, tau: x, lambda: 0.0, mu: 0.0 };
     let simulated = simulated::simulate(&scene, args.requests, args.seed)?.overhead();
     let solved = solved(run, arrivals, x);
-    Ok(Pair { quantity: "overhead", policy: run.name, arrivals: name, x, solved, simulated, off: simulated / solved - 1.0 })
+    Ok(Pair::new("overhead", run.name, name, x, solved, simulated))
 }
 
 fn solved(run: &Run, arrivals: &Arrivals, x: f64) -> f64 {
@@ -102,14 +139,15 @@ fn unavailability(args: &Simulate, run: &Run, mu: f64) -> Result<Pair, Invalid> 
     let lease = Lease { tau: 1.0, rho: REQUESTS, lambda: FAILURES, mu, sigma: Explicit::AtOnce, stages: Stages::Sharp };
     let lease = if matches!(run.policy, Policy::Opportunistic(_)) { lease } else { lease.explicit() };
     let solved = lease.solve_early(run.parts)?.unavailability().rounded();
-    Ok(Pair { quantity: "unavailable", policy: run.name, arrivals: "random", x: mu, solved, simulated, off: simulated / solved - 1.0 })
+    Ok(Pair::new("unavailable", run.name, "random", mu, solved, simulated))
 }
 
 fn in_words(args: &Simulate, pairs: &[Pair]) -> Result<(), Failure> {
     line(format!("{} requests in each run, seed {}; nothing is solved in the simulation.", args.requests, args.seed))?;
+    line(format!("Real cores: this project's agent and server in virtual time, {} requests in each run.", real_requests(args)))?;
     for (quantity, x, what) in [
         ("overhead", "τρ", "Renewal messages per request, without failures:"),
-        ("unavailable", "μτ", "Share of time without data, λτ = 0.05, ρτ = 5:"),
+        ("unavailable", "μτ", "Share of time without data, λτ = 0.05, ρτ = 5 (real cores: λτ = 0.5, ρτ = 2):"),
     ] {
         line(format!("\n{what}\n"))?;
         let head = row([&x, &"policy", &"requests", &"solved", &"simulated", &"off"]);
@@ -133,11 +171,18 @@ fn picture(pairs: &[Pair], trace: Option<&Arrivals>) -> Result<Figure, Invalid> 
     if let Some(trace) = trace {
         curves.push(Curve::of("opportunistic, renewed when over, traced", &xs, |x| Ok(trace.overhead(x)))?);
     }
-    // Bursts and traces only for renewal at the end of the period, or there would be too many points.
-    let drawn = pairs
-        .iter()
-        .filter(|pair| pair.quantity == "overhead" && (pair.arrivals == "random" || pair.policy == "opportunistic, renewed when over"));
-    let marks = drawn.map(|pair| Mark { of: format!("simulated, {}", pair.arrivals), x: pair.x, y: pair.simulated });
+    // Of what the real cores do, only what has a curve: bursts and traces are drawn for renewal at the end of the period.
+    let drawn = pairs.iter().filter(|pair| pair.quantity == "overhead");
+    let marks = drawn.filter_map(|pair| {
+        let of = match (pair.policy.ends_with("real cores"), pair.arrivals) {
+            (true, "random") => "simulated, real cores".to_owned(),
+            (false, arrivals) if arrivals == "random" || pair.policy == "opportunistic, renewed when over" => {
+                format!("simulated, {arrivals}")
+            }
+            _ => return None,
+        };
+        Some(Mark { of, x: pair.x, y: pair.simulated })
+    });
     Ok(Figure {
         title: "Renewal messages per request: solved and simulated".to_owned(),
         x: Axis::linear("lease period τρ, in mean times between requests", 0.0, 7.0),
@@ -153,5 +198,5 @@ fn picture(pairs: &[Pair], trace: Option<&Arrivals>) -> Result<Figure, Invalid> 
 /// The manual's picture.
 #[cfg(test)]
 pub(super) fn drawn(args: &Simulate) -> Figure {
-    picture(&run(args, None).unwrap(), None).unwrap()
+    picture(&overheads(args, None, false, &mut Progress::new()).unwrap(), None).unwrap()
 }

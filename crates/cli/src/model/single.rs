@@ -2,7 +2,7 @@
 //!
 //! Decides: what a person is told beside the numbers: what they mean, and why two of them differ. Leaves to others: the models.
 
-use super::shown::{digits, refused, row, show};
+use super::shown::{digits, refused, refused_for, row, show};
 use crate::args::model::{Availability, ChooseK, Overhead};
 use crate::local::Failure;
 use crate::show::line;
@@ -26,8 +26,14 @@ struct OverheadAnswer {
     closed_form: Magnitude,
 }
 
+/// Which flags make the quantities that a chain refuses.
+const OVERHEAD_FLAGS: &[(&str, &str)] =
+    &[("ρτ", "--tau-rho"), ("λτ", "--lambda, --tau-rho"), ("μτ", "--mu, --tau-rho"), ("στ", "--sigma, --tau-rho")];
+const AVAILABILITY_FLAGS: &[(&str, &str)] =
+    &[("ρτ", "--rho, --tau"), ("λτ", "--lambda, --tau"), ("μτ", "--mu, --tau"), ("στ", "--sigma, --tau")];
+
 pub(super) fn overhead(args: &Overhead) -> Result<(), Failure> {
-    let answer = overhead_of(args, args.tau_rho).map_err(refused)?;
+    let answer = overhead_of(args, args.tau_rho).map_err(refused_for(OVERHEAD_FLAGS))?;
     let rows = [
         row([&"tau_rho", &"k", &"opportunistic", &"explicit", &"closed_form"]),
         row([&answer.tau_rho, &answer.k, &digits(&answer.opportunistic), &digits(&answer.explicit), &digits(&answer.closed_form)]),
@@ -135,7 +141,7 @@ struct AvailabilityAnswer {
 }
 
 pub(super) fn availability(args: &Availability) -> Result<(), Failure> {
-    let solve = |lease: Lease| lease.solve().map(|solution| solution.unavailability()).map_err(refused);
+    let solve = |lease: Lease| lease.solve().map(|solution| solution.unavailability()).map_err(refused_for(AVAILABILITY_FLAGS));
     let lease = availability_lease(args);
     let (opportunistic, explicit) = (solve(lease)?, solve(lease.explicit())?);
     let rest = |share: Magnitude| Magnitude::new((1.0 - share.rounded()).max(0.0));

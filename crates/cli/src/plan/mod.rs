@@ -9,7 +9,7 @@ mod words;
 use crate::args::model::Plan as Args;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
-use crate::model::shown::{self, digits, refused, row};
+use crate::model::shown::{self, digits, refused_for, row};
 use crate::settings;
 use capture::Seen;
 use cistern_model::figures::{Axis, Curve, Figure, Mark};
@@ -45,6 +45,9 @@ struct Other {
     costs: Costs,
 }
 
+/// Which flags make the quantities that models refuse, at some period that a server takes.
+const FLAGS: &[(&str, &str)] = &[("ρτ", "--rate or --from"), ("λτ", "--fail-every"), ("μτ", "--repair"), ("στ", "--rate or --from")];
+
 /// Plans, and says so; the exit status is 1 when no period fulfils all wishes.
 pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
     let seen = args.from.as_deref().map(capture::read).transpose()?;
@@ -56,6 +59,7 @@ pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
     }
     let setting = setting(args, seen.as_ref())?;
     let wishes = wishes(args);
+    let refused = refused_for(FLAGS);
     let plan = setting.plan(&wishes).map_err(refused)?;
     let answer = Answer {
         tau: plan.best.map(|best| best.tau),
@@ -92,6 +96,7 @@ fn setting(args: &Args, seen: Option<&Seen>) -> Result<Setting, Failure> {
         requests,
         fail_every: args.network.fail_every,
         repair: args.network.repair,
+        opportunistic: agent.opportunistic,
         parts: Parts { renew_from: part(agent.phases.valid_ppm), use_until: part(agent.phases.renewing_ppm) },
         timeout: fixed.map_or(FOLLOWS, Timeout::Fixed),
         delta: part(server.delta_ppm),
@@ -183,6 +188,7 @@ fn rows(answer: &Answer) -> Vec<Vec<String>> {
 #[cfg(test)]
 pub(crate) fn drawn(args: &Args) -> Result<Figure, Failure> {
     let setting = setting(args, None)?;
+    let refused = refused_for(FLAGS);
     let plan = setting.plan(&wishes(args)).map_err(refused)?;
     let rate = setting.rate().map_err(refused)?;
     let answer = Answer { tau: plan.best.map(|best| best.tau), plan, others: vec![], alternatives: vec![], rate, capture: None };

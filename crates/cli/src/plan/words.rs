@@ -68,6 +68,9 @@ fn captured(seen: &Seen) -> Result<(), Failure> {
 
 fn recommended(args: &Args, setting: &Setting, answer: &Answer, best: &Costs) -> Result<(), Failure> {
     line(format!("Lease period τ = {}.\n", time(best.tau)))?;
+    if !setting.opportunistic {
+        line("  Opportunistic renewal is off in the settings, so keep-alives are sent however many requests there are.")?;
+    }
     if let Some((low, high)) = answer.plan.range {
         line(format!("  Any from {} to {} fulfils what was asked for; {}.", time(low), time(high), why(answer, setting)))?;
     }

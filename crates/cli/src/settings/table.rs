@@ -164,6 +164,9 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
          or renew it while that was used lately and then give everything back", flag "--idle";
     "idle-after" Time = idle_after, "at most 1 h",
         "With \"auto\": how long after its last use something held is worth renewing the lease for";
+    "opportunistic-renewal" Switch = opportunistic, "true or false",
+        "Whether every answer of the server renews the lease; false: only answers to keep-alives do, so that one is sent for every 0.6 of \
+         a lease period however busy the agent is, as in protocols with explicit renewal, to compare with";
     "give-up-after" Time = give_up_after, "100 ms to one day",
         "How long an operation may take before it ends without an answer; waiting for a lock has a limit of its own", flag "--give-up";
     "close-within" Time = close_within, "at most 1 h",

@@ -18,7 +18,9 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let agents = usize::try_from(draw.between(2, 5)).unwrap_or(2);
     let tiny = profile == Profile::Tiny || (profile == Profile::Swarm && draw.chance(80_000));
     let server = server(&mut draw, agents, tiny);
-    let agent = (0..agents).map(|_| agent(&mut draw, &server, tiny)).collect();
+    // In one run in ten all agents renew by keep-alives alone.
+    let opportunistic = rng.fork("renewal").chance(900_000);
+    let agent = (0..agents).map(|_| AgentSettings { opportunistic, ..agent(&mut draw, &server, tiny) }).collect();
     let heal_ns = length(&mut draw, &server);
     let (clocks, window) = clocks(&mut rng.fork("clocks"), profile, agents, &server);
     let mut workload = Workload::draw(&mut rng.fork("workload"), profile);
@@ -127,6 +129,7 @@ fn agent(rng: &mut SimRng, server: &ServerSettings, tiny: bool) -> AgentSettings
     AgentSettings {
         idle: *rng.pick(&[Idle::Eager, Idle::Lazy, Idle::Auto, Idle::Auto]),
         idle_after_us: rng.between(0, lease_us * 4),
+        opportunistic: true,
         window: *rng.pick(&[64, 64, 16, 4, 1]),
         max_datagram: *rng.pick(&[1_232, 1_232, 1_232, 548, 8_952]),
         give_up_after_us: if rng.chance(800_000) { chain_us * 2 + SEC / US } else { rng.between(100_000, chain_us.max(200_000)) },

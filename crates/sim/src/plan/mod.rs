@@ -13,6 +13,7 @@ mod swarm;
 
 pub use fault::{Fault, Link, What};
 pub use profile::Profile;
+pub(crate) use settings::nanos;
 pub use settings::{AgentSettings, Idle, ServerSettings};
 
 use crate::clock::Rates;

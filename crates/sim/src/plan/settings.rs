@@ -93,6 +93,7 @@ impl ServerSettings {
 pub struct AgentSettings {
     pub idle: Idle,
     pub idle_after_us: u64,
+    pub opportunistic: bool,
     pub window: u16,
     pub max_datagram: u16,
     pub give_up_after_us: u64,
@@ -129,6 +130,7 @@ impl AgentSettings {
                 Idle::Auto => IdlePolicy::Auto,
             },
             idle_after: us(self.idle_after_us),
+            opportunistic: self.opportunistic,
             window: self.window,
             max_datagram: self.max_datagram,
             give_up_after: us(self.give_up_after_us),

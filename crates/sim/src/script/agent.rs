@@ -3,6 +3,7 @@
 //! Decides nothing: words for what happens to the machine, and for what its users ask. Place: what most lines of a script begin with.
 //! Leaves to others: how a command ends (`user`), turns (`turns`), what is right (the judges).
 
+use super::course::Course;
 use super::user::{Held, LockAsk, Op};
 use super::{PATIENCE, Shared};
 use crate::clock::{Rates, UNIT};
@@ -10,6 +11,7 @@ use crate::observe::{Node, True};
 use bytes::Bytes;
 use cistern_agent::api::{Command, Event, LeaseView, Output, Ownership, Phase, Target, Wait, WatchEvent};
 use cistern_wire::{AgentId, ObjectId, RenameRule, SessionId};
+use std::cell::RefMut;
 
 /// Who owns what scripts make.
 const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
@@ -28,6 +30,11 @@ impl Agent {
 
     pub(super) const fn number(&self) -> usize {
         self.number
+    }
+
+    /// The course that it runs in.
+    pub(super) fn course(&self) -> RefMut<'_, Course> {
+        self.shared.course()
     }
 
     pub(super) fn id(&self) -> AgentId {

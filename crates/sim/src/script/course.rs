@@ -61,6 +61,8 @@ pub(super) struct Course {
     queue: BTreeMap<(u64, u64), Next>,
     planned: u64,
     pub(super) last_op: u64,
+    /// Whether anybody watches.
+    pub(super) is_judged: bool,
     watched: Option<Watched>,
     is_caught: bool,
     pub(super) buf: Vec<u8>,
@@ -83,6 +85,7 @@ impl Course {
             queue: BTreeMap::new(),
             planned: 0,
             last_op: 0,
+            is_judged: true,
             watched: None,
             is_caught: false,
             buf: Vec::new(),
@@ -104,6 +107,9 @@ impl Course {
 
     /// Tells everybody who watches.
     pub(super) fn tell(&mut self, seen: &Seen<'_>) {
+        if !self.is_judged {
+            return;
+        }
         let sight = self.stage.sight();
         self.trace.see(&sight, seen);
         if let Some(watched) = &mut self.watched {

@@ -7,6 +7,7 @@
 //! Leaves to others: time (`course`), turns (`turns`), datagrams on their way (`wires`), what a script is set in (`setting`).
 
 mod agent;
+mod costs;
 mod course;
 mod machines;
 mod processes;
@@ -16,6 +17,7 @@ mod user;
 mod wires;
 
 pub use agent::Agent;
+pub use costs::{Costs, Load, costs, lease};
 pub use course::Ending;
 pub use machines::{Disk, Server};
 pub use setting::Setting;

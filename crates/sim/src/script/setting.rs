@@ -83,6 +83,7 @@ fn agent() -> AgentSettings {
     AgentSettings {
         idle: Idle::Eager,
         idle_after_us: us(default.idle_after),
+        opportunistic: default.opportunistic,
         window: default.window,
         max_datagram: default.max_datagram,
         give_up_after_us: us(default.give_up_after),

@@ -1,0 +1,53 @@
+//! The real cores of agent and server, in virtual time, beside what is solved for their policy.
+//!
+//! Decides: what they are driven with (the same arrivals as the simulated policies), and which solution is theirs: renewal from 0.6 τ on,
+//! and nothing begun from 0.8 τ on. Leaves to others: the run itself (`cistern_sim::script::costs`), the solutions (`cistern_model`).
+
+use super::simulate::Pair;
+use cistern_model::Invalid;
+use cistern_model::figures::AGENT;
+use cistern_model::renewal::{Explicit, Lease, Stages};
+use cistern_model::requests::outages;
+use cistern_model::simulated::Arrivals;
+use cistern_sim::script::{Load, costs, lease};
+use std::time::Duration;
+
+/// A span of the models, in lease periods; one that is too long for a run counts as no end.
+fn span(periods: f64) -> Duration {
+    Duration::try_from_secs_f64(periods * lease().as_secs_f64()).unwrap_or(Duration::from_secs(1 << 32))
+}
+
+const fn name(opportunistic: bool) -> &'static str {
+    if opportunistic { "opportunistic, real cores" } else { "explicit, real cores" }
+}
+
+/// Keep-alives per request, at `x` requests a lease period.
+pub(super) fn overhead(
+    opportunistic: bool,
+    named: &'static str,
+    arrivals: &Arrivals,
+    x: f64,
+    requests: u64,
+    seed: u64,
+) -> Result<Pair, Invalid> {
+    let counted = costs(Load { opportunistic, requests }, arrivals.draw(x, seed)?.map(span), []);
+    let after = AGENT.renew_from * x;
+    let solved = if opportunistic { arrivals.overhead(after) } else { 1.0 / after };
+    Ok(Pair::new("overhead", name(opportunistic), named, x, solved, counted.overhead()))
+}
+
+/// Requests and outages in a lease period, for the share of time without data: as outages make all of it, there are many of them, and few
+/// requests between them.
+pub(super) const REQUESTS: f64 = 2.0;
+pub(super) const FAILURES: f64 = 0.5;
+
+/// Share of time without data, with outages that are mended at the rate `mu`, in a lease period.
+pub(super) fn unavailability(opportunistic: bool, mu: f64, requests: u64, seed: u64) -> Result<Pair, Invalid> {
+    let (rho, lambda) = (REQUESTS, FAILURES);
+    let outages = outages(lambda, mu, !seed)?.map(|(works, fails)| (span(works), span(fails)));
+    let counted = costs(Load { opportunistic, requests }, Arrivals::Poisson.draw(rho, seed)?.map(span), outages);
+    let lease = Lease { tau: 1.0, rho, lambda, mu, sigma: Explicit::AtOnce, stages: Stages::Sharp };
+    let lease = if opportunistic { lease } else { lease.explicit() };
+    let solved = lease.solve_early(AGENT)?.unavailability().rounded();
+    Ok(Pair::new("unavailable", name(opportunistic), "random", mu, solved, counted.unavailable()))
+}
