@@ -2,7 +2,7 @@
 //!
 //! Decides the command line and the order of a run. This process is the load generator; the server and the echo run in processes of
 //! their own, started from this program (`host`, `under_test`). Each workload is a file that gives a `section` of figures; `aims` holds
-//! them against P1 to P9, `report` prints, `chart` draws. docs/performance.md says how to read it.
+//! them against P1 to P9, `report` prints. docs/performance.md says how to read it.
 //! Exit status: 0 whatever was measured, 1 if something could not be, 2 for a wrong command line.
 
 mod agent;
