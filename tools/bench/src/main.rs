@@ -24,6 +24,8 @@ mod idle;
 mod loads;
 mod mixed;
 mod opening;
+#[cfg(feature = "peers")]
+mod peers;
 mod progress;
 mod renewals;
 mod report;
@@ -96,6 +98,7 @@ Examples:
   cistern-bench durable --dir /srv/cistern        on the disk that matters
   cistern-bench failover --lease-ms 100,2000 --rounds 25
   cistern-bench sessions --sessions 1000000       many sessions beside few
+  cargo run --release -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
 
 #[derive(Debug, Subcommand)]
@@ -143,6 +146,8 @@ enum Workload {
     Failover,
     /// Explicit renewals per request, beside the law (P8)
     Renewals,
+    /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed (P2)
+    Peers,
     /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
     Durable,
 }
@@ -195,7 +200,7 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
 fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
     // Processes under test pin themselves to their own core; those that have threads of their own are not pinned, nor is who asks them.
     match workload {
-        Workload::Cached | Workload::Failover | Workload::Durable => plan.cores.unpin_generator()?,
+        Workload::Cached | Workload::Failover | Workload::Durable | Workload::Peers => plan.cores.unpin_generator()?,
         _ => plan.cores.pin_generator()?,
     }
     match workload {
@@ -210,8 +215,21 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Burst => burst::run(args.locks as usize, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
+        Workload::Peers => peers(args, plan, progress),
         Workload::Durable => durable::run(&args.dir, plan, progress),
     }
+}
+
+#[cfg(feature = "peers")]
+fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    peers::run(&args.dir, plan, progress)
+}
+
+/// Without their clients there is only word of how to get them.
+#[cfg(not(feature = "peers"))]
+fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Section, Trouble> {
+    let note = "Skipped: built without the peers' clients. cargo run --release -p cistern-bench --features peers -- peers";
+    Ok(Section::new("peers", "the same lock, durable write and read on other services").note(note))
 }
 
 impl Workload {
@@ -227,6 +245,7 @@ impl Workload {
             Self::Burst => "burst",
             Self::Failover => "failover",
             Self::Renewals => "renewals",
+            Self::Peers => "peers",
             Self::Durable => "durable",
         }
     }
