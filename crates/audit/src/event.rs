@@ -138,7 +138,10 @@ pub enum How {
     /// By a notice, after waiting.
     Notice,
     /// What a downgrade left.
-    Downgrade,
+    Downgrade {
+        /// The generation that was given back for it.
+        of: Generation,
+    },
     /// Given back to its former holder after a restart.
     Reclaim,
 }

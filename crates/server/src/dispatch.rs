@@ -106,7 +106,7 @@ impl Server {
         session.replay.note(header.packet);
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         // Who gives a superseded session up does not go on in it.
-        if Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
+        if !session.standing().is_good() && Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
             self.watch_for_clone(key, path);
         }
         self.came_by(key, path, bytes.len(), highest);

@@ -139,9 +139,9 @@ fn by_client(host: &Host, rounds: usize) -> Result<[Row; 3], Trouble> {
     let client = Client::builder().server(host.address.to_string()).connect().map_err(wrong)?;
     let paths: Vec<String> = (0..FILES).map(|number| format!("/d/file-{number}")).collect();
     for _ in 0..WARMING.1 {
-        let hits = client.lease().map_err(wrong)?.cache_hits;
+        let requests = client.lease().map_err(wrong)?.requests;
         client.stat(&paths[0]).wait().map_err(wrong)?;
-        if client.lease().map_err(wrong)?.cache_hits > hits {
+        if client.lease().map_err(wrong)?.requests == requests {
             break;
         }
         thread::sleep(WARMING.0);

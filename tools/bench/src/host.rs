@@ -7,6 +7,7 @@
 
 use crate::cores::Cores;
 use crate::trouble::Trouble;
+use nix::errno::Errno;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use std::ffi::OsString;
@@ -158,10 +159,9 @@ impl Host {
     /// What it has used up to now.
     pub(crate) fn usage(&self) -> Result<Usage, Trouble> {
         let gone = |_| Trouble::Host { who: self.role.name(), what: "has ended" };
-        let time = clock_getcpuclockid(self.pid).and_then(clock_gettime).map_err(gone)?;
-        let ns = i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec());
+        let cpu_ns = cpu_ns(self.pid).map_err(gone)?;
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).map_err(Trouble::at("reading /proc"))?;
-        Ok(Usage { cpu_ns: u64::try_from(ns).unwrap_or(0), sleeps: sleeps(&status).unwrap_or(0) })
+        Ok(Usage { cpu_ns, sleeps: sleeps(&status).unwrap_or(0) })
     }
 }
 
@@ -177,6 +177,12 @@ impl Drop for Host {
     fn drop(&mut self) {
         end(&mut self.child);
     }
+}
+
+/// CPU time of all threads of a process, in nanoseconds.
+pub(crate) fn cpu_ns(pid: Pid) -> Result<u64, Errno> {
+    let time = clock_getcpuclockid(pid).and_then(clock_gettime)?;
+    Ok(u64::try_from(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec())).unwrap_or(0))
 }
 
 /// The first line that a process writes, if it writes one in time.

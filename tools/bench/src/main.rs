@@ -2,7 +2,7 @@
 //!
 //! Decides the command line and the order of a run. This process is the load generator; the server and the echo run in processes of
 //! their own, started from this program (`host`, `under_test`). Each workload is a file that gives a `section` of figures; `aims` holds
-//! them against P1 to P9, `report` prints, `chart` draws. docs/performance.md says how to read it.
+//! them against P1 to P9, `report` prints. docs/performance.md says how to read it.
 //! Exit status: 0 whatever was measured, 1 if something could not be, 2 for a wrong command line.
 
 mod agent;
@@ -24,6 +24,8 @@ mod idle;
 mod loads;
 mod mixed;
 mod opening;
+#[cfg(feature = "peers")]
+mod peers;
 mod progress;
 mod renewals;
 mod report;
@@ -98,6 +100,7 @@ Examples:
   cistern-bench failover --lease-ms 100,2000 --rounds 25
   cistern-bench sessions --sessions 1000000       many sessions beside few
   cistern-bench scale --most-locks 1000000        large tables beside small ones; 10,000,000 locks take some GB of memory
+  cargo run --release -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
 
 #[derive(Debug, Subcommand)]
@@ -150,6 +153,8 @@ enum Workload {
     Failover,
     /// Explicit renewals per request, beside the law (P8)
     Renewals,
+    /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed (P2)
+    Peers,
     /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
     Durable,
 }
@@ -204,7 +209,7 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
 fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
     // Processes under test pin themselves to their own core; those that have threads of their own are not pinned, nor is who asks them.
     match workload {
-        Workload::Cached | Workload::Failover | Workload::Durable => plan.cores.unpin_generator()?,
+        Workload::Cached | Workload::Failover | Workload::Durable | Workload::Peers => plan.cores.unpin_generator()?,
         _ => plan.cores.pin_generator()?,
     }
     match workload {
@@ -219,8 +224,21 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Burst => burst::run(args.locks as usize, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
+        Workload::Peers => peers(args, plan, progress),
         Workload::Durable => durable::run(&args.dir, plan, progress),
     }
+}
+
+#[cfg(feature = "peers")]
+fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    peers::run(&args.dir, plan, progress)
+}
+
+/// Without their clients there is only word of how to get them.
+#[cfg(not(feature = "peers"))]
+fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Section, Trouble> {
+    let note = "Skipped: built without the peers' clients. cargo run --release -p cistern-bench --features peers -- peers";
+    Ok(Section::new("peers", "the same lock, durable write and read on other services").note(note))
 }
 
 impl Workload {
@@ -236,6 +254,7 @@ impl Workload {
             Self::Burst => "burst",
             Self::Failover => "failover",
             Self::Renewals => "renewals",
+            Self::Peers => "peers",
             Self::Durable => "durable",
         }
     }

@@ -1,7 +1,7 @@
-//! What a workload has found, as rows of named figures; the one shape that tables, JSON and charts are made of.
+//! What a workload has found, as rows of named figures; the one shape that tables and JSON are made of.
 //!
 //! Decides how figures are written: as many digits as mean something, a range behind a median. Place: between the workloads, which
-//! fill it, and `report` and `chart`, which show it. Invariant: a figure has the same name in the table of JSON and for the aims.
+//! fill it, and `report`, which shows it. Invariant: a figure has the same name in the table of JSON and for the aims.
 //! Leaves to others: what is measured (each workload), what is aimed at (`aims`).
 
 use crate::figures::{Column, Spread};

@@ -1,10 +1,10 @@
 //! The counts that were checked in, and what is made of new ones beside them.
 //!
 //! Decides how far a count may rise, and that a count by another compiler may rise further: what it does with the same code is not the
-//! code's fault. Invariant: a kind that is not in the file is a failure, not a pass. Leaves to others: counting (`callgrind`).
+//! code's fault. Invariant: what is not in the file is a failure, not a pass. Leaves to others: counting (`callgrind`).
 
 use crate::trouble::Trouble;
-use cistern_path::Kind;
+use cistern_path::Counted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,8 @@ const TOLERANCE_OTHER: u64 = 15;
 
 /// What stands above the counts in the file.
 const HEAD: &str = "\
-# Instructions of the server's core for one request, from the datagram to the answer's datagram; `cistern-path check` compares.
+# Instructions of the server's core for one request, from the datagram to the answer's datagram, and of the agent's core for one answer
+# without a message (cached-). `cistern-path check` compares.
 # Written by `cargo run --release -p cistern-path -- renew`. Renew it with a change that is meant to change a count, and say why there.
 
 ";
@@ -31,7 +32,7 @@ const HEAD: &str = "\
 #[serde(deny_unknown_fields)]
 pub(crate) struct Baseline {
     pub(crate) compiler: String,
-    pub(crate) instructions: BTreeMap<Kind, u64>,
+    pub(crate) instructions: BTreeMap<String, u64>,
 }
 
 /// What a count is beside the baseline's.
@@ -43,7 +44,7 @@ pub(crate) enum Verdict {
     Cheaper,
     /// Above it.
     Dearer,
-    /// The baseline has no such kind.
+    /// The baseline does not have it.
     Unknown,
 }
 
@@ -78,9 +79,9 @@ impl Baseline {
     }
 
     /// What a new count is.
-    pub(crate) fn judge(&self, kind: Kind, count: u64, compiler: &str) -> Verdict {
+    pub(crate) fn judge(&self, counted: Counted, count: u64, compiler: &str) -> Verdict {
         let tolerance = self.tolerance(compiler);
-        let Some(before) = self.instructions.get(&kind).copied() else { return Verdict::Unknown };
+        let Some(before) = self.instructions.get(&counted.to_string()).copied() else { return Verdict::Unknown };
         if count * 100 > before * (100 + tolerance) {
             Verdict::Dearer
         } else if count * 100 < before * (100 - tolerance) {
@@ -94,27 +95,32 @@ impl Baseline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cistern_path::Kind;
+
+    fn lock() -> Counted {
+        Counted::Request(Kind::Lock)
+    }
 
     fn baseline() -> Baseline {
-        Baseline { compiler: "rustc 1".to_owned(), instructions: BTreeMap::from([(Kind::Lock, 1_000)]) }
+        Baseline { compiler: "rustc 1".to_owned(), instructions: BTreeMap::from([("lock".to_owned(), 1_000)]) }
     }
 
     #[test]
     fn count_may_rise_and_fall_by_the_tolerance_and_no_further() {
-        let judge = |count| baseline().judge(Kind::Lock, count, "rustc 1");
+        let judge = |count| baseline().judge(lock(), count, "rustc 1");
         assert_eq!((judge(1_030), judge(970)), (Verdict::Same, Verdict::Same));
         assert_eq!((judge(1_031), judge(969)), (Verdict::Dearer, Verdict::Cheaper));
     }
 
     #[test]
     fn count_by_another_compiler_may_rise_further() {
-        let judge = |count| baseline().judge(Kind::Lock, count, "rustc 2");
+        let judge = |count| baseline().judge(lock(), count, "rustc 2");
         assert_eq!((judge(1_150), judge(1_151)), (Verdict::Same, Verdict::Dearer));
     }
 
     #[test]
-    fn kind_that_the_file_does_not_have_is_unknown() {
-        assert_eq!(baseline().judge(Kind::Read, 1, "rustc 1"), Verdict::Unknown);
+    fn what_the_file_does_not_have_is_unknown() {
+        assert_eq!(baseline().judge(Counted::Request(Kind::Read), 1, "rustc 1"), Verdict::Unknown);
     }
 
     #[test]
@@ -126,9 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn checked_in_file_has_every_kind() {
+    fn checked_in_file_has_everything_that_is_counted_and_no_more() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("baseline.toml");
         let baseline = Baseline::read(&file).unwrap();
-        assert!(Kind::ALL.iter().all(|kind| baseline.instructions.contains_key(kind)));
+        let names: Vec<_> = Counted::all().map(|counted| counted.to_string()).collect();
+        assert!(names.iter().all(|name| baseline.instructions.contains_key(name)) && names.len() == baseline.instructions.len());
     }
 }

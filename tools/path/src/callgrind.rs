@@ -1,11 +1,11 @@
 //! Instructions of one request, counted by callgrind.
 //!
 //! Decides what is subtracted: this program runs itself twice under valgrind with the same preparations, with fewer and with more
-//! requests, and the difference is what the further requests cost; start, handshake and preparations fall out. Invariant: nothing else
+//! requests, and the difference is what the further ones cost; start, handshake and preparations fall out. Invariant: nothing else
 //! differs between the two runs. Leaves to others: what a request is (`kind`), what to make of the figure (`baseline`).
 
 use crate::trouble::Trouble;
-use cistern_path::Kind;
+use cistern_path::Counted;
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -17,24 +17,24 @@ const FEW: u64 = 200;
 pub(crate) const MANY: u64 = 1_200;
 
 /// Instructions for one request of a kind.
-pub(crate) fn count(kind: Kind) -> Result<u64, Trouble> {
+pub(crate) fn count(counted: Counted) -> Result<u64, Trouble> {
     let dir = tempfile::tempdir().map_err(Trouble::at("making a directory for callgrind's output"))?;
-    let [few, many] = [FEW, MANY].map(|requests| instructions(kind, requests, dir.path()));
+    let [few, many] = [FEW, MANY].map(|requests| instructions(counted, requests, dir.path()));
     let (few, many) = (few?, many?);
     many.checked_sub(few).map(|further| further / (MANY - FEW)).ok_or(Trouble::Output { what: "a longer run with fewer instructions" })
 }
 
 /// Instructions of a whole run with so many requests.
-fn instructions(kind: Kind, requests: u64, dir: &Path) -> Result<u64, Trouble> {
+fn instructions(counted: Counted, requests: u64, dir: &Path) -> Result<u64, Trouble> {
     let out = dir.join(format!("callgrind.{requests}"));
     let this = env::current_exe().map_err(Trouble::at("finding this program"))?;
-    let kind = kind.to_string();
+    let name = counted.to_string();
     let mut valgrind = Command::new("valgrind");
     valgrind.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", out.display())).arg(this);
-    valgrind.args(["run", &kind, "--requests"]).arg(requests.to_string());
+    valgrind.args(["run", &name, "--times"]).arg(requests.to_string());
     let output = valgrind.stdin(Stdio::null()).output().map_err(|source| Trouble::Valgrind { source })?;
     if !output.status.success() {
-        return Err(Trouble::Run { kind, status: output.status, said: String::from_utf8_lossy(&output.stderr).into_owned() });
+        return Err(Trouble::Run { name, status: output.status, said: String::from_utf8_lossy(&output.stderr).into_owned() });
     }
     let text = fs::read_to_string(&out).map_err(Trouble::at("reading callgrind's output"))?;
     total(&text).ok_or(Trouble::Output { what: "no line `summary:` or `totals:` with a number" })

@@ -8,14 +8,12 @@ use cistern_wire::{
     Ack, Bytes8, Bytes16, Generation, GetAttr, Keep, KeepAlive, List, Lock, LockClass, LockId, LockWait, Lookup, Message, Mode, ObjectId,
     Read, Release, ReleaseItem, Reply, Terms, Want, Write,
 };
-use std::fmt;
 
 /// Bytes of a small file.
 const SMALL: usize = 128;
 
 /// One kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Kind {
     /// Attributes of the root, without a cache lock.
     GetAttr,
@@ -33,13 +31,6 @@ pub enum Kind {
     Write,
     /// The 128 bytes of a file, without a cache lock.
     Read,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = clap::ValueEnum::to_possible_value(self);
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
-    }
 }
 
 impl Kind {

@@ -4,12 +4,16 @@
 //! requests there are to count. Used by this package's program, which counts instructions, and by its tests, which count allocations.
 //! Invariant: a run depends on nothing but its arguments: clocks are virtual, seeds are fixed.
 
+mod cached;
+mod counted;
 mod kind;
 mod pair;
 mod peer;
 mod rig;
 
+pub use cached::Cached;
+pub use counted::Counted;
 pub use kind::Kind;
 pub use pair::Pair;
 pub use peer::{Peer, message};
-pub use rig::{ROOT, Rig, server};
+pub use rig::{ROOT, Rig, server, server_with};

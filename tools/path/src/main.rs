@@ -1,4 +1,4 @@
-//! `cistern-path`: instructions that one request costs the server's core, counted by callgrind and compared with a file.
+//! `cistern-path`: instructions that one request costs the server's core and a cached answer the agent's, by callgrind, beside a file.
 //!
 //! Decides the command line and the exit status: 0 no count has risen, 1 one has, 2 for a wrong command line or when nothing could be
 //! counted. What is counted and what a figure means: `docs/performance.md`.
@@ -8,7 +8,7 @@ mod callgrind;
 mod trouble;
 
 use baseline::{Baseline, COMPILER, Verdict};
-use cistern_path::{Kind, Rig};
+use cistern_path::Counted;
 use clap::{Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trouble::Trouble;
 
-/// Counts the instructions that one request costs the server's core, and compares with a file.
+/// Counts the instructions that one request costs the server and a cached answer the agent, and compares with a file.
 #[derive(Debug, Parser)]
 #[command(name = "cistern-path", version, after_help = AFTER)]
 struct Args {
@@ -26,7 +26,7 @@ struct Args {
 
 const AFTER: &str = "\
 Examples:
-  cistern-path count                 instructions of every kind of request
+  cistern-path count                 instructions of everything
   cistern-path count lock release --json
   cistern-path check                 beside tools/path/baseline.toml
   cistern-path renew                 writes that file anew
@@ -37,8 +37,8 @@ Exit status: 0 no count has risen beyond the tolerance; 1 one has; 2 for a wrong
 enum Command {
     /// Count, and say what came of it
     Count {
-        /// Which kinds [default: all]
-        kinds: Vec<Kind>,
+        /// What [default: everything]
+        what: Vec<Counted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -55,14 +55,14 @@ enum Command {
         #[arg(long, value_name = "FILE", default_value = BASELINE)]
         baseline: PathBuf,
     },
-    /// Turn a server with requests of one kind; what callgrind watches
+    /// Do one thing so often; what callgrind watches
     #[command(hide = true)]
     Run {
-        /// Which kind
-        kind: Kind,
-        /// How many of the requests that were prepared
+        /// What
+        what: Counted,
+        /// How often
         #[arg(long, value_parser = clap::value_parser!(u64).range(..=callgrind::MANY))]
-        requests: u64,
+        times: u64,
     },
 }
 
@@ -81,15 +81,18 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Trouble> {
     match command {
-        Command::Run { kind, requests } => turn(kind, requests),
+        Command::Run { what, times } => {
+            let [most, times] = [callgrind::MANY, times].map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+            what.run(most, times);
+        }
         _ if cfg!(debug_assertions) => return Err(Trouble::Debug),
-        Command::Count { kinds, json } => {
-            let kinds = if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds };
-            count(&kinds, json)?;
+        Command::Count { what, json } => {
+            let what = if what.is_empty() { Counted::all().collect() } else { what };
+            count(&what, json)?;
         }
         Command::Check { baseline } => return check(&baseline),
         Command::Renew { baseline } => {
-            let instructions = Kind::ALL.into_iter().map(|kind| Ok((kind, callgrind::count(kind)?)));
+            let instructions = Counted::all().map(|counted| Ok((counted.to_string(), callgrind::count(counted)?)));
             let fresh = Baseline { compiler: COMPILER.to_owned(), instructions: instructions.collect::<Result<_, Trouble>>()? };
             fresh.write(&baseline)?;
             say(&format!("{} counts by {COMPILER} are in {}", fresh.instructions.len(), baseline.display()))?;
@@ -98,22 +101,14 @@ fn run(command: Command) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn turn(kind: Kind, requests: u64) {
-    let mut rig = Rig::new();
-    let prepared = kind.prepare(&mut rig, usize::try_from(callgrind::MANY).unwrap_or(usize::MAX));
-    for datagram in prepared.iter().take(usize::try_from(requests).unwrap_or(usize::MAX)) {
-        rig.turn(datagram);
-    }
-}
-
-fn count(kinds: &[Kind], json: bool) -> Result<(), Trouble> {
+fn count(what: &[Counted], json: bool) -> Result<(), Trouble> {
     let mut all = BTreeMap::new();
-    for kind in kinds {
-        let count = callgrind::count(*kind)?;
+    for counted in what {
+        let count = callgrind::count(*counted)?;
         if !json {
-            say(&format!("{:<12} {count:>8}", kind.to_string()))?;
+            say(&format!("{counted:<12} {count:>8}"))?;
         }
-        all.insert(kind.to_string(), count);
+        all.insert(counted.to_string(), count);
     }
     if json { say(&serde_json::json!({ "compiler": COMPILER, "instructions": all }).to_string()) } else { Ok(()) }
 }
@@ -124,12 +119,12 @@ fn check(file: &Path) -> Result<ExitCode, Trouble> {
     if !baseline.is_of(COMPILER) {
         say(&format!("{} is by {}, this is {COMPILER}: a count may differ by {tolerance} %", file.display(), baseline.compiler))?;
     }
-    say(&format!("{:<12} {:>8} {:>8}  instructions for one request", "", "before", "now"))?;
+    say(&format!("{:<12} {:>8} {:>8}  instructions for one", "", "before", "now"))?;
     let mut code = ExitCode::SUCCESS;
-    for kind in Kind::ALL {
-        let count = callgrind::count(kind)?;
-        let before = baseline.instructions.get(&kind).map_or_else(|| "-".to_owned(), u64::to_string);
-        let word = match baseline.judge(kind, count, COMPILER) {
+    for counted in Counted::all() {
+        let count = callgrind::count(counted)?;
+        let before = baseline.instructions.get(&counted.to_string()).map_or_else(|| "-".to_owned(), u64::to_string);
+        let word = match baseline.judge(counted, count, COMPILER) {
             Verdict::Same => "",
             Verdict::Cheaper => "cheaper: `renew` keeps it so",
             Verdict::Dearer => "DEARER",
@@ -138,7 +133,7 @@ fn check(file: &Path) -> Result<ExitCode, Trouble> {
         if word.starts_with(char::is_uppercase) {
             code = ExitCode::from(1);
         }
-        say(format!("{:<12} {before:>8} {count:>8}  {word}", kind.to_string()).trim_end())?;
+        say(format!("{counted:<12} {before:>8} {count:>8}  {word}").trim_end())?;
     }
     if code != ExitCode::SUCCESS {
         say(&format!(

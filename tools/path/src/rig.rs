@@ -63,6 +63,12 @@ impl Rig {
         message(&self.turned.answer)
     }
 
+    /// How many datagrams the server has sent.
+    #[must_use]
+    pub const fn sent(&self) -> usize {
+        self.turned.sent
+    }
+
     /// From now on a batch is durable when the server has made it, and nothing keeps it: of a mutation only the server's part is left.
     /// At most `batches` of them.
     pub fn keep_nothing(&mut self, batches: usize) {
@@ -109,6 +115,7 @@ struct Turned {
     path: Path,
     /// The last datagram that the server sent.
     answer: Vec<u8>,
+    sent: usize,
     /// Whether the store keeps what it is told to.
     keeps: bool,
     /// Batches that it does not, until after the count.
@@ -120,7 +127,7 @@ impl Turned {
         let now = Instant::new(1_000_000_000, 1_000_000_000);
         let path = Path::to(SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000)));
         let (answer, batches) = (Vec::new(), Vec::new());
-        Self { server: server(now), store: MemoryStore::new(), now, path, answer, keeps: true, batches }
+        Self { server: server(now), store: MemoryStore::new(), now, path, answer, sent: 0, keeps: true, batches }
     }
 
     fn turn<D: AsRef<[u8]>>(&mut self, datagrams: impl IntoIterator<Item = D>) {
@@ -132,7 +139,9 @@ impl Turned {
         while let Some(work) = self.server.poll_effect() {
             self.serve(work);
         }
-        while self.server.poll_transmit(self.now, &mut self.answer).is_some() {}
+        while self.server.poll_transmit(self.now, &mut self.answer).is_some() {
+            self.sent += 1;
+        }
         self.server.wake_after(self.now);
     }
 
@@ -164,6 +173,15 @@ pub(crate) fn create(ask: Ask, dir: ObjectId, name: &str) -> Message<'_> {
 /// If the default configuration cannot be used.
 #[must_use]
 pub fn server(now: Instant) -> Server {
-    let config = Config { volatile: true, new_cluster: true, ..Config::default() };
-    Server::new(now, 1_700_000_000_000_000_000, StoreId([0xC1; 16]), config, [7; 32]).expect("the default configuration is sound")
+    server_with(now, Config::default())
+}
+
+/// The same with another configuration, but for what a store in memory needs.
+///
+/// # Panics
+/// If the configuration cannot be used.
+#[must_use]
+pub fn server_with(now: Instant, config: Config) -> Server {
+    let config = Config { volatile: true, new_cluster: true, ..config };
+    Server::new(now, 1_700_000_000_000_000_000, StoreId([0xC1; 16]), config, [7; 32]).expect("the configuration is sound")
 }

@@ -22,10 +22,10 @@ pub(crate) enum Trouble {
         source: io::Error,
     },
     /// What ran under valgrind failed.
-    #[error("{kind} under valgrind ended with {status}:\n{said}")]
+    #[error("{name} under valgrind ended with {status}:\n{said}")]
     Run {
-        /// Which kind.
-        kind: String,
+        /// What was counted.
+        name: String,
         /// How it ended.
         status: ExitStatus,
         /// What it said.

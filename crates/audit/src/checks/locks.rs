@@ -12,10 +12,15 @@ const EPOCH_SHIFT: u32 = 56;
 
 pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &mut Court) {
     let Some(session) = bench.story.session(event.session) else { return };
+    let generation = grant.generation;
+    if let How::Downgrade { of } = grant.how {
+        court.judge(Rule::GenerationsGrow, generation > of, event, None, || {
+            format!("generation {of} of {} is downgraded to generation {generation}", grant.lock)
+        });
+    }
     if grant.how == How::Reclaim || !grant.news {
         return;
     }
-    let generation = grant.generation;
     let epoch = session.incarnation.map(|(epoch, _)| u64::from(epoch));
     if epoch.is_some_and(|epoch| generation.0 >> EPOCH_SHIFT != epoch) {
         let what = format!("{} is granted generation {generation}, which is of another epoch than the store's", grant.lock);
@@ -28,6 +33,7 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
         court.kept(Rule::TokensOnce);
     }
     match session.requests.get(grant.nonce).filter(|_| grant.nonce > 0) {
+        None if matches!(grant.how, How::Downgrade { .. }) => {}
         None => court.open(Rule::GenerationsGrow, Why::Forgotten),
         Some(request) if generation.0 > request.generation_then => court.kept(Rule::GenerationsGrow),
         Some(request) => {

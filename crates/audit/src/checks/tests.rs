@@ -273,6 +273,24 @@ fn generation_that_is_not_larger_than_what_was_granted_before_the_question_is_a_
 }
 
 #[test]
+fn what_a_downgrade_leaves_has_a_larger_generation_than_what_was_given_back() {
+    use cistern_wire::{Released, ReleasedItem};
+    for (now, kept) in [(200, true), (100, false)] {
+        let mut audit = held(at_server());
+        let (generation, keep) = (Generation(100), Keep::Shared);
+        audit.up(0, 5, 2, &[Release { serial: 1, items: List::of(&[ReleaseItem { lock: LOCK, generation, keep }]) }.into()]);
+        let items = [ReleasedItem { lock: LOCK, generation, keep, now: Generation(now) }];
+        audit.down(0, 5, 2, &[Released { serial: 1, echo: 2, items: List::of(&items) }.into()]);
+        if kept {
+            clean(&audit);
+        } else {
+            broken(&audit, Rule::GenerationsGrow);
+        }
+        assert!(count(&audit, Rule::GenerationsGrow).undecidable.is_empty());
+    }
+}
+
+#[test]
 fn second_grant_for_one_wait_and_grant_after_a_cancellation_are_violations() {
     let grant = |seq, generation| {
         let (lock, generation) = (LOCK, Generation(generation));

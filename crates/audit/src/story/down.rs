@@ -318,10 +318,10 @@ impl Story {
         for item in released.items.iter().filter(|item| item.now.0 > 0) {
             let id = seen.session();
             self.left_by_downgrade(id, item.lock, item.generation, item.now);
-            let (lock, generation) = (item.lock, item.now);
+            let (lock, generation, how) = (item.lock, item.now, How::Downgrade { of: item.generation });
             if let Some(session) = self.sessions.get_mut(&id) {
                 let news = session.give(lock, generation);
-                let grant = Grant { lock, mode: Mode::Shared, generation, run: 0, version: 0, how: How::Downgrade, nonce: 0, news };
+                let grant = Grant { lock, mode: Mode::Shared, generation, run: 0, version: 0, how, nonce: 0, news };
                 if let Some(server) = self.servers.get_mut(&session.server) {
                     server.newest = server.newest.max(generation);
                     server.runs.entry(generation.0).or_insert((generation.0.saturating_add(1), lock, id, seen.passage.frame));

@@ -1,0 +1,153 @@
+//! The same lock, durable write and read on etcd, ZooKeeper, Redis and ours, in one run.
+//!
+//! Decides the loads and what is alike: one node on loopback, its data in a directory on the same disk, 128-byte values, keys of their own
+//! for all that is in flight, nobody pinned; one request after the other, then 64 in flight. Each service is asked as its users ask it:
+//! etcd by its lock service and linearizable reads, ZooKeeper by the lock recipe and the session's reads, Redis by SET NX PX and a
+//! compare-and-delete script (a lock that is not safe), with an fsync for each write. One that is not installed is skipped, by name.
+//! Place: a workload. Invariant: a process started here is ended here, by its process id, and its directory goes with it.
+//! Leaves to others: starting them (`process`), asking each (`etcd`, `zookeeper`, `redis`), ours (`ours`).
+
+mod asked;
+mod etcd;
+mod ours;
+mod process;
+mod redis;
+mod zookeeper;
+
+use crate::cases::Plan;
+use crate::figures::{Spread, count};
+use crate::progress::Progress;
+use crate::section::{Row, Section, digits};
+use crate::trouble::Trouble;
+use hdrhistogram::Histogram;
+use std::path::Path;
+use std::time::Duration;
+
+/// Requests in flight where there are many.
+pub(crate) const MANY: usize = 64;
+/// Longest request told apart, in nanoseconds.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// What is asked of everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// An exclusive lock that nobody has, and giving it back: one operation.
+    Lock,
+    /// 128 bytes, on the disk before the answer.
+    Write,
+    /// What was written, as it is now.
+    Read,
+}
+
+impl Ask {
+    const ALL: [Self; 3] = [Self::Lock, Self::Write, Self::Read];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Write => "durable write",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// What one round of one service brought.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) operations: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) took_ns: Histogram<u64>,
+    pub(crate) cpu_ns: u64,
+}
+
+/// A service that is running, and a client of it.
+pub(crate) trait Service {
+    /// What it is called in tables.
+    fn name(&self) -> String;
+
+    /// Asks for `span`, with so many in flight; its server's CPU time is read before and after.
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble>;
+
+    /// Whether it can be asked this.
+    fn takes(&self, _ask: Ask, _in_flight: usize) -> bool {
+        true
+    }
+}
+
+/// An empty histogram of a round.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 to 6 * 10^10 with three digits is a valid range")
+}
+
+/// Measures everybody who is there.
+pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    let title = "the same lock + unlock, durable write of 128 B and read, one node each on loopback, in one run; nobody pinned";
+    let mut section = Section::new("peers", title);
+    progress.say("starting the peers");
+    let mut services: Vec<Box<dyn Service>> = vec![Box::new(ours::Ours::start(dir, plan)?)];
+    for started in [etcd::start(dir), zookeeper::start(dir), redis::start(dir, false), redis::start(dir, true)] {
+        match started? {
+            Ok(service) => services.push(service),
+            Err(skipped) => section.notes.push(skipped),
+        }
+    }
+    let mut pipelined = Vec::new();
+    for ask in Ask::ALL {
+        for in_flight in [1, MANY] {
+            let rows = compare(&mut services, ask, in_flight, plan, progress)?;
+            if (ask, in_flight) == (Ask::Lock, MANY) {
+                pipelined.clone_from(&rows);
+            }
+            section.rows.extend(rows);
+        }
+    }
+    section.rows.extend(ours_over_redis(&pipelined));
+    Ok(section.note(
+        "CPU is of the service's process alone; all its threads. `in flight` of Redis without fsync are pipelined on one connection.",
+    ))
+}
+
+/// All services under one load, in turn.
+fn compare(services: &mut [Box<dyn Service>], ask: Ask, in_flight: usize, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Trouble> {
+    let taking: Vec<usize> = (0..services.len()).filter(|at| services[*at].takes(ask, in_flight)).collect();
+    let mut rounds: Vec<Vec<Round>> = taking.iter().map(|_| Vec::new()).collect();
+    for round in 0..=plan.rounds {
+        for (at, found) in taking.iter().zip(&mut rounds) {
+            let service = &mut services[*at];
+            progress.say(&format!("{}, {in_flight} in flight, {}", ask.name(), service.name()));
+            let done = service.round(ask, in_flight, plan.span)?;
+            // The first does not count.
+            if round > 0 {
+                found.push(done);
+            }
+        }
+    }
+    let name = |at: usize| format!("{}, {in_flight} in flight, {}", ask.name(), services[at].name());
+    Ok(taking.iter().zip(&rounds).map(|(at, rounds)| row(name(*at), rounds)).collect())
+}
+
+fn row(name: String, rounds: &[Round]) -> Row {
+    let mut took = histogram();
+    rounds.iter().for_each(|round| took.add(&round.took_ns).expect("both have the same bounds"));
+    let spread = |figure: &dyn Fn(&Round) -> f64| {
+        Spread::of(rounds.iter().map(figure)).expect("the command line lets no plan without rounds through")
+    };
+    let us = |quantile| count(took.value_at_quantile(quantile)) / 1e3;
+    Row::new(name)
+        .with("p50_us", "p50 µs", us(0.5))
+        .with("p99_us", "p99 µs", us(0.99))
+        .with("per_second", "op/s", spread(&|round| count(round.operations) / round.elapsed.as_secs_f64()))
+        .with("cpu_us", "server µs/op", spread(&|round| count(round.cpu_ns) / 1e3 / count(round.operations.max(1))))
+        .with("operations", "operations", rounds.iter().map(|round| round.operations).sum::<u64>())
+}
+
+/// Our server's CPU for a lock beside that of pipelined Redis, if it was there.
+fn ours_over_redis(rows: &[Row]) -> Option<Row> {
+    let cpu = |name: &str| rows.iter().find(|row| row.load.ends_with(name)).and_then(|row| row.number("cpu_us"));
+    let (ours, redis) = (cpu(ours::NAME)?, cpu(redis::PIPELINED)?);
+    Some(Row::new(format!("lock, pipelined: {} µs of ours, {} of Redis", digits(ours), digits(redis))).with(
+        "ours_over_redis",
+        "ours/Redis",
+        ours / redis,
+    ))
+}

@@ -1,0 +1,79 @@
+//! Another service's process: found, started on loopback with its data in a directory of its own, ended.
+//!
+//! Decides where programs are looked for and how long they may take to listen. Place: below each peer. Invariant: the process is killed by
+//! its id when this is dropped and when the bench dies, before its directory goes.
+//! Leaves to others: command lines and clients (each peer).
+
+use crate::host::cpu_ns;
+use crate::trouble::Trouble;
+use nix::unistd::Pid;
+use std::env;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a service may take to listen, in seconds.
+const START_S: u64 = 60;
+
+/// A running service.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    _dir: TempDir,
+}
+
+impl Process {
+    /// Starts `command` with its output in a file in `dir` and waits until it listens.
+    pub(crate) fn start(mut command: Command, dir: TempDir, listens: SocketAddr) -> Result<Self, Trouble> {
+        let log = File::create(dir.path().join("output")).map_err(Trouble::at("making a peer's log"))?;
+        let errors = log.try_clone().map_err(Trouble::at("making a peer's log"))?;
+        let program = Path::new(command.get_program()).display().to_string();
+        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().map_err(Trouble::at("starting a peer"))?;
+        let mut process = Self { child, _dir: dir };
+        let begin = Instant::now();
+        while TcpStream::connect(listens).is_err() {
+            let ended = process.child.try_wait().map_err(Trouble::at("looking after a peer"))?;
+            if ended.is_some() || begin.elapsed() >= Duration::from_secs(START_S) {
+                let said = fs::read_to_string(process._dir.path().join("output")).unwrap_or_default();
+                let why = format!("{program} does not listen at {listens}; it said: {}", said.lines().last().unwrap_or("nothing"));
+                return Err(Trouble::Start { step: "starting a peer", why });
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(process)
+    }
+
+    /// CPU time of all its threads.
+    pub(crate) fn cpu_ns(&self) -> Result<u64, Trouble> {
+        cpu_ns(Pid::from_raw(self.child.id().cast_signed())).map_err(|_| Trouble::Host { who: "peer", what: "has ended" })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Its data are not needed: errors mean that it has just ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the program is, as a shell would find it.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// A directory for a service's data, below `dir`.
+pub(crate) fn directory(dir: &Path) -> Result<TempDir, Trouble> {
+    tempfile::tempdir_in(dir).map_err(Trouble::starting("making a directory for a peer"))
+}
+
+/// A port of loopback that nobody listens at now.
+pub(crate) fn free_port() -> Result<SocketAddr, Trouble> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Trouble::at("looking for a free port"))?;
+    listener.local_addr().map_err(Trouble::at("looking for a free port"))
+}

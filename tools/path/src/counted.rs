@@ -1,0 +1,60 @@
+//! Everything that is counted: requests at the server, and what the agent answers without one.
+
+use crate::cached::Cached;
+use crate::kind::Kind;
+use crate::rig::Rig;
+use std::fmt;
+use std::str::FromStr;
+
+/// One thing that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counted {
+    /// A request, at the server.
+    Request(Kind),
+    /// An answer without a message, at the agent; its name begins with `cached-`.
+    Cached(Cached),
+}
+
+const CACHED: &str = "cached-";
+
+impl Counted {
+    /// All of them, requests first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Kind::ALL.into_iter().map(Self::Request).chain(Cached::ALL.into_iter().map(Self::Cached))
+    }
+
+    /// Prepares for `most`, and does `count` of them.
+    pub fn run(self, most: usize, count: usize) {
+        match self {
+            Self::Request(kind) => {
+                let mut rig = Rig::new();
+                let prepared = kind.prepare(&mut rig, most);
+                prepared.iter().take(count).for_each(|datagram| rig.turn(datagram));
+            }
+            Self::Cached(cached) => {
+                let mut pair = cached.prepare();
+                (0..count).for_each(|_| cached.ask(&mut pair));
+            }
+        }
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, value) = match self {
+            Self::Request(kind) => ("", clap::ValueEnum::to_possible_value(kind)),
+            Self::Cached(cached) => (CACHED, clap::ValueEnum::to_possible_value(cached)),
+        };
+        let name = format!("{before}{}", value.as_ref().map_or("", |value| value.get_name()));
+        f.pad(&name)
+    }
+}
+
+impl FromStr for Counted {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = || Self::all().map(|counted| counted.to_string()).collect::<Vec<_>>().join(", ");
+        Self::all().find(|counted| counted.to_string() == name).ok_or_else(|| format!("there is no {name}; there are {}", names()))
+    }
+}
