@@ -113,6 +113,28 @@ fn waiter_for_the_second_of_two_sessions_that_end_together_does_not_wait_for_the
 }
 
 #[test]
+fn who_begins_to_wait_between_the_end_of_a_session_and_the_word_of_the_store_comes_in_the_first_slice() {
+    let mut s = Script::new();
+    s.takes_many(A);
+    s.locked(A, MANY.into(), X, Exclusive);
+    s.shared(A, Y);
+    s.table.end_session(s.now, A);
+    s.queued(B, 1, X, Exclusive);
+    s.queued(C, 1, X, Exclusive);
+    assert_eq!(s.enter(1, B, &[Y]), Turn::Waiting);
+    // No demand: nobody is there to hear it.
+    s.quiet();
+    s.table.free_session(A);
+    s.slice();
+    let actions = s.actions();
+    assert!(actions.contains(&ready(1)), "{actions:?}");
+    assert_eq!(granted(&actions), [(B, 1)], "in order of arrival");
+    assert_eq!(s.table.counts().demands_outstanding, 0);
+    while s.slice() {}
+    assert_eq!(s.table.counts().held, 1);
+}
+
+#[test]
 fn lock_given_back_while_an_earlier_sweep_is_under_way_lets_its_waiters_come_first() {
     let mut s = Script::new();
     s.takes_many(A);
