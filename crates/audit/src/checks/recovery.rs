@@ -71,6 +71,9 @@ pub(super) fn gone(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     }
     let certain = bench.in_order().and_then(|()| bench.whole(owner));
     let certain = certain.and(if unanswered { Err(Why::Unanswered) } else { Ok(()) });
+    // What took it away may have been forgotten.
+    let short = bench.story.servers.get(&session.server).is_some_and(|server| server.short.objects);
+    let certain = certain.and(if short { Err(Why::Forgotten) } else { Ok(()) });
     court.accuse(Rule::Ephemeral, certain, event, None, || {
         format!("{object} of session {owner} is gone {span:?} after what that was answered last was seen; T is {:?}", promise.wait)
     });

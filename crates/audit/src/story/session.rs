@@ -301,6 +301,8 @@ pub struct Session {
     pub(crate) renewals: u64,
     /// Notices that are neither receipted nor settled by a release.
     pub(crate) open: BTreeSet<u64>,
+    /// Of those up to here it was told that they were not receipted in time.
+    pub(crate) overdue_to: u64,
     /// Whether some of them were forgotten.
     pub(crate) open_forgotten: bool,
     /// Demands for cache locks that were receipted and are not complied with.
@@ -349,6 +351,7 @@ impl Session {
             gap: false,
             renewals: 0,
             open: BTreeSet::new(),
+            overdue_to: 0,
             open_forgotten: false,
             owed: BTreeMap::new(),
             newest_renewal: None,

@@ -1,12 +1,15 @@
 //! Tests of what is forgotten: tables stay small, and no verdict rests on what fell out of one.
 
-use super::{Audit, at_server, clean, count, from, goes_on, held, nack, open};
+use super::every_rule::ATTR;
+use super::{Audit, at_server, broken, clean, count, from, goes_on, held, nack, open};
 use crate::bench::{LOCK, agent, alive, ask, datagram, granted, hello, keep_alive, lock, server};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
 use cistern_wire::{
-    EndReason, EndSession, Generation, Keep, List, LockClass, LockId, ObjectId, Probe, Release, ReleaseItem, ServerStatus, SessionId,
+    Ack, Attr, Bytes8, CacheGrant, Changed, Effect, EndReason, EndSession, Generation, GetAttr, Keep, List, LockClass, LockId, ObjectId,
+    Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent,
+    Watched,
 };
 use std::net::SocketAddr;
 
@@ -129,4 +132,61 @@ fn numbers_at_their_end_are_judged_like_others() {
     let bytes = datagram(false, 5, 3, &[keep_alive(2)]);
     audit.bytes(agent(0), server(), &bytes);
     assert!(audit.taker.found() > 0, "what does not fit is found, and nothing overflows");
+}
+
+/// A watcher's server, which knows of one ephemeral file.
+fn ephemeral() -> Audit {
+    let mut audit = at_server();
+    audit.open(0, 5);
+    audit.open(1, 6);
+    audit.up(1, 6, 1, &[Watch { ask: ask(1), object: ObjectId(7) }.into()]);
+    let attr = Attr { owner: SessionId(5), ..ATTR };
+    audit.down(1, 6, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Watched(Watched { attr }) }.into()]);
+    audit
+}
+
+/// The file is gone, as its watcher is told.
+fn is_gone(mut audit: Audit) -> Audit {
+    audit.down(1, 6, 2, &[WatchEvent { seq: 1, object: ObjectId(7), version: 5, gone: true }.into()]);
+    audit
+}
+
+/// What a server's tables remember, cut down.
+fn trim(audit: &mut Audit, most: usize) {
+    audit.taker.story_mut().servers.values_mut().for_each(|server| {
+        server.trim(most);
+    });
+}
+
+#[test]
+fn ephemeral_file_whose_removal_may_be_forgotten_is_gone_undecidably() {
+    let mut audit = ephemeral();
+    // Its own session took it away.
+    audit.up(0, 5, 1, &[Unlink { ask: ask(1), dir: ObjectId(1), name: Bytes8(b"f"), force: false, terms: Terms::NONE }.into()]);
+    let effects = [Effect { before: 4, attr: Attr { version: 5, nlink: 0, owner: SessionId(5), ..ATTR }, grant: CacheGrant::NONE }];
+    audit.down(0, 5, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Changed(Changed { effects: List::of(&effects) }) }.into()]);
+    // Of two objects the file is the one that falls out.
+    audit.up(0, 5, 2, &[GetAttr { ask: ask(2), object: ObjectId(9), want: Want::Nothing }.into()]);
+    let attr = Attr { object: ObjectId(9), ..ATTR };
+    audit.down(0, 5, 2, &[Ack { nonce: 2, echo: 2, reply: Reply::Stated(Stated { attr, grant: CacheGrant::NONE }) }.into()]);
+    trim(&mut audit, 1);
+    open(&is_gone(audit), Rule::Ephemeral, Why::Forgotten);
+    broken(&is_gone(ephemeral()), Rule::Ephemeral);
+}
+
+#[test]
+fn every_notice_that_is_not_receipted_in_time_is_told_also_while_an_older_one_stays_open() {
+    let mut audit = from(Side::Agent, true);
+    audit.open(0, 5);
+    for seq in 1..4 {
+        audit.down(0, 5, seq, &[Probe { seq }.into()]);
+        audit.pass(10);
+    }
+    audit.up(0, 5, 1, &[Receipt { seq: 2, answer: ReceiptAnswer::Received }.into()]);
+    for n in 2..6 {
+        audit.pass(600);
+        audit.up(0, 5, n, &[keep_alive(n)]);
+    }
+    // The first and the third, each once.
+    assert_eq!(count(&audit, Rule::NoticeReceipted).violations, 2, "{}", audit.taker.report());
 }
