@@ -274,7 +274,7 @@ impl Story {
     fn learn(&mut self, passage: Passage<'_>, header: Header) {
         let up = !header.from_server;
         let role = |server: bool| if server { Role::Server } else { Role::Agent };
-        let from = self.hosts.at(role(!up), passage.from);
+        let from = if up { self.hosts.at(Role::Agent, passage.from) } else { self.hears(passage.from) };
         let to = self.hosts.at(role(up), passage.to);
         let seen = Seen { passage, header, from, to, up };
         let (server, peer) = if up { (passage.to, passage.from) } else { (passage.from, passage.to) };
@@ -288,6 +288,21 @@ impl Story {
                 self.down(&seen);
             }
         }
+    }
+
+    /// The server that says something; what was written to it before is its own, too.
+    fn hears(&mut self, address: SocketAddr) -> HostId {
+        let is_new = !self.hosts.is_server(address);
+        let host = self.hosts.heard(address);
+        if let Some(unplaced) = self.hosts.unplaced().filter(|_| is_new)
+            && let Some(others) = self.servers.get_mut(&unplaced)
+        {
+            let (own, short) = (others.exchanges_of(address), others.short.exchanges);
+            let server = self.servers.entry(host).or_default();
+            server.exchanges.extend(own);
+            server.short.exchanges |= short;
+        }
+        host
     }
 
     /// Whether an address has proven itself, to whichever of a server's own addresses: an agent may go on by another.
@@ -307,7 +322,7 @@ impl Story {
 
     /// Whether all servers were told apart; else nothing that is known of one is certain.
     pub(crate) const fn all_told_apart(&self) -> Result<(), Why> {
-        if self.hosts.folded_servers() { Err(Why::Forgotten) } else { Ok(()) }
+        if self.hosts.folded_servers() { Err(Why::Servers) } else { Ok(()) }
     }
 
     /// Counts bytes for addresses that have not proven themselves.
@@ -378,6 +393,9 @@ impl Story {
             session.promise = terms.tau.map(promise);
             session
         });
+        if !seen.up && self.hosts.unplaced() == Some(session.server) {
+            session.server = server;
+        }
         if seen.up && session.host != agent {
             let address = seen.passage.from;
             self.hosts.moved(session.host, address);
@@ -418,8 +436,10 @@ impl Story {
         }
         self.forget_sessions(&gone);
         self.forget_handshakes();
-        let most = (4 * server::TABLE_MAX / self.servers.len().max(1)).min(server::TABLE_MAX);
-        self.tally.entries_forgotten += self.servers.values_mut().map(|server| server.trim(most)).sum::<u64>();
+        for (host, server) in &mut self.servers {
+            let most = self.hosts.share(*host, 4 * server::TABLE_MAX).min(server::TABLE_MAX);
+            self.tally.entries_forgotten += server.trim(most);
+        }
         self.tally.entries_forgotten += self.intervals.as_mut().map_or(0, Intervals::trim);
         self.shrink(TOTAL_MAX);
     }

@@ -113,6 +113,13 @@ impl Server {
         self.exchanges.entry((server, peer)).or_default()
     }
 
+    /// Takes out what was exchanged with one address of a server.
+    pub(crate) fn exchanges_of(&mut self, server: SocketAddr) -> BTreeMap<(SocketAddr, SocketAddr), Exchange> {
+        let (own, others) = std::mem::take(&mut self.exchanges).into_iter().partition(|((of, _), _)| *of == server);
+        self.exchanges = others;
+        own
+    }
+
     /// Something of it was seen on its own host. Between two turns it listened for the slack that it always counts, at the least.
     pub(crate) fn acts(&mut self, now: Duration) {
         self.listened += now.saturating_sub(self.active).min(SLACK);
