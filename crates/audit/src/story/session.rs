@@ -278,6 +278,8 @@ pub struct Session {
     pub newest_echo: Option<Duration>,
     /// Its frame.
     pub(crate) echo_frame: u64,
+    /// When the newest renewing answer passed whose transmission was forgotten: the newest echo may be as late as that.
+    pub(crate) echo_latest: Option<Duration>,
     /// When a lock of it went to others, if it did not give it back.
     pub stolen: Option<Mark>,
     /// When anything of it was seen last.
@@ -335,6 +337,7 @@ impl Session {
             given_up: None,
             newest_echo: None,
             echo_frame: 0,
+            echo_latest: None,
             stolen: None,
             last: Duration::ZERO,
             handshake: 0,
@@ -366,6 +369,11 @@ impl Session {
     #[must_use]
     pub fn possible_until(&self) -> Option<Duration> {
         Some(self.newest_echo?.saturating_add(self.promise?.wait))
+    }
+
+    /// The same, with what was echoed by answers whose transmissions were forgotten: each passed before its answer did.
+    pub(crate) fn latest_until(&self) -> Option<Duration> {
+        Some(self.newest_echo.max(self.echo_latest)?.saturating_add(self.promise?.wait))
     }
 
     /// How many answers have renewed it.

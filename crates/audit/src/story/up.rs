@@ -248,6 +248,7 @@ impl Story {
             if let Some(server) = self.servers.get_mut(&known.server) {
                 server.stops_waiting(session, None);
                 server.awaited.retain(|awaited| *awaited != session);
+                server.perhaps_awaited.retain(|awaited| *awaited != session);
             }
             self.end_intervals(session, mark);
             self.events.push(seen.event(What::GivesUp { session, reason }));

@@ -2,14 +2,14 @@
 
 use super::every_rule::ATTR;
 use super::{Audit, at_server, broken, clean, count, from, goes_on, held, nack, open};
-use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello, keep_alive, lock, server};
+use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello, hello_of, keep_alive, lock, server, welcome_of};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
 use cistern_wire::{
-    Ack, Attr, Bytes8, CacheGrant, Changed, Effect, EndReason, EndSession, Generation, GetAttr, Keep, List, LockClass, LockId, ObjectId,
-    Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent,
-    Watched,
+    Ack, Attr, Bytes8, CacheGrant, Changed, Claim, Effect, EndReason, EndSession, FormerClaim, FormerFate, Generation, GetAttr, Granted,
+    Keep, List, Lock, LockClass, LockId, LockWait, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply,
+    ServerStatus, SessionFate, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent, Watched,
 };
 use std::net::SocketAddr;
 
@@ -208,4 +208,81 @@ fn every_notice_that_is_not_receipted_in_time_is_told_also_while_an_older_one_st
     }
     // The first and the third, each once.
     assert_eq!(count(&audit, Rule::NoticeReceipted).violations, 2, "{}", audit.taker.report());
+}
+
+#[test]
+fn lock_whose_hold_may_be_forgotten_passes_undecidably_and_a_later_one_is_judged() {
+    let mut audit = held(at_server());
+    let asked = |nonce| Lock { ask: ask(nonce), object: ObjectId(9), mode: Mode::Exclusive, wait: LockWait::Queue }.into();
+    let given = |nonce, echo, generation| {
+        let lock = LockId { object: ObjectId(9), class: LockClass::Advisory };
+        let (mode, generation) = (Mode::Exclusive, Generation(generation));
+        Ack { nonce, echo, reply: Reply::Granted(Granted { lock, mode, generation, run: 10 }) }.into()
+    };
+    audit.up(0, 5, 2, &[asked(2)]);
+    audit.down(0, 5, 2, &[given(2, 2, 110)]);
+    trim(&mut audit, 1);
+    let mut audit = goes_on(audit);
+    open(&audit, Rule::PassedInLease, Why::Forgotten);
+    audit.up(1, 6, 2, &[asked(2)]);
+    audit.down(1, 6, 2, &[given(2, 2, 210)]);
+    broken(&audit, Rule::PassedInLease);
+}
+
+#[test]
+fn start_after_which_a_forgotten_holder_may_reclaim_grants_undecidably_until_t() {
+    for (ms, decided) in [(100, false), (2_100, true)] {
+        let mut audit = held(at_server());
+        trim(&mut audit, 0);
+        audit.pass(100);
+        audit.open_at(2, 8, 2);
+        audit.pass(ms);
+        audit.up(2, 8, 1, &[Lock { ask: ask(1), object: ObjectId(9), mode: Mode::Shared, wait: LockWait::Try }.into()]);
+        let lock = LockId { object: ObjectId(9), class: LockClass::Advisory };
+        let given = Granted { lock, mode: Mode::Shared, generation: Generation(300), run: 1 };
+        audit.down(2, 8, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Granted(given) }.into()]);
+        clean(&audit);
+        let count = count(&audit, Rule::Grace);
+        let undecidable = count.undecidable.get(&Why::Forgotten).copied().unwrap_or_default();
+        assert_eq!((count.consistent, undecidable), if decided { (2, 0) } else { (1, 1) }, "{}", audit.taker.report());
+    }
+}
+
+#[test]
+fn end_of_a_former_session_that_may_hold_what_was_forgotten_is_undecidable() {
+    let mut audit = held(at_server());
+    trim(&mut audit, 0);
+    let session = SessionId(5);
+    let claims = [FormerClaim { session, claim: Claim::Unknown }];
+    audit.up(0, 0, 3, &[hello_of(0, 50, 1, b"", &claims)]);
+    audit.down(0, 0, 1, &[challenge(50, 3)]);
+    audit.up(0, 0, 4, &[hello_of(0, 50, 1, b"0123456789abcdef", &claims)]);
+    audit.down(0, 0, 2, &[welcome_of(50, 4, 8, 1, &[FormerFate { session, fate: SessionFate::Ended }])]);
+    open(&audit, Rule::FormerFate, Why::Forgotten);
+}
+
+#[test]
+fn file_whose_owner_may_be_forgotten_is_gone_undecidably() {
+    let mut audit = ephemeral();
+    trim(&mut audit, 0);
+    open(&is_gone(audit), Rule::Ephemeral, Why::Forgotten);
+}
+
+#[test]
+fn lock_of_a_session_that_a_forgotten_transmission_has_renewed_passes_undecidably() {
+    for forgotten in [false, true] {
+        let mut audit = held(at_server());
+        audit.pass(2_000);
+        for n in 2..300 {
+            audit.up(0, 5, n, &[keep_alive(n)]);
+        }
+        let session = audit.taker.story_mut().sessions.get_mut(&SessionId(5)).unwrap();
+        if forgotten {
+            session.shrink(128);
+        }
+        audit.down(0, 5, 2, &[alive(2, 2)]);
+        audit.pass(100);
+        let audit = goes_on(audit);
+        if forgotten { open(&audit, Rule::PassedInLease, Why::Forgotten) } else { broken(&audit, Rule::PassedInLease) }
+    }
 }
