@@ -46,8 +46,12 @@ const FORGET_AFTER: Duration = Duration::from_secs(300);
 /// How far back a time may be where several queues of the kernel are captured side by side; beyond it the clock was set.
 const MIXED: Duration = Duration::from_millis(1);
 
-/// Most entries remembered of all sessions together, each of some hundred bytes.
-const TOTAL_MAX: usize = 2_000_000;
+/// Most entries remembered of all sessions together, each of 150 to 300 bytes. Beyond half of it sessions keep fewer transmissions, requests
+/// and notices each, but [`KEPT_ENOUGH`]; only beyond all of it fewer still, and then fewer locks.
+const TOTAL_MAX: usize = 8_000_000;
+
+/// Entries of each table that tell what is on the way in a session: two windows.
+const KEPT_ENOUGH: usize = 128;
 
 /// Entries of each table that a session keeps, however many sessions there are.
 const KEPT_LEAST: usize = 8;
@@ -478,18 +482,32 @@ impl Story {
         }
     }
 
-    /// Keeps of each session only as much as lets all of them together have `total` entries.
+    /// Keeps of each session only as much as lets all of them together have `total` entries: first go locks that were given back and the
+    /// oldest of what was sent, locks that are held go last.
     pub(crate) fn shrink(&mut self, total: usize) {
-        let weigh = |sessions: &BTreeMap<SessionId, Session>| sessions.values().map(Session::weight).sum::<usize>();
-        let before = weigh(&self.sessions);
-        let mut most = KEPT_MAX;
+        let before = self.weight();
         let mut weight = before;
+        if weight > total / 2 {
+            self.sessions.values_mut().for_each(Session::forget_settled);
+            weight = self.weight();
+        }
+        let mut most = KEPT_MAX;
+        while weight > if most > KEPT_ENOUGH { total / 2 } else { total } && most > KEPT_LEAST {
+            most /= 2;
+            let shorter = self.sessions.values_mut().fold(false, |shorter, session| session.shrink(most) || shorter);
+            weight = if shorter { self.weight() } else { weight };
+        }
+        let mut most = KEPT_MAX * 8;
         while weight > total && most > KEPT_LEAST {
             most /= 2;
-            self.sessions.values_mut().for_each(|session| session.shrink(most));
-            weight = weigh(&self.sessions);
+            self.sessions.values_mut().for_each(|session| session.shrink_locks(most));
+            weight = self.weight();
         }
         self.tally.entries_forgotten += (before - weight) as u64;
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.sessions.values().map(Session::weight).sum()
     }
 }
 

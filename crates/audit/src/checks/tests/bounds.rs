@@ -8,7 +8,7 @@ use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
 use cistern_wire::{
     Ack, Attr, Bytes8, CacheGrant, Changed, Claim, Effect, EndReason, EndSession, FormerClaim, FormerFate, Generation, GetAttr, Granted,
-    Keep, List, Lock, LockClass, LockId, LockWait, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply,
+    Keep, List, Lock, LockClass, LockId, LockWait, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Released, Reply,
     ServerStatus, SessionFate, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent, Watched,
 };
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ fn numbers_at_their_end_are_judged_like_others() {
     audit.down(0, 5, u64::MAX, &[granted(u64::MAX, u64::MAX, u64::MAX)]);
     audit.down(0, 5, 1, &[alive(u64::MAX, u64::MAX)]);
     let items = [cistern_wire::ReleasedItem { lock: LOCK, generation: Generation(1), keep: Keep::Shared, now: Generation(u64::MAX) }];
-    audit.down(0, 5, 2, &[cistern_wire::Released { serial: 1, echo: 1, items: List::of(&items) }.into()]);
+    audit.down(0, 5, 2, &[Released { serial: 1, echo: 1, items: List::of(&items) }.into()]);
     audit.now = std::time::Duration::MAX;
     let bytes = datagram(false, 5, 3, &[keep_alive(2)]);
     audit.bytes(agent(0), server(), &bytes);
@@ -285,4 +285,53 @@ fn lock_of_a_session_that_a_forgotten_transmission_has_renewed_passes_undecidabl
         let audit = goes_on(audit);
         if forgotten { open(&audit, Rule::PassedInLease, Why::Forgotten) } else { broken(&audit, Rule::PassedInLease) }
     }
+}
+
+/// Many sessions at work, and one that holds a lock, has given many back, and has a request on the way.
+fn busy() -> Audit {
+    let mut audit = held(at_server());
+    for n in 0..1_000 {
+        let lock = LockId { object: ObjectId(1_000 + n), class: LockClass::Advisory };
+        let (packet, generation) = (2 + 2 * n, Generation(1_000 + n));
+        audit.up(0, 5, packet, &[Lock { ask: ask(2 + n), object: lock.object, mode: Mode::Exclusive, wait: LockWait::Queue }.into()]);
+        let given = Granted { lock, mode: Mode::Exclusive, generation, run: 1 };
+        audit.down(0, 5, 2 + 2 * n, &[Ack { nonce: 2 + n, echo: packet, reply: Reply::Granted(given) }.into()]);
+        let items = [ReleaseItem { lock, generation, keep: Keep::Nothing }];
+        audit.up(0, 5, packet + 1, &[Release { serial: 1 + n, items: List::of(&items) }.into()]);
+        audit.down(0, 5, 3 + 2 * n, &[Released { serial: 1 + n, echo: packet + 1, items: List::of(&[]) }.into()]);
+    }
+    for session in 100..130 {
+        for n in 1..500 {
+            audit.up(2, session, n, &[keep_alive(n)]);
+            audit.down(2, session, n, &[alive(n, n)]);
+        }
+    }
+    audit
+}
+
+#[test]
+fn what_is_on_the_way_and_what_is_held_outlives_what_many_busy_sessions_have_said() {
+    let mut audit = busy();
+    clean(&audit);
+    let story = audit.taker.story_mut();
+    story.shrink(40_000);
+    let session = story.session(SessionId(5)).unwrap();
+    assert!(session.doubt.is_none() && session.own.contains_key(&LOCK));
+    assert!(session.own.len() < 600 && session.up.len() >= 128 && story.weight() <= 40_000);
+    // A late copy of a grant that was given back and forgotten gives nothing, and then the session is in doubt.
+    broken(&goes_on_at(audit, 3_000), Rule::PassedInLease);
+    let mut audit = busy();
+    audit.taker.story_mut().shrink(40_000);
+    let lock = LockId { object: ObjectId(1_000), class: LockClass::Advisory };
+    let given = Granted { lock, mode: Mode::Exclusive, generation: Generation(1_000), run: 1 };
+    audit.down(0, 5, 2_002, &[Ack { nonce: 2, echo: 2, reply: Reply::Granted(given) }.into()]);
+    assert_eq!(audit.taker.story().session(SessionId(5)).unwrap().doubt, Some(Why::Forgotten));
+    open(&goes_on_at(audit, 3_000), Rule::PassedInLease, Why::Forgotten);
+}
+
+/// The second session is granted the lock now, with a generation.
+fn goes_on_at(mut audit: Audit, generation: u64) -> Audit {
+    audit.up(1, 6, 1, &[lock(1)]);
+    audit.down(1, 6, 1, &[granted(1, 1, generation)]);
+    audit
 }
