@@ -138,9 +138,9 @@ impl Ephemerals {
     /// The files of a session go with another one from now on: object and maker of each.
     fn rebind(&mut self, from: SessionId, to: SessionId) -> Vec<(ObjectId, SessionId)> {
         let moved: Vec<ObjectId> = self.by_session.remove(&from).into_iter().flatten().collect();
-        self.by_session.entry(to).or_default().extend(&moved);
-        if moved.is_empty() {
-            self.by_session.remove(&to);
+        // No set stands empty (`any_of`), and the one that `to` has is kept: it may have been given another session's files before.
+        if !moved.is_empty() {
+            self.by_session.entry(to).or_default().extend(&moved);
         }
         let rebound = moved.into_iter().filter_map(|object| {
             let row = self.rows.get_mut(&object)?;

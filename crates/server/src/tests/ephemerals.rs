@@ -234,6 +234,31 @@ fn after_a_restart_it_goes_with_the_session_that_has_reclaimed() {
     assert_eq!(records(&world), []);
 }
 
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+#[test]
+fn those_of_one_former_session_stay_bound_when_a_second_one_that_has_none_is_complete() {
+    let mut world = World::new();
+    let (mut owner, mut other) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    world.crash();
+    let first = world.come_back(&mut owner);
+    // The server starts again before the agent was complete: it has two former sessions, and the files go with the first.
+    world.crash();
+    let second = owner.session;
+    world.open_again(&mut owner, &[(first, Claim::Reclaiming), (second, Claim::Reclaiming)]);
+    for from in [first, second] {
+        world.complete(&mut owner, from);
+    }
+    world.open_again(&mut other, &[]);
+    world.pass(Config::default().wait());
+    assert!(exists(&mut world, &mut other, "m"));
+    close(&mut world, &mut owner);
+    assert!(!exists(&mut world, &mut other, "m"), "it went with the session to which it was bound");
+    assert_eq!(records(&world), []);
+}
+
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# The server MUST remove the ephemeral files of a session that has ended, also when it was restarted in between.
