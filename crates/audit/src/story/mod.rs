@@ -494,7 +494,10 @@ impl Story {
         let mut most = KEPT_MAX;
         while weight > if most > KEPT_ENOUGH { total / 2 } else { total } && most > KEPT_LEAST {
             most /= 2;
-            let shorter = self.sessions.values_mut().fold(false, |shorter, session| session.shrink(most) || shorter);
+            let mut shorter = false;
+            for session in self.sessions.values_mut() {
+                shorter |= session.shrink(most);
+            }
             weight = if shorter { self.weight() } else { weight };
         }
         let mut most = KEPT_MAX * 8;
