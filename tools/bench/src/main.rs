@@ -200,7 +200,11 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
     let progress = Progress::new();
     for workload in workloads {
         match measure(*workload, args, &plan, &progress) {
-            Ok(section) => sections.push(section),
+            Ok(section) => {
+                let glance = glance(&section);
+                sections.push(section);
+                sections.extend(glance);
+            }
             Err(trouble) => failed.push(Failed { workload: workload.name(), why: trouble.to_string() }),
         }
     }
@@ -242,6 +246,18 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
 #[cfg(feature = "peers")]
 fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
     peers::run(&args.dir, plan, progress)
+}
+
+/// What a section is at a glance, if it needs one.
+#[cfg(feature = "peers")]
+fn glance(section: &Section) -> Option<Section> {
+    (section.name == Workload::Peers.name()).then(|| Section { pinned: section.pinned, ..peers::glance(section) })
+}
+
+/// What a section is at a glance, if it needs one.
+#[cfg(not(feature = "peers"))]
+const fn glance(_: &Section) -> Option<Section> {
+    None
 }
 
 /// Without their clients there is only word of how to get them.

@@ -117,6 +117,34 @@ pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Sectio
         ))
 }
 
+/// A row for each service of what README.md shows: p50 of one after the other, rate and CPU with many in flight.
+pub(crate) fn glance(peers: &Section) -> Section {
+    const HEADS: [[(&str, &str); 3]; 3] = [
+        [("lock_p50_us", "lock + unlock: p50 µs"), ("lock_per_second", "op/s"), ("lock_cpu_us", "server µs/op")],
+        [("write_p50_us", "durable write: p50 µs"), ("write_per_second", "op/s"), ("write_cpu_us", "server µs/op")],
+        [("read_p50_us", "read: p50 µs"), ("read_per_second", "op/s"), ("read_cpu_us", "server µs/op")],
+    ];
+    let mut section = Section::new("peers at a glance", format!("p50 of one after the other; rate and server CPU with {MANY} in flight"));
+    let figure = |load: &str, key| peers.rows.iter().find(|row| row.load == load).and_then(|row| row.number(key));
+    let first = format!("{}, 1 in flight, ", Ask::Lock.name());
+    for service in peers.rows.iter().filter_map(|row| row.load.strip_prefix(&first)) {
+        let mut row = Row::new(service);
+        for (ask, [p50, rate, cpu]) in Ask::ALL.into_iter().zip(HEADS) {
+            let load = |in_flight| format!("{}, {in_flight} in flight, {service}", ask.name());
+            let (one, many) = (load(1), load(MANY));
+            for ((key, head), figure) in
+                [(p50, figure(&one, "p50_us")), (rate, figure(&many, "per_second")), (cpu, figure(&many, "cpu_us"))]
+            {
+                if let Some(figure) = figure {
+                    row = row.with(key, head, figure);
+                }
+            }
+        }
+        section.rows.push(row);
+    }
+    section
+}
+
 /// All services under one load, in turn.
 fn compare(services: &mut [Box<dyn Service>], ask: Ask, in_flight: usize, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Trouble> {
     let taking: Vec<usize> = (0..services.len()).filter(|at| services[*at].takes(ask, in_flight)).collect();
@@ -160,4 +188,22 @@ fn ours_over_redis(rows: &[Row]) -> Option<Row> {
         "ours/Redis",
         ours / redis,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn glance_has_each_service_once_with_latency_of_one_and_rate_of_many() {
+        let mut peers = Section::new("peers", "");
+        for (load, per_second) in [("lock, 1 in flight, a, b", 5.0), ("lock, 64 in flight, a, b", 7.0), ("read, 64 in flight, a, b", 9.0)] {
+            peers.rows.push(Row::new(load).with("p50_us", "", 3.0).with("per_second", "", per_second).with("cpu_us", "", 1.0));
+        }
+        let glance = glance(&peers);
+        let [row] = &glance.rows[..] else { panic!("{glance:?}") };
+        assert_eq!(row.load, "a, b");
+        assert_eq!((row.number("lock_p50_us"), row.number("lock_per_second")), (Some(3.0), Some(7.0)));
+        assert_eq!((row.number("read_p50_us"), row.number("read_cpu_us"), row.number("write_cpu_us")), (None, Some(1.0), None));
+    }
 }
