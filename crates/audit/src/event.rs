@@ -354,8 +354,8 @@ pub enum What {
     Gone {
         /// The file.
         object: ObjectId,
-        /// The session that it is bound to.
-        owner: SessionId,
+        /// The session that it is bound to; `None`: that, or whether it is one, may have been forgotten.
+        owner: Option<SessionId>,
         /// Whether a mutation is known that took it away.
         removed: bool,
         /// Whether a request without an answer may have.
@@ -405,6 +405,11 @@ pub enum What {
         possible_until: Option<Duration>,
         /// Whether a mutation passed it, and not a grant.
         by_mutation: bool,
+    },
+    /// A lock was given, or a mutation concerns it, and who held it may have been forgotten.
+    PassedUnknown {
+        /// The lock.
+        lock: LockId,
     },
     /// A session was renewed by a receipt that is not T older than the passing of its locks to others.
     RenewedAfterSteal {

@@ -42,6 +42,8 @@ pub enum Why {
     Unanswered,
     /// The clock of the capture was set back meanwhile.
     Clock,
+    /// More servers have said something than are told apart.
+    Servers,
 }
 
 impl Why {
@@ -60,6 +62,7 @@ impl Why {
             Self::LastHeard => "the server may go by what it heard last (--no-last-heard says that it does not)",
             Self::Foreign => "damaged on the way, or foreign",
             Self::Unanswered => "a request without an answer may have done it",
+            Self::Servers => "more servers are in the capture than are told apart (256)",
             Self::Clock => "the clock of the capture was set back meanwhile",
         }
     }

@@ -1,10 +1,11 @@
 //! What the host has already: attributes under a cache lock, and an advisory lock that the agent keeps. Nanoseconds a call, in process.
 //!
 //! Decides the calls: stat by path and by object, taking a lock that is held here anyway, giving it back. They are timed a hundred at a
-//! time on the agent as it is, without the clock reads that its caller makes, and through the client library with them.
+//! time on the agent as it is, without the clock reads that its caller makes (locks also with them), and through the client library.
 //! Place: a workload, over `fleet` and `cistern-client`. Invariant: the agent's own counters say that no datagram went or came.
 //! Leaves to others: allocations, which a test of the agent counts.
 
+use crate::aims::HELD;
 use crate::cases::Plan;
 use crate::figures::{Spread, count};
 use crate::fleet::Member;
@@ -41,7 +42,9 @@ pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> 
     let rounds = plan.rounds as usize * BATCHES;
     section.rows.push(stat(&mut member, rounds, "stat of an object", &Target::Object(files[0]))?);
     section.rows.push(stat(&mut member, rounds, "stat of /d/file-0 by path", &Target::Path("/d/file-0".into()))?);
-    section.rows.extend(locks(&mut member, rounds, &files)?);
+    for with_clock in [false, true] {
+        section.rows.extend(locks(&mut member, rounds, &files, with_clock)?);
+    }
     let clock = member.clock().clone();
     let clocks = (0..rounds).map(|_| timed(|| (0..TOGETHER).for_each(|_| _ = black_box(clock.now()))));
     section.rows.push(Row::new("(one reading of the two lease clocks)").with("ns", "ns/call", spread(clocks.collect())));
@@ -93,8 +96,9 @@ fn stat(member: &mut Member, rounds: usize, name: &str, target: &Target) -> Resu
     Ok(messages(Row::new(name).with("ns", "ns/call", spread(times)), &before, &member.view(), rounds * TOGETHER))
 }
 
-/// Locks that the host has and nobody holds at the moment are taken and given back.
-fn locks(member: &mut Member, rounds: usize, files: &[ObjectId]) -> Result<[Row; 2], Trouble> {
+/// Locks that the host has and nobody holds at the moment are taken and given back, each call at the time that the clocks say, or all
+/// of a batch at one.
+fn locks(member: &mut Member, rounds: usize, files: &[ObjectId], with_clock: bool) -> Result<[Row; 2], Trouble> {
     let lock = |object: &ObjectId| Command::Lock { target: Target::Object(*object), mode: Mode::Exclusive, wait: Wait::Try };
     for object in files {
         let taken = member.run(lock(object))?;
@@ -104,14 +108,16 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId]) -> Result<[Row;
     let before = member.view();
     let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     let mut holders: Vec<HolderId> = Vec::with_capacity(files.len());
+    let clock = member.clock().clone();
     for _ in 0..rounds {
         member.turn()?;
-        let now = member.clock().now();
+        let once = clock.now();
+        let now = || if with_clock { clock.now() } else { once };
         let agent = member.agent();
         holders.clear();
         taking.push(timed(|| {
             for object in files {
-                if let Submitted::Now(Ok(Output::Locked(locked))) = agent.submit(now, lock(object)) {
+                if let Submitted::Now(Ok(Output::Locked(locked))) = agent.submit(now(), lock(object)) {
                     holders.push(locked.holder);
                 }
             }
@@ -121,15 +127,20 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId]) -> Result<[Row;
         }
         giving.push(timed(|| {
             for holder in &holders {
-                drop(black_box(agent.submit(now, Command::Unlock { holder: *holder })));
+                drop(black_box(agent.submit(now(), Command::Unlock { holder: *holder })));
             }
         }));
         while member.ended().is_some() {}
     }
     let (after, calls) = (member.view(), rounds * files.len());
+    let [lock, unlock] = if with_clock {
+        [HELD, "unlock of it, with its clock reading"]
+    } else {
+        ["lock again that the host has", "unlock of it, kept by the host"]
+    };
     Ok([
-        messages(Row::new("lock again that the host has").with("ns", "ns/call", spread(taking)), &before, &after, calls),
-        messages(Row::new("unlock of it, kept by the host").with("ns", "ns/call", spread(giving)), &before, &after, calls),
+        messages(Row::new(lock).with("ns", "ns/call", spread(taking)), &before, &after, calls),
+        messages(Row::new(unlock).with("ns", "ns/call", spread(giving)), &before, &after, calls),
     ])
 }
 

@@ -195,6 +195,11 @@ impl Side {
         Ok(Round { traced, usage })
     }
 
+    /// The process under test.
+    pub(crate) const fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// All rounds of one pace, after one that does not count.
     pub(crate) fn rounds(&mut self, plan: &Plan) -> Result<Column, Trouble> {
         self.round(plan.span)?;

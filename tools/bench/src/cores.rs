@@ -15,6 +15,8 @@ pub(crate) struct Cores {
     pub(crate) available: usize,
     /// The generator's and that of the processes under test; `None` if there are not two.
     pub(crate) pinned: Option<(usize, usize)>,
+    /// Those that this process began with.
+    allowed: CpuSet,
 }
 
 impl Cores {
@@ -26,7 +28,7 @@ impl Cores {
             [generator, under_test, ..] => Some((generator, under_test)),
             _ => None,
         };
-        Ok(Self { available: cores.len(), pinned })
+        Ok(Self { available: cores.len(), pinned, allowed })
     }
 
     /// Pins this process, the generator. Processes started earlier keep the cores that they chose.
@@ -34,14 +36,14 @@ impl Cores {
         self.pinned.map_or(Ok(()), |(core, _)| pin(core))
     }
 
-    /// Lets this process run on every core again, and what it starts from now on.
+    /// Lets this process run again on every core that it began with, and what it starts from now on.
     pub(crate) fn unpin_generator(self) -> Result<(), Trouble> {
-        let mut set = CpuSet::new();
-        // The kernel takes those of them that there are and that this process may use.
-        for core in 0..CpuSet::count() {
-            set.set(core).map_err(Trouble::at("choosing a core"))?;
-        }
-        sched_setaffinity(Pid::from_raw(0), &set).map_err(Trouble::at("taking a pinning back"))
+        sched_setaffinity(Pid::from_raw(0), &self.allowed).map_err(Trouble::at("taking a pinning back"))
+    }
+
+    /// The same cores with nobody pinned to one.
+    pub(crate) const fn unpinned(self) -> Self {
+        Self { pinned: None, ..self }
     }
 
     /// The core of the processes under test.
@@ -55,4 +57,29 @@ pub(crate) fn pin(core: usize) -> Result<(), Trouble> {
     let mut set = CpuSet::new();
     set.set(core).map_err(Trouble::at("choosing a core"))?;
     sched_setaffinity(Pid::from_raw(0), &set).map_err(Trouble::at("pinning to a core"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinning_taken_back_leaves_the_cores_that_the_process_began_with() {
+        // Of this thread alone, which ends with the test.
+        std::thread::spawn(|| {
+            let me = Pid::from_raw(0);
+            let all = sched_getaffinity(me).unwrap();
+            let first = (0..CpuSet::count()).find(|core| all.is_set(*core).unwrap()).unwrap();
+            pin(first).unwrap();
+            let cores = Cores::find().unwrap();
+            assert_eq!((cores.available, cores.pinned), (1, None));
+            let cores = Cores { pinned: Some((first, first)), ..cores };
+            cores.pin_generator().unwrap();
+            cores.unpin_generator().unwrap();
+            let left = sched_getaffinity(me).unwrap();
+            assert_eq!((0..CpuSet::count()).filter(|core| left.is_set(*core).unwrap()).collect::<Vec<_>>(), [first]);
+        })
+        .join()
+        .unwrap();
+    }
 }

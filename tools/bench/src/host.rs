@@ -173,6 +173,14 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Bytes that it has written to files up to now (datagrams are none).
+    pub(crate) fn written_bytes(&self) -> Result<u64, Trouble> {
+        let io = fs::read_to_string(format!("/proc/{}/io", self.pid)).map_err(Trouble::at("reading /proc"))?;
+        Ok(written(&io).unwrap_or(0))
+    }
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         end(&mut self.child);
@@ -226,6 +234,11 @@ fn resident_kib(status: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
+/// What a process has handed to `write` and its like, in bytes, from its io file.
+fn written(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +248,7 @@ mod tests {
         let status = "Name:\tx\nnonvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t1234\n";
         assert_eq!(sleeps(status), Some(1_234));
         assert_eq!(sleeps("Name:\tx\n"), None);
+        assert_eq!(written("rchar: 1\nwchar: 330\nsyscr: 2\nwrite_bytes: 4096\n"), Some(330));
         assert_eq!(resident_kib("VmHWM:\t 9 kB\nVmRSS:\t  5120 kB\n"), Some(5_120));
     }
 

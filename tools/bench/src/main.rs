@@ -24,6 +24,7 @@ mod idle;
 mod loads;
 mod mixed;
 mod opening;
+mod others;
 #[cfg(feature = "peers")]
 mod peers;
 mod progress;
@@ -39,9 +40,10 @@ mod under_test;
 use crate::cases::Plan;
 use crate::cores::Cores;
 use crate::host::{Role, Setup};
+use crate::others::{Busy, Others};
 use crate::progress::Progress;
 use crate::report::{Failed, Report};
-use crate::section::Section;
+use crate::section::{Section, Style};
 use crate::trouble::Trouble;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::io::{self, Write as _};
@@ -87,6 +89,9 @@ struct Args {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Print the tables as Markdown, as they stand in docs/performance.md (`scale` does so always)
+    #[arg(long, global = true, conflicts_with = "json")]
+    markdown: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -189,7 +194,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
-    let cores = Cores::find()?;
+    let (cores, begun) = (Cores::find()?, Busy::now());
     let plan = Plan { span: Duration::from_secs_f64(args.seconds), rounds: args.rounds, cores };
     let (mut sections, mut failed) = (Vec::new(), Vec::new());
     let progress = Progress::new();
@@ -200,19 +205,23 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
         }
     }
     drop(progress);
-    let report = Report::new(&plan, sections, failed);
-    let text = if args.json { report.json() } else { report.table() };
+    let report = Report::new(&plan, sections, failed, Others::since(begun));
+    let style = if args.markdown { Style::Markdown } else { Style::Plain };
+    let text = if args.json { report.json() } else { report.table(style) };
     io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))?;
     Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
     // Processes under test pin themselves to their own core; those that have threads of their own are not pinned, nor is who asks them.
-    match workload {
-        Workload::Cached | Workload::Failover | Workload::Durable | Workload::Peers => plan.cores.unpin_generator()?,
-        _ => plan.cores.pin_generator()?,
+    let pins = !matches!(workload, Workload::Cached | Workload::Failover | Workload::Durable | Workload::Peers);
+    let plan = &if pins { *plan } else { Plan { cores: plan.cores.unpinned(), ..*plan } };
+    if pins {
+        plan.cores.pin_generator()?;
+    } else {
+        plan.cores.unpin_generator()?;
     }
-    match workload {
+    let section = match workload {
         Workload::Echo => beside_echo::run(usize::from(args.in_flight), plan, progress),
         Workload::Loads => loads::run(&args.rate, plan, progress),
         // A u32 fits a usize on every system with a mio poll.
@@ -226,7 +235,8 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Renewals => renewals::run(plan, progress),
         Workload::Peers => peers(args, plan, progress),
         Workload::Durable => durable::run(&args.dir, plan, progress),
-    }
+    };
+    section.map(|section| Section { pinned: plan.cores.pinned.is_some(), ..section })
 }
 
 #[cfg(feature = "peers")]

@@ -5,7 +5,8 @@
 
 use crate::aims::{self, Verdict};
 use crate::cases::Plan;
-use crate::section::Section;
+use crate::others::Others;
+use crate::section::{Section, Style, digits};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
 
@@ -25,14 +26,14 @@ pub(crate) struct Report {
     command: String,
     /// Cores that could be used.
     cores: usize,
-    /// Whether generator and process under test had a core each.
-    pinned: bool,
     /// Length of a round of one side, in seconds.
     round_seconds: f64,
     /// Rounds of each side.
     rounds: u32,
-    /// Whether the machine had nothing else to do, as far as latencies tell.
-    quiet: bool,
+    /// Whether the machine had next to nothing else to do; none: it does not tell.
+    quiet: Option<bool>,
+    /// Cores that other programs, and other machines on the same hardware, used on average; none: it does not tell.
+    others_cores: Option<f64>,
     /// What was found, a section for each workload.
     pub(crate) sections: Vec<Section>,
     /// The aims beside it.
@@ -43,15 +44,15 @@ pub(crate) struct Report {
 
 impl Report {
     /// Holds what was found against the aims.
-    pub(crate) fn new(plan: &Plan, sections: Vec<Section>, failed: Vec<Failed>) -> Self {
+    pub(crate) fn new(plan: &Plan, sections: Vec<Section>, failed: Vec<Failed>, others: Option<Others>) -> Self {
         let words: Vec<String> = std::env::args().skip(1).collect();
         Self {
             command: format!("cistern-bench {}", words.join(" ")).trim_end().to_owned(),
             cores: plan.cores.available,
-            pinned: plan.cores.pinned.is_some(),
             round_seconds: plan.span.as_secs_f64(),
             rounds: plan.rounds,
-            quiet: is_quiet(&sections),
+            quiet: others.map(|others| others.cores < QUIET_CORES),
+            others_cores: others.map(|others| others.cores),
             aims: aims::verdicts(&sections),
             sections,
             failed,
@@ -64,44 +65,47 @@ impl Report {
     }
 
     /// As tables.
-    pub(crate) fn table(&self) -> String {
+    pub(crate) fn table(&self, style: Style) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
-        let _ = self.write(&mut out);
+        let _ = self.write(style, &mut out);
         out
     }
 
-    fn write(&self, out: &mut String) -> fmt::Result {
-        let pinned = if self.pinned { "generator and process under test pinned to a core each" } else { "not pinned: too few cores" };
+    fn write(&self, style: Style, out: &mut String) -> fmt::Result {
         writeln!(
             out,
-            "{}\nMedians (and ranges) of {} rounds of {} s; {} cores, {pinned}. Ratios within the run are the figures, absolute times\n\
-             are noise from machine to machine.\n",
-            self.command, self.rounds, self.round_seconds, self.cores
+            "{}\n\nMedians (and ranges) of {} rounds of {} s; {} cores. Ratios within the run are the figures, absolute times are noise\n\
+             from machine to machine. {}\n",
+            self.command,
+            self.rounds,
+            self.round_seconds,
+            self.cores,
+            self.company()
         )?;
-        self.sections.iter().try_for_each(|section| section.write(out))?;
-        aims::write(&self.aims, out)?;
+        self.sections.iter().try_for_each(|section| section.write(style, out))?;
+        aims::write(&self.aims, style, out)?;
         for Failed { workload, why } in &self.failed {
             writeln!(out, "\n{workload} could not be measured: {why}")?;
         }
-        if !self.quiet {
-            writeln!(
-                out,
-                "\nOther programs were running: a p99 is above 1 ms. Run it again on a quiet machine for figures worth keeping."
-            )?;
+        if self.quiet == Some(false) {
+            writeln!(out, "\n{} Run it again on a quiet machine for figures worth keeping.", self.company())?;
         }
         Ok(())
     }
+
+    /// What is known of others on the machine.
+    fn company(&self) -> String {
+        match (self.quiet, self.others_cores) {
+            (Some(true), _) => "No other programs were running.".to_owned(),
+            (_, Some(cores)) => format!("Other programs were running: on average they used {} of a core.", digits(cores)),
+            _ => "Whether other programs were running is not known.".to_owned(),
+        }
+    }
 }
 
-/// Whether server, echo and generator had their cores for themselves: on loopback, only waiting for a core takes a millisecond.
-fn is_quiet(sections: &[Section]) -> bool {
-    let beside_echo = sections.iter().filter(|section| matches!(section.name, "echo" | "sessions"));
-    beside_echo.flat_map(|section| &section.rows).filter_map(|row| row.number("p99_us")).all(|p99_us| p99_us < QUIET_P99_US)
-}
-
-/// Above every latency of a quiet machine, below every turn of a scheduler that shares a core.
-const QUIET_P99_US: f64 = 1_000.0;
+/// What a system does by itself stays below this, in cores.
+const QUIET_CORES: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
@@ -110,32 +114,41 @@ mod tests {
     use crate::section::Row;
     use std::time::Duration;
 
-    fn report(p99_us: f64) -> Report {
-        let mut section = Section::new("echo", "beside the echo");
-        section.rows.push(Row::new(aims::CROWD).with("echo_over_server", "echo/ours", 0.92).with("p99_us", "p99 µs", p99_us));
-        let plan = Plan { span: Duration::from_millis(500), rounds: 7, cores: Cores { available: 2, pinned: Some((0, 1)) } };
-        Report::new(&plan, vec![section], vec![Failed { workload: "durable", why: "no such directory".to_owned() }])
+    fn report(others: Option<f64>) -> Report {
+        let mut section = Section::new("cached", "in process");
+        section.rows.push(Row::new("stat of an object").with("ns", "ns/call", 92.0));
+        let plan = Plan { span: Duration::from_millis(500), rounds: 7, cores: Cores::find().unwrap() };
+        let failed = vec![Failed { workload: "durable", why: "no such directory".to_owned() }];
+        Report::new(&plan, vec![section], failed, others.map(|cores| Others { cores }))
     }
 
     #[test]
     fn table_shows_sections_then_aims_then_what_could_not_be_measured() {
-        let table = report(90.0).table();
-        let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("{text} is not in {table}"));
-        assert!(at("7 rounds of 0.5 s") < at("beside the echo") && at("beside the echo") < at("Aims"));
-        assert!(at("Aims") < at("durable could not be measured: no such directory"));
+        for style in [Style::Plain, Style::Markdown] {
+            let table = report(Some(0.0)).table(style);
+            let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("{text} is not in {table}"));
+            assert!(at("7 rounds of 0.5 s") < at("in process") && at("in process") < at("Aims"));
+            assert!(at("Aims") < at("durable could not be measured: no such directory"));
+        }
     }
 
     #[test]
-    fn run_beside_other_programs_says_so() {
-        assert!(!report(90.0).table().contains("Other programs"));
-        assert!(report(4_000.0).table().contains("Other programs"));
+    fn run_beside_other_programs_says_so_whatever_was_measured() {
+        let (quiet, busy, unknown) = (report(Some(0.01)), report(Some(1.5)), report(None));
+        assert!(quiet.table(Style::Plain).contains("No other programs were running."));
+        assert!(busy.table(Style::Plain).contains("used 1.50 of a core. Run it again"));
+        assert!(unknown.table(Style::Plain).contains("is not known"));
+        assert_eq!((quiet.quiet, busy.quiet, unknown.quiet), (Some(true), Some(false), None));
     }
 
     #[test]
     fn json_has_the_same_figures_under_their_names() {
-        let json: serde_json::Value = serde_json::from_str(&report(90.0).json()).unwrap();
-        assert_eq!(json["sections"][0]["rows"][0]["echo_over_server"], 0.92);
-        assert_eq!((&json["aims"][0]["measured"], &json["aims"][0]["reached"]), (&0.92.into(), &true.into()));
+        let json: serde_json::Value = serde_json::from_str(&report(None).json()).unwrap();
+        assert_eq!(json["sections"][0]["rows"][0]["ns"], 92.0);
+        let aims = json["aims"].as_array().unwrap();
+        let stat = aims.iter().find(|aim| aim["load"] == "stat of an object").unwrap();
+        assert_eq!((&stat["measured"], &stat["reached"]), (&92.0.into(), &true.into()));
+        assert!(json["quiet"].is_null());
         assert_eq!(json["failed"][0]["workload"], "durable");
     }
 }

@@ -139,6 +139,25 @@ impl Serialize for Row {
     }
 }
 
+/// How tables are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// In columns, for a terminal.
+    Plain,
+    /// As Markdown, for docs/performance.md.
+    Markdown,
+}
+
+impl Style {
+    /// A title, and the empty line after it.
+    pub(crate) fn title(self, out: &mut String, title: &str) -> fmt::Result {
+        match self {
+            Self::Plain => writeln!(out, "{title}:\n"),
+            Self::Markdown => writeln!(out, "### {title}\n"),
+        }
+    }
+}
+
 /// What one workload has found.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Section {
@@ -146,6 +165,8 @@ pub(crate) struct Section {
     pub(crate) name: &'static str,
     /// What was done, in words.
     pub(crate) title: String,
+    /// Whether generator and process under test had a core each.
+    pub(crate) pinned: bool,
     /// One row a load.
     pub(crate) rows: Vec<Row>,
     /// What there is to say besides, a paragraph each.
@@ -155,7 +176,7 @@ pub(crate) struct Section {
 impl Section {
     /// A section without rows.
     pub(crate) fn new(name: &'static str, title: impl Into<String>) -> Self {
-        Self { name, title: title.into(), rows: Vec::new(), notes: Vec::new() }
+        Self { name, title: title.into(), pinned: false, rows: Vec::new(), notes: Vec::new() }
     }
 
     /// Adds a remark.
@@ -165,8 +186,12 @@ impl Section {
     }
 
     /// As a table under its title.
-    pub(crate) fn write(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "{}: {}\n", self.name, self.title)?;
+    pub(crate) fn write(&self, style: Style, out: &mut String) -> fmt::Result {
+        let pinned = if self.pinned { "pinned to a core each" } else { "nobody pinned" };
+        match style {
+            Style::Plain => writeln!(out, "{}: {}; {pinned}\n", self.name, self.title)?,
+            Style::Markdown => writeln!(out, "### `{}`\n\n{}; {pinned}.\n", self.name, self.title)?,
+        }
         let mut heads: Vec<(&str, &str)> = Vec::new();
         for (key, head, _) in self.rows.iter().flat_map(|row| &row.figures) {
             if !heads.iter().any(|(known, _)| known == key) {
@@ -183,16 +208,29 @@ impl Section {
             }
             lines.push(line);
         }
-        columns(out, &lines)?;
+        columns(out, style, &lines)?;
         for note in &self.notes {
-            writeln!(out, "  {note}")?;
+            match style {
+                Style::Plain => writeln!(out, "  {note}")?,
+                Style::Markdown => writeln!(out, "\n{note}")?,
+            }
         }
         writeln!(out)
     }
 }
 
-/// Lines of cells in columns: the first to the left, the others to the right.
-pub(crate) fn columns(out: &mut String, lines: &[Vec<String>]) -> fmt::Result {
+/// Lines of cells in columns: the first to the left, the others to the right; the first line is their heads.
+pub(crate) fn columns(out: &mut String, style: Style, lines: &[Vec<String>]) -> fmt::Result {
+    if style == Style::Markdown {
+        for (at, line) in lines.iter().enumerate() {
+            let cells: Vec<String> = line.iter().map(|cell| cell.trim().replace('|', "\\|")).collect();
+            writeln!(out, "| {} |", cells.join(" | "))?;
+            if at == 0 {
+                writeln!(out, "|{}", "---|".repeat(line.len()))?;
+            }
+        }
+        return Ok(());
+    }
     let count = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count).map(width).collect();
@@ -228,12 +266,17 @@ mod tests {
         section.rows.push(Row::new("one").with("a", "A", 1_u64));
         section.rows.push(Row::new("three").with("b", "BB", Spread { median: 2.0, min: 1.0, max: 3.0 }));
         let mut out = String::new();
-        section.write(&mut out).unwrap();
+        section.write(Style::Plain, &mut out).unwrap();
         let lines: Vec<&str> = out.lines().map(str::trim_end).collect();
         assert_eq!(lines[2], "         A                   BB");
         assert_eq!(lines[3], "  one    1                    -");
         assert_eq!(lines[4], "  three  -  2.00 (1.00 to 3.00)");
         assert_eq!(lines[5], "  Mind the gap.");
+        out.clear();
+        section.pinned = true;
+        section.write(Style::Markdown, &mut out).unwrap();
+        let markdown = "### `x`\n\nthings; pinned to a core each.\n\n|  | A | BB |\n|---|---|---|\n| one | 1 | - |\n| three | - | 2.00 (1.00 to 3.00) |\n";
+        assert_eq!(out, format!("{markdown}\nMind the gap.\n\n"));
     }
 
     #[test]

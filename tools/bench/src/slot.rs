@@ -67,6 +67,8 @@ pub(crate) struct Slot {
     /// When the request should have been sent, if that is not when it was.
     intended: Option<Instant>,
     last_sent: Option<Instant>,
+    /// When the LOCK was sent that the next RELEASE gives back.
+    locked_from: Option<Instant>,
     /// The agent that asked, by its place among the agents of the load.
     pub(crate) agent: usize,
     /// The request, encoded.
@@ -77,7 +79,18 @@ impl Slot {
     /// An empty place that asks `step` first.
     pub(crate) fn new(step: Step) -> Self {
         let (awaited, session, first_sent) = (Awaited::Nothing, SessionId(0), Instant::now());
-        Self { step, awaited, session, packet: 0, first_sent, intended: None, last_sent: None, agent: 0, message: Vec::new() }
+        Self {
+            step,
+            awaited,
+            session,
+            packet: 0,
+            first_sent,
+            intended: None,
+            last_sent: None,
+            locked_from: None,
+            agent: 0,
+            message: Vec::new(),
+        }
     }
 
     /// Whether a request stands in it.
@@ -228,6 +241,19 @@ impl Slot {
         Trouble::Answer { while_doing, expected, got: format!("{message:?}") }
     }
 
+    /// After an answer and before the exchange is ended: how long LOCK and RELEASE took together, if it was the latter's.
+    pub(crate) fn pair(&mut self, now: Instant) -> Option<Duration> {
+        match self.step {
+            // Taking an answer has made the next step of it.
+            Step::Release(..) => {
+                self.locked_from = Some(self.first_sent);
+                None
+            }
+            Step::Lock(_) => self.locked_from.take().map(|from| now.saturating_duration_since(from)),
+            _ => None,
+        }
+    }
+
     /// Ends the exchange: the place is free; gives how long it took.
     pub(crate) fn end(&mut self, agent: &mut Agent, now: Instant) -> Duration {
         if let Awaited::Nonce(nonce) = self.awaited {
@@ -322,6 +348,22 @@ mod tests {
         slot.begin(0, &mut agent);
         slot.sent(2, start + ms(50));
         assert_eq!(slot.end(&mut agent, start + ms(51)), ms(1), "an intention is of one request");
+    }
+
+    #[test]
+    fn lock_and_release_take_together_from_the_request_of_the_one_to_the_answer_of_the_other() {
+        let (mut agent, mut slot) = (agent(), Slot::new(Step::Lock(FILE)));
+        let (start, ms) = (Instant::now(), Duration::from_millis);
+        slot.begin(0, &mut agent);
+        slot.sent(1, start);
+        slot.take(SessionId(5), &ack(granted(77)));
+        assert_eq!(slot.pair(start + ms(1)), None);
+        slot.end(&mut agent, start + ms(1));
+        slot.begin(0, &mut agent);
+        slot.sent(2, start + ms(5));
+        slot.take(SessionId(5), &Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) }));
+        assert_eq!(slot.pair(start + ms(7)), Some(ms(7)));
+        assert_eq!(slot.end(&mut agent, start + ms(7)), ms(2));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Traced {
     pub(crate) elapsed: Duration,
     /// From a request's first transmission to its answer.
     pub(crate) latency_ns: Histogram<u64>,
+    /// From a LOCK's first transmission to the answer of its RELEASE.
+    pub(crate) pair_ns: Histogram<u64>,
     /// Requests sent again.
     pub(crate) resent: u64,
     /// Datagrams sent, and their bytes of UDP payload.
@@ -62,8 +64,19 @@ pub(crate) struct Traced {
 impl Traced {
     /// Nothing yet.
     pub(crate) fn new() -> Self {
-        let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("1 to 10^10 with three digits is a valid range");
-        Self { exchanges: 0, elapsed: Duration::ZERO, latency_ns, resent: 0, datagrams_out: 0, bytes_out: 0, datagrams_in: 0, bytes_in: 0 }
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("1 to 10^10 with three digits is a valid range");
+        let (latency_ns, pair_ns) = (histogram(), histogram());
+        Self {
+            exchanges: 0,
+            elapsed: Duration::ZERO,
+            latency_ns,
+            pair_ns,
+            resent: 0,
+            datagrams_out: 0,
+            bytes_out: 0,
+            datagrams_in: 0,
+            bytes_in: 0,
+        }
     }
 }
 
@@ -286,8 +299,11 @@ impl Traffic {
             let agent = &mut agents[slot.agent];
             lines[agent.line].awaited -= 1;
             traced.exchanges += 1;
-            let latency = slot.end(agent, now);
-            traced.latency_ns.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
+            let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(LATENCY_MAX_NS);
+            if let Some(pair) = slot.pair(now) {
+                traced.pair_ns.saturating_record(ns(pair));
+            }
+            traced.latency_ns.saturating_record(ns(slot.end(agent, now)));
         };
         let session = datagram.header.session;
         match peer {

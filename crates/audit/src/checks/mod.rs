@@ -59,7 +59,7 @@ pub(crate) fn judge(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, cour
         What::Nack { .. } => standing::nack(bench, event, court),
         What::Gone { .. } => recovery::gone(bench, event, court),
         What::Cancelled { .. } => {}
-        What::Passed { .. } | What::RenewedAfterSteal { .. } => standing::passed(bench, event, court),
+        What::Passed { .. } | What::PassedUnknown { .. } | What::RenewedAfterSteal { .. } => standing::passed(bench, event, court),
         What::Restarted { .. } => {}
         What::Path { .. } => {}
     }

@@ -32,6 +32,8 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, session: SessionId, cour
                     format!("session {id} is said to have ended ({fate}); it holds locks, and T since it was last renewed is not over")
                 });
             }
+            // What it held, or when it was renewed last, may be forgotten.
+            Some(known) if may_not_have_ended(bench, server, known, event) => court.open(Rule::FormerFate, Why::Forgotten),
             // What has taken long enough by a clock that was set back may not have.
             Some(known) if holds(server, known) && bench.story.steady(known.echo_frame).is_err() => {
                 court.open(Rule::FormerFate, Why::Clock);
@@ -48,15 +50,28 @@ fn cannot_have_ended(bench: &Bench<'_>, server: &Server, session: &Session, even
     within && holds(server, session)
 }
 
+/// Whether that may be so, for all that was not forgotten.
+fn may_not_have_ended(bench: &Bench<'_>, server: &Server, session: &Session, event: &Event) -> bool {
+    let (Some(echo), Some(promise)) = (session.newest_echo.max(session.echo_latest), session.promise) else { return false };
+    let within = bench.story.vantage().is_shorter(event.at.saturating_sub(echo), promise.wait);
+    let forgotten = session.echo_latest.is_some() && holds(server, session) || server.short.holds.is_some() && is_free(session);
+    within && forgotten
+}
+
 /// Whether a session holds something, and was given up by nobody.
 fn holds(server: &Server, session: &Session) -> bool {
-    let free = session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none();
-    free && server.holds.values().flatten().any(|hold| hold.session == session.id)
+    is_free(session) && server.holds.values().flatten().any(|hold| hold.session == session.id)
+}
+
+/// Whether a session was given up by nobody.
+const fn is_free(session: &Session) -> bool {
+    session.given_up.is_none() && session.stolen.is_none() && session.nack.is_none() && session.ended.is_none()
 }
 
 /// An ephemeral file is gone, and nobody is known to have taken it away.
 pub(super) fn gone(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     let What::Gone { object, owner, removed, unanswered } = event.what else { return };
+    let Some(owner) = owner else { return court.open(Rule::Ephemeral, Why::Forgotten) };
     let Some(session) = bench.story.session(owner) else { return court.open(Rule::Ephemeral, Why::Late) };
     let over = session.given_up.is_some() || session.ended.is_some();
     let (Some(echo), Some(promise)) = (session.newest_echo, session.promise) else {
@@ -66,11 +81,17 @@ pub(super) fn gone(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     if let (Err(why), false) = (bench.story.steady(session.echo_frame), removed || over) {
         return court.open(Rule::Ephemeral, why);
     }
-    if removed || over || !bench.story.vantage().is_shorter(span, promise.wait) {
-        return court.kept(Rule::Ephemeral);
+    let is_shorter = |since: std::time::Duration| bench.story.vantage().is_shorter(event.at.saturating_sub(since), promise.wait);
+    if removed || over || !is_shorter(echo) {
+        // What was renewed last may be forgotten.
+        let late = session.echo_latest.is_some_and(is_shorter) && !(removed || over);
+        return if late { court.open(Rule::Ephemeral, Why::Forgotten) } else { court.kept(Rule::Ephemeral) };
     }
     let certain = bench.in_order().and_then(|()| bench.whole(owner));
     let certain = certain.and(if unanswered { Err(Why::Unanswered) } else { Ok(()) });
+    // What took it away may have been forgotten.
+    let short = bench.story.servers.get(&session.server).is_some_and(|server| server.short.objects);
+    let certain = certain.and(if short { Err(Why::Forgotten) } else { Ok(()) });
     court.accuse(Rule::Ephemeral, certain, event, None, || {
         format!("{object} of session {owner} is gone {span:?} after what that was answered last was seen; T is {:?}", promise.wait)
     });
@@ -102,14 +123,17 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
     if !grant.news || !matches!(grant.how, How::Answer | How::Notice) || session.incarnation != server.incarnation.map(|(now, _)| now) {
         return;
     }
-    if let (Err(why), false) = (bench.story.steady(server.died_frame), server.awaited.is_empty()) {
+    let nobody = server.awaited.is_empty() && server.perhaps_awaited.is_empty();
+    if let (Err(why), false) = (bench.story.steady(server.died_frame), nobody) {
         return court.open(Rule::Grace, why);
     }
-    let awaited = server.awaited.iter().filter_map(|id| bench.story.session(*id)).find(|awaited| {
+    let is_early = |awaited: &&Session| {
         let wait = awaited.promise.map(|promise| promise.wait);
         wait.is_some_and(|wait| bench.story.vantage().is_shorter(event.at.saturating_sub(server.died_after), wait))
-    });
-    match awaited {
+    };
+    let of = |id: &SessionId| bench.story.session(*id);
+    match server.awaited.iter().filter_map(of).find(is_early) {
+        None if server.perhaps_awaited.iter().filter_map(of).any(|awaited| is_early(&awaited)) => court.open(Rule::Grace, Why::Forgotten),
         None => court.kept(Rule::Grace),
         Some(awaited) => {
             let certain = bench.in_order().and_then(|()| bench.whole(awaited.id));

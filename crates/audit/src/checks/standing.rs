@@ -152,11 +152,14 @@ pub(super) fn passed(bench: &Bench<'_>, event: &Event, court: &mut Court) {
                         promise.wait
                     )
                 });
+            } else if session.echo_latest.is_some_and(|latest| passed.saturating_sub(latest) < promise.wait) {
+                court.open(Rule::PassedInLease, Why::Forgotten);
             } else {
                 court.kept(Rule::PassedInLease);
                 granted_late(bench, event, session, (*holder, *passed), court);
             }
         }
+        What::PassedUnknown { .. } => court.open(Rule::PassedInLease, Why::Forgotten),
         What::RenewedAfterSteal { of, by, stolen } => {
             let certain = bench.story.steady(*by.min(&stolen.1)).and_then(|()| bench.whole(*of));
             court.accuse(Rule::PassedInLease, certain, event, Some(stolen.1), || {

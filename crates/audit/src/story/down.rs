@@ -123,6 +123,9 @@ impl Story {
 
     /// The lease that a renewing answer gives.
     pub(super) fn renewed(&mut self, seen: &Seen<'_>, id: SessionId, cause: Cause, echo: Option<u64>) -> Option<Renewal> {
+        if let (Cause::Forgotten, Some(session)) = (cause, self.sessions.get_mut(&id)) {
+            session.echo_latest = session.echo_latest.max(Some(seen.passage.at));
+        }
         let Cause::Seen { frame, at, .. } = cause else { return None };
         let (side, stepped) = (self.vantage.side, self.stepped);
         let session = self.sessions.get_mut(&id)?;
@@ -478,7 +481,10 @@ impl Story {
     fn goes(&mut self, seen: &Seen<'_>, object: ObjectId) {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(server) = self.servers.get(&session.server) else { return };
-        let Some(owner) = server.owner(object) else { return };
+        let owner = server.owner(object);
+        if owner.is_none() && server.short.owners.is_none_or(|up_to| object > up_to) {
+            return;
+        }
         let removed = server.objects.get(&object).is_some_and(|object| object.gone);
         let takes_away = |kind: Kind| matches!(kind, Kind::Unlink | Kind::Rename | Kind::Batch);
         let open = |session: &Session| session.requests.iter().any(|(_, request)| takes_away(request.kind) && request.replied.is_none());

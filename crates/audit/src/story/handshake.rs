@@ -200,7 +200,8 @@ impl Story {
                 server.incarnation = Some((now, seen.mark()));
                 (server.died_after, server.died_frame) = (server.last_sent, server.last_frame);
                 server.nobody_waits();
-                server.awaited = if before.0 == now.0 { awaited(server, &self.sessions, seen.passage.at) } else { Vec::new() };
+                (server.awaited, server.perhaps_awaited) =
+                    if before.0 == now.0 { awaited(host, server, &self.sessions, seen.passage.at) } else { Default::default() };
                 if before.0 < now.0 {
                     server.restored();
                 }
@@ -244,12 +245,23 @@ impl Story {
     }
 }
 
-/// Sessions that a start has to wait for, for they hold something and cannot have ended before it: it was before `now`.
-fn awaited(server: &super::Server, sessions: &BTreeMap<SessionId, Session>, now: Duration) -> Vec<SessionId> {
+/// Sessions that a start has to wait for, for they hold something and cannot have ended before it: it was before `now`; and those of which
+/// that may be so.
+fn awaited(
+    host: usize,
+    server: &super::Server,
+    sessions: &BTreeMap<SessionId, Session>,
+    now: Duration,
+) -> (Vec<SessionId>, Vec<SessionId>) {
     let holders: BTreeSet<SessionId> = server.holds.values().flatten().map(|hold| hold.session).collect();
-    let cannot_be_over = |session: &&Session| {
-        let until = session.possible_until();
-        session.given_up.is_none() && session.stolen.is_none() && until.is_some_and(|until| until > now)
-    };
-    holders.iter().filter_map(|id| sessions.get(id)).filter(cannot_be_over).map(|session| session.id).collect()
+    let lasts = |until: Option<Duration>| until.is_some_and(|until| until > now);
+    let free = |session: &&Session| session.given_up.is_none() && session.stolen.is_none();
+    let held = holders.iter().filter_map(|id| sessions.get(id)).filter(free);
+    let (certain, perhaps): (Vec<_>, Vec<_>) = held.partition(|session| lasts(session.possible_until()));
+    // Whoever is not known to hold anything may have held what was forgotten.
+    let others =
+        sessions.values().filter(|session| server.short.holds.is_some() && session.server == host && !holders.contains(&session.id));
+    let perhaps = perhaps.into_iter().chain(others.filter(free)).filter(|session| lasts(session.latest_until()));
+    let ids = |all: &mut dyn Iterator<Item = &Session>| all.map(|session| session.id).collect();
+    (ids(&mut certain.into_iter()), ids(&mut perhaps.into_iter()))
 }

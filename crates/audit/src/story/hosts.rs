@@ -1,19 +1,28 @@
 //! Who takes part: the columns of a story.
 //!
 //! Decides which addresses are one host: an agent is known by its identity and keeps its column when it moves; a server by its store.
-//! Invariant: a host once made keeps its number.
+//! Invariant: a host once made keeps its number; an address that is only written to takes no place away from servers.
 //! Leaves to others: what they say to each other.
 
 use crate::event::{Host, HostId, Role};
 use cistern_wire::{AgentId, StoreId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// Most hosts told apart; what comes after is put into the last column of its role.
 const HOSTS_MAX: usize = 65_536;
 
-/// Most servers among them: of each there are tables.
+/// Most servers among them that have said something: of each there are tables.
 const SERVERS_MAX: usize = 256;
+
+/// Most addresses among them that were only written to as servers; what comes after is put into one column for them all.
+const SILENT_MAX: usize = 256;
+
+/// Most agents among them: servers always find a place.
+const AGENTS_MAX: usize = HOSTS_MAX - SERVERS_MAX - SILENT_MAX - 1;
+
+/// The column of servers that have said nothing and found no place.
+const SILENT: &str = "(no answer)";
 
 /// Most addresses remembered of one host.
 const ADDRESSES_MAX: usize = 64;
@@ -28,9 +37,14 @@ pub(crate) struct Hosts {
     by_address: BTreeMap<(bool, SocketAddr), HostId>,
     by_agent: BTreeMap<AgentId, HostId>,
     by_store: BTreeMap<StoreId, HostId>,
-    /// The last host of each role, agents first, and how many servers there are.
-    last: [Option<HostId>; 2],
+    /// The agent and the server that came last, and how many agents there are.
+    last_agent: Option<HostId>,
+    agents: usize,
+    last_server: Option<HostId>,
+    /// How many servers have said something, those that have not, and the column of those that found no place.
     servers: usize,
+    unheard: BTreeSet<HostId>,
+    silent: Option<HostId>,
     folded_servers: bool,
     /// Addresses and hosts that found no place.
     forgotten: u64,
@@ -41,30 +55,75 @@ impl Hosts {
         &self.all
     }
 
-    /// The host behind an address in a role.
+    /// The host behind an address in a role. A server is not known to be one by that: it may never have said anything.
     pub(crate) fn at(&mut self, role: Role, address: SocketAddr) -> HostId {
-        let key = (role == Role::Server, address);
-        if let Some(host) = self.by_address.get(&key) {
+        if let Some(host) = self.by_address.get(&(role == Role::Server, address)) {
             return *host;
         }
-        let is_server = role == Role::Server;
-        let full = self.all.len() >= HOSTS_MAX || is_server && self.servers >= SERVERS_MAX;
-        if let (true, Some(last)) = (full, self.last[usize::from(is_server)]) {
-            self.folded_servers |= is_server;
+        if role == Role::Server {
+            if self.unheard.len() < SILENT_MAX {
+                let host = self.make(role, address);
+                self.unheard.insert(host);
+                return host;
+            }
             self.forgotten += 1;
-            return last;
+            return self.silent();
         }
-        let host = self.make(Host { role, name: address.to_string(), agent: None, store: None, addresses: vec![] });
-        self.moved(host, address);
+        match self.last_agent.filter(|_| self.agents >= AGENTS_MAX) {
+            Some(last) => {
+                self.forgotten += 1;
+                last
+            }
+            None => self.make(role, address),
+        }
+    }
+
+    /// The server behind an address from which something readable has come.
+    pub(crate) fn heard(&mut self, address: SocketAddr) -> HostId {
+        let known = self.by_address.get(&(true, address)).copied();
+        let host = match known {
+            Some(host) if !self.unheard.contains(&host) => return host,
+            _ if self.servers >= SERVERS_MAX => {
+                self.folded_servers = true;
+                self.forgotten += 1;
+                return known.or(self.last_server).unwrap_or_else(|| self.make(Role::Server, address));
+            }
+            Some(host) => host,
+            None => self.make(Role::Server, address),
+        };
+        self.unheard.remove(&host);
+        self.servers += 1;
+        self.last_server = Some(host);
         host
     }
 
-    fn make(&mut self, host: Host) -> HostId {
-        let (is_server, number) = (host.role == Role::Server, self.all.len());
-        self.servers += usize::from(is_server);
-        self.last[usize::from(is_server)] = Some(number);
-        self.all.push(host);
-        number
+    /// The column of servers that have said nothing and found no place, if there are any.
+    pub(crate) const fn unplaced(&self) -> Option<HostId> {
+        self.silent
+    }
+
+    /// The part of what all servers may have that is one server's: those that have said nothing have one part together.
+    pub(crate) fn share(&self, host: HostId, of: usize) -> usize {
+        let part = of / (self.servers + 1);
+        if self.unheard.contains(&host) || self.silent == Some(host) { part / (SILENT_MAX + 1) } else { part }
+    }
+
+    fn silent(&mut self) -> HostId {
+        *self.silent.get_or_insert_with(|| {
+            self.all.push(Host { role: Role::Server, name: SILENT.to_owned(), agent: None, store: None, addresses: vec![] });
+            self.all.len() - 1
+        })
+    }
+
+    fn make(&mut self, role: Role, address: SocketAddr) -> HostId {
+        let host = self.all.len();
+        if role == Role::Agent {
+            self.agents += 1;
+            self.last_agent = Some(host);
+        }
+        self.all.push(Host { role, name: address.to_string(), agent: None, store: None, addresses: vec![] });
+        self.moved(host, address);
+        host
     }
 
     /// Whether servers were put together for want of room.
@@ -93,9 +152,7 @@ impl Hosts {
         let host = match self.by_agent.get(&agent) {
             Some(known) => *known,
             // Another agent may have been at that address before.
-            None if self.all[here].agent.is_some() && self.all.len() < HOSTS_MAX => {
-                self.make(Host { role: Role::Agent, name: String::new(), agent: None, store: None, addresses: vec![] })
-            }
+            None if self.all[here].agent.is_some() && self.agents < AGENTS_MAX => self.make(Role::Agent, address),
             None => here,
         };
         if self.by_agent.len() < HOSTS_MAX {
@@ -132,7 +189,7 @@ impl Hosts {
 
     /// A server has named its store.
     pub(crate) fn name_server(&mut self, address: SocketAddr, store: StoreId) -> HostId {
-        let here = self.at(Role::Server, address);
+        let here = self.heard(address);
         let full = self.by_store.len() >= HOSTS_MAX;
         let host = self.by_store.get(&store).copied().unwrap_or(here);
         if !full {

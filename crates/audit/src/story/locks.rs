@@ -51,6 +51,7 @@ impl Story {
     fn pass(&mut self, seen: &Seen<'_>, id: SessionId, grant: &Grant) {
         let mark = seen.mark();
         let mut lost = false;
+        self.may_pass(seen, grant.lock);
         let standing = self.in_the_way(id, grant.lock, |hold| !hold.mode.compatible(grant.mode));
         for Standing { hold, possible_until } in standing {
             let later = hold.generation > grant.generation;
@@ -93,6 +94,7 @@ impl Story {
     pub(super) fn mutated(&mut self, seen: &Seen<'_>, object: ObjectId, version: u64) {
         let lock = LockId { object, class: LockClass::Cache };
         let mark = seen.mark();
+        self.may_pass(seen, lock);
         for Standing { hold, possible_until } in self.in_the_way(seen.session(), lock, |hold| hold.version < version) {
             self.drop_hold(hold.session, lock, mark);
             self.passed(hold.session, mark);
@@ -106,6 +108,14 @@ impl Story {
                 possible_until,
                 by_mutation: true,
             }));
+        }
+    }
+
+    /// Tells where a lock may pass from a hold that was forgotten.
+    fn may_pass(&mut self, seen: &Seen<'_>, lock: LockId) {
+        let server = self.sessions.get(&seen.session()).and_then(|session| self.servers.get(&session.server));
+        if server.is_some_and(|server| server.short.may_have_held(lock)) {
+            self.events.push(seen.event(What::PassedUnknown { lock }));
         }
     }
 

@@ -46,8 +46,12 @@ const FORGET_AFTER: Duration = Duration::from_secs(300);
 /// How far back a time may be where several queues of the kernel are captured side by side; beyond it the clock was set.
 const MIXED: Duration = Duration::from_millis(1);
 
-/// Most entries remembered of all sessions together, each of some hundred bytes.
-const TOTAL_MAX: usize = 2_000_000;
+/// Most entries remembered of all sessions together, each of 150 to 300 bytes. Beyond half of it sessions keep fewer transmissions, requests
+/// and notices each, but [`KEPT_ENOUGH`]; only beyond all of it fewer still, and then fewer locks.
+const TOTAL_MAX: usize = 8_000_000;
+
+/// Entries of each table that tell what is on the way in a session: two windows.
+const KEPT_ENOUGH: usize = 128;
 
 /// Entries of each table that a session keeps, however many sessions there are.
 const KEPT_LEAST: usize = 8;
@@ -274,7 +278,7 @@ impl Story {
     fn learn(&mut self, passage: Passage<'_>, header: Header) {
         let up = !header.from_server;
         let role = |server: bool| if server { Role::Server } else { Role::Agent };
-        let from = self.hosts.at(role(!up), passage.from);
+        let from = if up { self.hosts.at(Role::Agent, passage.from) } else { self.hears(passage.from) };
         let to = self.hosts.at(role(up), passage.to);
         let seen = Seen { passage, header, from, to, up };
         let (server, peer) = if up { (passage.to, passage.from) } else { (passage.from, passage.to) };
@@ -288,6 +292,21 @@ impl Story {
                 self.down(&seen);
             }
         }
+    }
+
+    /// The server that says something; what was written to it before is its own, too.
+    fn hears(&mut self, address: SocketAddr) -> HostId {
+        let is_new = !self.hosts.is_server(address);
+        let host = self.hosts.heard(address);
+        if let Some(unplaced) = self.hosts.unplaced().filter(|_| is_new)
+            && let Some(others) = self.servers.get_mut(&unplaced)
+        {
+            let (own, short) = (others.exchanges_of(address), others.short.exchanges);
+            let server = self.servers.entry(host).or_default();
+            server.exchanges.extend(own);
+            server.short.exchanges |= short;
+        }
+        host
     }
 
     /// Whether an address has proven itself, to whichever of a server's own addresses: an agent may go on by another.
@@ -307,7 +326,7 @@ impl Story {
 
     /// Whether all servers were told apart; else nothing that is known of one is certain.
     pub(crate) const fn all_told_apart(&self) -> Result<(), Why> {
-        if self.hosts.folded_servers() { Err(Why::Forgotten) } else { Ok(()) }
+        if self.hosts.folded_servers() { Err(Why::Servers) } else { Ok(()) }
     }
 
     /// Counts bytes for addresses that have not proven themselves.
@@ -378,6 +397,9 @@ impl Story {
             session.promise = terms.tau.map(promise);
             session
         });
+        if !seen.up && self.hosts.unplaced() == Some(session.server) {
+            session.server = server;
+        }
         if seen.up && session.host != agent {
             let address = seen.passage.from;
             self.hosts.moved(session.host, address);
@@ -418,8 +440,10 @@ impl Story {
         }
         self.forget_sessions(&gone);
         self.forget_handshakes();
-        let most = (4 * server::TABLE_MAX / self.servers.len().max(1)).min(server::TABLE_MAX);
-        self.tally.entries_forgotten += self.servers.values_mut().map(|server| server.trim(most)).sum::<u64>();
+        for (host, server) in &mut self.servers {
+            let most = self.hosts.share(*host, 4 * server::TABLE_MAX).min(server::TABLE_MAX);
+            self.tally.entries_forgotten += server.trim(most);
+        }
         self.tally.entries_forgotten += self.intervals.as_mut().map_or(0, Intervals::trim);
         self.shrink(TOTAL_MAX);
     }
@@ -458,18 +482,35 @@ impl Story {
         }
     }
 
-    /// Keeps of each session only as much as lets all of them together have `total` entries.
+    /// Keeps of each session only as much as lets all of them together have `total` entries: first go locks that were given back and the
+    /// oldest of what was sent, locks that are held go last.
     pub(crate) fn shrink(&mut self, total: usize) {
-        let weigh = |sessions: &BTreeMap<SessionId, Session>| sessions.values().map(Session::weight).sum::<usize>();
-        let before = weigh(&self.sessions);
-        let mut most = KEPT_MAX;
+        let before = self.weight();
         let mut weight = before;
+        if weight > total / 2 {
+            self.sessions.values_mut().for_each(Session::forget_settled);
+            weight = self.weight();
+        }
+        let mut most = KEPT_MAX;
+        while weight > if most > KEPT_ENOUGH { total / 2 } else { total } && most > KEPT_LEAST {
+            most /= 2;
+            let mut shorter = false;
+            for session in self.sessions.values_mut() {
+                shorter |= session.shrink(most);
+            }
+            weight = if shorter { self.weight() } else { weight };
+        }
+        let mut most = KEPT_MAX * 8;
         while weight > total && most > KEPT_LEAST {
             most /= 2;
-            self.sessions.values_mut().for_each(|session| session.shrink(most));
-            weight = weigh(&self.sessions);
+            self.sessions.values_mut().for_each(|session| session.shrink_locks(most));
+            weight = self.weight();
         }
         self.tally.entries_forgotten += (before - weight) as u64;
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.sessions.values().map(Session::weight).sum()
     }
 }
 

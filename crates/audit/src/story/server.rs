@@ -39,6 +39,17 @@ pub(crate) struct Short {
     pub(crate) exchanges: bool,
     pub(crate) objects: bool,
     pub(crate) ordinary: bool,
+    /// Holds of locks up to here.
+    pub(crate) holds: Option<LockId>,
+    /// Ephemeral files up to here.
+    pub(crate) owners: Option<ObjectId>,
+}
+
+impl Short {
+    /// Whether a hold of a lock may be forgotten.
+    pub(crate) fn may_have_held(&self, lock: LockId) -> bool {
+        self.holds.is_some_and(|up_to| lock <= up_to)
+    }
 }
 
 /// A hold of a lock.
@@ -85,6 +96,8 @@ pub(crate) struct Server {
     pub(crate) ordinary: BTreeMap<(u8, u64), u64>,
     /// Former sessions that a start has to wait for: they hold something, and cannot have ended before.
     pub(crate) awaited: Vec<SessionId>,
+    /// Those that it may have to wait for: what they held, or when they were renewed last, may be forgotten.
+    pub(crate) perhaps_awaited: Vec<SessionId>,
     /// When the incarnation before the present one was last seen to send in a session.
     pub(crate) died_after: Duration,
     pub(crate) died_frame: u64,
@@ -111,6 +124,13 @@ impl Server {
     /// What was exchanged with an address.
     pub(crate) fn exchange(&mut self, server: SocketAddr, peer: SocketAddr) -> &mut Exchange {
         self.exchanges.entry((server, peer)).or_default()
+    }
+
+    /// Takes out what was exchanged with one address of a server.
+    pub(crate) fn exchanges_of(&mut self, server: SocketAddr) -> BTreeMap<(SocketAddr, SocketAddr), Exchange> {
+        let (own, others) = std::mem::take(&mut self.exchanges).into_iter().partition(|((of, _), _)| *of == server);
+        self.exchanges = others;
+        own
     }
 
     /// Something of it was seen on its own host. Between two turns it listened for the slack that it always counts, at the least.
@@ -161,6 +181,7 @@ impl Server {
             self.stops_waiting(*session, None);
         }
         self.awaited.retain(|session| !gone.contains(session));
+        self.perhaps_awaited.retain(|session| !gone.contains(session));
     }
 
     /// An exclusive request waits for an advisory lock.
@@ -207,11 +228,11 @@ impl Server {
             (self.short.objects, dropped) = (true, dropped + 1);
         }
         for _ in 0..beyond(self.owners.len()) {
-            self.owners.pop_first();
+            self.short.owners = self.short.owners.max(self.owners.pop_first().map(|(object, _)| object));
             dropped += 1;
         }
         for _ in 0..beyond(self.holds.len()) {
-            self.holds.pop_first();
+            self.short.holds = self.short.holds.max(self.holds.pop_first().map(|(lock, _)| lock));
             dropped += 1;
         }
         for _ in 0..beyond(self.runs.len()) {

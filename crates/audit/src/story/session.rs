@@ -278,6 +278,8 @@ pub struct Session {
     pub newest_echo: Option<Duration>,
     /// Its frame.
     pub(crate) echo_frame: u64,
+    /// When the newest renewing answer passed whose transmission was forgotten: the newest echo may be as late as that.
+    pub(crate) echo_latest: Option<Duration>,
     /// When a lock of it went to others, if it did not give it back.
     pub stolen: Option<Mark>,
     /// When anything of it was seen last.
@@ -290,6 +292,8 @@ pub struct Session {
     pub(crate) notices: Kept<Notice>,
     pub(crate) own: BTreeMap<LockId, Own>,
     pub(crate) own_forgotten: bool,
+    /// Locks of generations up to here that it gave back may be forgotten.
+    pub(crate) settled_to: Generation,
     /// Cache locks given back all together, and by which packet.
     pub(crate) all_disowned: Option<(Generation, u64)>,
     /// A transmission from here on was sent after that time.
@@ -301,6 +305,8 @@ pub struct Session {
     pub(crate) renewals: u64,
     /// Notices that are neither receipted nor settled by a release.
     pub(crate) open: BTreeSet<u64>,
+    /// Of those up to here it was told that they were not receipted in time.
+    pub(crate) overdue_to: u64,
     /// Whether some of them were forgotten.
     pub(crate) open_forgotten: bool,
     /// Demands for cache locks that were receipted and are not complied with.
@@ -333,6 +339,7 @@ impl Session {
             given_up: None,
             newest_echo: None,
             echo_frame: 0,
+            echo_latest: None,
             stolen: None,
             last: Duration::ZERO,
             handshake: 0,
@@ -343,12 +350,14 @@ impl Session {
             notices: Kept::default(),
             own: BTreeMap::new(),
             own_forgotten: false,
+            settled_to: Generation(0),
             all_disowned: None,
             evidence: (0, Duration::ZERO),
             floor: (0, 0),
             gap: false,
             renewals: 0,
             open: BTreeSet::new(),
+            overdue_to: 0,
             open_forgotten: false,
             owed: BTreeMap::new(),
             newest_renewal: None,
@@ -363,6 +372,11 @@ impl Session {
     #[must_use]
     pub fn possible_until(&self) -> Option<Duration> {
         Some(self.newest_echo?.saturating_add(self.promise?.wait))
+    }
+
+    /// The same, with what was echoed by answers whose transmissions were forgotten: each passed before its answer did.
+    pub(crate) fn latest_until(&self) -> Option<Duration> {
+        Some(self.newest_echo.max(self.echo_latest)?.saturating_add(self.promise?.wait))
     }
 
     /// How many answers have renewed it.
@@ -380,6 +394,11 @@ impl Session {
     /// The session is given a generation of a lock; false if it had it, or has disowned it.
     pub(crate) fn give(&mut self, lock: LockId, generation: Generation) -> bool {
         let all = self.all_disowned.filter(|_| lock.class == cistern_wire::LockClass::Cache).map_or(Generation(0), |all| all.0);
+        if generation <= self.settled_to && self.own.get(&lock).is_none_or(|own| own.given.is_empty()) {
+            // It may be one that was given back, and comes late.
+            self.doubt = self.doubt.or(Some(Why::Forgotten));
+            return false;
+        }
         let own = self.own_of(lock);
         let dead = generation <= all.max(own.disowned.map_or(Generation(0), |disowned| disowned.0));
         let newest = own.given.last().copied().unwrap_or(Generation(0));
@@ -397,10 +416,34 @@ impl Session {
     /// What is remembered of a lock of the session; another is forgotten for it where there are too many.
     fn own_of(&mut self, lock: LockId) -> &mut Own {
         if self.own.len() >= LOCKS_MAX && !self.own.contains_key(&lock) {
-            self.own.pop_first();
-            self.forgets_locks();
+            if !self.own_forgotten {
+                self.forget_settled();
+            }
+            if self.own.len() >= LOCKS_MAX {
+                self.own.pop_first();
+                self.forgets_locks();
+            }
         }
         self.own.entry(lock).or_default()
+    }
+
+    /// Forgets the older half of the locks that the session gave back: nothing more is to be said of them, unless late.
+    pub(crate) fn forget_settled(&mut self) {
+        let mut settled: Vec<_> = self.own.iter().filter_map(|(lock, own)| Some((self.is_settled(*lock, own)?, *lock))).collect();
+        settled.sort_unstable();
+        for (generation, lock) in settled.iter().take(settled.len().div_ceil(2)) {
+            self.own.remove(lock);
+            self.settled_to = self.settled_to.max(*generation);
+        }
+    }
+
+    /// The newest generation of a lock that the session has given back altogether.
+    fn is_settled(&self, lock: LockId, own: &Own) -> Option<Generation> {
+        let newest = own.given.iter().chain(&own.told).max().copied()?;
+        let disowned = own.disowned.map_or(Generation(0), |disowned| disowned.0);
+        let all = self.all_disowned.filter(|_| lock.class == cistern_wire::LockClass::Cache).map_or(Generation(0), |all| all.0);
+        // A word about what it was not given yet stands until that comes.
+        (newest <= disowned.max(all) && disowned <= newest).then_some(newest)
     }
 
     /// Not all that the session was given, or gave back, is known any more.
@@ -435,14 +478,23 @@ impl Session {
         carried + tables + self.own.len() + self.owed.len() + self.requests.iter().map(|(_, request)| request.asked.weight()).sum::<usize>()
     }
 
-    /// Keeps the newest so many entries of each table, and locks only if there are not more.
-    pub(crate) fn shrink(&mut self, most: usize) {
+    /// Keeps the newest so many entries of each table; locks are none of these. Gives whether there were more.
+    pub(crate) fn shrink(&mut self, most: usize) -> bool {
+        let longest = [self.up.len(), self.down.len(), self.requests.len(), self.controls.len(), self.notices.len()];
+        if longest.iter().all(|length| *length <= most) {
+            return false;
+        }
         self.up.shrink(most);
         self.down.shrink(most);
         self.requests.shrink(most);
         self.controls.shrink(most);
         self.notices.shrink(most);
         self.forget_open();
+        true
+    }
+
+    /// Forgets the session's locks, if there are more.
+    pub(crate) fn shrink_locks(&mut self, most: usize) {
         if self.own.len() + self.owed.len() > most {
             self.own.clear();
             self.owed.clear();
@@ -466,6 +518,7 @@ impl Session {
         match self.own.get(&lock) {
             Some(own) if own.given.contains(&generation) || own.told.contains(&generation) => Some(true),
             Some(own) if own.more && own.given.first().is_some_and(|first| generation < *first) => None,
+            _ if generation <= self.settled_to => None,
             None if self.own_forgotten => None,
             _ => Some(false),
         }

@@ -39,23 +39,33 @@ impl Story {
         self.overdue(seen);
     }
 
-    /// Whether the oldest notice that is open was due to be receipted long before the agent sent this, and what it has sent since.
+    /// Which open notices were due to be receipted long before the agent sent this, and what it has sent since.
     fn overdue(&mut self, seen: &Seen<'_>) {
         let at = seen.passage.at;
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
         let over = session.nack.is_some() || session.ended.is_some() || session.given_up.is_some();
         let due = session.promise.map(|promise| promise.delivery_timeout).filter(|due| !due.is_zero() && !over);
-        let (Some(due), Some(seq)) = (due, session.open.first().copied()) else { return };
-        let Some(notice) = session.notices.get_mut(seq) else { return };
-        if at.saturating_sub(notice.first.at) <= due {
-            return;
+        let Some(due) = due else { return };
+        let (mut told_to, mut all_told) = (session.overdue_to, true);
+        for seq in session.open.range(session.overdue_to.saturating_add(1)..).copied() {
+            let Some(notice) = session.notices.get_mut(seq) else { continue };
+            // What comes after it was sent later still.
+            if at.saturating_sub(notice.first.at) <= due {
+                break;
+            }
+            let (since, told) = *notice.overdue.get_or_insert((at, false));
+            let tell = !told && at.saturating_sub(since) > AT_WORK;
+            if tell {
+                notice.overdue = Some((since, true));
+                let first = notice.first.frame;
+                self.events.push(seen.event(What::Unreceipted { seq, first }));
+            }
+            all_told &= told || tell;
+            if all_told {
+                told_to = seq;
+            }
         }
-        let (since, told) = *notice.overdue.get_or_insert((at, false));
-        if !told && at.saturating_sub(since) > AT_WORK {
-            notice.overdue = Some((since, true));
-            let first = notice.first.frame;
-            self.events.push(seen.event(What::Unreceipted { seq, first }));
-        }
+        session.overdue_to = told_to;
     }
 
     fn request(&mut self, seen: &Seen<'_>, message: &Message<'_>, ask: Ask, sum: u64) {
@@ -238,6 +248,7 @@ impl Story {
             if let Some(server) = self.servers.get_mut(&known.server) {
                 server.stops_waiting(session, None);
                 server.awaited.retain(|awaited| *awaited != session);
+                server.perhaps_awaited.retain(|awaited| *awaited != session);
             }
             self.end_intervals(session, mark);
             self.events.push(seen.event(What::GivesUp { session, reason }));

@@ -5,10 +5,12 @@
 //! etcd by its lock service and linearizable reads, ZooKeeper by the lock recipe and the session's reads, Redis by SET NX PX and a
 //! compare-and-delete script (a lock that is not safe), with an fsync for each write. One that is not installed is skipped, by name.
 //! Place: a workload. Invariant: a process started here is ended here, by its process id, and its directory goes with it.
-//! Leaves to others: starting them (`process`), asking each (`etcd`, `zookeeper`, `redis`), ours (`ours`).
+//! Leaves to others: starting them (`process`), asking each (`etcd`, `zookeeper`, `redis`), ours through its library (`library`) and by
+//! the generator of the other workloads (`ours`).
 
 mod asked;
 mod etcd;
+mod library;
 mod ours;
 mod process;
 mod redis;
@@ -81,10 +83,10 @@ pub(crate) fn histogram() -> Histogram<u64> {
 
 /// Measures everybody who is there.
 pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
-    let title = "the same lock + unlock, durable write of 128 B and read, one node each on loopback, in one run; nobody pinned";
+    let title = "the same lock + unlock, durable write of 128 B and read, one node each on loopback, in one run";
     let mut section = Section::new("peers", title);
     progress.say("starting the peers");
-    let mut services: Vec<Box<dyn Service>> = vec![Box::new(ours::Ours::start(dir, plan)?)];
+    let mut services: Vec<Box<dyn Service>> = vec![Box::new(library::Library::start(dir, plan)?), Box::new(ours::Ours::start(dir, plan)?)];
     for started in [etcd::start(dir), zookeeper::start(dir), redis::start(dir, false), redis::start(dir, true)] {
         match started? {
             Ok(service) => services.push(service),
@@ -102,9 +104,17 @@ pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Sectio
         }
     }
     section.rows.extend(ours_over_redis(&pipelined));
-    Ok(section.note(
-        "CPU is of the service's process alone; all its threads. `in flight` of Redis without fsync are pipelined on one connection.",
-    ))
+    Ok(section
+        .note("CPU is of the service's process alone, all its threads; that of clients is in no figure.")
+        .note(
+            "Client library: as applications ask ours. The host keeps a lock that was given back and what was read, so that after the \
+             first time neither is asked of the server. Wire generator: each time a LOCK and a RELEASE, or a READ, by the bench itself, \
+             which does less than a client.",
+        )
+        .note(
+            "Redis with 64 in flight is asked by its blocking client in lock-step, 64 commands sent together, then 64 answers: the least \
+             CPU for its server. The others ask anew as soon as each was answered.",
+        ))
 }
 
 /// All services under one load, in turn.

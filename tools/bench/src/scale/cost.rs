@@ -43,7 +43,7 @@ pub(super) fn measure(sessions: usize, locks: usize, rounds: u32) -> Result<Cost
     let known = memory::resident()?;
     large.longest = Duration::ZERO;
     take_locks(&mut large)?;
-    let held = memory::resident()?;
+    let (held, peak_held) = (memory::resident()?, memory::peak()?);
     let idle = large.server.wake_after(large.now);
     let timers = large.server.listening() + large.server.lease_timers();
     let each = |more: u64, less: u64, n: usize| more.saturating_sub(less) / n as u64;
@@ -60,7 +60,7 @@ pub(super) fn measure(sessions: usize, locks: usize, rounds: u32) -> Result<Cost
         session_bytes_peak: each(peak_opened, empty, sessions),
         session_bytes_asked: each(asked, empty, sessions),
         lock_bytes: each(held, known, locks),
-        lock_bytes_peak: each(memory::peak()?, known, locks),
+        lock_bytes_peak: each(peak_held, known, locks),
         getattr_ns: of(1, 0),
         getattr_ratio: ratio(0),
         lock_ns: of(1, 1),

@@ -14,7 +14,7 @@ use cistern_wire::{
     Terms, Want, Watch, WatchEvent, Watched, Xattr, XattrRule,
 };
 
-const ATTR: Attr = Attr {
+pub(super) const ATTR: Attr = Attr {
     object: ObjectId(7),
     version: 4,
     kind: ObjectKind::File,
