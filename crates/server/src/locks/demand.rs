@@ -3,7 +3,7 @@
 //! Decides: what an agent is told to give back. Place in the walk: called by every decision that lets somebody wait; demands leave
 //! by `poll_action`. Implements `wire-spec.md` section 11.4 (R65, R67, R39).
 //! Invariant: one demand for each generation and kind; at most so many unanswered as the bound says, the others wait their turn.
-//! A demand to a session that is timing out waits for its rescue.
+//! A demand to a session that is timing out waits for its rescue; to one that has ended none goes out, but its lock is freed first.
 //! Leaves to others: delivering it, and what happens when it is not complied with (the machine).
 
 use super::table::{Hold, State};
@@ -51,7 +51,15 @@ impl LockTable {
     pub(super) fn demand(&mut self, now: Instant, at: u32, keep: Keep) {
         let hold = &self.table.holds[at];
         let (generation, first) = (hold.generation, hold.demand.is_none());
-        if !stronger(keep, hold.demand) || !matches!(self.table.sessions[hold.session].state, State::Good | State::Parked) {
+        if !stronger(keep, hold.demand) {
+            return;
+        }
+        if !matches!(self.table.sessions[hold.session].state, State::Good | State::Parked) {
+            // Nobody is told any more: what is waited for is only noted, so that the sweep comes to it first.
+            self.table.holds[at].demand = Some(keep);
+            if first {
+                self.table.move_in_session(at, true);
+            }
             return;
         }
         let due_already = hold.demand != hold.sent;

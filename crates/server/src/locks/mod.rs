@@ -16,6 +16,7 @@
 //! | `restore` | what is held again after a restart |
 //! | `demand` | what is asked back, and when |
 //! | `sessions` | from when on a session's locks are anybody's |
+//! | `sweep` | which of them are taken away first |
 //! | `rows` | what is told about all that |
 //! | `tokens` | the number of the next grant |
 //! | `table`, `listed` | where it is kept |
@@ -30,6 +31,7 @@ mod release;
 mod restore;
 mod rows;
 mod sessions;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,7 @@ use cistern_link::Instant;
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, RowState, SessionId, Status};
 use demand::Demands;
 use mutation::Mutant;
+use sweep::Sweeps;
 use table::Table;
 
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
@@ -231,7 +234,7 @@ pub struct LockTable {
     /// Lock requests that wait.
     waiting: usize,
     /// Sessions with holds that stand no more.
-    sweeping: VecDeque<u32>,
+    sweeps: Sweeps,
     /// Locks with a waiter whose turn it was when there were no tokens.
     starved: Vec<LockId>,
     /// Where the search for locks that may make room goes on.
@@ -252,7 +255,7 @@ impl LockTable {
             waits: BTreeMap::new(),
             granted: BTreeMap::new(),
             waiting: 0,
-            sweeping: VecDeque::new(),
+            sweeps: Sweeps::default(),
             starved: Vec::new(),
             hand: 0,
             actions: VecDeque::new(),

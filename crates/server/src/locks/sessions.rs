@@ -4,7 +4,7 @@
 //! Implements `wire-spec.md` section 11.3 (R5, R34, R38, R39, R50).
 //! Invariant: `park` and `end_session` take effect at once and free nothing; only `free_session`, called when the end is durable, does.
 //! Each costs the loop what waits for the session, not what it holds: its holds are taken away in slices.
-//! Leaves to others: when standing changes.
+//! Leaves to others: when standing changes, taking the holds away (`sweep`).
 
 use super::advisory::Wait;
 use super::table::{State, Waiter};
@@ -89,34 +89,6 @@ impl LockTable {
         let tickets: Vec<Ticket> = self.table.sessions[slot].tickets().to_vec();
         for ticket in tickets {
             self.mutation_leave(ticket);
-        }
-    }
-
-    /// Takes away at most `budget` locks of sessions that were freed, or that RELEASE_ALL gave back, and lets come whoever waited for
-    /// them. True: there is more to do.
-    pub fn reclaim_some(&mut self, now: Instant, budget: usize) -> bool {
-        for _ in 0..budget {
-            let Some(slot) = self.sweeping.front().copied() else { return false };
-            if let Some(at) = self.table.sweep(slot) {
-                if !self.table.stands(&self.table.holds[at]) {
-                    self.free(now, at);
-                }
-                continue;
-            }
-            self.sweeping.pop_front();
-            self.table.sessions[slot].sweeping = false;
-            if self.table.sessions[slot].state == State::Freed {
-                self.table.forget_session(slot);
-            }
-        }
-        !self.sweeping.is_empty()
-    }
-
-    /// Begins to take away those holds of a session that stand no more.
-    pub(super) fn start_sweep(&mut self, slot: u32) {
-        self.table.start_sweep(slot);
-        if !core::mem::replace(&mut self.table.sessions[slot].sweeping, true) {
-            self.sweeping.push_back(slot);
         }
     }
 

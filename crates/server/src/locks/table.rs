@@ -9,6 +9,7 @@
 
 use super::Ticket;
 use super::listed::Listed;
+use super::sweep::{LINES, Line, Walk};
 use crate::index::{Index, hash};
 use crate::slab::{NONE, Slab};
 use alloc::boxed::Box;
@@ -31,7 +32,7 @@ pub(super) struct Hold {
     entry_prev: u32,
     entry_next: u32,
     session_prev: u32,
-    session_next: u32,
+    pub(super) session_next: u32,
     pub(super) mode: Mode,
     pub(super) downgraded: bool,
     /// Whether it is in the index of owners.
@@ -94,11 +95,9 @@ pub(super) struct Session {
     pub(super) waits: u32,
     /// What only few have at any moment.
     more: Option<Box<More>>,
-    first: u32,
-    last: u32,
-    /// Where the sweep of its holds goes on.
-    sweep: u32,
-    pub(super) sweeping: bool,
+    /// Its holds, the demanded ones first.
+    pub(super) first: u32,
+    pub(super) last: u32,
 }
 
 /// What only few sessions have at any moment.
@@ -108,6 +107,8 @@ struct More {
     tickets: Vec<Ticket>,
     /// Demands that wait for its rescue: hold and generation.
     held_back: Vec<(u32, Generation)>,
+    /// The walks of the sweep through its holds.
+    walks: [Option<Walk>; LINES],
 }
 
 impl Session {
@@ -138,8 +139,20 @@ impl Session {
         held_back
     }
 
-    fn shrink(&mut self) {
-        self.more.take_if(|more| more.tickets.is_empty() && more.held_back.is_empty());
+    /// The walk of a line of the sweep through its holds; whoever ends one has to [`Self::shrink`].
+    pub(super) fn walk_mut(&mut self, line: Line) -> &mut Option<Walk> {
+        &mut self.more.get_or_insert_default().walks[line as usize]
+    }
+
+    /// Whether the sweep walks through its holds.
+    pub(super) fn is_walked(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.walks.iter().any(Option::is_some))
+    }
+
+    /// Gives back the memory of what it has no more.
+    pub(super) fn shrink(&mut self) {
+        let walked = self.is_walked();
+        self.more.take_if(|more| more.tickets.is_empty() && more.held_back.is_empty() && !walked);
     }
 }
 
@@ -181,18 +194,7 @@ impl Table {
     }
 
     pub(super) fn open_session(&mut self, id: SessionId) {
-        let session = Session {
-            id,
-            state: State::Good,
-            released: Generation(0),
-            held: 0,
-            waits: 0,
-            more: None,
-            first: NONE,
-            last: NONE,
-            sweep: NONE,
-            sweeping: false,
-        };
+        let session = Session { id, state: State::Good, released: Generation(0), held: 0, waits: 0, more: None, first: NONE, last: NONE };
         debug_assert!(self.session(id).is_none(), "session {id} is opened twice");
         let at = self.sessions.insert(session);
         self.names.insert(hash(id.0, 0), at);
@@ -370,8 +372,8 @@ impl Table {
             NONE => self.sessions[session].last = session_prev,
             next => self.holds[next].session_prev = session_prev,
         }
-        if self.sessions[session].sweep == at {
-            self.sessions[session].sweep = session_next;
+        if let Some(more) = &mut self.sessions[session].more {
+            more.walks.iter_mut().flatten().for_each(|walk| walk.step_aside(at, session_prev, session_next));
         }
     }
 
@@ -409,18 +411,6 @@ impl Table {
             let hold = self.holds.get(at).filter(|hold| hold.demand.is_some())?;
             Some(core::mem::replace(&mut at, hold.session_next))
         })
-    }
-
-    /// Begins to sweep a session's holds from the first.
-    pub(super) fn start_sweep(&mut self, session: u32) {
-        self.sessions[session].sweep = self.sessions[session].first;
-    }
-
-    /// The next hold of the sweep, standing or not; `None`: it is over.
-    pub(super) fn sweep(&mut self, session: u32) -> Option<u32> {
-        let at = self.sessions[session].sweep;
-        self.sessions[session].sweep = self.holds.get(at)?.session_next;
-        Some(at)
     }
 
     /// Whether anybody in good standing waits for the lock.

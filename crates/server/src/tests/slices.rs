@@ -96,6 +96,24 @@ fn those_who_wait_for_a_lock_of_an_ended_session_come_in_the_first_slice_whereve
 }
 
 #[test]
+fn those_who_begin_to_wait_while_the_store_writes_the_end_come_in_the_first_slice_too() {
+    let (mut world, mut peer, mut other, locks) = many();
+    world.attend(&other);
+    world.stalled = true;
+    let end = EndSession { serial: peer.serial(), reason: EndReason::Close };
+    world.send(&mut peer, &[end.into()]);
+    let ask = Ask { back: 0, ..other.ask() };
+    world.send(&mut other, &[lock(ask, locks[LOCKS - 1].0, LockWait::Queue).into()]);
+    world.got(&other);
+    world.stalled = false;
+    world.turn();
+    let granted = world.got(&other).iter().filter(|got| matches!(got.message(), Message::Grant(_))).count();
+    assert_eq!(granted, 1);
+    assert!(world.server.status(world.now).locks > LOCKS / 2);
+    world.got(&peer);
+}
+
+#[test]
 fn end_is_one_write_however_many_locks_there_are_and_a_crash_within_the_slices_brings_none_back() {
     let (mut world, mut peer, mut other, locks) = many();
     world.stalled = true;

@@ -5,6 +5,7 @@ mod cache;
 mod ending;
 mod model;
 mod mutations;
+mod sweep;
 
 use super::{Action, LockLimits, LockOutcome, LockTable, Ticket, Tokens, Turn};
 use alloc::vec::Vec;
