@@ -102,7 +102,7 @@ impl Server {
             Ok(data) => data,
             //= wire-spec.md#11-5-caching-and-metadata
             //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
-            Err((status, item)) => return self.leave_failed_by(job, status, Some(item).filter(|_| mutation.is_batch()), None),
+            Err((status, item)) => return self.leave_failed_by(job, mutation, status, Some(item).filter(|_| mutation.is_batch()), None),
         };
         self.namespace.act_for(session);
         let view = self.overlay.view();
@@ -111,7 +111,7 @@ impl Server {
         let plan = match step {
             Step::Done(plan) => plan,
             Step::Missing(queries) => return Outcome::Load(queries),
-            Step::Failed(status) => return self.leave_failed_by(job, status, self.namespace.failed_item(), rests_on),
+            Step::Failed(status) => return self.leave_failed_by(job, mutation, status, self.namespace.failed_item(), rests_on),
         };
         // An object that goes may be locked by a session that has yet to reclaim.
         let known = || plan.removes().next().is_none() && self.locks.all_exclusive(session, plan.affected());
@@ -123,16 +123,16 @@ impl Server {
         }
         let terms = mutation.terms();
         if let Some((status, item)) = self.forbidden(job.key, &terms, &plan) {
-            return self.leave_failed_by(job, status, item.filter(|_| mutation.is_batch()), rests_on);
+            return self.leave_failed_by(job, mutation, status, item.filter(|_| mutation.is_batch()), rests_on);
         }
         let ephemerals = mutation.ephemerals();
         if ephemerals > 0 && !self.has_room_for_ephemerals(session, ephemerals) {
-            return self.leave_failed_by(job, Status::BUSY, None, None);
+            return self.leave_failed_by(job, mutation, Status::BUSY, None, None);
         }
         match self.locks.mutation_enter(self.now, job.id.ticket(), session, plan.affected(), terms.held) {
             Turn::Ready => {}
             Turn::Waiting => return Outcome::Turn,
-            Turn::Busy => return self.leave_failed_by(job, Status::BUSY, None, None),
+            Turn::Busy => return self.leave_failed_by(job, mutation, Status::BUSY, None, None),
         }
         let entered = Job { entered: true, ..job };
         let mut view = self.overlay.view();
@@ -143,7 +143,7 @@ impl Server {
         match step {
             Step::Done(plan) => self.mutated(entered, mutation, &terms, &plan, rests_on),
             Step::Missing(queries) => Outcome::LoadInTurn(queries),
-            Step::Failed(status) => self.leave_failed_by(entered, status, self.namespace.failed_item(), rests_on),
+            Step::Failed(status) => self.leave_failed_by(entered, mutation, status, self.namespace.failed_item(), rests_on),
         }
     }
 
@@ -168,9 +168,7 @@ impl Server {
         let (now, session) = (self.now, job.key.id());
         self.locks.mutation_leave(job.id.ticket());
         self.note_changes();
-        for stage in mutation.stages() {
-            self.stages.remove(session, stage);
-        }
+        self.end_stages(session, mutation);
         let mut reply = self.scratch();
         // What changed nothing can as well be done again.
         if !plan.affected().is_empty() {
@@ -193,13 +191,32 @@ impl Server {
     }
 
     /// A mutation failed without effect, a batch by this item; its place in the queues, if it had one, is free.
-    fn leave_failed_by(&mut self, job: Job, status: Status, item: Option<u16>, rests_on: Option<BatchId>) -> Outcome {
+    fn leave_failed_by(
+        &mut self,
+        job: Job,
+        mutation: &Mutation<'_>,
+        status: Status,
+        item: Option<u16>,
+        rests_on: Option<BatchId>,
+    ) -> Outcome {
         if job.entered {
             self.locks.mutation_leave(job.id.ticket());
+        }
+        // One that met a bound is asked again, with the same stages.
+        if status != Status::BUSY {
+            self.end_stages(job.key.id(), mutation);
         }
         match item {
             Some(item) => self.answer_with(job, &Reply::BatchFailed(BatchFailed { status, item }), rests_on, Repeatable::Changes),
             None => self.fail_request(job, status, rests_on),
+        }
+    }
+
+    fn end_stages(&mut self, session: SessionId, mutation: &Mutation<'_>) {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+        for stage in mutation.stages() {
+            self.stages.remove(session, stage);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Staged contents: what arrives in several datagrams, to be written once, whole.
 //!
-//! Decides: whether a piece is taken, and whether a stage is complete. Place in the walk: STAGE fills it, a WRITE that names the
-//! stage empties it. Implements `wire-spec.md` sections 6.2 and 11.5 (R80).
+//! Decides: whether a piece is taken, and whether a stage is complete. Place in the walk: STAGE fills it, the mutation that names the
+//! stage ends it, done or failed. Implements `wire-spec.md` sections 6.2 and 11.5 (R80).
 //! Invariant: nothing staged is part of any file. A stage that is not complete gives nothing; pieces are idempotent; memory is
 //! bounded by session and in all, and a stage that nobody goes on with is dropped after a time.
 //! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].
@@ -62,7 +62,8 @@ impl Stages {
         Self { stages: BTreeMap::new(), bytes: 0, check_at: None, limits }
     }
 
-    /// Takes one piece in: `data` at `offset` of contents of `total` bytes. A piece may come again, and in any order.
+    /// Takes one piece in: `data` at `offset` of contents of `total` bytes. A piece may come again, and in any order. No piece of a
+    /// `total` of 0 ends the stage, which need not be there.
     ///
     /// # Errors
     /// EFBIG: larger than the largest contents. EINVAL: stage 0, no bytes, a piece outside the whole, or another `total` than before.
@@ -73,7 +74,11 @@ impl Stages {
             return Err(Status::EFBIG);
         }
         let end = offset.checked_add(data.len()).filter(|end| *end <= total);
-        let (Some(end), false) = (end, stage == 0 || data.is_empty()) else { return Err(Status::EINVAL) };
+        let (Some(end), false) = (end, stage == 0 || data.is_empty() && total > 0) else { return Err(Status::EINVAL) };
+        if total == 0 {
+            self.remove(session, stage);
+            return Ok(());
+        }
         let key = (session, stage);
         let until = now.plus(self.limits.idle);
         let staged = match self.stages.get_mut(&key) {
@@ -118,7 +123,7 @@ impl Stages {
         if staged.arrived == [(0, staged.bytes.len())] { Ok(&staged.bytes) } else { Err(Status::NOT_STAGED) }
     }
 
-    /// Drops a stage: it was written.
+    /// Drops a stage, if it is there: it was written, or never will be.
     pub fn remove(&mut self, session: SessionId, stage: u64) {
         if let Some(staged) = self.stages.remove(&(session, stage)) {
             self.bytes -= staged.bytes.len();
@@ -259,6 +264,21 @@ mod tests {
         assert_eq!((s.bytes(), s.next_expiry()), (2, Some(later.plus(Duration::from_secs(30)))));
         s.expire(later.plus(Duration::from_secs(30)));
         assert_eq!((s.bytes(), s.next_expiry()), (0, None));
+    }
+
+    #[test]
+    fn stage_ends_with_a_total_of_nothing() {
+        let mut s = stages();
+        for stage in [1, 2] {
+            s.piece(START, A, stage, 2, 0, b"ab").unwrap();
+        }
+        s.piece(START, A, 1, 0, 0, b"").unwrap();
+        assert_eq!((s.contents(A, 1), s.contents(A, 2), s.bytes()), (Err(Status::NOT_STAGED), Ok(&b"ab"[..]), 2));
+        s.piece(START, A, 1, 0, 0, b"").unwrap();
+        s.piece(START, B, 2, 0, 0, b"").unwrap();
+        assert_eq!(s.bytes(), 2, "a stage belongs to its session");
+        assert_eq!(s.piece(START, A, 2, 0, 1, b""), Err(Status::EINVAL), "outside the total");
+        assert_eq!(s.piece(START, A, 0, 0, 0, b""), Err(Status::EINVAL));
     }
 
     #[test]

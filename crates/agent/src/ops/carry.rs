@@ -78,7 +78,9 @@ impl Task {
         if bytes > STAGED_MAX {
             return Flow::failed(Status::E2BIG);
         }
-        if !desk.office.staging.enter(self.id, carrying.staged.len(), bytes) {
+        let first = carrying.staged.first().map_or(0, |staged| staged.0);
+        let stages = carrying.staged.len();
+        if !self.enter_staging(desk, first, stages, bytes) {
             return Flow::Wait;
         }
         self.next_loads(desk)

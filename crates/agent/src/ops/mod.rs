@@ -35,7 +35,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::DATAGRAM_DEFAULT;
 use cistern_wire::{Generation, Keep, ObjectId, Reply};
 use core::time::Duration;
-use staging::Staging;
+use staging::{Staging, are_ended};
 use task::{Call, Desk, Flow, Office, Task};
 
 /// Most commands that run at once; more are refused (`OpError::Overloaded`). Far above any window, and bounded all the same.
@@ -103,11 +103,11 @@ impl Ops {
         }
         match flow {
             Flow::End(result) => {
-                self.rest(task);
+                self.rest(ctx, task);
                 Submitted::Now(result)
             }
             Flow::Handed => {
-                self.rest(task);
+                self.rest(ctx, task);
                 Submitted::Later(op)
             }
             Flow::Wait | Flow::Again => {
@@ -121,12 +121,11 @@ impl Ops {
     pub(crate) fn answer(&mut self, ctx: &mut Ctx<'_>, id: TaskId, call: u32, answer: &Answer<'_>) {
         let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
         if let Some(orphan) = self.orphans.remove(&(id, call)) {
-            settle_orphan(&mut desk, &orphan, answer);
-            return;
+            settle_orphan(&mut desk, id, &orphan, answer);
+        } else if let Some(mut task) = self.tasks.remove(&id) {
+            let flow = task.answer(&mut desk, call, answer);
+            self.went(ctx, task, flow);
         }
-        let Some(mut task) = self.tasks.remove(&id) else { return };
-        let flow = task.answer(&mut desk, call, answer);
-        self.went(ctx, task, flow);
         self.admit(ctx);
     }
 
@@ -149,20 +148,19 @@ impl Ops {
                 self.tasks.insert(task.id, task);
             }
             Flow::End(result) => self.end(ctx, task, result),
-            Flow::Handed => self.rest(task),
+            Flow::Handed => self.rest(ctx, task),
         }
     }
 
     fn end(&mut self, ctx: &mut Ctx<'_>, task: Box<Task>, result: Result<Output, OpError>) {
         ctx.events.push_back(Event::Done { op: OpId(task.id.0), result });
-        self.rest(task);
+        self.rest(ctx, task);
     }
 
-    fn rest(&mut self, mut task: Box<Task>) {
+    fn rest(&mut self, ctx: &mut Ctx<'_>, mut task: Box<Task>) {
         let id = task.id;
         self.office.naps.retain(|nap| nap.task != id);
-        self.office.staging.leave(id);
-        for (number, call) in task.rest() {
+        for (number, call) in task.rest(ctx, &mut self.office) {
             self.orphans.insert((id, number), call);
         }
         self.spare = Some(task);
@@ -197,12 +195,15 @@ impl Ops {
             self.cache.discard();
         }
         self.office.epoch += 1;
+        self.office.staging.session_over();
         let epoch = self.office.epoch;
         let orphans = core::mem::take(&mut self.orphans);
         for (key, mut call) in orphans {
             if unsent.iter().any(|out| (out.task, out.call) == key) {
                 call.go_on(&mut self.cache, epoch);
                 self.orphans.insert(key, call);
+            } else {
+                self.office.staging.leave(key.0);
             }
         }
         for out in unsent.iter().filter(|out| out.mutation) {
@@ -323,7 +324,12 @@ const fn is_read(command: &Command) -> bool {
     matches!(command, Command::Stat { .. } | Command::Read { .. } | Command::ReadLink { .. } | Command::List { .. })
 }
 
-fn settle_orphan(desk: &mut Desk<'_, '_>, call: &Call, answer: &Answer<'_>) {
+fn settle_orphan(desk: &mut Desk<'_, '_>, id: TaskId, call: &Call, answer: &Answer<'_>) {
+    if are_ended(answer) {
+        desk.office.staging.leave(id);
+    } else {
+        desk.office.staging.end(id, desk.ctx.out);
+    }
     match answer {
         Answer::Reply(reply) => call.settle(desk, Some(reply)),
         Answer::Result(reply) => {

@@ -98,7 +98,8 @@ impl Task {
         desk.office.stages += 1;
         putting.stage = desk.office.stages;
         putting.sent = 0;
-        if !desk.office.staging.enter(self.id, 1, putting.data.len()) {
+        let (first, bytes) = (putting.stage, putting.data.len());
+        if !self.enter_staging(desk, first, 1, bytes) {
             return Flow::Wait;
         }
         self.next_pieces(desk)

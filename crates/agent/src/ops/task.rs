@@ -15,7 +15,7 @@ use super::locks::Rows;
 use super::put::Putting;
 use super::read::Reading;
 use super::request::{Change, Request};
-use super::staging::Staging;
+use super::staging::{Load, Staging, are_ended};
 use super::xattr::Attributes;
 use crate::api::{Command, Guard, OpError, Output};
 use crate::cache::{Cache, View};
@@ -152,6 +152,8 @@ pub(super) struct Task {
     stales: u32,
     /// Whether a mutation of this command was executed: made the file that it was about to write, say.
     changed: bool,
+    /// Whether it stands in [`Staging`]: most commands never do.
+    staging: bool,
     /// When the command came.
     pub(super) since: Instant,
 }
@@ -174,13 +176,14 @@ impl Task {
             starts: 0,
             stales: 0,
             changed: false,
+            staging: false,
             since: Instant::new(0, 0),
         }
     }
 
     /// Gives a task at rest its command; only its memory is left of the one before.
     pub(super) fn take_up(&mut self, id: TaskId, command: Command, now: Instant) {
-        debug_assert!(self.calls.is_empty(), "a task at rest waits for nothing");
+        debug_assert!(self.calls.is_empty() && !self.staging, "a task at rest waits for nothing");
         self.id = id;
         (self.expect, self.command) = match command {
             Command::Expecting { expect, command } => (expect, *command),
@@ -230,9 +233,27 @@ impl Task {
         }
     }
 
+    /// Stands in line to stage so much, the first stage under this number; whether it may begin now.
+    pub(super) fn enter_staging(&mut self, desk: &mut Desk<'_, '_>, first: u64, stages: usize, bytes: usize) -> bool {
+        self.end_stages(desk.ctx, desk.office);
+        self.staging = stages > 0;
+        desk.office.staging.enter(Load { task: self.id, first, stages, bytes })
+    }
+
+    /// Ends what it has staged, if it has: no mutation will.
+    fn end_stages(&mut self, ctx: &mut Ctx<'_>, office: &mut Office) {
+        if core::mem::take(&mut self.staging) {
+            office.staging.end(self.id, ctx.out);
+        }
+    }
+
     /// Puts the task to rest: its user has been told that the command is over. The mutations that are still out come back, for their
-    /// outcome must be listened to.
-    pub(super) fn rest(&mut self) -> Vec<(u32, Call)> {
+    /// outcome must be listened to; what is staged for them ends with them.
+    pub(super) fn rest(&mut self, ctx: &mut Ctx<'_>, office: &mut Office) -> Vec<(u32, Call)> {
+        if !self.is_changing() {
+            self.end_stages(ctx, office);
+        }
+        self.staging = false;
         self.command = Command::Ping;
         self.found.clear();
         self.stage = Stage::Walking;
@@ -277,7 +298,7 @@ impl Task {
         self.calls.clear();
         let id = self.id;
         desk.office.naps.retain(|nap| nap.task != id);
-        desk.office.staging.leave(id);
+        self.end_stages(desk.ctx, desk.office);
         self.found.clear();
         self.found.resize(batch::places(&self.command), None);
         self.walking = false;
@@ -368,6 +389,10 @@ impl Task {
     }
 
     fn settled(&mut self, desk: &mut Desk<'_, '_>, call: Call, answer: &Answer<'_>) -> Flow {
+        if self.staging && call.request.is_mutation() && are_ended(answer) {
+            self.staging = false;
+            desk.office.staging.leave(self.id);
+        }
         match answer {
             Answer::Reply(Reply::Failed(failed)) if matches!(failed.status, Status::BUSY | Status::IN_GRACE) => {
                 call.resume(desk);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cistern_client::{Client, Config, Error, Status};
+use cistern_client::{Client, Config, Error, Expect, Status, XattrRule};
 
 use crate::awaiting::block_on;
 use crate::world::{OWNER, World};
@@ -40,6 +40,22 @@ fn what_is_cached_is_not_shown_after_somebody_elses_change() {
         assert_eq!(reader.read("/a").wait().unwrap().data, text.as_bytes(), "a change that is done is seen");
     }
     assert!(reader.lease().unwrap().cache_hits > 0, "and some of it came from the cache");
+}
+
+#[test]
+fn a_loop_of_changes_that_lose_goes_on_until_one_wins() {
+    let world = World::new();
+    let client = world.client();
+    let attr = client.put("/a", "", OWNER).wait().unwrap();
+    let set = |version| {
+        let expecting = client.expecting([Expect { object: attr.object, version }]);
+        // More than one datagram carries: it is staged, and the server keeps no more than eight such values of a client.
+        expecting.set_xattr("/a", "user.state", vec![7; 3_000], XattrRule::Any).wait()
+    };
+    for _ in 0..20 {
+        assert_eq!(set(attr.version - 1).unwrap_err().status(), Some(Status::VERSION_CHANGED));
+    }
+    assert_eq!(set(attr.version).unwrap().version, attr.version + 1);
 }
 
 #[test]

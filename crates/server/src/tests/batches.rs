@@ -1,9 +1,12 @@
 //! Batches and what they need: turns on all objects before any effect, one execution, stages, and errors that name an item.
 
+use super::ephemerals::ephemeral;
 use super::world::{Peer, ROOT, World, create};
+use crate::Config;
+use crate::config::PresenceLimits;
 use cistern_wire::{
-    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Expect, Failed, GetXattr, Item, Keep, List, Message, ObjectId, Release, ReleaseItem,
-    Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Write, XattrRule,
+    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Create, Done, Expect, Failed, GetXattr, Item, Keep, List, Message, ObjectId, Release,
+    ReleaseItem, Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Write, XattrRule,
 };
 
 fn write(object: ObjectId, stage: u64, data: &[u8]) -> Item<'_> {
@@ -21,6 +24,13 @@ fn attribute(object: ObjectId, stage: u64) -> Item<'static> {
 
 fn batch<'a>(ask: Ask, items: &'a [Item<'a>]) -> Message<'a> {
     Batch { ask, items: List::of(items), terms: Terms::NONE }.into()
+}
+
+/// Stages one byte: number of the stage, its length, and where the byte stands.
+fn stage(world: &mut World, peer: &mut Peer, (stage, total, offset): (u64, u32, u32)) {
+    let piece = Stage { ask: peer.ask(), stage, total, offset, data: Bytes16(b"x") };
+    world.send(peer, &[piece.into()]);
+    assert_eq!(world.got_one(peer).reply(), Reply::Done(Done {}));
 }
 
 /// Gives a demanded cache lock back.
@@ -87,17 +97,16 @@ fn a_batch_takes_values_from_several_stages_or_from_none() {
     let mut peer = world.open(1);
     let file = world.create(&mut peer, "f").object;
     let items = [write(file, 1, b""), attribute(file, 2)];
-    for (number, whole) in [(1, 1), (2, 2)] {
-        for offset in 0..whole {
-            let ask = peer.ask();
-            world.send(&mut peer, &[batch(ask, &items)]);
-            let failed = BatchFailed { status: Status::NOT_STAGED, item: u16::try_from(number - 1).unwrap() };
-            assert_eq!(world.got_one(&peer).reply(), Reply::BatchFailed(failed));
-            let stage = Stage { ask: peer.ask(), stage: number, total: whole, offset, data: Bytes16(b"x") };
-            world.send(&mut peer, &[stage.into()]);
-            world.got_one(&peer);
-        }
+    // Stage, its length, and where its piece begins.
+    let pieces = [(1, 1, 0), (2, 2, 0), (2, 2, 1)];
+    for (staged, item) in [(0, 0), (1, 1), (2, 1)] {
+        pieces[..staged].iter().for_each(|piece| stage(&mut world, &mut peer, *piece));
+        let ask = peer.ask();
+        world.send(&mut peer, &[batch(ask, &items)]);
+        let failed = BatchFailed { status: Status::NOT_STAGED, item };
+        assert_eq!(world.got_one(&peer).reply(), Reply::BatchFailed(failed));
     }
+    pieces.into_iter().for_each(|piece| stage(&mut world, &mut peer, piece));
     let ask = peer.ask();
     world.send(&mut peer, &[batch(ask, &items)]);
     assert!(matches!(world.got_one(&peer).reply(), Reply::Batched(_)));
@@ -110,6 +119,54 @@ fn a_batch_takes_values_from_several_stages_or_from_none() {
     world.send(&mut peer, &[batch(ask, &items)]);
     let failed = BatchFailed { status: Status::NOT_STAGED, item: 0 };
     assert_eq!(world.got_one(&peer).reply(), Reply::BatchFailed(failed), "the stages are used up");
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+#[test]
+fn stages_end_with_the_mutation_that_names_them_also_when_it_fails() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "f").object;
+    let expect = [Expect { object: file, version: 9 }];
+    let terms = Terms { expect: List::of(&expect), ..Terms::NONE };
+    // More than a session may have at once.
+    for number in 1..20 {
+        stage(&mut world, &mut peer, (2 * number, 1, 0));
+        stage(&mut world, &mut peer, (2 * number + 1, 1, 0));
+        let items = [write(file, 2 * number, b""), attribute(file, 2 * number + 1)];
+        let late = Batch { ask: peer.ask(), items: List::of(&items), terms };
+        world.send(&mut peer, &[late.into()]);
+        let got = world.got_one(&peer);
+        let (Reply::Failed(Failed { status, .. }) | Reply::BatchFailed(BatchFailed { status, .. })) = got.reply() else {
+            panic!("{got:?}")
+        };
+        assert_eq!(status, Status::VERSION_CHANGED);
+    }
+    assert_eq!(world.server.stages.bytes(), 0);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+#[test]
+fn stages_of_a_mutation_that_met_a_bound_are_there_when_it_comes_again() {
+    let presence = PresenceLimits { ephemerals_max: 1, ephemerals_per_session: 1, ..PresenceLimits::default() };
+    let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
+    let mut peer = world.open(1);
+    ephemeral(&mut world, &mut peer, "bound");
+    stage(&mut world, &mut peer, (1, 1, 0));
+    let made = Create { ephemeral: true, ..create(Ask::NONE, "f", Want::Nothing) };
+    let items = [made.into(), attribute(ObjectId::made_by(0), 1)];
+    let ask = peer.ask();
+    assert_eq!(world.failed(&mut peer, batch(ask, &items)).0, Status::BUSY);
+    let ask = peer.ask();
+    world.send(&mut peer, &[Message::from(Unlink { ask, dir: ROOT, name: Bytes8(b"bound"), force: false, terms: Terms::NONE })]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::Changed(_)));
+    let ask = peer.ask();
+    world.send(&mut peer, &[batch(ask, &items)]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::Batched(_)));
 }
 
 //= wire-spec.md#11-4-locks

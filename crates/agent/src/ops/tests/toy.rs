@@ -348,6 +348,10 @@ impl Toy {
             },
             Message::ReadDir(m) => self.read_dir(&m),
             Message::Read(m) => self.read(&m),
+            Message::Stage(m) if m.total == 0 => {
+                self.stages.remove(&m.stage);
+                encode(Reply::Done(Done {}))
+            }
             Message::Stage(m) => {
                 self.stages.entry(m.stage).or_default().insert(m.offset, m.data.0.to_vec());
                 encode(Reply::Done(Done {}))

@@ -2,12 +2,13 @@
 
 use super::bench::{Bench, OWNER, at, attr, data, list, names, put, read, stat};
 use super::toy::{Node, decode};
-use crate::api::{Command, OpError, Target};
+use crate::api::{Command, OpError, OpId, Target};
+use crate::port::{Answer, TaskId};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Kind, Message, ObjectId, Status};
+use cistern_wire::{Failed, Kind, Message, ObjectId, Reply, Status};
 
 const MIB: usize = 1 << 20;
 
@@ -211,6 +212,45 @@ fn contents_that_were_dropped_from_the_stage_are_staged_again() {
     bench.ended(op).unwrap().unwrap();
     assert_eq!(bench.seen.iter().filter(|kind| **kind == Kind::Write).count(), 2);
     assert_eq!(data(&bench.cached(read("/f"))), contents);
+}
+
+/// A command that writes to `/f` what takes five pieces, after so many of them.
+fn staged(bench: &mut Bench, until: usize) -> OpId {
+    bench.run(stat("/f")).unwrap();
+    bench.seen.clear();
+    let op = bench.start(put("/f", &pattern(5_000)));
+    for _ in 0..until {
+        let answer = bench.execute();
+        bench.deliver(&answer);
+    }
+    op
+}
+
+#[test]
+fn what_was_staged_for_a_command_that_is_given_up_is_ended() {
+    let (mut bench, _) = bench(b"");
+    let op = staged(&mut bench, 3);
+    assert_eq!(bench.toy.stages.len(), 1);
+    bench.out.clear();
+    bench.with(|ops, ctx| ops.give_up(ctx, TaskId(op.0), OpError::TimedOut));
+    bench.pump();
+    assert_eq!((bench.ended(op), bench.toy.stages.len()), (Some(Err(OpError::TimedOut)), 0));
+}
+
+#[test]
+fn what_was_staged_for_a_mutation_that_is_out_is_left_to_it() {
+    let (mut bench, _) = bench(b"");
+    let op = staged(&mut bench, 5);
+    assert!(matches!(decode(&bench.out[0].message), Message::Write(_)));
+    bench.with(|ops, ctx| ops.give_up(ctx, TaskId(op.0), OpError::TimedOut));
+    bench.pump();
+    assert_eq!((bench.ended(op), bench.seen.last()), (Some(Err(OpError::OutcomeUnknown)), Some(&Kind::Write)));
+    // One whose WRITE met a bound, and would be asked again, is not.
+    let op = staged(&mut bench, 5);
+    bench.answer_next(&Answer::Reply(Reply::Failed(Failed { status: Status::BUSY, retry_ms: 10 })));
+    bench.with(|ops, ctx| ops.give_up(ctx, TaskId(op.0), OpError::TimedOut));
+    bench.pump();
+    assert_eq!((bench.ended(op), bench.seen.last()), (Some(Err(OpError::TimedOut)), Some(&Kind::Stage)));
 }
 
 #[test]
