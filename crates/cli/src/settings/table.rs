@@ -154,7 +154,8 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Memory for what was read from the store, in bytes";
     "spin" Time = spin, "at most 1 s",
         "How long after a datagram the server looks for the next one before it sleeps: \"50us\", say, saves clients that ask one thing \
-         after the other the time that waking takes, and keeps a core busy for it";
+         after the other the time that waking takes, and keeps a core busy for it. Any datagram counts, from whomever: at \"1s\", one a \
+         second keeps a core busy all the time";
 };
 
 /// The agent's settings.
