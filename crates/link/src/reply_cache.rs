@@ -87,7 +87,12 @@ pub struct ReplyCache {
     window: u16,
     /// Requests begun and not ended, also those that the floor has passed.
     executing: u16,
+    /// How many steps of the floor in a row have found a quarter of the slots' memory to be enough.
+    calm: u8,
 }
+
+/// After so many of them half of that memory is given back: an agent that has several requests on their way again and again keeps it.
+const CALM_MAX: u8 = 32;
 
 // Part of the 512 bytes that an idle session may cost, and of the 8 KiB with a window of 64.
 const _: () = assert!(size_of::<ReplyCache>() <= 48 && size_of::<Slot>() <= 32);
@@ -97,7 +102,7 @@ impl ReplyCache {
     #[must_use]
     pub const fn new(window: u16) -> Self {
         assert!(window > 0, "a window of 0 would admit nothing");
-        Self { floor: 1, slots: VecDeque::new(), window, executing: 0 }
+        Self { floor: 1, slots: VecDeque::new(), window, executing: 0, calm: 0 }
     }
 
     /// Judges an arrived request: its `nonce`, the `floor` it announces, and a digest of its body. Raises the floor,
@@ -331,14 +336,22 @@ impl ReplyCache {
         while self.slots.len() <= at {
             self.slots.push_back(Slot::Free);
         }
+        if self.slots.len() > self.slots.capacity() / 4 {
+            self.calm = 0;
+        }
         self.check();
         self.slots.get_mut(at)
     }
 
-    /// Gives back the memory of a burst: half of it whenever a quarter would do, so that it is not soon wanted again.
+    /// Gives back the memory of bursts that come no more: half of it when a quarter has been enough for a while.
     fn shrink(&mut self) {
         let capacity = self.slots.capacity();
-        if capacity > 4 && self.slots.len() <= capacity / 4 {
+        if capacity <= 4 || self.slots.len() > capacity / 4 {
+            return;
+        }
+        self.calm += 1;
+        if self.calm == CALM_MAX {
+            self.calm = 0;
             self.slots.shrink_to(capacity / 2);
         }
     }
@@ -367,6 +380,7 @@ mod orders;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const BODY: u64 = 77;
 
@@ -588,12 +602,32 @@ mod tests {
             cache.finish(nonce, reply(0));
         }
         assert!(cache.slots.capacity() >= 64);
-        for nonce in 65..70 {
+        for nonce in 65..65 + 5 * u64::from(CALM_MAX) {
             assert_eq!(cache.admit(nonce, nonce, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
             cache.begin(nonce, BODY, nonce);
             cache.finish(nonce, reply(0));
         }
-        assert!(cache.slots.capacity() <= 16);
+        assert!(cache.slots.capacity() <= 4);
         assert_eq!(cache.len(), 1);
+    }
+
+    #[test]
+    fn bursts_that_come_again_and_again_find_their_memory() {
+        let mut cache = ReplyCache::new(64);
+        let mut capacities = Vec::new();
+        let mut nonce = 0;
+        // Ever more bursts, each with some requests behind it that go out one by one.
+        for (burst, single) in [(3, 0), (8, 2), (8, 0), (8, 20), (6, 1)].into_iter().cycle().take(500) {
+            let floor = nonce + 1;
+            for in_flight in (0..burst).chain(core::iter::repeat_n(0, single)) {
+                nonce += 1;
+                let floor = if in_flight == 0 { nonce } else { floor };
+                assert_eq!(cache.admit(nonce, floor, BODY, &mut ReplyBuffers::default()), Admission::Fresh);
+                cache.begin(nonce, BODY, nonce);
+                cache.finish(nonce, reply(0));
+            }
+            capacities.push(cache.slots.capacity());
+        }
+        assert!(capacities[1..].iter().all(|capacity| *capacity == 8), "{capacities:?}");
     }
 }

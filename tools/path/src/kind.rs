@@ -93,6 +93,20 @@ impl Kind {
         rig.many(count, |rig| GetAttr { ask: rig.peer.ask_among(in_flight), object: ROOT, want: Want::Nothing }.into())
     }
 
+    /// GETATTR of the root, `count` of them, in bursts: the first of each is sent when all before it were answered.
+    ///
+    /// # Panics
+    /// If a burst is longer than any window.
+    #[must_use]
+    pub fn bursts(rig: &mut Rig, count: usize, burst: usize) -> Vec<Vec<u8>> {
+        let burst = u16::try_from(burst).expect("no window is so wide");
+        let each = |in_flight| {
+            let ask = rig.peer.ask_among(in_flight);
+            rig.peer.datagram(&GetAttr { ask, object: ROOT, want: Want::Nothing }.into())
+        };
+        (1..=burst).cycle().take(count).map(each).collect()
+    }
+
     fn lookups(rig: &mut Rig, count: usize) -> Vec<Vec<u8>> {
         let dir = rig.mkdir("jobs");
         rig.create(dir, "nightly");

@@ -59,6 +59,19 @@ fn lock_and_release_of_a_known_file_allocate_nothing_at_the_server() {
 }
 
 #[test]
+fn bursts_allocate_nothing_at_the_server() {
+    const BURST: usize = 8;
+    let mut rig = Rig::new();
+    let datagrams = Kind::bursts(&mut rig, WARM + COUNTED, BURST);
+    let (warm, counted) = datagrams.split_at(WARM);
+    for burst in warm.chunks(BURST) {
+        rig.turn_all(burst);
+    }
+    let counted = measure(|| counted.chunks(BURST).for_each(|burst| rig.turn_all(burst)));
+    assert_eq!(counted.count_total, 0);
+}
+
+#[test]
 fn several_requests_in_flight_allocate_nothing_at_the_server() {
     let mut rig = Rig::new();
     let datagrams = Kind::in_flight(&mut rig, WARM + COUNTED, 16);
