@@ -128,7 +128,8 @@ pub struct RunArgs {
     /// With --trace, print also what the cores log, from this level on.
     #[arg(long, value_name = "LEVEL", requires = "trace", value_parser = level)]
     pub log: Option<log::LevelFilter>,
-    /// Write every datagram into a capture file.
+    /// Write every datagram into a capture file. Its times are true ones, which no machine's clock shows: to `cistern-dump audit` it
+    /// was taken between the hosts.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Run it twice; the two runs must give the same hash (I18).
