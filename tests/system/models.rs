@@ -121,8 +121,12 @@ fn simulated_and_solved_are_near() {
     let pairs = pairs.as_array().unwrap();
     assert!(pairs.len() > 50);
     for pair in pairs {
-        // The rarest quantity has some two hundred events in such a run.
-        assert!(number(pair, "off").abs() < 0.25 && number(pair, "solved") > 0.0, "{pair}");
+        let solved = number(pair, "solved");
+        // The rarest quantity has some two hundred events in such a run; the real cores are asked a 150th as often, and of the gaps
+        // between bursts, which count most, there is one in ten requests or fewer.
+        let is_real = pair["policy"].as_str().is_some_and(|policy| policy.ends_with("real cores"));
+        let near = if is_real { 4.0 / (solved.min(0.1) * 100_000.0 / 150.0).sqrt() } else { 0.0 };
+        assert!(number(pair, "off").abs() < near.max(0.25) && solved > 0.0, "{pair}");
     }
     let of = |quantity: &str| pairs.iter().filter(|pair| pair["quantity"] == quantity).count();
     assert!(of("overhead") > 0 && of("unavailable") > 0);
@@ -185,7 +189,7 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
         ("model availability --lambda 0 --mu 1 --tau 1s --rho 1", "above zero"),
         ("model availability --lambda 1 --mu 1e-17 --tau 1s --rho 1", "no digits are promised"),
         ("model availability --lambda 1 --mu 1 --tau 1w --rho 1", "no unit of time"),
-        ("model choose-k --delta 2", "above 0 and below 1"),
+        ("model choose-k --delta 2", "below 1"),
         ("model figure 9", "7..=8"),
         ("model availability --lambda 1e-320/d --mu 1/s --tau 2s --rho 10/s", "between 1e-30 and 1e30"),
         ("model compare --agents 1e308", "between 1e-30 and 1e30"),

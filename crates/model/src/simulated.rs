@@ -107,7 +107,11 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { number(part) / number(whole) }
 }
 
-/// Simulates until so many requests have come.
+/// Of so many events for each request wanted a simulation ends early, so that it also ends where requests are rare beside all else; what
+/// was counted by then is as true, of fewer requests.
+const EVENTS_MAX: u64 = 200;
+
+/// Simulates until so many requests have come, or two hundred times as many events.
 ///
 /// # Errors
 /// A parameter that cannot be.
@@ -119,7 +123,7 @@ pub fn simulate(scene: &Scene, requests: u64, seed: u64) -> Result<Counted, Inva
         positive("the repair rate μ", scene.mu)?;
     }
     scene.arrivals.check()?;
-    let world = World::new(scene, seed);
+    let world = World::new(scene, seed, requests.saturating_mul(EVENTS_MAX));
     match scene.policy {
         Policy::Opportunistic(parts) | Policy::Heartbeat(parts) => {
             parts.check()?;
@@ -146,6 +150,8 @@ struct World<'s> {
     up: bool,
     next_request: f64,
     next_change: f64,
+    /// How many events are still to come at most.
+    left: u64,
 }
 
 /// What happened.
@@ -158,10 +164,10 @@ enum Event {
 }
 
 impl<'s> World<'s> {
-    fn new(scene: &'s Scene, seed: u64) -> Self {
+    fn new(scene: &'s Scene, seed: u64, events: u64) -> Self {
         let random = ChaCha12Rng::seed_from_u64(seed);
         let gaps = Gaps::new(&scene.arrivals);
-        let mut world = Self { scene, random, gaps, now: 0.0, up: true, next_request: 0.0, next_change: f64::INFINITY };
+        let mut world = Self { scene, random, gaps, now: 0.0, up: true, next_request: 0.0, next_change: f64::INFINITY, left: events };
         world.next_request = world.gap();
         world.next_change = world.until_change();
         world
@@ -183,6 +189,7 @@ impl<'s> World<'s> {
 
     /// Goes on to what comes next; `due` at the latest.
     fn next(&mut self, due: f64) -> Event {
+        self.left = self.left.saturating_sub(1);
         if due <= self.next_request && due <= self.next_change {
             self.now = due;
             return Event::Due;
@@ -204,7 +211,7 @@ fn one_lease(mut world: World<'_>, parts: Parts, opportunistic: bool, requests: 
     let (renew_after, use_until) = (parts.renew_from * world.scene.tau, parts.use_until * world.scene.tau);
     let mut counted = Counted::default();
     let mut renewed = 0.0;
-    while counted.requests < requests {
+    while counted.requests < requests && world.left > 0 {
         // Without a network a renewal waits until it is mended.
         let due = if world.up { renewed + renew_after } else { f64::INFINITY };
         let renews = match world.next(due) {
@@ -237,7 +244,7 @@ fn one_lease(mut world: World<'_>, parts: Parts, opportunistic: bool, requests: 
 fn on_read(mut world: World<'_>, leases: u32, requests: u64) -> Counted {
     let mut counted = Counted::default();
     let mut over = vec![0.0f64; leases as usize];
-    while counted.requests < requests {
+    while counted.requests < requests && world.left > 0 {
         if let Event::Request = world.next(f64::INFINITY) {
             counted.requests += 1;
             let read = world.random.random_range(0..over.len());
@@ -260,7 +267,7 @@ fn of_volumes(mut world: World<'_>, objects: u32, volumes: u32, long_term: f64, 
     let mut counted = Counted::default();
     let mut objects = vec![0.0f64; objects as usize];
     let mut volumes = vec![0.0f64; volumes as usize];
-    while counted.requests < requests {
+    while counted.requests < requests && world.left > 0 {
         if let Event::Request = world.next(f64::INFINITY) {
             counted.requests += 1;
             let read = world.random.random_range(0..objects.len());
@@ -297,6 +304,15 @@ mod tests {
         let scene = Scene { lambda: 0.1, mu: 1.0, ..scene(Policy::Opportunistic(Parts::PAPER)) };
         assert_eq!(simulate(&scene, 1_000, 7), simulate(&scene, 1_000, 7));
         assert_ne!(simulate(&scene, 1_000, 7), simulate(&scene, 1_000, 8));
+    }
+
+    #[test]
+    fn a_simulation_ends_where_requests_are_rare() {
+        let scene = Scene { rho: 1e-20, lambda: 0.1, mu: 1.0, ..scene(Policy::OnRead { leases: 3 }) };
+        assert_eq!(simulate(&scene, 100, 1).unwrap().requests, 0);
+        let counted = simulate(&Scene { policy: Policy::Heartbeat(Parts::PAPER), ..scene }, 500, 1).unwrap();
+        // Most of 100,000 events are renewals, each after a lease period of 3.
+        assert!(counted.requests == 0 && counted.renewals > 50_000 && counted.time > 100_000.0, "{counted:?}");
     }
 
     #[test]
