@@ -6,9 +6,12 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// All of these ask in one session on one interface, and what is shown of one would be a copy of what another sent.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn live_traffic_is_shown_once_and_summed_up_when_interrupted() {
@@ -16,6 +19,7 @@ fn live_traffic_is_shown_once_and_summed_up_when_interrupted() {
         eprintln!("skipped: capturing needs root");
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (agent, server) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     let to = server.local_addr().unwrap();
     let port = to.port().to_string();
@@ -49,7 +53,8 @@ fn live_traffic_is_shown_once_and_summed_up_when_interrupted() {
     assert!(first.contains("11223344 p") && first.contains("SERVER_STATUS n"), "{first}");
     let number = |line: &str| line.split(" p").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap();
     assert_eq!(number(&second), number(&first) + 1, "each once: {first}{second}");
-    assert!(!format!("{first}{second}{rest}").contains("copy"));
+    let shown = format!("{first}{second}{rest}");
+    assert!(!shown.contains("copy"), "{shown}");
     assert!(output.status.success(), "{output:?}");
     assert!(text(&output.stderr).contains(" datagrams captured, ") && text(&output.stderr).contains(" not Cistern"), "{output:?}");
 }
@@ -60,6 +65,7 @@ fn packets_that_the_kernel_dropped_are_counted_and_told() {
         eprintln!("skipped: capturing needs root");
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (agent, server) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     let to = server.local_addr().unwrap();
     let port = to.port().to_string();
