@@ -177,7 +177,7 @@ impl Server {
             } else {
                 self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
             }
-            self.keep_outcome(job, Box::from(reply.as_slice()));
+            self.keep_outcome(job, &reply);
             reply.clear();
         }
         let want = if self.in_grace() { Want::Nothing } else { terms.want };

@@ -12,7 +12,6 @@ use crate::parked::Job;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::store::{self, Lack, OutcomeRecord};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
@@ -23,17 +22,17 @@ const TOLD_AROUND: usize = 4;
 
 impl Server {
     /// A mutation has changed something, in the open batch: so is its outcome.
-    pub(crate) fn keep_outcome(&mut self, job: Job, reply: Box<[u8]>) {
+    pub(crate) fn keep_outcome(&mut self, job: Job, reply: &[u8]) {
         let Some(session) = self.sessions.get_mut(job.key) else {
             return;
         };
         let slot = slot(job.nonce, session.cache.window());
         session.outcomes = session.outcomes.max(slot + 1);
-        let record = OutcomeRecord { nonce: if bugs::is(Bug::M31) { 0 } else { job.nonce }, reply };
+        let record = OutcomeRecord::bytes_of(if bugs::is(Bug::M31) { 0 } else { job.nonce }, reply);
         //= wire-spec.md#11-2-delivery
         //# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or
         //# its session is no longer remembered.
-        self.overlay.put(store::Key::Outcome(job.key.id(), slot), Some(record.to_bytes().into()));
+        self.overlay.put(store::Key::Outcome(job.key.id(), slot), Some(record.into()));
     }
 
     /// A session ends: its outcomes go with it.

@@ -8,8 +8,7 @@ use crate::error::{OpenError, Problem};
 use crate::guard::{self, MARK_KEY, Mark};
 use crate::place::Place;
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _, Snapshot};
-use std::collections::BTreeMap;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable as _, Slice, Snapshot};
 use std::fs;
 use std::io;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -29,8 +28,42 @@ const FLUSH_POLL: Duration = Duration::from_millis(10);
 /// Files that are kept open.
 const FILES: usize = 256;
 
-/// New values by key; `None`: deleted.
-pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Bytes>>;
+/// New values by key; `None`: deleted. Of a key that is put several times the last value counts: the engine is told of each key once.
+#[derive(Default)]
+pub(crate) struct Writes {
+    /// In the order in which they were put. A key of up to 20 bytes, as almost all are, stands in its slice, without memory of its own.
+    puts: Vec<(Slice, Option<Bytes>)>,
+}
+
+impl Writes {
+    pub(crate) fn put(&mut self, key: &[u8], value: Option<Bytes>) {
+        self.puts.push((Slice::new(key), value));
+    }
+
+    /// Each key once, in their order, in which the engine finds their places in memory fastest.
+    fn settled(self) -> Vec<(Slice, Option<Bytes>)> {
+        let mut puts = self.puts;
+        // Stable: of one key's values the last stays last.
+        puts.sort_by(|a, b| a.0.cmp(&b.0));
+        puts.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            if same {
+                earlier.1 = later.1.take();
+            }
+            same
+        });
+        puts
+    }
+}
+
+/// What a transaction wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Committed {
+    /// Keys written or deleted.
+    pub(crate) keys: u64,
+    /// Those deleted.
+    pub(crate) removed: u64,
+}
 
 /// A database of the engine.
 #[derive(Clone)]
@@ -52,7 +85,7 @@ impl Engine {
         if entries.peek().is_some() {
             engine.fill(entries)?;
         }
-        engine.commit(Writes::new(), 1)?;
+        engine.commit(Writes::default(), 1)?;
         drop(engine);
         guard::sync_names(data).map_err(|e| e.to_string())
     }
@@ -114,9 +147,13 @@ impl Engine {
     ///
     /// # Errors
     /// What failed; nothing may be written any more (R62).
-    pub(crate) fn commit(&self, writes: Writes, number: u64) -> Result<(), String> {
+    pub(crate) fn commit(&self, writes: Writes, number: u64) -> Result<Committed, String> {
+        let writes = writes.settled();
+        let removed = writes.iter().filter(|(_, value)| value.is_none()).count() as u64;
+        let committed = Committed { keys: writes.len() as u64, removed };
         caught(|| {
-            let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+            let batch = OwnedWriteBatch::with_capacity(self.database.clone(), 1 + writes.len());
+            let mut batch = batch.durability(Some(PersistMode::SyncData));
             let mark = Mark { number, floor: self.database.seqno() };
             batch.insert(&self.values, MARK_KEY, mark.to_bytes());
             for (key, value) in writes {
@@ -126,7 +163,8 @@ impl Engine {
                 }
             }
             batch.commit()
-        })
+        })?;
+        Ok(committed)
     }
 
     /// Whether nothing has failed so far, in the background either; does not wait for the disk.
@@ -240,4 +278,24 @@ fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
 /// Whether the system refused, rather than that bytes made no sense.
 fn is_system(error: &io::Error) -> bool {
     error.raw_os_error().is_some() && error.kind() != io::ErrorKind::NotFound
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_put_again_is_written_once_with_its_last_value() {
+        let mut writes = Writes::default();
+        let value = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        let long = [b'x'; 40];
+        for (key, to) in
+            [(&b"b"[..], value("1")), (&long, value("2")), (b"a", value("3")), (b"b", None), (&long, value("4")), (b"a", value("5"))]
+        {
+            writes.put(key, to);
+        }
+        let settled = writes.settled();
+        let settled: Vec<_> = settled.iter().map(|(key, value)| (&key[..], value.clone())).collect();
+        assert_eq!(settled, [(&b"a"[..], value("5")), (b"b", None), (&long, value("4"))]);
+    }
 }

@@ -90,7 +90,9 @@ impl StoppedStore {
     /// # Errors
     /// What failed, in words; the store must not be written again by this value.
     pub fn write(&mut self, writes: impl IntoIterator<Item = (Vec<u8>, Option<Bytes>)>) -> Result<(), String> {
-        self.engine.commit(writes.into_iter().collect::<Writes>(), self.number + 1)?;
+        let mut all = Writes::default();
+        writes.into_iter().for_each(|(key, value)| all.put(&key, value));
+        self.engine.commit(all, self.number + 1)?;
         self.number += 1;
         self.witness.saw(self.number).map_err(|e| format!("writing `witness`: {e}"))
     }

@@ -94,30 +94,35 @@ impl Key {
     /// The encoded key: a tag, then its numbers in network byte order, then its name to the end.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(self.encoded_len());
+        self.put(&mut bytes);
+        bytes
+    }
+
+    /// Appends the encoded key.
+    pub fn put(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Counter(counter) => bytes.extend_from_slice(&[COUNTER, *counter as u8]),
-            Self::Session(session) => tagged(&mut bytes, SESSION, session.0),
+            Self::Session(session) => tagged(bytes, SESSION, session.0),
             Self::Outcome(session, slot) => {
-                tagged(&mut bytes, OUTCOME, session.0);
+                tagged(bytes, OUTCOME, session.0);
                 bytes.extend_from_slice(&slot.to_be_bytes());
             }
-            Self::Object(object) => tagged(&mut bytes, OBJECT, object.0),
+            Self::Object(object) => tagged(bytes, OBJECT, object.0),
             Self::Entry(dir, name) => {
-                tagged(&mut bytes, ENTRY, dir.0);
+                tagged(bytes, ENTRY, dir.0);
                 bytes.extend_from_slice(name);
             }
             Self::Block(object, block) => {
-                tagged(&mut bytes, BLOCK, object.0);
+                tagged(bytes, BLOCK, object.0);
                 bytes.extend_from_slice(&block.to_be_bytes());
             }
-            Self::Xattrs(object) => tagged(&mut bytes, XATTRS, object.0),
+            Self::Xattrs(object) => tagged(bytes, XATTRS, object.0),
             Self::Ephemeral(session, object) => {
-                tagged(&mut bytes, EPHEMERAL, session.0);
+                tagged(bytes, EPHEMERAL, session.0);
                 bytes.extend_from_slice(&object.0.to_be_bytes());
             }
         }
-        bytes
     }
 
     /// Length of the encoded key.

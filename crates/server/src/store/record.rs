@@ -18,6 +18,11 @@ const VERSION: u8 = 1;
 const SESSION_VERSION: u8 = 2;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file.
 const OBJECT_VERSION: u8 = 2;
+/// Length of an object's record without its name: version, the attributes but the object's number, parent, length of the name, count of
+/// extended attributes.
+const OBJECT_LEN: usize = 1 + (8 + 1 + 2 + 4 + 4 + 4 + 8 + 3 * 8 + 8) + 8 + 1 + 1;
+/// Room for the record of a session with a label of common length.
+const SESSION_ROOM: usize = 96;
 
 /// Bytes that are no record: the store is damaged, or of a newer format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +112,7 @@ pub struct OutcomeRecord {
 impl ObjectRecord {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let a = &self.attr;
-        let mut w = start_with(OBJECT_VERSION);
+        let mut w = start_with(OBJECT_VERSION, OBJECT_LEN + self.name.len());
         a.version.put(&mut w);
         a.kind.put(&mut w);
         a.mode.put(&mut w);
@@ -122,6 +127,7 @@ impl ObjectRecord {
         self.parent.put(&mut w);
         Bytes8(&self.name).put(&mut w);
         self.xattrs.put(&mut w);
+        debug_assert_eq!(w.len(), OBJECT_LEN + self.name.len(), "a record takes no more memory than its bytes");
         w
     }
 
@@ -151,7 +157,7 @@ impl ObjectRecord {
 
 impl EntryRecord {
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let mut w = start();
+        let mut w = start(8 + 1);
         self.object.put(&mut w);
         self.kind.put(&mut w);
         w
@@ -167,7 +173,7 @@ impl SessionRecord {
     /// The record's bytes, for `Overlay::put`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut w = start_with(SESSION_VERSION);
+        let mut w = start_with(SESSION_VERSION, SESSION_ROOM);
         self.agent.put(&mut w);
         self.incarnation.put(&mut w);
         self.boot.put(&mut w);
@@ -201,7 +207,7 @@ impl EphemeralRecord {
     /// The record's bytes, for `Overlay::put`.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
-        let mut w = start();
+        let mut w = start(8);
         self.bound.put(&mut w);
         w
     }
@@ -219,9 +225,14 @@ impl OutcomeRecord {
     /// The record's bytes, for `Overlay::put`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut w = start();
-        self.nonce.put(&mut w);
-        w.extend_from_slice(&self.reply);
+        Self::bytes_of(self.nonce, &self.reply)
+    }
+
+    /// The bytes of a record of this reply, which need not be one yet.
+    pub(crate) fn bytes_of(nonce: u64, reply: &[u8]) -> Vec<u8> {
+        let mut w = start(8 + reply.len());
+        nonce.put(&mut w);
+        w.extend_from_slice(reply);
         w
     }
 
@@ -239,7 +250,7 @@ impl OutcomeRecord {
 }
 
 pub(super) fn counter_to_bytes(value: u64) -> Vec<u8> {
-    let mut w = start();
+    let mut w = start(8);
     value.put(&mut w);
     w
 }
@@ -248,12 +259,14 @@ pub(super) fn counter_from_bytes(bytes: &[u8]) -> Result<u64, RecordError> {
     read(bytes, |r| r.get().map_err(|e| e.within("Counter", "value")))
 }
 
-fn start() -> Vec<u8> {
-    start_with(VERSION)
+/// A record of so many bytes besides its version.
+fn start(len: usize) -> Vec<u8> {
+    start_with(VERSION, 1 + len)
 }
 
-fn start_with(version: u8) -> Vec<u8> {
-    let mut w = Vec::with_capacity(96);
+/// What has room for exactly its bytes becomes [`Bytes`] without a second piece of memory.
+fn start_with(version: u8, len: usize) -> Vec<u8> {
+    let mut w = Vec::with_capacity(len);
     version.put(&mut w);
     w
 }

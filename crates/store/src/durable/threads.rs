@@ -6,7 +6,7 @@
 //! Leaves to others: everything on disk (`engine`).
 
 use super::{BUCKETS, DurableStore, Shared, lock};
-use crate::engine::Writes;
+use crate::engine::{Committed, Writes};
 use crate::witness::Witness;
 use bytes::Bytes;
 use cistern_server::store::{Answer, Batch, Key, Loaded, Query, StoreEvent};
@@ -75,26 +75,29 @@ struct Group {
 }
 
 impl Group {
-    fn take(&mut self, batch: Batch) {
+    /// `encoded`: where keys are encoded.
+    fn take(&mut self, batch: Batch, encoded: &mut Vec<u8>) {
         self.batches += 1;
         self.last = batch.id;
         for (key, value) in batch.writes {
-            let key = key.to_bytes();
-            self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
-            self.writes.insert(key, value);
+            encoded.clear();
+            key.put(encoded);
+            self.bytes += encoded.len() + value.as_ref().map_or(0, Bytes::len);
+            self.writes.put(encoded, value);
         }
     }
 }
 
 impl Writer {
     fn run(mut self, batches: &Receiver<Batch>) {
+        let mut encoded = Vec::new();
         while let Ok(first) = batches.recv() {
             let mut group = Group::default();
-            group.take(first);
+            group.take(first, &mut encoded);
             while group.bytes < GROUP_BYTES
                 && let Ok(next) = batches.try_recv()
             {
-                group.take(next);
+                group.take(next, &mut encoded);
             }
             //= wire-spec.md#11-7-restart-and-recovery
             //# After a write or a sync of the store has failed the server MUST stop.
@@ -109,9 +112,8 @@ impl Writer {
 
     fn commit(&mut self, group: Group) -> Result<(), String> {
         let Group { writes, batches, last, bytes } = group;
-        let removed = writes.values().filter(|value| value.is_none()).count() as u64;
-        let (keys, from) = (writes.len() as u64, Instant::now());
-        self.shared.engine.commit(writes, self.number + 1)?;
+        let from = Instant::now();
+        let Committed { keys, removed } = self.shared.engine.commit(writes, self.number + 1)?;
         self.shared.counts.commit(from.elapsed(), batches, keys, bytes as u64);
         self.removed.fetch_add(removed, Ordering::Relaxed);
         self.number += 1;
