@@ -186,6 +186,10 @@ impl Services<Server> for Daemon {
         self.control.on_ready(token, &mut answer);
     }
 
+    fn between_rounds(&mut self, server: &mut Server) {
+        self.store.hand_over_early(server);
+    }
+
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
         if now.since(self.wall_clock_told) >= WALL_CLOCK_PERIOD {
             self.wall_clock_told = now;

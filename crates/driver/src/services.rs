@@ -34,6 +34,12 @@ pub trait Services<M> {
         let _ = (machine, now, token);
     }
 
+    /// Runs within a turn after each round that brought datagrams, before the sockets are looked at again: what the machine has made for
+    /// others so far can be handed on, so that they work while the loop receives more. Nothing is given to the machine here.
+    fn between_rounds(&mut self, machine: &mut M) {
+        let _ = machine;
+    }
+
     /// Runs in every turn after the machine took what had arrived and before it is asked what to send: the place
     /// where effects are taken from the machine and completions given to it.
     ///

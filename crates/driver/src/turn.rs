@@ -68,10 +68,16 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         let bound = self.options.datagrams_per_turn.max(1);
         let mut left = bound;
         loop {
-            let Self { ports, pool, clock, stats, tap, .. } = self;
+            let Self { ports, pool, clock, stats, tap, services, .. } = self;
             // The receive calls do not block, so a shared machine may stay locked over them; only so no other
             // thread can give it a later time than the one that the timers are given below.
-            let round = self.owner.with(|machine| receive_round(machine, ports, pool, clock, stats, tap))?;
+            let round = self.owner.with(|machine| {
+                let round = receive_round(machine, ports, pool, clock, stats, tap);
+                if !round.drained {
+                    services.between_rounds(machine);
+                }
+                round
+            })?;
             if round.drained {
                 return Ok(left < bound);
             }

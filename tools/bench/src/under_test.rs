@@ -133,6 +133,12 @@ impl Services<Server> for Kept {
         Ok(())
     }
 
+    fn between_rounds(&mut self, server: &mut Server) {
+        while let Some(work) = server.poll_early_effect() {
+            self.store.take(work);
+        }
+    }
+
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
         loop {
             while let Some(event) = self.store.event() {

@@ -60,6 +60,16 @@ impl Kept {
         }
     }
 
+    /// Hands work over within a turn, if there is much of it already.
+    pub(super) fn hand_over_early(&mut self, server: &mut Server) {
+        // A store in memory works in this very thread: nothing is gained by giving it something earlier.
+        if let Self::Durable(store) = self {
+            while let Some(work) = server.poll_early_effect() {
+                store.take(work);
+            }
+        }
+    }
+
     /// Hands work over and events back, until there is neither.
     pub(super) fn serve(&mut self, server: &mut Server, now: Instant) {
         match self {

@@ -161,6 +161,43 @@ fn services_complete_before_the_machine_sends() {
     assert_eq!(&buffer[..length], b"written, durable");
 }
 
+/// Notes how much the machine has made each time that it is shown.
+#[derive(Default)]
+struct Watching {
+    between_rounds: Vec<usize>,
+    after_turns: Vec<usize>,
+}
+
+impl Services<Echo> for Watching {
+    fn between_rounds(&mut self, machine: &mut Echo) {
+        self.between_rounds.push(machine.queue.len());
+    }
+
+    fn after_turn(&mut self, machine: &mut Echo, _: Instant) -> ControlFlow<()> {
+        self.after_turns.push(machine.queue.len());
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn services_are_shown_what_was_made_after_each_round_that_brought_something_and_after_no_other() {
+    let mut event_loop = around(vec![open("127.0.0.1:0")], Owned(Echo::default()), Watching::default());
+    let itself = event_loop.local_addrs().next().expect("one socket");
+    let client = plain("127.0.0.1:0");
+    // More than one receive call takes.
+    for _ in 0..100 {
+        client.send_to(b"much", itself).expect("send");
+    }
+    event_loop.turn_within(PATIENCE).expect("a turn");
+    let Watching { between_rounds, after_turns } = event_loop.services_mut();
+    assert!(between_rounds.len() > 1 && between_rounds.is_sorted(), "{between_rounds:?}");
+    assert_eq!((between_rounds.last(), after_turns.as_slice()), (Some(&100), &[100][..]));
+    let before = between_rounds.len();
+    event_loop.turn_within(SOON).expect("a turn");
+    let Watching { between_rounds, after_turns } = event_loop.services_mut();
+    assert_eq!((between_rounds.len(), after_turns.len()), (before, 2));
+}
+
 #[test]
 fn nothing_is_sent_after_a_service_broke_off() {
     let running = Running::start(around(vec![open("127.0.0.1:0")], Owned(Echo::default()), Store { fails: true }));

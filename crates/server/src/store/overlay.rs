@@ -174,7 +174,13 @@ impl Overlay {
     /// Whether something was written since the last seal.
     #[must_use]
     pub fn has_writes(&self) -> bool {
-        !self.dirty.is_empty() || !self.raw.is_empty()
+        self.writes() > 0
+    }
+
+    /// Keys written since the last seal.
+    #[must_use]
+    pub fn writes(&self) -> usize {
+        self.dirty.len() + self.raw.len()
     }
 
     /// Closes the open batch, if anything is in it: to be handed to the store.

@@ -1,6 +1,7 @@
 //! At most once: echoes, duplicates, windows, replies that wait for the store.
 
 use super::world::{LIMIT, Peer, ROOT, World, create, ms};
+use crate::store::{StoreEvent, StoreWork};
 use crate::{Config, Dropped};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -82,6 +83,45 @@ fn duplicate_of_an_executing_request_is_pending_and_executes_once() {
     assert_eq!((ack.nonce, ack.echo), (ask.nonce, last), "the newest transmission that carried it (R2)");
     assert!(matches!(ack.reply, Reply::Changed(_)));
     assert_eq!(world.server.stats().requests, 1);
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A message that shows an effect of a transaction MUST wait until the transaction is durable.
+#[test]
+fn mutations_handed_over_within_a_turn_are_answered_when_their_own_batch_is_durable() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.stalled = true;
+    let mut ask = |world: &mut World| {
+        let ask = peer.ask();
+        world.post(&mut peer, &[create(ask, &alloc::format!("file {}", ask.nonce), Want::Nothing).into()]);
+        ask.nonce
+    };
+    let mut first = Vec::new();
+    let early = loop {
+        first.push(ask(&mut world));
+        assert!(first.len() < 64, "a window is enough");
+        if let Some(work) = world.server.poll_early_effect() {
+            break work;
+        }
+    };
+    assert!(first.len() > 1, "what is little waits for the end of the turn");
+    let StoreWork::Persist(early) = early else { panic!("{early:?}") };
+    world.disk.batches.push_back(early);
+    assert_eq!(world.server.poll_early_effect(), None, "all that there was is handed over");
+    let last = ask(&mut world);
+    world.turn();
+    assert_eq!(world.disk.batches.len(), 2);
+    world.expect(&peer, &[]);
+    let batch = world.disk.sync().expect("two are waiting");
+    world.server.store_event(world.now, StoreEvent::Durable(batch));
+    world.transmit();
+    let nonces = |acks: Vec<(u64, u64)>| acks.into_iter().map(|(nonce, _)| nonce).collect::<Vec<_>>();
+    assert_eq!(nonces(acks(&mut world, &peer)), first);
+    world.stalled = false;
+    world.turn();
+    assert_eq!(nonces(acks(&mut world, &peer)), [last]);
 }
 
 //= wire-spec.md#11-2-delivery

@@ -64,7 +64,7 @@ pub(crate) fn serve(args: &ServingArgs) -> Result<(), String> {
     let server = Server::new(clock.now(), unix_ns, store.id(), config, seed().map_err(text)?).map_err(text)?;
     let port = UdpPort::open(args.listen, &PortOptions::default()).map_err(text)?;
     let address = port.local_addr();
-    let kept = Kept { store, bell, before: ledger.batches, ledger };
+    let kept = Kept { store, bell, before: ledger.batches, ledger, early: Ok(()) };
     let mut event_loop = EventLoop::new(vec![port], Owned(server), kept, clock, LoopOptions::default()).map_err(text)?;
     let handle = event_loop.handle();
     thread::spawn(move || {
@@ -97,6 +97,8 @@ struct Kept {
     ledger: Ledger,
     /// Batches of earlier servers.
     before: u64,
+    /// How the handing over within this turn went.
+    early: io::Result<()>,
 }
 
 impl Kept {
@@ -109,16 +111,22 @@ impl Kept {
         Ok(())
     }
 
+    fn hand_over(&mut self, work: StoreWork) -> io::Result<()> {
+        if let StoreWork::Persist(batch) = &work {
+            self.ledger.write(batch)?;
+        }
+        self.store.take(work);
+        Ok(())
+    }
+
     fn serve(&mut self, server: &mut Server, now: Instant) -> io::Result<()> {
+        std::mem::replace(&mut self.early, Ok(()))?;
         loop {
             while let Some(event) = self.store.event() {
                 self.tell(server, now, event)?;
             }
             let Some(work) = server.poll_effect() else { return Ok(()) };
-            if let StoreWork::Persist(batch) = &work {
-                self.ledger.write(batch)?;
-            }
-            self.store.take(work);
+            self.hand_over(work)?;
         }
     }
 }
@@ -128,6 +136,14 @@ impl Services<Server> for Kept {
         // Registered once, so it is empty.
         let _ = self.bell.set(handle.clone());
         Ok(())
+    }
+
+    fn between_rounds(&mut self, server: &mut Server) {
+        while self.early.is_ok()
+            && let Some(work) = server.poll_early_effect()
+        {
+            self.early = self.hand_over(work);
+        }
     }
 
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
