@@ -11,7 +11,7 @@ use crate::figures::{Column, Round, Spread, p50_ratio, ratio};
 use crate::host::{Host, Role};
 use crate::opening;
 use crate::slot::{Step, file_name};
-use crate::traffic::{Manner, Pace, Traffic, slots};
+use crate::traffic::{Idle, Manner, Pace, Traffic, slots};
 use crate::trouble::Trouble;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, SessionId};
@@ -178,7 +178,8 @@ impl Side {
             });
         }
         let packed = case.packed && role != Role::Echo;
-        let manner = Manner { pace: case.pace, packed, yields: cores.pinned.is_none() };
+        let idle = if cores.pinned.is_none() { Idle::Yield } else { Idle::Spin };
+        let manner = Manner { pace: case.pace, packed, idle };
         let traffic = Traffic::new(role, manner, sockets, agents, slots(&steps))?;
         Ok(Self { traffic, host })
     }
@@ -186,6 +187,11 @@ impl Side {
     /// From now on requests are sent so.
     pub(crate) const fn set_pace(&mut self, pace: Pace) {
         self.traffic.set_pace(pace);
+    }
+
+    /// From now on the generator spends its idle time so.
+    pub(crate) const fn set_idle(&mut self, idle: Idle) {
+        self.traffic.set_idle(idle);
     }
 
     pub(crate) fn round(&mut self, span: Duration) -> Result<Round, Trouble> {

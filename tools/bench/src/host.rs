@@ -166,6 +166,11 @@ impl Host {
 }
 
 impl Host {
+    /// Its number.
+    pub(crate) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Memory that it has resident, in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Trouble> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).map_err(Trouble::at("reading /proc"))?;

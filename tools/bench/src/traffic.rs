@@ -13,14 +13,19 @@ use crate::trouble::Trouble;
 use cistern_wire::Datagram;
 use cistern_wire::limits::DATAGRAM_MAX;
 use hdrhistogram::Histogram;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 /// After how long without an answer a request is sent again: far above every latency of loopback.
 const RESEND: Duration = Duration::from_millis(100);
 /// After how long without any answer a round is given up, in seconds.
 const SILENCE_S: u64 = 5;
+/// Longest sleep of a generator that sleeps, in milliseconds: less than [`RESEND`], for a lost datagram wakes nobody.
+const SLEEP_MS: u8 = 20;
 /// Most datagrams received from one socket before the others have their turn.
 const RECEIVED_AT_ONCE: usize = 64;
 /// Longest latency told apart, in nanoseconds: beyond `SILENCE_S` a round has failed anyway.
@@ -100,12 +105,23 @@ pub(crate) struct Traffic {
     slots: Vec<Slot>,
     /// The agent that asks next, where there are more of them than slots.
     next_agent: usize,
-    /// Whether to give the core away while nothing comes: the process under test has no other.
-    yields: bool,
+    /// What is done while nothing comes.
+    idle: Idle,
     /// Slots that have begun and were not transmitted yet.
     fresh: Vec<usize>,
     datagram: Vec<u8>,
     buf: Vec<u8>,
+}
+
+/// What the generator does while nothing comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// Looks again at once: it has a core of its own.
+    Spin,
+    /// Gives the core away: the process under test may need it.
+    Yield,
+    /// Sleeps until something comes: the process under test has use for every core. Its waking is part of the latency then.
+    Sleep,
 }
 
 /// How requests are sent and by whom.
@@ -115,8 +131,8 @@ pub(crate) struct Manner {
     pub(crate) pace: Pace,
     /// Whether requests of one agent that are sent at the same moment share datagrams.
     pub(crate) packed: bool,
-    /// Whether to give the core away while nothing comes.
-    pub(crate) yields: bool,
+    /// What is done while nothing comes.
+    pub(crate) idle: Idle,
 }
 
 impl Traffic {
@@ -127,13 +143,18 @@ impl Traffic {
         }
         let lines = sockets.into_iter().map(|socket| Line { socket, awaited: 0 }).collect();
         let (fresh, datagram, buf) = (Vec::new(), Vec::new(), vec![0; DATAGRAM_MAX]);
-        let Manner { pace, packed, yields } = manner;
-        Ok(Self { peer, pace, packed, lines, agents, slots, next_agent: 0, yields, fresh, datagram, buf })
+        let Manner { pace, packed, idle } = manner;
+        Ok(Self { peer, pace, packed, lines, agents, slots, next_agent: 0, idle, fresh, datagram, buf })
     }
 
     /// From now on requests are sent so.
     pub(crate) const fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
+    }
+
+    /// From now on nothing to do is spent so.
+    pub(crate) const fn set_idle(&mut self, idle: Idle) {
+        self.idle = idle;
     }
 
     /// Runs for `span`, then waits for what is in flight.
@@ -164,12 +185,30 @@ impl Traffic {
             } else if now - looked >= RESEND / 4 {
                 looked = now;
                 self.resend(now, &mut traced)?;
-            } else if self.yields {
-                std::thread::yield_now();
+            } else {
+                self.pause()?;
             }
         }
         traced.elapsed = now - begin;
         Ok(traced)
+    }
+
+    /// Spends a moment in which nothing has come.
+    fn pause(&self) -> Result<(), Trouble> {
+        match self.idle {
+            Idle::Spin => Ok(()),
+            Idle::Yield => {
+                std::thread::yield_now();
+                Ok(())
+            }
+            Idle::Sleep => {
+                let mut lines: Vec<_> = self.lines.iter().map(|line| PollFd::new(line.socket.as_fd(), PollFlags::POLLIN)).collect();
+                match poll(&mut lines, SLEEP_MS) {
+                    Ok(_) | Err(Errno::EINTR) => Ok(()),
+                    Err(e) => Err(Trouble::at("waiting for an answer")(e)),
+                }
+            }
+        }
     }
 
     /// Asks what was due up to `now`, as far as there are places for it.
