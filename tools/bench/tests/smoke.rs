@@ -196,6 +196,9 @@ fn large_tables_are_measured_beside_small_ones_and_an_idle_core_wants_nothing() 
     let steal = &report["steals"][0];
     let (turns, answered) = (steal["turns"].as_u64().expect("a number"), steal["others_answered"].as_u64());
     assert!(turns > 1 && answered >= Some(turns * 64), "others are served in every turn: {steal}");
+    let finds = report["finds"].as_array().expect("a list");
+    assert_eq!(finds.len(), 10, "five ways at two sizes");
+    assert!(finds.iter().all(|find| find["ns"].as_f64() > Some(0.0) && find["ratio"].as_f64() > Some(0.0)), "{finds:?}");
 }
 
 #[test]
