@@ -72,6 +72,18 @@ fn closed_and_open_loops_are_measured_and_the_open_one_keeps_its_rate() {
 }
 
 #[test]
+fn server_that_spins_is_measured_beside_one_that_sleeps() {
+    let report = short("spin", &[]);
+    let rows = rows(&report, "spin");
+    assert_eq!(rows.len(), 4);
+    for pair in rows.chunks(2) {
+        assert!(number(&pair[0], "p50_over_sleeping") > 0.0 && number(&pair[0], "cpu_over_sleeping") > 0.0, "{}", pair[0]);
+        assert!(number(&pair[1], "sleeps") > 0.5, "each request finds it asleep: {}", pair[1]);
+    }
+    assert!(number(&rows[0], "sleeps") < number(&rows[1], "sleeps"), "{rows:?}");
+}
+
+#[test]
 fn many_sessions_are_measured_beside_few() {
     let report = short("sessions", &["--sessions", "300"]);
     let rows = rows(&report, "sessions");
