@@ -35,6 +35,7 @@ mod scale;
 mod section;
 mod sessions;
 mod slot;
+mod spin;
 mod traffic;
 mod trouble;
 mod under_test;
@@ -158,6 +159,8 @@ enum Workload {
     Cached,
     /// Reads, changes, names made and taken away by many agents over a tree with a zipf distribution
     Mixed,
+    /// A server that looks at its socket for a while before it sleeps, beside one that sleeps at once
+    Spin,
     /// Ten thousand locks at once (P9)
     Burst,
     /// A holder that stops, until another has its lock (P7)
@@ -240,6 +243,7 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Contended => contended::run(plan, progress),
         Workload::Cached => cached::run(plan, progress),
         Workload::Mixed => mixed::run(plan, progress),
+        Workload::Spin => spin::run(plan, progress),
         Workload::Burst => burst::run(args.locks, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
@@ -283,6 +287,7 @@ impl Workload {
             Self::Contended => "contended",
             Self::Cached => "cached",
             Self::Mixed => "mixed",
+            Self::Spin => "spin",
             Self::Burst => "burst",
             Self::Failover => "failover",
             Self::Renewals => "renewals",

@@ -2,10 +2,11 @@
 //!
 //! Decides the sizes and the order: each size in a process of its own, so that memory that one size has taken is not the next one's. Costs,
 //! memory and theft are those of the server's core in that process, without sockets (`tables` says why). Place: a command of this program.
-//! Leaves to others: measuring (`cost`, `steal`), the command line (`main`).
+//! Leaves to others: measuring (`cost`, `steal`, `find`), the command line (`main`).
 
 mod cost;
 mod figures;
+mod find;
 mod memory;
 mod steal;
 mod store;
@@ -18,7 +19,8 @@ use crate::cores::{self, Cores};
 use crate::progress::Progress;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
-use figures::{Cost, Steal};
+use figures::{Cost, Find, Steal};
+use find::Way;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
@@ -47,6 +49,9 @@ pub(crate) struct PartArgs {
     opened: usize,
     /// Locks
     held: usize,
+    /// find: how
+    #[arg(long, value_enum, default_value = "index")]
+    way: Way,
     /// The core that it is pinned to
     #[arg(long = "core")]
     on_core: Option<usize>,
@@ -56,6 +61,7 @@ pub(crate) struct PartArgs {
 enum Part {
     Cost,
     Steal,
+    Find,
 }
 
 /// How it is measured.
@@ -70,6 +76,7 @@ struct Run {
 struct Report {
     costs: Vec<Cost>,
     steals: Vec<Steal>,
+    finds: Vec<Find>,
 }
 
 /// Measures and prints; tables with fewer sessions follow by tens.
@@ -87,20 +94,34 @@ pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, j
     let report = Report {
         costs: sizes.iter().map(|size| run_part(Part::Cost, *size, &run)).collect::<Result<_, _>>()?,
         steals: stolen.iter().map(|locks| run_part(Part::Steal, (0, *locks), &run)).collect::<Result<_, _>>()?,
+        finds: finds(&sizes, &run)?,
     };
     drop(run);
     let text = if json { serde_json::to_string_pretty(&report).expect("figures are numbers") + "\n" } else { table(&report) };
     io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))
 }
 
+/// Every way to find a session, for the smallest and the largest number of them.
+fn finds(sizes: &[(usize, usize)], run: &Run) -> Result<Vec<Find>, Trouble> {
+    let mut sessions: Vec<_> = [sizes.first(), sizes.last()].into_iter().flatten().map(|size| size.0).collect();
+    sessions.dedup();
+    let all = sessions.iter().flat_map(|sessions| Way::value_variants().iter().map(move |way| (*sessions, *way)));
+    all.map(|(sessions, way)| run_part_with(Part::Find, (sessions, 0), way, run)).collect()
+}
+
+fn run_part<T: DeserializeOwned>(part: Part, size: (usize, usize), run: &Run) -> Result<T, Trouble> {
+    run_part_with(part, size, Way::Index, run)
+}
+
 /// Runs one part in a process of its own.
-fn run_part<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), run: &Run) -> Result<T, Trouble> {
-    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+fn run_part_with<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), way: Way, run: &Run) -> Result<T, Trouble> {
+    let value_name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let (name, way) = (value_name(part.to_possible_value()), value_name(way.to_possible_value()));
     run.progress.say(&format!("{name}: {sessions} sessions, {locks} locks"));
     let program = std::env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
     let mut command = Command::new(program);
     command
-        .args(["scale-part", &name, &sessions.to_string(), &locks.to_string(), "--rounds", &run.rounds.to_string()])
+        .args(["scale-part", &name, &sessions.to_string(), &locks.to_string(), "--rounds", &run.rounds.to_string(), "--way", &way])
         .stdout(Stdio::piped());
     if let Some(core) = run.cores.under_test() {
         command.args(["--core", &core.to_string()]);
@@ -117,6 +138,7 @@ pub(crate) fn part(args: &PartArgs, rounds: u32) -> Result<(), Trouble> {
     let figures = match args.part {
         Part::Cost => serde_json::to_string(&cost::measure(args.opened, args.held, rounds)?),
         Part::Steal => serde_json::to_string(&steal::measure(args.held)?),
+        Part::Find => serde_json::to_string(&find::measure(args.way, args.opened, rounds)?),
     };
     writeln!(io::stdout(), "{}", figures.expect("figures are numbers")).map_err(Trouble::at("telling the figures"))
 }
@@ -126,6 +148,7 @@ fn table(report: &Report) -> String {
     // Writing to a string does not fail.
     let _ = write_costs(&mut out, &report.costs);
     let _ = write_steals(&mut out, &report.steals);
+    let _ = write_finds(&mut out, &report.finds);
     out
 }
 
@@ -179,6 +202,18 @@ fn write_steals(out: &mut String, steals: &[Steal]) -> std::fmt::Result {
             s.first_waiter_turn,
             s.last_waiter_turn
         )?;
+    }
+    Ok(())
+}
+
+fn write_finds(out: &mut String, finds: &[Find]) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\nA session found by its id, and a field of it read, ids drawn at random; ratios are to the server's way, in turn with it in one process\n\n\
+         | way | sessions | ns | ratio | bytes beside the session | slowest insertion µs |\n|---|---|---|---|---|---|"
+    )?;
+    for f in finds {
+        writeln!(out, "| {} | {} | {:.0} | {:.2} | {} | {:.0} |", f.way, f.sessions, f.ns, f.ratio, f.bytes, f.slowest_insert_us)?;
     }
     Ok(())
 }

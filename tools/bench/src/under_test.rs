@@ -79,6 +79,7 @@ fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble
         last_heard: setup.last_heard,
         rescue: !setup.no_rescue,
         window: setup.window.unwrap_or(config.window),
+        spin: setup.spin_us.map_or(config.spin, Duration::from_micros),
         ..config
     };
     let config = setup.room.map_or_else(|| config.clone(), |locks| with_room(locks, &config));

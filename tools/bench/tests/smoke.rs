@@ -72,6 +72,17 @@ fn closed_and_open_loops_are_measured_and_the_open_one_keeps_its_rate() {
 }
 
 #[test]
+fn server_that_spins_is_measured_beside_one_that_sleeps() {
+    let report = short("spin", &[]);
+    let rows = rows(&report, "spin");
+    assert_eq!(rows.len(), 4);
+    for pair in rows.chunks(2) {
+        assert!(number(&pair[0], "p50_over_sleeping") > 0.0 && number(&pair[0], "cpu_over_sleeping") > 0.0, "{}", pair[0]);
+        assert!(number(&pair[1], "sleeps") > 0.0, "{}", pair[1]);
+    }
+}
+
+#[test]
 fn requests_among_many_sessions_and_their_locks_are_measured_beside_few() {
     let report = short("sessions", &["--most-sessions", "1000", "--locks", "16000"]);
     let rows = rows(&report, "sessions");
@@ -205,6 +216,9 @@ fn large_tables_are_measured_beside_small_ones_and_an_idle_core_wants_nothing() 
     let steal = &report["steals"][0];
     let (turns, answered) = (steal["turns"].as_u64().expect("a number"), steal["others_answered"].as_u64());
     assert!(turns > 1 && answered >= Some(turns * 64), "others are served in every turn: {steal}");
+    let finds = report["finds"].as_array().expect("a list");
+    assert_eq!(finds.len(), 10, "five ways at two sizes");
+    assert!(finds.iter().all(|find| find["ns"].as_f64() > Some(0.0) && find["ratio"].as_f64() > Some(0.0)), "{finds:?}");
 }
 
 #[test]
