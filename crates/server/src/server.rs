@@ -84,6 +84,8 @@ pub struct Server {
     pub(crate) identity: Identity,
     /// Who speaks, at the start of each line of the log.
     pub(crate) who: String,
+    /// When a store's next batch was first seen to be gathering, within this turn.
+    pub(crate) gathering_since: Option<Instant>,
     pub(crate) phase: Phase,
     pub(crate) failure: Option<String>,
     pub(crate) now: Instant,
@@ -150,6 +152,7 @@ impl Server {
         let challenge_interval = Duration::from_secs(1) / config.challenges_per_second;
         let mut server = Self {
             who,
+            gathering_since: None,
             phase: Phase::Starting,
             failure: None,
             now,

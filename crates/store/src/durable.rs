@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +121,7 @@ impl DurableStore {
     }
 
     /// The next event; waits for it at most so long.
-    pub fn event_within(&mut self, most: std::time::Duration) -> Option<StoreEvent> {
+    pub fn event_within(&mut self, most: Duration) -> Option<StoreEvent> {
         self.events.recv_timeout(most).ok()
     }
 
@@ -134,6 +135,12 @@ impl DurableStore {
     #[must_use]
     pub fn stats(&self) -> CommitStats {
         self.shared.stats()
+    }
+
+    /// How long the last commit took; zero before the first.
+    #[must_use]
+    pub fn commit_time(&self) -> Duration {
+        Duration::from_nanos(self.shared.counts.last_nanos.load(Ordering::Relaxed))
     }
 
     /// Ends the threads when what was handed over is written, and gives the directory up. As dropping it does.
@@ -221,6 +228,7 @@ struct Counts {
     reads: AtomicU64,
     failed_reads: AtomicU64,
     nanos: AtomicU64,
+    last_nanos: AtomicU64,
     spans: [AtomicU64; BUCKETS],
     sizes: [AtomicU64; BUCKETS],
 }

@@ -169,7 +169,7 @@ impl Services<Server> for Kept {
     }
 
     fn between_rounds(&mut self, server: &mut Server) {
-        while let Some(work) = server.poll_early_effect() {
+        while let Some(work) = server.poll_early_effect(self.store.commit_time()) {
             self.store.take(work);
         }
     }

@@ -64,7 +64,7 @@ impl Kept {
     pub(super) fn hand_over_early(&mut self, server: &mut Server) {
         // A store in memory works in this very thread: nothing is gained by giving it something earlier.
         if let Self::Durable(store) = self {
-            while let Some(work) = server.poll_early_effect() {
+            while let Some(work) = server.poll_early_effect(store.commit_time()) {
                 store.take(work);
             }
         }

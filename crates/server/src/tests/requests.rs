@@ -98,18 +98,18 @@ fn mutations_handed_over_within_a_turn_are_answered_when_their_own_batch_is_dura
         world.post(&mut peer, &[create(ask, &alloc::format!("file {}", ask.nonce), Want::Nothing).into()]);
         ask.nonce
     };
-    let mut first = Vec::new();
-    let early = loop {
+    let mut first = alloc::vec![ask(&mut world)];
+    assert_eq!(world.server.poll_early_effect(ms(0)), None, "what is little waits for the end of the turn");
+    while first.len() < 40 {
         first.push(ask(&mut world));
-        assert!(first.len() < 64, "a window is enough");
-        if let Some(work) = world.server.poll_early_effect() {
-            break work;
-        }
-    };
-    assert!(first.len() > 1, "what is little waits for the end of the turn");
-    let StoreWork::Persist(early) = early else { panic!("{early:?}") };
+        assert_eq!(world.server.poll_early_effect(ms(2)), None, "nothing was gathered for as long as half of 2 ms");
+    }
+    world.tick(ms(1));
+    first.push(ask(&mut world));
+    assert_eq!(world.server.poll_early_effect(ms(3)), None);
+    let Some(StoreWork::Persist(early)) = world.server.poll_early_effect(ms(2)) else { panic!("nothing is handed over") };
     world.disk.batches.push_back(early);
-    assert_eq!(world.server.poll_early_effect(), None, "all that there was is handed over");
+    assert_eq!(world.server.poll_early_effect(ms(0)), None, "all that there was is handed over");
     let last = ask(&mut world);
     world.turn();
     assert_eq!(world.disk.batches.len(), 2);

@@ -149,7 +149,9 @@ impl super::Counts {
         add(&self.batches, batches);
         add(&self.writes, writes);
         add(&self.bytes, bytes);
-        add(&self.nanos, u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        add(&self.nanos, nanos);
+        self.last_nanos.store(nanos, Ordering::Relaxed);
         add(&self.spans[bucket(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))], 1);
         add(&self.sizes[bucket(batches)], 1);
     }

@@ -140,7 +140,7 @@ impl Services<Server> for Kept {
 
     fn between_rounds(&mut self, server: &mut Server) {
         while self.early.is_ok()
-            && let Some(work) = server.poll_early_effect()
+            && let Some(work) = server.poll_early_effect(self.store.commit_time())
         {
             self.early = self.hand_over(work);
         }
