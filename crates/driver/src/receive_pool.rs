@@ -31,15 +31,15 @@ impl ReceivePool {
         Self { memory: vec![0; STRIDE * BATCH_SIZE], meta: [RecvMeta::default(); BATCH_SIZE] }
     }
 
-    /// Fills the pool by one receive call; gives how many buffers were filled.
-    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<usize> {
-        let mut rest = self.memory.as_mut_slice();
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| {
-            let (buffer, after) = std::mem::take(&mut rest).split_at_mut(STRIDE);
-            rest = after;
-            IoSliceMut::new(&mut buffer[..BUFFER_BYTES])
-        });
-        state.recv(socket.into(), &mut slices, &mut self.meta)
+    /// Fills up to `most` buffers of the pool, at least 1, by one receive call; gives how many were filled.
+    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState, most: usize) -> io::Result<usize> {
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| IoSliceMut::new(&mut []));
+        // Each buffer that is offered is prepared for the call, whether or not something comes.
+        let offered = most.clamp(1, BATCH_SIZE);
+        for (slice, buffer) in slices[..offered].iter_mut().zip(self.memory.chunks_mut(STRIDE)) {
+            *slice = IoSliceMut::new(&mut buffer[..BUFFER_BYTES]);
+        }
+        state.recv(socket.into(), &mut slices[..offered], &mut self.meta)
     }
 
     /// The datagrams of the first `filled` buffers, in the order of their arrival.
