@@ -19,6 +19,7 @@
 //! | [`replay`] | has this packet arrived before | both |
 //! | [`nonces`] | which requests are awaited | agent |
 //! | [`reply_cache`] | was this request executed, what was the reply | server |
+//! | [`index`] | where is one of millions kept | server |
 //! | [`reply_buffers`] | where are replies kept | server |
 //! | [`rtt`] | how long to wait before asking again | both |
 //! | [`congestion`] | how many may be unanswered | both |
@@ -36,6 +37,7 @@ extern crate std;
 pub mod bugs;
 pub mod congestion;
 pub mod delivery_clock;
+pub mod index;
 pub mod machine;
 pub mod nonces;
 pub mod packets;
@@ -50,6 +52,7 @@ pub mod timers;
 
 pub use congestion::Window;
 pub use delivery_clock::DeliveryClock;
+pub use index::Index;
 pub use machine::{Machine, Path};
 pub use nonces::Nonces;
 pub use packets::{PACKET_MAX, PacketCounter, SentLog};

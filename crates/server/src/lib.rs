@@ -37,7 +37,6 @@ mod execute;
 mod grace;
 mod grace_end;
 mod handshake;
-mod index;
 mod listening;
 mod out;
 mod outbox;

@@ -7,12 +7,12 @@
 //! Leaves to others: what a change of standing entails.
 
 use crate::cookie::CookieTime;
-use crate::index::Index;
 use crate::session::Session;
 use crate::slab::NONE;
 use crate::standing::{Event, Illegal, Standing};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::Index;
 use cistern_link::ReplyCache;
 use cistern_wire::{AgentId, SessionId};
 use core::hash::BuildHasher as _;

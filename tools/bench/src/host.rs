@@ -72,12 +72,18 @@ pub(crate) struct Setup {
     /// Most requests that an agent may have outstanding
     #[arg(long)]
     pub(crate) window: Option<u16>,
+    /// There is room for so many locks, on files of which the store keeps one
+    #[arg(long)]
+    pub(crate) room: Option<usize>,
+    /// For how long it looks at its socket before it sleeps, in microseconds
+    #[arg(long)]
+    pub(crate) spin_us: Option<u64>,
 }
 
 impl Setup {
     /// As the words of a command line.
     fn words(&self) -> Vec<OsString> {
-        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window } = self;
+        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window, room, spin_us } = self;
         let mut words: Vec<OsString> = Vec::new();
         let mut say = |name: &str, value: Option<OsString>| words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
         say("--core", core.map(|core| core.to_string().into()));
@@ -85,6 +91,8 @@ impl Setup {
         say("--capture", capture.clone().map(Into::into));
         say("--tau-ms", tau_ms.map(|tau| tau.to_string().into()));
         say("--window", window.map(|window| window.to_string().into()));
+        say("--room", room.map(|room| room.to_string().into()));
+        say("--spin-us", spin_us.map(|spin| spin.to_string().into()));
         words.extend(last_heard.then(|| "--last-heard".into()));
         words.extend(no_rescue.then(|| "--no-rescue".into()));
         words
@@ -260,8 +268,17 @@ mod tests {
             setup: Setup,
         }
         let store_dir = Some(PathBuf::from("/var/tmp"));
-        let set =
-            Setup { core: Some(1), store_dir, capture: None, tau_ms: Some(100), last_heard: true, no_rescue: true, window: Some(4_096) };
+        let set = Setup {
+            core: Some(1),
+            store_dir,
+            capture: None,
+            tau_ms: Some(100),
+            last_heard: true,
+            no_rescue: true,
+            window: Some(4_096),
+            room: Some(10_000),
+            spin_us: Some(50),
+        };
         let words = [vec![OsString::from("x")], set.words()].concat();
         let read = <Read as clap::Parser>::try_parse_from(words).unwrap();
         assert_eq!(format!("{:?}", read.setup), format!("{set:?}"));

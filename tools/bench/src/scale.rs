@@ -2,35 +2,39 @@
 //!
 //! Decides the sizes and the order: each size in a process of its own, so that memory that one size has taken is not the next one's. Costs,
 //! memory and theft are those of the server's core in that process, without sockets (`tables` says why). Place: a command of this program.
-//! Leaves to others: measuring (`cost`, `steal`), the command line (`main`).
+//! Leaves to others: measuring (`cost`, `steal`, `find`), the command line (`main`).
 
 mod cost;
 mod figures;
+mod find;
 mod memory;
 mod steal;
 mod store;
 mod tables;
 
+pub(crate) use store::{FIRST, Store};
+pub(crate) use tables::FILE_BYTES;
+
 use crate::cores::{self, Cores};
 use crate::progress::Progress;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
-use figures::{Cost, Steal};
+use figures::{Cost, Find, Steal};
+use find::Way;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
+/// Sessions of the largest tables, if nothing else is said.
+const MOST_SESSIONS: u32 = 1_000_000;
 /// Smallest tables of the grid.
 const SMALLEST: (usize, usize) = (1_000, 10_000);
 
 /// The options of `scale`.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArgs {
-    /// Sessions in the largest tables (1000 to 1000000); smaller ones follow by tens
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
-    most_sessions: u32,
     /// Locks in the largest tables (10000 to 10000000), half of them advisory, half cache locks
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
     most_locks: u32,
@@ -45,6 +49,9 @@ pub(crate) struct PartArgs {
     opened: usize,
     /// Locks
     held: usize,
+    /// find: how
+    #[arg(long, value_enum, default_value = "index")]
+    way: Way,
     /// The core that it is pinned to
     #[arg(long = "core")]
     on_core: Option<usize>,
@@ -54,6 +61,7 @@ pub(crate) struct PartArgs {
 enum Part {
     Cost,
     Steal,
+    Find,
 }
 
 /// How it is measured.
@@ -68,14 +76,15 @@ struct Run {
 struct Report {
     costs: Vec<Cost>,
     steals: Vec<Steal>,
+    finds: Vec<Find>,
 }
 
-/// Measures and prints.
-pub(crate) fn bench(args: &ScaleArgs, rounds: u32, json: bool) -> Result<(), Trouble> {
+/// Measures and prints; tables with fewer sessions follow by tens.
+pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, json: bool) -> Result<(), Trouble> {
     let cores = Cores::find()?;
     cores.pin_generator()?;
     // A u32 fits a usize on every system with a mio poll.
-    let (sessions, locks) = (args.most_sessions as usize, args.most_locks as usize);
+    let (sessions, locks) = (most_sessions.unwrap_or(MOST_SESSIONS) as usize, args.most_locks as usize);
     let by_tens = |most: usize, least: usize| (0..4).rev().map(|tens| (most / 10_usize.pow(tens)).max(least)).collect::<Vec<_>>();
     let mut sizes: Vec<_> = by_tens(sessions, SMALLEST.0).into_iter().zip(by_tens(locks, SMALLEST.1)).collect();
     sizes.dedup();
@@ -85,20 +94,34 @@ pub(crate) fn bench(args: &ScaleArgs, rounds: u32, json: bool) -> Result<(), Tro
     let report = Report {
         costs: sizes.iter().map(|size| run_part(Part::Cost, *size, &run)).collect::<Result<_, _>>()?,
         steals: stolen.iter().map(|locks| run_part(Part::Steal, (0, *locks), &run)).collect::<Result<_, _>>()?,
+        finds: finds(&sizes, &run)?,
     };
     drop(run);
     let text = if json { serde_json::to_string_pretty(&report).expect("figures are numbers") + "\n" } else { table(&report) };
     io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))
 }
 
+/// Every way to find a session, for the smallest and the largest number of them.
+fn finds(sizes: &[(usize, usize)], run: &Run) -> Result<Vec<Find>, Trouble> {
+    let mut sessions: Vec<_> = [sizes.first(), sizes.last()].into_iter().flatten().map(|size| size.0).collect();
+    sessions.dedup();
+    let all = sessions.iter().flat_map(|sessions| Way::value_variants().iter().map(move |way| (*sessions, *way)));
+    all.map(|(sessions, way)| run_part_with(Part::Find, (sessions, 0), way, run)).collect()
+}
+
+fn run_part<T: DeserializeOwned>(part: Part, size: (usize, usize), run: &Run) -> Result<T, Trouble> {
+    run_part_with(part, size, Way::Index, run)
+}
+
 /// Runs one part in a process of its own.
-fn run_part<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), run: &Run) -> Result<T, Trouble> {
-    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+fn run_part_with<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), way: Way, run: &Run) -> Result<T, Trouble> {
+    let value_name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let (name, way) = (value_name(part.to_possible_value()), value_name(way.to_possible_value()));
     run.progress.say(&format!("{name}: {sessions} sessions, {locks} locks"));
     let program = std::env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
     let mut command = Command::new(program);
     command
-        .args(["scale-part", &name, &sessions.to_string(), &locks.to_string(), "--rounds", &run.rounds.to_string()])
+        .args(["scale-part", &name, &sessions.to_string(), &locks.to_string(), "--rounds", &run.rounds.to_string(), "--way", &way])
         .stdout(Stdio::piped());
     if let Some(core) = run.cores.under_test() {
         command.args(["--core", &core.to_string()]);
@@ -115,6 +138,7 @@ pub(crate) fn part(args: &PartArgs, rounds: u32) -> Result<(), Trouble> {
     let figures = match args.part {
         Part::Cost => serde_json::to_string(&cost::measure(args.opened, args.held, rounds)?),
         Part::Steal => serde_json::to_string(&steal::measure(args.held)?),
+        Part::Find => serde_json::to_string(&find::measure(args.way, args.opened, rounds)?),
     };
     writeln!(io::stdout(), "{}", figures.expect("figures are numbers")).map_err(Trouble::at("telling the figures"))
 }
@@ -124,6 +148,7 @@ fn table(report: &Report) -> String {
     // Writing to a string does not fail.
     let _ = write_costs(&mut out, &report.costs);
     let _ = write_steals(&mut out, &report.steals);
+    let _ = write_finds(&mut out, &report.finds);
     out
 }
 
@@ -177,6 +202,18 @@ fn write_steals(out: &mut String, steals: &[Steal]) -> std::fmt::Result {
             s.first_waiter_turn,
             s.last_waiter_turn
         )?;
+    }
+    Ok(())
+}
+
+fn write_finds(out: &mut String, finds: &[Find]) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\nA session found by its id, and a field of it read, ids drawn at random; ratios are to the server's way, in turn with it in one process\n\n\
+         | way | sessions | ns | ratio | bytes beside the session | slowest insertion µs |\n|---|---|---|---|---|---|"
+    )?;
+    for f in finds {
+        writeln!(out, "| {} | {} | {:.0} | {:.2} | {} | {:.0} |", f.way, f.sessions, f.ns, f.ratio, f.bytes, f.slowest_insert_us)?;
     }
     Ok(())
 }

@@ -72,11 +72,30 @@ fn closed_and_open_loops_are_measured_and_the_open_one_keeps_its_rate() {
 }
 
 #[test]
-fn many_sessions_are_measured_beside_few() {
-    let report = short("sessions", &["--sessions", "300"]);
+fn server_that_spins_is_measured_beside_one_that_sleeps() {
+    let report = short("spin", &[]);
+    let rows = rows(&report, "spin");
+    assert_eq!(rows.len(), 4);
+    for pair in rows.chunks(2) {
+        assert!(number(&pair[0], "p50_over_sleeping") > 0.0 && number(&pair[0], "cpu_over_sleeping") > 0.0, "{}", pair[0]);
+        assert!(number(&pair[1], "sleeps") > 0.0, "{}", pair[1]);
+    }
+}
+
+#[test]
+fn requests_among_many_sessions_and_their_locks_are_measured_beside_few() {
+    let report = short("sessions", &["--most-sessions", "1000", "--locks", "16000"]);
     let rows = rows(&report, "sessions");
-    assert_eq!(rows.iter().map(load).collect::<Vec<_>>(), ["64 sessions", "300 sessions"]);
-    assert!(number(&rows[1], "many_over_few") > 0.0 && rows.iter().all(|row| number(row, "operations") > 0.0));
+    let of = |size: &str| rows[..8].iter().filter(|row| load(row).ends_with(size) && number(row, "operations") > 0.0).collect::<Vec<_>>();
+    let (few, many) = (of(", 100 sessions, 2,048 locks"), of(", 1,000 sessions, 16,000 locks"));
+    assert_eq!((few.len(), many.len(), rows.len()), (4, 4, 9), "{rows:?}");
+    assert!(many.iter().all(|row| number(row, "many_over_few") > 0.0));
+    let datagrams = |at: usize| number(many[at], "datagrams");
+    assert!(datagrams(0) >= 1.999 && datagrams(1) >= 1.999, "a datagram each way: {many:?}");
+    assert!(datagrams(2) < 0.5 && datagrams(3) < 0.5, "sixteen share them: {many:?}");
+    let memory = rows.iter().find(|row| load(row).starts_with("memory")).expect("a row");
+    assert!(number(memory, "session_bytes") > 0.0 && number(memory, "lock_bytes") > 0.0, "{memory}");
+    assert!(aims(&report, "P6").iter().all(|aim| aim["reached"].is_null()), "these are no million");
 }
 
 #[test]
@@ -133,9 +152,10 @@ fn mixed_work_succeeds_and_its_kinds_add_up() {
 fn burst_ends_with_every_lock_granted_once() {
     let report = short("burst", &["--locks", "500"]);
     let rows = rows(&report, "burst");
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 4);
     for row in rows {
         assert!((number(row, "granted") - 500.0).abs() < 0.5 && number(row, "ms") > 0.0, "{row}");
+        assert!(number(row, "cpu_us") > 0.0 && number(row, "generator_us") > 0.0, "{row}");
         assert!(number(row, "datagrams") < 2.0, "requests share datagrams: {row}");
     }
 }
@@ -196,6 +216,9 @@ fn large_tables_are_measured_beside_small_ones_and_an_idle_core_wants_nothing() 
     let steal = &report["steals"][0];
     let (turns, answered) = (steal["turns"].as_u64().expect("a number"), steal["others_answered"].as_u64());
     assert!(turns > 1 && answered >= Some(turns * 64), "others are served in every turn: {steal}");
+    let finds = report["finds"].as_array().expect("a list");
+    assert_eq!(finds.len(), 10, "five ways at two sizes");
+    assert!(finds.iter().all(|find| find["ns"].as_f64() > Some(0.0) && find["ratio"].as_f64() > Some(0.0)), "{finds:?}");
 }
 
 #[test]

@@ -1,27 +1,43 @@
 //! Instructions of one request, counted by callgrind.
 //!
 //! Decides what is subtracted: this program runs itself twice under valgrind with the same preparations, with fewer and with more
-//! requests, and the difference is what the further ones cost; start, handshake and preparations fall out. Invariant: nothing else
+//! requests, and the difference is what the further ones cost; start, handshake and preparations fall out. Of a datagram with many
+//! requests what one with a single request costs is subtracted, too: what is left are the further ones. Invariant: nothing else
 //! differs between the two runs. Leaves to others: what a request is (`kind`), what to make of the figure (`baseline`).
 
 use crate::trouble::Trouble;
-use cistern_path::Counted;
+use cistern_path::{Counted, PACKED};
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Requests of the shorter run: tables and buffers have grown.
-const FEW: u64 = 200;
+const FEW: u64 = 208;
 /// Requests of the longer run.
 pub(crate) const MANY: u64 = 1_200;
+const PACKED_EACH: u64 = PACKED as u64;
+const _: () = assert!(FEW.is_multiple_of(PACKED_EACH) && MANY.is_multiple_of(PACKED_EACH), "both runs are of whole datagrams");
 
 /// Instructions for one request of a kind.
 pub(crate) fn count(counted: Counted) -> Result<u64, Trouble> {
+    let further = further(counted)?;
+    match counted {
+        Counted::Request(_) | Counted::Cached(_) => Ok(further / (MANY - FEW)),
+        Counted::Packed(kind) => {
+            let (datagram, single) = (further / ((MANY - FEW) / PACKED_EACH), count(Counted::Request(kind))?);
+            let rest = datagram.checked_sub(single).ok_or(Trouble::Output { what: "one request that costs more than many" })?;
+            Ok(rest / (PACKED_EACH - 1))
+        }
+    }
+}
+
+/// Instructions of the requests that only the longer run has.
+fn further(counted: Counted) -> Result<u64, Trouble> {
     let dir = tempfile::tempdir().map_err(Trouble::at("making a directory for callgrind's output"))?;
     let [few, many] = [FEW, MANY].map(|requests| instructions(counted, requests, dir.path()));
     let (few, many) = (few?, many?);
-    many.checked_sub(few).map(|further| further / (MANY - FEW)).ok_or(Trouble::Output { what: "a longer run with fewer instructions" })
+    many.checked_sub(few).ok_or(Trouble::Output { what: "a longer run with fewer instructions" })
 }
 
 /// Instructions of a whole run with so many requests.

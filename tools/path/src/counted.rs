@@ -1,7 +1,7 @@
 //! Everything that is counted: requests at the server, and what the agent answers without one.
 
 use crate::cached::Cached;
-use crate::kind::Kind;
+use crate::kind::{self, Kind};
 use crate::rig::Rig;
 use std::fmt;
 use std::str::FromStr;
@@ -11,25 +11,34 @@ use std::str::FromStr;
 pub enum Counted {
     /// A request, at the server.
     Request(Kind),
+    /// One more such request in a datagram that has others; its name ends with `-packed`.
+    Packed(Kind),
     /// An answer without a message, at the agent; its name begins with `cached-`.
     Cached(Cached),
 }
 
 const CACHED: &str = "cached-";
+const PACKED: &str = "-packed";
 
 impl Counted {
     /// All of them, requests first.
     pub fn all() -> impl Iterator<Item = Self> {
-        Kind::ALL.into_iter().map(Self::Request).chain(Cached::ALL.into_iter().map(Self::Cached))
+        let requests = Kind::ALL.into_iter().map(Self::Request).chain(Kind::PACKED.into_iter().map(Self::Packed));
+        requests.chain(Cached::ALL.into_iter().map(Self::Cached))
     }
 
-    /// Prepares for `most`, and does `count` of them.
+    /// Prepares for `most`, and does `count` of them; of those that are packed only whole datagrams.
     pub fn run(self, most: usize, count: usize) {
         match self {
             Self::Request(kind) => {
                 let mut rig = Rig::new();
                 let prepared = kind.prepare(&mut rig, most);
                 prepared.iter().take(count).for_each(|datagram| rig.turn(datagram));
+            }
+            Self::Packed(kind) => {
+                let mut rig = Rig::new();
+                let prepared = kind.prepare_packed(&mut rig, most);
+                prepared.iter().take(count / kind::PACKED).for_each(|datagram| rig.turn(datagram));
             }
             Self::Cached(cached) => {
                 let mut pair = cached.prepare();
@@ -41,11 +50,12 @@ impl Counted {
 
 impl fmt::Display for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, value) = match self {
-            Self::Request(kind) => ("", clap::ValueEnum::to_possible_value(kind)),
-            Self::Cached(cached) => (CACHED, clap::ValueEnum::to_possible_value(cached)),
+        let (before, value, after) = match self {
+            Self::Request(kind) => ("", clap::ValueEnum::to_possible_value(kind), ""),
+            Self::Packed(kind) => ("", clap::ValueEnum::to_possible_value(kind), PACKED),
+            Self::Cached(cached) => (CACHED, clap::ValueEnum::to_possible_value(cached), ""),
         };
-        let name = format!("{before}{}", value.as_ref().map_or("", |value| value.get_name()));
+        let name = format!("{before}{}{after}", value.as_ref().map_or("", |value| value.get_name()));
         f.pad(&name)
     }
 }

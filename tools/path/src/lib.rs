@@ -13,7 +13,7 @@ mod rig;
 
 pub use cached::Cached;
 pub use counted::Counted;
-pub use kind::Kind;
+pub use kind::{Kind, PACKED};
 pub use pair::Pair;
 pub use peer::{Peer, message};
 pub use rig::{ROOT, Rig, server, server_with};

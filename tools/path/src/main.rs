@@ -106,7 +106,7 @@ fn count(what: &[Counted], json: bool) -> Result<(), Trouble> {
     for counted in what {
         let count = callgrind::count(*counted)?;
         if !json {
-            say(&format!("{counted:<12} {count:>8}"))?;
+            say(&format!("{counted:<16} {count:>8}"))?;
         }
         all.insert(counted.to_string(), count);
     }
@@ -119,7 +119,7 @@ fn check(file: &Path) -> Result<ExitCode, Trouble> {
     if !baseline.is_of(COMPILER) {
         say(&format!("{} is by {}, this is {COMPILER}: a count may differ by {tolerance} %", file.display(), baseline.compiler))?;
     }
-    say(&format!("{:<12} {:>8} {:>8}  instructions for one", "", "before", "now"))?;
+    say(&format!("{:<16} {:>8} {:>8}  instructions for one", "", "before", "now"))?;
     let mut code = ExitCode::SUCCESS;
     for counted in Counted::all() {
         let count = callgrind::count(counted)?;
@@ -133,7 +133,7 @@ fn check(file: &Path) -> Result<ExitCode, Trouble> {
         if word.starts_with(char::is_uppercase) {
             code = ExitCode::from(1);
         }
-        say(format!("{counted:<12} {before:>8} {count:>8}  {word}").trim_end())?;
+        say(format!("{counted:<16} {before:>8} {count:>8}  {word}").trim_end())?;
     }
     if code != ExitCode::SUCCESS {
         say(&format!(

@@ -11,12 +11,14 @@ use cistern_wire::{AgentId, Ask, Bytes8, Datagram, Header, Hello, List, Message,
 const LIMIT: u16 = DATAGRAM_DEFAULT as u16;
 
 /// One side of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Peer {
     session: SessionId,
     packet: u64,
     nonce: u64,
     serial: u64,
+    /// How many requests are awaited together, and the nonce before the first of them.
+    burst: (u64, u64),
 }
 
 impl Peer {
@@ -26,7 +28,7 @@ impl Peer {
     /// If the server does not open it: it is broken.
     #[must_use]
     pub fn open(mut exchange: impl FnMut(&[u8]) -> Vec<u8>) -> Self {
-        let mut peer = Self::default();
+        let mut peer = Self { session: SessionId(0), packet: 0, nonce: 0, serial: 0, burst: (1, 0) };
         let answer = exchange(&peer.hello(&[]));
         let cookie = match message(&answer) {
             Some(Message::Challenge(challenge)) => challenge.cookie.0.to_vec(),
@@ -34,14 +36,21 @@ impl Peer {
         };
         let answer = exchange(&peer.hello(&cookie));
         match message(&answer) {
-            Some(Message::Welcome(welcome)) => Self { session: welcome.session, ..Self::default() },
+            Some(Message::Welcome(welcome)) => Self { session: welcome.session, packet: 0, ..peer },
             other => panic!("HELLO with its cookie was answered by {other:?}, not by WELCOME"),
         }
     }
 
-    /// The beginning of the next request, the only one outstanding.
+    /// From now on requests come in bursts of so many: the first of each is asked when all before it were answered.
+    pub const fn ask_in_bursts(&mut self, of: usize) {
+        self.burst = (of as u64, self.nonce);
+    }
+
+    /// The beginning of the next request; unless bursts were asked for, the only one outstanding.
     pub fn ask(&mut self) -> Ask {
-        self.ask_among(1)
+        let (burst, before) = self.burst;
+        let place = (self.nonce - before) % burst;
+        self.ask_among(u16::try_from(place + 1).unwrap_or(u16::MAX))
     }
 
     /// The beginning of the next request, one of `in_flight` outstanding: the one that many before it is not awaited any more.
@@ -62,11 +71,19 @@ impl Peer {
     /// # Panics
     /// If it does not fit: no request of this package is that long.
     pub fn datagram(&mut self, message: &Message<'_>) -> Vec<u8> {
+        self.datagram_of(&[message.to_bytes()])
+    }
+
+    /// A datagram of encoded messages.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn datagram_of(&mut self, messages: &[Vec<u8>]) -> Vec<u8> {
         self.packet += 1;
         let header = Header { from_server: false, session: self.session, packet: self.packet };
         let mut bytes = Vec::new();
         let mut packer = Packer::new(&mut bytes, header, DATAGRAM_DEFAULT);
-        assert!(packer.push(message), "the request fits a datagram");
+        assert!(messages.iter().all(|message| packer.push_encoded(message)), "the requests fit a datagram");
         packer.finish();
         bytes
     }

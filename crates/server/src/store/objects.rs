@@ -6,8 +6,8 @@
 
 use super::ObjectRecord;
 use super::slot::Slot;
-use crate::index::{Index, hash};
 use crate::slab::Slab;
+use cistern_link::index::{Index, hash};
 use cistern_wire::ObjectId;
 
 /// What is known of objects.

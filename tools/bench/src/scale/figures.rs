@@ -49,6 +49,20 @@ pub(super) struct Steal {
     pub(super) last_waiter_turn: usize,
 }
 
+/// One way to find a session among many.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Find {
+    pub(super) way: String,
+    pub(super) sessions: usize,
+    /// CPU of a look-up, in nanoseconds, and how many times that of the server's way.
+    pub(super) ns: f64,
+    pub(super) ratio: f64,
+    /// Memory of a session beside the session itself.
+    pub(super) bytes: u64,
+    /// How long it took to take in the one that took longest: a table that grew.
+    pub(super) slowest_insert_us: f64,
+}
+
 /// The middle of some figures.
 pub(super) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);

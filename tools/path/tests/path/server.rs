@@ -1,7 +1,7 @@
 //! The server's core in its steady state: what a request needs was needed by one before.
 
 use allocation_counter::measure;
-use cistern_path::{Kind, ROOT, Rig};
+use cistern_path::{Kind, PACKED, ROOT, Rig};
 
 /// Requests turned before the count: tables and buffers have grown to what is needed.
 pub(crate) const WARM: usize = 200;
@@ -32,6 +32,17 @@ fn lookup_allocates_nothing_at_the_server() {
 #[test]
 fn read_allocates_nothing_at_the_server() {
     assert_eq!(allocations(Kind::Read), 0);
+}
+
+#[test]
+fn requests_packed_into_datagrams_allocate_nothing_at_the_server() {
+    for kind in [Kind::GetAttr, Kind::Lookup] {
+        let mut rig = Rig::new();
+        let datagrams = kind.prepare_packed(&mut rig, WARM + COUNTED);
+        let (warm, counted) = datagrams.split_at(WARM / PACKED);
+        warm.iter().for_each(|datagram| rig.turn(datagram));
+        assert_eq!(measure(|| counted.iter().for_each(|datagram| rig.turn(datagram))).count_total, 0, "{kind:?}");
+    }
 }
 
 #[test]

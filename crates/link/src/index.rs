@@ -2,7 +2,7 @@
 //!
 //! Decides how a table of millions is searched and how it grows: in parts, each of which doubles by itself, so that no turn of the loop
 //! moves more than a small share of it. A place costs 8 bytes and one of control; growing looks at no value, for the hash is kept.
-//! Place in the walk: under the tables of sessions, locks and objects; nothing of it is on the wire.
+//! Place in the walk: under the server's tables of sessions, locks and objects; nothing of it is on the wire.
 //! Invariant: a place is in it from `insert` to `remove`. Leaves to others: the values, and whether two of them are the same.
 
 use alloc::boxed::Box;
@@ -19,9 +19,9 @@ struct Indexed {
     at: u32,
 }
 
-/// Places by hash.
+/// Places by hash; for tables that may grow to millions while agents wait for answers.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub struct Index {
     parts: Box<[HashTable<Indexed>]>,
 }
 
@@ -32,19 +32,20 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The place under `hash` that `is_it` knows.
-    pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    /// The place under `hash` that `is_it` knows, if there is one.
+    #[inline]
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.parts[part(hash)].find(spread(hash), |place| place.hash == hash && is_it(place.at));
         found.map(|place| place.at)
     }
 
     /// Takes in a place that is not in it.
-    pub(crate) fn insert(&mut self, hash: u32, at: u32) {
+    pub fn insert(&mut self, hash: u32, at: u32) {
         self.parts[part(hash)].insert_unique(spread(hash), Indexed { hash, at }, |place| spread(place.hash));
     }
 
     /// Takes a place out, if it is in it.
-    pub(crate) fn remove(&mut self, hash: u32, at: u32) {
+    pub fn remove(&mut self, hash: u32, at: u32) {
         if let Ok(found) = self.parts[part(hash)].find_entry(spread(hash), |place| place.at == at) {
             found.remove();
         }
@@ -52,8 +53,8 @@ impl Index {
 
     /// Bytes of memory for one place, when the index is as full as it is on the average: a part that has just doubled is 7/16 full, one
     /// that is about to double 7/8.
-    #[cfg(test)]
-    pub(crate) const fn size_of_one() -> usize {
+    #[must_use]
+    pub const fn size_of_one() -> usize {
         (size_of::<Indexed>() + 1) * 32 / 21
     }
 }
@@ -67,8 +68,9 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A hash of numbers that are given out one after the other (splitmix64).
-pub(crate) fn hash(a: u64, b: u64) -> u32 {
+/// A hash of numbers that are given out one after the other: the mixing of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+#[must_use]
+pub const fn hash(a: u64, b: u64) -> u32 {
     let mut x = a ^ b.rotate_right(8);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
