@@ -7,6 +7,9 @@
 //! IPv6 only; an error that the network reports for one peer is counted and stops nothing.
 //! Leaves to `turn`: when to receive; to `outbox`: what waits while a socket has no room.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -368,35 +371,5 @@ impl OpenError {
             _ if source.raw_os_error() == Some(nix::errno::Errno::EAFNOSUPPORT as i32) => Self::NoFamily { address },
             _ => Self::Other { address, step, source },
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the calls offer until the socket is empty, while `waiting` datagrams wait.
-    fn offers(batch: &mut BatchSize, mut waiting: usize) -> Vec<usize> {
-        let mut offers = Vec::new();
-        loop {
-            offers.push(batch.offer);
-            let filled = waiting.min(batch.offer);
-            waiting -= filled;
-            batch.came(filled);
-            if filled == 0 {
-                return offers;
-            }
-        }
-    }
-
-    #[test]
-    fn receive_calls_offer_what_the_last_turn_needed_and_soon_all_buffers() {
-        let mut batch = BatchSize::NEW;
-        assert_eq!(offers(&mut batch, 1), [1, 4]);
-        assert_eq!(offers(&mut batch, 100), [1, 4, 16, 32, 32, 32, 32]);
-        assert_eq!(offers(&mut batch, 20), [32, 32]);
-        assert_eq!(offers(&mut batch, 20), [20, 32]);
-        assert_eq!(offers(&mut batch, 0), [20]);
-        assert_eq!(offers(&mut batch, 1), [1, 4]);
     }
 }
