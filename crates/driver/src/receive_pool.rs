@@ -31,15 +31,22 @@ impl ReceivePool {
         Self { memory: vec![0; STRIDE * BATCH_SIZE], meta: [RecvMeta::default(); BATCH_SIZE] }
     }
 
-    /// Fills up to `most` buffers of the pool, at least 1, by one receive call; gives how many were filled.
-    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState, most: usize) -> io::Result<usize> {
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| IoSliceMut::new(&mut []));
+    /// Offers at least `wanted` buffers of the pool, if it has so many, to one receive call; gives how many were filled.
+    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState, wanted: usize) -> io::Result<usize> {
         // Each buffer that is offered is prepared for the call, whether or not something comes.
-        let offered = most.clamp(1, BATCH_SIZE);
-        for (slice, buffer) in slices[..offered].iter_mut().zip(self.memory.chunks_mut(STRIDE)) {
-            *slice = IoSliceMut::new(&mut buffer[..BUFFER_BYTES]);
+        match wanted {
+            0..=1 => self.fill_of::<1>(socket, state),
+            2..=4 => self.fill_of::<4>(socket, state),
+            5..=16 => self.fill_of::<16>(socket, state),
+            _ => self.fill_of::<BATCH_SIZE>(socket, state),
         }
-        state.recv(socket.into(), &mut slices[..offered], &mut self.meta)
+    }
+
+    fn fill_of<const N: usize>(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<usize> {
+        let mut buffers = self.memory.chunks_mut(STRIDE);
+        let mut slices: [IoSliceMut<'_>; N] =
+            array::from_fn(|_| IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| &mut buffer[..BUFFER_BYTES])));
+        state.recv(socket.into(), &mut slices, &mut self.meta)
     }
 
     /// The datagrams of the first `filled` buffers, in the order of their arrival.

@@ -115,7 +115,8 @@ pub struct UdpPort {
     batch: BatchSize,
 }
 
-/// How many buffers the next receive call offers: in a turn first as many as the last turn needed, then four times as many each time.
+/// How many buffers the next receive call offers at least: in a turn first as many as the last turn needed, then four times as many each
+/// time.
 ///
 /// Preparing a buffer costs as much whether or not something comes, and most turns bring one datagram and then nothing.
 #[derive(Clone, Copy, Debug)]

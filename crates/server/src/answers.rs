@@ -266,7 +266,6 @@ fn put_ack(bytes: &mut Vec<u8>, nonce: u64, echo: u64, reply: &[u8]) {
     head[2..4].copy_from_slice(&len.to_be_bytes());
     head[4..12].copy_from_slice(&nonce.to_be_bytes());
     head[12..].copy_from_slice(&echo.to_be_bytes());
-    bytes.reserve(head.len() + reply.len());
     bytes.extend_from_slice(&head);
     bytes.extend_from_slice(reply);
 }
