@@ -11,6 +11,7 @@ mod beside_echo;
 mod burst;
 mod cached;
 mod cases;
+mod charts;
 mod contended;
 mod cores;
 mod crowd;
@@ -92,6 +93,9 @@ struct Args {
     /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
     #[arg(long, global = true, value_name = "DIR")]
     pcap: Option<PathBuf>,
+    /// Draw charts of the run into DIR, an SVG file each: cpu, latency, throughput, sessions, failover, renewals, durable, peers; scaling
+    #[arg(long, global = true, value_name = "DIR")]
+    svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -106,6 +110,7 @@ const EXAMPLES: &str = "\
 Examples:
   cistern-bench                                   everything, and the aims beside it (some minutes)
   cistern-bench --only echo,durable --json        two workloads, for scripts
+  cistern-bench --svg charts                      the same, drawn too
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
   cistern-bench failover --lease-ms 100,2000 --rounds 25
@@ -190,7 +195,9 @@ fn main() -> ExitCode {
         Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
         Some(Command::Holder { server, path }) => holder::run(*server, path).map(|()| ExitCode::SUCCESS),
         Some(Command::Measure(workload)) => bench(&args, &[*workload]),
-        Some(Command::Scale(sizes)) => scale::bench(sizes, args.most_sessions, args.rounds, args.json).map(|()| ExitCode::SUCCESS),
+        Some(Command::Scale(sizes)) => {
+            scale::bench(sizes, args.most_sessions, args.rounds, args.json, args.svg.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
         Some(Command::ScalePart(part)) => scale::part(part, args.rounds).map(|()| ExitCode::SUCCESS),
         None if args.only.is_empty() => bench(&args, Workload::value_variants()),
         None => bench(&args, &args.only),
@@ -218,6 +225,7 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
         }
     }
     drop(progress);
+    args.svg.as_deref().map_or(Ok(()), |dir| charts::write(dir, &sections))?;
     let report = Report::new(&plan, sections, failed, Others::since(begun));
     let style = if args.markdown { Style::Markdown } else { Style::Plain };
     let text = if args.json { report.json() } else { report.table(style) };
