@@ -73,7 +73,6 @@ struct Args {
     #[arg(long, global = true, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(2..=64))]
     in_flight: u8,
     /// peers: longest warming up of one service for one kind of request, in seconds (0.01 to 60)
-    #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "only that feature has services to warm up"))]
     #[arg(long, global = true, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
     warm_up: f64,
     /// idle, peers: open sessions that do nothing (64 to 1000000)

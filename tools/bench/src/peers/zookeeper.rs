@@ -140,7 +140,7 @@ impl Sessions for Connections {
                 // The client pings by itself as long as it is there.
                 Ok::<_, Error>(async move {
                     let _client = client;
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 })
             }
         })
