@@ -48,10 +48,13 @@ impl<'a> Raw<'a> {
     }
 
     /// Hands the body to `act`, as what the kind says that it is.
-    fn read<T: Field<'a>>(self, act: impl FnOnce(&T)) {
+    pub(crate) fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
         match Reader::new(self.body).get() {
             Ok(message) => act(&message),
-            Err(_) => debug_assert!(false, "a validated message decodes"),
+            Err(_) => {
+                debug_assert!(false, "a validated message decodes");
+                R::default()
+            }
         }
     }
 }
@@ -95,6 +98,7 @@ impl Server {
         if header.session.0 == 0 {
             return self.handshake_datagram(path, header.packet, bytes);
         }
+        self.foresee(header.session, bytes);
         match self.sessions.find(header.session) {
             Some(key) => self.session_datagram(key, path, &datagram, bytes),
             None => self.stranger(path, header, bytes),
