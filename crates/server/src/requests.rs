@@ -187,14 +187,8 @@ impl Server {
 
     /// Runs an operation for the first time.
     fn start(&mut self, job: Job, raw: Raw<'_>) {
-        let Some(message) = raw.decode() else {
-            debug_assert!(false, "a validated message decodes");
-            return;
-        };
-        match self.execute(job, &message) {
-            Outcome::Replied => {}
-            outcome => self.conclude(job, raw, outcome),
-        }
+        let outcome = self.execute(job, raw);
+        self.conclude(job, raw, outcome);
     }
 
     /// Runs a parked operation again from its start, if its session's standing and its agent still want it.
@@ -233,11 +227,7 @@ impl Server {
             return self.discard(&op);
         }
         let raw = Raw { kind: op.job.asked, body: &op.body };
-        let Some(message) = raw.decode() else {
-            debug_assert!(false, "the message was decoded when it came");
-            return;
-        };
-        let outcome = self.execute(op.job, &message);
+        let outcome = self.execute(op.job, raw);
         self.conclude(op.job, raw, outcome);
     }
 

@@ -131,6 +131,15 @@ pub trait Field<'a>: Sized {
     /// [`Malformed`] when the bytes are not a value of this type; the sender is at fault.
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed>;
 
+    /// Passes over the value: as [`Self::get`], but nothing is made of it.
+    ///
+    /// # Errors
+    /// Those of [`Self::get`].
+    #[inline]
+    fn skip(r: &mut Reader<'a>) -> Result<(), Malformed> {
+        Self::get(r).map(drop)
+    }
+
     /// Appends the value.
     fn put(&self, w: &mut Writer);
 
@@ -166,6 +175,10 @@ macro_rules! integers {
             #[inline]
             fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
                 r.take_chunk().map(|bytes| Self::from_be_bytes(*bytes))
+            }
+            #[inline]
+            fn skip(r: &mut Reader<'_>) -> Result<(), Malformed> {
+                r.take_chunk::<$bytes>().map(drop)
             }
             #[inline]
             fn put(&self, w: &mut Writer) {
@@ -400,7 +413,7 @@ impl<'a, T: Field<'a> + Clone> Field<'a> for List<'a, T> {
         let count = u16::get(r)?;
         let start = r.rest();
         for _ in 0..count {
-            T::get(r)?;
+            T::skip(r)?;
         }
         let used = start.len() - r.rest().len();
         Ok(Self { source: Source::Wire { bytes: &start[..used], count } })

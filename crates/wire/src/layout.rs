@@ -37,6 +37,12 @@ macro_rules! body {
             }
             #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn skip(r: &mut crate::Reader<'a>) -> Result<(), crate::Malformed> {
+                $( <$ty as crate::Field<'a>>::skip(r).map_err(|e| e.within(stringify!($name), stringify!($field)))?; )*
+                Ok(())
+            }
+            #[inline]
+            #[allow(unused_variables, reason = "a structure may have no fields")]
             fn put(&self, w: &mut crate::Writer) {
                 // At once, if it is not long: room in the buffer is then looked for once.
                 if Self::LEN > 0 && Self::LEN <= crate::field::PLACED_MAX {
@@ -161,6 +167,10 @@ macro_rules! number {
             #[inline]
             fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
                 u64::get(r).map(Self)
+            }
+            #[inline]
+            fn skip(r: &mut crate::Reader<'_>) -> Result<(), crate::Malformed> {
+                u64::skip(r)
             }
             #[inline]
             fn put(&self, w: &mut crate::Writer) {

@@ -20,7 +20,7 @@ use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, SessionId};
 use core::cell::Cell;
 
 /// One lock held by one session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) generation: Generation,
     /// After a downgrade: the generation that was downgraded, so that a repeated release is answered alike. Otherwise: the
@@ -358,15 +358,19 @@ impl Table {
 
     /// Takes a hold away.
     pub(super) fn remove_hold(&mut self, at: u32) -> Hold {
-        self.unlink_from_session(at);
         let hold = self.holds.remove(at);
-        match hold.entry_prev {
-            NONE => self.entries[hold.entry].first = hold.entry_next,
-            prev => self.holds[prev].entry_next = hold.entry_next,
+        self.unlink_from_session(at, &hold);
+        let of = &mut self.entries[hold.entry];
+        if hold.entry_prev == NONE {
+            of.first = hold.entry_next;
         }
-        match hold.entry_next {
-            NONE => self.entries[hold.entry].last = hold.entry_prev,
-            next => self.holds[next].entry_prev = hold.entry_prev,
+        if hold.entry_next == NONE {
+            of.last = hold.entry_prev;
+        } else {
+            self.holds[hold.entry_next].entry_prev = hold.entry_prev;
+        }
+        if hold.entry_prev != NONE {
+            self.holds[hold.entry_prev].entry_next = hold.entry_next;
         }
         self.sessions[hold.session].held -= 1;
         if hold.indexed {
@@ -375,25 +379,32 @@ impl Table {
         hold
     }
 
-    fn unlink_from_session(&mut self, at: u32) {
-        let Hold { session, session_prev, session_next, .. } = self.holds[at];
-        match session_prev {
-            NONE => self.sessions[session].first = session_next,
-            prev => self.holds[prev].session_next = session_next,
+    /// Takes a hold, which may be gone already, out of its session's list.
+    fn unlink_from_session(&mut self, at: u32, hold: &Hold) {
+        let &Hold { session, session_prev, session_next, .. } = hold;
+        let by = &mut self.sessions[session];
+        if session_prev == NONE {
+            by.first = session_next;
         }
-        match session_next {
-            NONE => self.sessions[session].last = session_prev,
-            next => self.holds[next].session_prev = session_prev,
+        if session_next == NONE {
+            by.last = session_prev;
         }
-        if let Some(more) = &mut self.sessions[session].more {
+        if let Some(more) = &mut by.more {
             more.walks.iter_mut().flatten().for_each(|walk| walk.step_aside(at, session_prev, session_next));
+        }
+        if session_prev != NONE {
+            self.holds[session_prev].session_next = session_next;
+        }
+        if session_next != NONE {
+            self.holds[session_next].session_prev = session_prev;
         }
     }
 
     /// Moves a hold to the front of its session's list, where the demanded ones stand, or back behind them.
     pub(super) fn move_in_session(&mut self, at: u32, front: bool) {
-        self.unlink_from_session(at);
-        let session = self.holds[at].session;
+        let hold = self.holds[at].clone();
+        self.unlink_from_session(at, &hold);
+        let session = hold.session;
         let Session { first, last, .. } = self.sessions[session];
         let (prev, next) = if front { (NONE, first) } else { (last, NONE) };
         self.holds[at].session_prev = prev;
