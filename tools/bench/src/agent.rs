@@ -7,7 +7,7 @@
 
 use cistern_wire::limits::DATAGRAM_DEFAULT;
 use cistern_wire::{Ask, Header, Packer, SessionId};
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 /// One agent's standing on the wire.
 #[derive(Debug)]
@@ -22,29 +22,38 @@ pub(crate) struct Agent {
     packet: u64,
     nonce: u64,
     serial: u64,
-    /// Nonces awaited.
-    awaited: BTreeSet<u64>,
+    /// Nonces awaited, in order: few, or answered nearly in order.
+    awaited: VecDeque<u64>,
 }
 
 impl Agent {
     /// An agent whose session is open.
     pub(crate) const fn new(session: SessionId, line: usize, window: u16) -> Self {
-        Self { session, line, window, packet: 0, nonce: 0, serial: 0, awaited: BTreeSet::new() }
+        Self { session, line, window, packet: 0, nonce: 0, serial: 0, awaited: VecDeque::new() }
     }
 
     /// The beginning of the next request; `None` while the window is full.
     pub(crate) fn ask(&mut self) -> Option<Ask> {
         let nonce = self.nonce + 1;
-        let floor = self.awaited.first().copied().unwrap_or(nonce);
+        let floor = self.awaited.front().copied().unwrap_or(nonce);
         let back = u16::try_from(nonce - floor).ok().filter(|back| *back < self.window)?;
         self.nonce = nonce;
-        self.awaited.insert(nonce);
+        self.awaited.push_back(nonce);
         Some(Ask { nonce, back, limit: LIMIT })
+    }
+
+    /// Sets nonces aside for so many requests whose window the caller keeps; gives the first.
+    pub(crate) const fn reserve(&mut self, count: u64) -> u64 {
+        let first = self.nonce + 1;
+        self.nonce += count;
+        first
     }
 
     /// Takes note that a request was answered.
     pub(crate) fn answered(&mut self, nonce: u64) {
-        self.awaited.remove(&nonce);
+        if let Ok(at) = self.awaited.binary_search(&nonce) {
+            self.awaited.remove(at);
+        }
     }
 
     /// The number of the next control message.

@@ -1,4 +1,4 @@
-//! Requests beside a plain UDP echo of the same bytes, and many sessions beside few.
+//! Requests beside a plain UDP echo of the same bytes.
 //!
 //! Decides the cases: one request a datagram from one agent and from many (P1, P3), and several requests of one agent in a datagram
 //! beside an echo of one (P2). Place: a workload, over `cases`. Invariant: every row has its echo, measured in turn with it; the control
@@ -14,8 +14,6 @@ use crate::trouble::Trouble;
 
 /// Agents in the case of a crowd: as many as one receive buffer takes at once without loss.
 const CROWD: usize = 256;
-/// Requests in flight where many sessions share a socket.
-const SHARED: usize = 64;
 
 /// The cases that are measured beside the echo.
 fn cases(in_flight: usize) -> Vec<Case> {
@@ -75,23 +73,6 @@ fn row(compared: &Comparison) -> Row {
 
 fn echo_row(compared: &Comparison) -> Row {
     Row::new(format!("  its echo ({})", compared.name.split(',').next().unwrap_or_default())).exchanges(&compared.other)
-}
-
-/// Measures a server with few sessions beside one with many; the requests take turns over all of them.
-pub(crate) fn sessions(sessions: usize, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
-    progress.say("many sessions beside few");
-    let one = Case::one(Work::GetAttr);
-    let few = Case { agents: SHARED, own_sockets: false, in_flight: SHARED, pace: Pace::Together, ..one };
-    let many = Case { agents: sessions.max(SHARED), ..few };
-    let sides = [Side::start(Role::Server, &few, plan.cores)?, Side::start(Role::Server, &many, plan.cores)?];
-    let compared = compare(String::new(), sides, plan)?;
-    let title = "a server with many open sessions beside one with few, the requests taking turns over all of them, from one socket";
-    let mut section = Section::new("sessions", title);
-    section.rows.push(Row::new(format!("{} sessions", few.agents)).exchanges(&compared.base));
-    section
-        .rows
-        .push(Row::new(format!("{} sessions", many.agents)).with("many_over_few", "many/few", compared.ratio).exchanges(&compared.other));
-    Ok(section)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use crate::agent::Agent;
 use crate::cores::Cores;
+use crate::crowd::{Crowd, Draw, GROUP};
 use crate::figures::{Column, Round, Spread, p50_ratio, ratio};
 use crate::host::{Host, Role};
 use crate::opening;
@@ -15,11 +16,15 @@ use crate::traffic::{Manner, Pace, Traffic, slots};
 use crate::trouble::Trouble;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, SessionId};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 /// Window of the agents that talk to the echo.
 const WINDOW: u16 = 64;
+
+/// Receive buffer asked for, as the server's.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +188,28 @@ impl Side {
         Ok(Self { traffic, host })
     }
 
+    /// A process and a load that are there already.
+    pub(crate) const fn of(traffic: Traffic, host: Host) -> Self {
+        Self { traffic, host }
+    }
+
     /// From now on requests are sent so.
     pub(crate) const fn set_pace(&mut self, pace: Pace) {
         self.traffic.set_pace(pace);
+    }
+
+    /// From now on it is drawn so who asks what, with so many in flight, several of an agent in a datagram or one.
+    pub(crate) fn draw(&mut self, draw: Draw, in_flight: usize, packed: bool) {
+        if let Some(mut crowd) = self.traffic.take_crowd() {
+            crowd.begin(draw, if packed { GROUP } else { 1 }, in_flight);
+            self.traffic.draw_from(crowd, in_flight, packed);
+        }
+    }
+
+    /// Asks what is left of what is drawn in order, for about so long; gives who is drawn from.
+    pub(crate) fn go_on(&mut self, span: Duration) -> Result<Option<&Crowd>, Trouble> {
+        self.traffic.run(span)?;
+        Ok(self.traffic.crowd())
     }
 
     pub(crate) fn round(&mut self, span: Duration) -> Result<Round, Trouble> {
@@ -212,6 +236,8 @@ impl Side {
 pub(crate) fn connected(host: &Host) -> Result<UdpSocket, Trouble> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Trouble::at("opening a socket of the load generator"))?;
     socket.connect(host.address).map_err(Trouble::at("connecting a socket of the load generator"))?;
+    // As much as the system gives: answers to all that is asked at once must find room.
+    setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES).map_err(Trouble::at("sizing a receive buffer"))?;
     Ok(socket)
 }
 

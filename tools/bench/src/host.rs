@@ -72,6 +72,9 @@ pub(crate) struct Setup {
     /// Most requests that an agent may have outstanding
     #[arg(long)]
     pub(crate) window: Option<u16>,
+    /// There is room for so many locks, on files of which the store keeps one
+    #[arg(long)]
+    pub(crate) room: Option<usize>,
     /// For how long it looks at its socket before it sleeps, in microseconds
     #[arg(long)]
     pub(crate) spin_us: Option<u64>,
@@ -80,7 +83,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// As the words of a command line.
     fn words(&self) -> Vec<OsString> {
-        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window, spin_us } = self;
+        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window, room, spin_us } = self;
         let mut words: Vec<OsString> = Vec::new();
         let mut say = |name: &str, value: Option<OsString>| words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
         say("--core", core.map(|core| core.to_string().into()));
@@ -88,6 +91,7 @@ impl Setup {
         say("--capture", capture.clone().map(Into::into));
         say("--tau-ms", tau_ms.map(|tau| tau.to_string().into()));
         say("--window", window.map(|window| window.to_string().into()));
+        say("--room", room.map(|room| room.to_string().into()));
         say("--spin-us", spin_us.map(|spin| spin.to_string().into()));
         words.extend(last_heard.then(|| "--last-heard".into()));
         words.extend(no_rescue.then(|| "--no-rescue".into()));
@@ -272,6 +276,7 @@ mod tests {
             last_heard: true,
             no_rescue: true,
             window: Some(4_096),
+            room: Some(10_000),
             spin_us: Some(50),
         };
         let words = [vec![OsString::from("x")], set.words()].concat();

@@ -13,6 +13,7 @@ mod cached;
 mod cases;
 mod contended;
 mod cores;
+mod crowd;
 mod durable;
 mod echo;
 mod failover;
@@ -32,6 +33,7 @@ mod renewals;
 mod report;
 mod scale;
 mod section;
+mod sessions;
 mod slot;
 mod spin;
 mod traffic;
@@ -69,15 +71,18 @@ struct Args {
     /// echo: requests of one agent in flight in the cases with several (2 to 64)
     #[arg(long, global = true, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(2..=64))]
     in_flight: u8,
-    /// sessions, idle: open sessions where there are many (64 to 1000000)
+    /// idle: open sessions (64 to 1000000)
     #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     sessions: u32,
+    /// sessions, scale: sessions of the largest tables (1000 to 1000000; 10000 in sessions, 1000000 in scale)
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
+    most_sessions: Option<u32>,
     /// loads: requests a second of the open loops; without it 10 to 95 % of what the closed loop reached in this run
     #[arg(long, global = true, value_name = "N,...", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
-    /// burst: locks taken at once (64 to 100000)
-    #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=100_000))]
-    locks: u32,
+    /// burst: locks taken at once (64 to 100000; 10000). sessions: locks held by the many (10000 to 10000000; 10 each)
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
+    locks: Option<u32>,
     /// failover: lease periods in milliseconds (100 to 60000)
     #[arg(long, global = true, value_name = "MS,...", value_delimiter = ',', default_values_t = [100, 200, 500, 2_000], value_parser = clap::value_parser!(u64).range(100..=60_000))]
     lease_ms: Vec<u64>,
@@ -104,7 +109,8 @@ Examples:
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
   cistern-bench failover --lease-ms 100,2000 --rounds 25
-  cistern-bench sessions --sessions 1000000       many sessions beside few
+  cistern-bench sessions --most-sessions 1000000 --locks 10000000     requests among a million sessions and ten million locks (P6):
+                                                  needs 8 GB of memory; some minutes pass until all are open and held
   cistern-bench scale --most-locks 1000000        large tables beside small ones; 10,000,000 locks take some GB of memory
   cargo run --release -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
@@ -143,7 +149,7 @@ enum Workload {
     Echo,
     /// More and more load: closed loops with 1 to 256 in flight of 1 to many agents, open loops at given rates
     Loads,
-    /// Many open sessions beside few
+    /// Requests among many sessions and their locks, drawn at random, beside few (P6)
     Sessions,
     /// Sessions that do nothing: datagrams, wake-ups and CPU of the server (P6)
     Idle,
@@ -184,7 +190,7 @@ fn main() -> ExitCode {
         Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
         Some(Command::Holder { server, path }) => holder::run(*server, path).map(|()| ExitCode::SUCCESS),
         Some(Command::Measure(workload)) => bench(&args, &[*workload]),
-        Some(Command::Scale(sizes)) => scale::bench(sizes, args.rounds, args.json).map(|()| ExitCode::SUCCESS),
+        Some(Command::Scale(sizes)) => scale::bench(sizes, args.most_sessions, args.rounds, args.json).map(|()| ExitCode::SUCCESS),
         Some(Command::ScalePart(part)) => scale::part(part, args.rounds).map(|()| ExitCode::SUCCESS),
         None if args.only.is_empty() => bench(&args, Workload::value_variants()),
         None => bench(&args, &args.only),
@@ -231,14 +237,14 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
     let section = match workload {
         Workload::Echo => beside_echo::run(usize::from(args.in_flight), plan, progress),
         Workload::Loads => loads::run(&args.rate, plan, progress),
+        Workload::Sessions => sessions::run(sessions::Size::of(args.most_sessions, args.locks), plan, progress),
         // A u32 fits a usize on every system with a mio poll.
-        Workload::Sessions => beside_echo::sessions(args.sessions as usize, plan, progress),
         Workload::Idle => idle::run(args.sessions as usize, plan, progress),
         Workload::Contended => contended::run(plan, progress),
         Workload::Cached => cached::run(plan, progress),
         Workload::Mixed => mixed::run(plan, progress),
         Workload::Spin => spin::run(plan, progress),
-        Workload::Burst => burst::run(args.locks as usize, plan, progress),
+        Workload::Burst => burst::run(args.locks, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
         Workload::Peers => peers(args, plan, progress),

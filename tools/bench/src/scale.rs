@@ -12,6 +12,9 @@ mod steal;
 mod store;
 mod tables;
 
+pub(crate) use store::{FIRST, Store};
+pub(crate) use tables::FILE_BYTES;
+
 use crate::cores::{self, Cores};
 use crate::progress::Progress;
 use crate::trouble::Trouble;
@@ -24,15 +27,14 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
+/// Sessions of the largest tables, if nothing else is said.
+const MOST_SESSIONS: u32 = 1_000_000;
 /// Smallest tables of the grid.
 const SMALLEST: (usize, usize) = (1_000, 10_000);
 
 /// The options of `scale`.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArgs {
-    /// Sessions in the largest tables (1000 to 1000000); smaller ones follow by tens
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
-    most_sessions: u32,
     /// Locks in the largest tables (10000 to 10000000), half of them advisory, half cache locks
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
     most_locks: u32,
@@ -77,12 +79,12 @@ struct Report {
     finds: Vec<Find>,
 }
 
-/// Measures and prints.
-pub(crate) fn bench(args: &ScaleArgs, rounds: u32, json: bool) -> Result<(), Trouble> {
+/// Measures and prints; tables with fewer sessions follow by tens.
+pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, json: bool) -> Result<(), Trouble> {
     let cores = Cores::find()?;
     cores.pin_generator()?;
     // A u32 fits a usize on every system with a mio poll.
-    let (sessions, locks) = (args.most_sessions as usize, args.most_locks as usize);
+    let (sessions, locks) = (most_sessions.unwrap_or(MOST_SESSIONS) as usize, args.most_locks as usize);
     let by_tens = |most: usize, least: usize| (0..4).rev().map(|tens| (most / 10_usize.pow(tens)).max(least)).collect::<Vec<_>>();
     let mut sizes: Vec<_> = by_tens(sessions, SMALLEST.0).into_iter().zip(by_tens(locks, SMALLEST.1)).collect();
     sizes.dedup();

@@ -37,12 +37,27 @@ pub(crate) enum Step {
     Release(ObjectId, Generation),
 }
 
-/// What is awaited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
-    Nothing,
-    Nonce(u64),
-    Serial(u64),
+/// What a slot waits for: the key by which what comes finds its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Awaited {
+    /// The answer to a session's request of that nonce.
+    Nonce(u64, u64),
+    /// The answer to a session's control message of that serial.
+    Serial(u64, u64),
+    /// A session's datagram of that packet number, echoed.
+    Packet(u64, u64),
+}
+
+impl Awaited {
+    /// What `message` answers.
+    pub(crate) const fn answered_by(session: SessionId, message: &Message<'_>) -> Option<Self> {
+        match message {
+            Message::Ack(ack) => Some(Self::Nonce(session.0, ack.nonce)),
+            Message::Pending(pending) => Some(Self::Nonce(session.0, pending.nonce)),
+            Message::Released(released) => Some(Self::Serial(session.0, released.serial)),
+            _ => None,
+        }
+    }
 }
 
 /// What a message of the server meant to a slot.
@@ -60,7 +75,7 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 pub(crate) struct Slot {
     step: Step,
-    awaited: Awaited,
+    awaited: Option<Awaited>,
     session: SessionId,
     packet: u64,
     first_sent: Instant,
@@ -78,10 +93,10 @@ pub(crate) struct Slot {
 impl Slot {
     /// An empty place that asks `step` first.
     pub(crate) fn new(step: Step) -> Self {
-        let (awaited, session, first_sent) = (Awaited::Nothing, SessionId(0), Instant::now());
+        let (session, first_sent) = (SessionId(0), Instant::now());
         Self {
             step,
-            awaited,
+            awaited: None,
             session,
             packet: 0,
             first_sent,
@@ -94,8 +109,28 @@ impl Slot {
     }
 
     /// Whether a request stands in it.
-    pub(crate) fn in_flight(&self) -> bool {
-        self.awaited != Awaited::Nothing
+    pub(crate) const fn in_flight(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// What answers the request that stands in it.
+    pub(crate) const fn awaited(&self) -> Option<Awaited> {
+        self.awaited
+    }
+
+    /// What the echo returns of it; once it was sent.
+    pub(crate) const fn echo(&self) -> Awaited {
+        Awaited::Packet(self.session.0, self.packet)
+    }
+
+    /// What it asks next.
+    pub(crate) const fn step(&self) -> Step {
+        self.step
+    }
+
+    /// From now on it asks that; nothing is in flight.
+    pub(crate) const fn ask_next(&mut self, step: Step) {
+        self.step = step;
     }
 
     /// Makes the next request, asked by the agent numbered `by`; false while that one's window is full.
@@ -127,9 +162,8 @@ impl Slot {
             return false;
         };
         self.awaited = match (&message, message.ask()) {
-            (Message::Release(release), _) => Awaited::Serial(release.serial),
-            (_, Some(ask)) => Awaited::Nonce(ask.nonce),
-            (_, None) => Awaited::Nothing,
+            (Message::Release(release), _) => Some(Awaited::Serial(agent.session.0, release.serial)),
+            (_, ask) => ask.map(|ask| Awaited::Nonce(agent.session.0, ask.nonce)),
         };
         self.message.clear();
         message.encode(&mut self.message);
@@ -156,11 +190,6 @@ impl Slot {
         self.in_flight() && self.last_sent.is_some_and(|sent| now.saturating_duration_since(sent) >= after)
     }
 
-    /// Whether an echoed datagram is this slot's.
-    pub(crate) fn awaits_packet(&self, session: SessionId, packet: u64) -> bool {
-        self.in_flight() && self.session == session && self.packet == packet
-    }
-
     /// Goes on as if the server had answered; the generation is as large as a server's.
     pub(crate) const fn echoed(&mut self) {
         self.step = match self.step {
@@ -171,21 +200,18 @@ impl Slot {
         };
     }
 
-    /// What `message` means to this slot; `None`: nothing, it is for another.
-    pub(crate) fn take(&mut self, session: SessionId, message: &Message<'_>) -> Option<Taken> {
-        if self.session != session {
-            return None;
-        }
-        match (message, self.awaited) {
-            (Message::Ack(ack), Awaited::Nonce(nonce)) if ack.nonce == nonce => Some(self.take_reply(&ack.reply)),
-            (Message::Released(released), Awaited::Serial(serial)) if released.serial == serial => {
+    /// What `message`, which answers what this slot awaits, means to it.
+    pub(crate) fn take(&mut self, message: &Message<'_>) -> Taken {
+        match message {
+            Message::Ack(ack) => self.take_reply(&ack.reply),
+            Message::Released(_) => {
                 if let Step::Release(object, _) = self.step {
                     self.step = Step::Lock(object);
                 }
-                Some(Taken::Answer)
+                Taken::Answer
             }
-            (Message::Pending(pending), Awaited::Nonce(nonce)) if pending.nonce == nonce => Some(Taken::Later),
-            _ => None,
+            Message::Pending(_) => Taken::Later,
+            _ => Taken::Wrong,
         }
     }
 
@@ -256,10 +282,9 @@ impl Slot {
 
     /// Ends the exchange: the place is free; gives how long it took.
     pub(crate) fn end(&mut self, agent: &mut Agent, now: Instant) -> Duration {
-        if let Awaited::Nonce(nonce) = self.awaited {
+        if let Some(Awaited::Nonce(_, nonce)) = self.awaited.take() {
             agent.answered(nonce);
         }
-        self.awaited = Awaited::Nothing;
         now.saturating_duration_since(self.first_sent)
     }
 }
@@ -312,8 +337,9 @@ mod tests {
     fn lock_and_release_take_turns_and_the_release_names_the_grant() {
         let (mut agent, mut slot) = (agent(), Slot::new(Step::Lock(FILE)));
         assert!(slot.begin(0, &mut agent));
-        assert_eq!(slot.take(SessionId(6), &ack(granted(77))), None, "another session's");
-        assert_eq!(slot.take(SessionId(5), &ack(granted(77))), Some(Taken::Answer));
+        assert_eq!(slot.awaited(), Awaited::answered_by(SessionId(5), &ack(granted(77))));
+        assert_ne!(slot.awaited(), Awaited::answered_by(SessionId(6), &ack(granted(77))), "another session's");
+        assert_eq!(slot.take(&ack(granted(77))), Taken::Answer);
         slot.end(&mut agent, Instant::now());
         assert!(!slot.in_flight());
         assert!(slot.begin(0, &mut agent));
@@ -323,7 +349,8 @@ mod tests {
         let Some(Message::Release(release)) = datagram.messages().next() else { panic!("a release follows a grant") };
         assert_eq!(release.items.iter().next().unwrap().generation, Generation(77));
         let answer = Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) });
-        assert_eq!(slot.take(SessionId(5), &answer), Some(Taken::Answer));
+        assert_eq!(slot.awaited(), Awaited::answered_by(SessionId(5), &answer));
+        assert_eq!(slot.take(&answer), Taken::Answer);
         assert_eq!(slot.step, Step::Lock(FILE));
     }
 
@@ -332,7 +359,7 @@ mod tests {
         let (mut agent, mut slot) = (agent(), Slot::new(Step::Lock(FILE)));
         slot.begin(0, &mut agent);
         let message = ack(Reply::Done(Done {}));
-        assert_eq!(slot.take(SessionId(5), &message), Some(Taken::Wrong));
+        assert_eq!(slot.take(&message), Taken::Wrong);
         let text = slot.wrong(&message).to_string();
         assert!(text.starts_with("asking for a free lock: expected GRANTED, got"), "{text}");
     }
@@ -356,12 +383,12 @@ mod tests {
         let (start, ms) = (Instant::now(), Duration::from_millis);
         slot.begin(0, &mut agent);
         slot.sent(1, start);
-        slot.take(SessionId(5), &ack(granted(77)));
+        slot.take(&ack(granted(77)));
         assert_eq!(slot.pair(start + ms(1)), None);
         slot.end(&mut agent, start + ms(1));
         slot.begin(0, &mut agent);
         slot.sent(2, start + ms(5));
-        slot.take(SessionId(5), &Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) }));
+        slot.take(&Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) }));
         assert_eq!(slot.pair(start + ms(7)), Some(ms(7)));
         assert_eq!(slot.end(&mut agent, start + ms(7)), ms(2));
     }
@@ -376,7 +403,7 @@ mod tests {
         assert!(!slot.is_overdue(start + ms(99), ms(100)));
         assert!(slot.is_overdue(start + ms(100), ms(100)));
         slot.sent(2, start + ms(100));
-        assert!(slot.awaits_packet(SessionId(5), 2) && !slot.awaits_packet(SessionId(5), 1));
+        assert_eq!(slot.echo(), Awaited::Packet(5, 2));
         assert_eq!(slot.end(&mut agent, start + ms(130)), ms(130));
     }
 }

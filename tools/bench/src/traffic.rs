@@ -7,11 +7,13 @@
 //! is sent again and counted; no wait is without a bound. Leaves to others: CPU (`host`), figures (`figures`).
 
 use crate::agent::Agent;
+use crate::crowd::Crowd;
 use crate::host::Role;
-use crate::slot::{Slot, Step, Taken};
+use crate::slot::{Awaited, Slot, Step, Taken};
 use crate::trouble::Trouble;
 use cistern_wire::Datagram;
 use cistern_wire::limits::DATAGRAM_MAX;
+use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 use std::io;
 use std::net::UdpSocket;
@@ -98,8 +100,12 @@ pub(crate) struct Traffic {
     lines: Vec<Line>,
     agents: Vec<Agent>,
     slots: Vec<Slot>,
+    /// The slot of everything awaited.
+    index: HashMap<Awaited, usize>,
     /// The agent that asks next, where there are more of them than slots.
     next_agent: usize,
+    /// Who asks what, if it is drawn.
+    crowd: Option<Crowd>,
     /// Whether to give the core away while nothing comes: the process under test has no other.
     yields: bool,
     /// Slots that have begun and were not transmitted yet.
@@ -128,12 +134,29 @@ impl Traffic {
         let lines = sockets.into_iter().map(|socket| Line { socket, awaited: 0 }).collect();
         let (fresh, datagram, buf) = (Vec::new(), Vec::new(), vec![0; DATAGRAM_MAX]);
         let Manner { pace, packed, yields } = manner;
-        Ok(Self { peer, pace, packed, lines, agents, slots, next_agent: 0, yields, fresh, datagram, buf })
+        let (index, crowd) = (HashMap::with_capacity(slots.len()), None);
+        Ok(Self { peer, pace, packed, lines, agents, slots, index, next_agent: 0, crowd, yields, fresh, datagram, buf })
     }
 
     /// From now on requests are sent so.
     pub(crate) const fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
+    }
+
+    /// From now on `crowd` says who asks what, in so many slots, several of an agent in a datagram or one.
+    pub(crate) fn draw_from(&mut self, crowd: Crowd, slots: usize, packed: bool) {
+        self.slots = (0..slots).map(|_| Slot::new(Crowd::FIRST)).collect();
+        (self.crowd, self.packed) = (Some(crowd), packed);
+    }
+
+    /// Who is drawn from.
+    pub(crate) const fn crowd(&self) -> Option<&Crowd> {
+        self.crowd.as_ref()
+    }
+
+    /// Who was drawn from until now.
+    pub(crate) const fn take_crowd(&mut self) -> Option<Crowd> {
+        self.crowd.take()
     }
 
     /// Runs for `span`, then waits for what is in flight.
@@ -147,7 +170,7 @@ impl Traffic {
                 Pace::Together => now - begin < span && self.is_quiet(),
                 // What was due within the span is asked, however late.
                 Pace::Every(_) => tick - begin < span,
-            };
+            } && !self.crowd.as_ref().is_some_and(Crowd::is_over);
             if let (Pace::Every(gap), true) = (self.pace, asks) {
                 self.ask_due(&mut tick, gap, now.min(begin + span), &mut traced)?;
             } else if asks {
@@ -188,7 +211,7 @@ impl Traffic {
 
     /// Whether nothing is in flight.
     fn is_quiet(&self) -> bool {
-        self.lines.iter().all(|line| line.awaited == 0)
+        self.index.is_empty()
     }
 
     /// Gives every slot without a request its next one.
@@ -203,12 +226,23 @@ impl Traffic {
 
     /// Begins the next request of a slot; false if its agent's window is full.
     fn begin(&mut self, at: usize) -> bool {
-        let by = if self.agents.len() > self.slots.len() { self.next_agent } else { at % self.agents.len() };
+        let by = match &mut self.crowd {
+            Some(crowd) => {
+                let Some((by, step)) = crowd.draw(at, self.slots[at].step()) else { return false };
+                self.slots[at].ask_next(step);
+                by
+            }
+            None if self.agents.len() > self.slots.len() => self.next_agent,
+            None => at % self.agents.len(),
+        };
         self.next_agent = (by + 1) % self.agents.len();
         let begun = self.slots[at].begin(by, &mut self.agents[by]);
         if begun {
             self.lines[self.agents[by].line].awaited += 1;
             self.fresh.push(at);
+            if let (Some(awaited), false) = (self.slots[at].awaited(), self.peer == Role::Echo) {
+                self.index.insert(awaited, at);
+            }
         }
         begun
     }
@@ -239,7 +273,14 @@ impl Traffic {
         let (packet, packed) = agent.pack_first(messages, &mut self.datagram);
         let socket = &self.lines[agent.line].socket;
         let now = Instant::now();
-        which[..packed].iter().for_each(|at| self.slots[*at].sent(packet, now));
+        for at in &which[..packed] {
+            let before = self.slots[*at].echo();
+            self.slots[*at].sent(packet, now);
+            if self.peer == Role::Echo {
+                self.index.remove(&before);
+                self.index.insert(self.slots[*at].echo(), *at);
+            }
+        }
         match socket.send(&self.datagram) {
             Ok(bytes) => {
                 traced.datagrams_out += 1;
@@ -286,7 +327,7 @@ impl Traffic {
 
     /// Takes one datagram: every answer in it ends the exchange of a slot.
     fn take(&mut self, len: usize, traced: &mut Traced) -> Result<(), Trouble> {
-        let Self { peer, lines, agents, slots, buf, .. } = self;
+        let Self { peer, lines, agents, slots, index, crowd, buf, .. } = self;
         let bytes = &buf[..len];
         let wrong = |got: String| Trouble::Answer { while_doing: "measuring", expected: "an answer", got };
         let datagram = match peer {
@@ -295,7 +336,10 @@ impl Traffic {
         };
         let datagram = datagram.map_err(|reason| wrong(reason.to_string()))?;
         let now = Instant::now();
-        let mut done = |slot: &mut Slot| {
+        let mut done = |at: usize, slot: &mut Slot| {
+            if let Some(crowd) = crowd.as_mut() {
+                crowd.answered(at, slot.step());
+            }
             let agent = &mut agents[slot.agent];
             lines[agent.line].awaited -= 1;
             traced.exchanges += 1;
@@ -308,21 +352,29 @@ impl Traffic {
         let session = datagram.header.session;
         match peer {
             Role::Echo => {
-                if let Some(slot) = slots.iter_mut().find(|slot| slot.awaits_packet(session, datagram.header.packet)) {
-                    slot.echoed();
-                    done(slot);
+                if let Some(at) = index.remove(&Awaited::Packet(session.0, datagram.header.packet)) {
+                    slots[at].echoed();
+                    done(at, &mut slots[at]);
                 }
             }
             Role::Server | Role::Durable => {
                 for message in datagram.messages() {
                     // An answer that no slot awaits is the second one to a request that was sent twice.
-                    let taken = slots.iter_mut().find_map(|slot| slot.take(session, &message).map(|taken| (slot, taken)));
-                    match taken {
-                        Some((slot, Taken::Answer)) => done(slot),
-                        Some((_, Taken::Later)) => {}
-                        Some((slot, Taken::Wrong)) => return Err(slot.wrong(&message)),
-                        None if Slot::may_come(&message) => {}
-                        None => return Err(wrong(format!("{message:?}"))),
+                    let awaited = Awaited::answered_by(session, &message);
+                    let Some((awaited, at)) = awaited.and_then(|awaited| index.get(&awaited).map(|at| (awaited, *at))) else {
+                        if Slot::may_come(&message) {
+                            continue;
+                        }
+                        return Err(wrong(format!("{message:?}")));
+                    };
+                    let slot = &mut slots[at];
+                    match slot.take(&message) {
+                        Taken::Answer => {
+                            index.remove(&awaited);
+                            done(at, slot);
+                        }
+                        Taken::Later => {}
+                        Taken::Wrong => return Err(slot.wrong(&message)),
                     }
                 }
             }

@@ -7,11 +7,14 @@
 use crate::cores;
 use crate::echo::Echo;
 use crate::host::{Role, Setup};
+use crate::scale::{FILE_BYTES, Store};
 use crate::trouble::Trouble;
 use cistern_driver::{
     Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, Services, Tap, UdpPort, seed,
 };
 use cistern_link::{Instant, Machine};
+use cistern_server::locks::LockLimits;
+use cistern_server::store::{CacheLimits, StoreEvent, StoreWork};
 use cistern_server::{Config, Server};
 use cistern_store::{DurableStore, Making, MemoryStore, Options};
 use cistern_wire::StoreId;
@@ -41,7 +44,10 @@ pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
         Role::Echo => run(Echo::default(), NoServices, clock, tap),
         Role::Server => {
             let server = server(clock.now(), setup, true)?;
-            run(server, Stored { store: MemoryStore::new() }, clock, tap)
+            match setup.room {
+                Some(_) => run(server, Stored { store: Store::default() }, clock, tap),
+                None => run(server, Stored { store: MemoryStore::new() }, clock, tap),
+            }
         }
         Role::Durable => durable(clock, setup, tap),
     }
@@ -76,10 +82,21 @@ fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble
         spin: setup.spin_us.map_or(config.spin, Duration::from_micros),
         ..config
     };
+    let config = setup.room.map_or_else(|| config.clone(), |locks| with_room(locks, &config));
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
     let seed = seed().map_err(Trouble::starting("drawing a seed"))?;
     Server::new(now, unix_ns, STORE, config, seed).map_err(Trouble::starting("making the server"))
+}
+
+/// The same with room for so many locks, all of whose files stay in memory, and for sessions opened as fast as it can.
+fn with_room(locks: usize, config: &Config) -> Config {
+    Config {
+        challenges_per_second: 1_000_000_000,
+        locks: LockLimits { locks_max: locks, locks_per_session: locks, ..config.locks },
+        cache: CacheLimits { bytes_max: (64 << 20) + locks * FILE_BYTES },
+        ..config.clone()
+    }
 }
 
 fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
@@ -106,11 +123,28 @@ fn end_with_input(handle: Handle) {
 
 /// The store in memory, asked and answered between what has arrived and what is sent: what is durable at once is answered in the
 /// same turn.
-struct Stored {
-    store: MemoryStore,
+struct Stored<S> {
+    store: S,
 }
 
-impl Services<Server> for Stored {
+/// Does a piece of work at once; what comes of it, in order.
+trait AtOnce {
+    fn take(&mut self, work: StoreWork) -> Vec<StoreEvent>;
+}
+
+impl AtOnce for MemoryStore {
+    fn take(&mut self, work: StoreWork) -> Vec<StoreEvent> {
+        self.take(work)
+    }
+}
+
+impl AtOnce for Store {
+    fn take(&mut self, work: StoreWork) -> Vec<StoreEvent> {
+        self.take(work)
+    }
+}
+
+impl<S: AtOnce> Services<Server> for Stored<S> {
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
         while let Some(work) = server.poll_effect() {
             for event in self.store.take(work) {

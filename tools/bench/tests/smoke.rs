@@ -83,11 +83,19 @@ fn server_that_spins_is_measured_beside_one_that_sleeps() {
 }
 
 #[test]
-fn many_sessions_are_measured_beside_few() {
-    let report = short("sessions", &["--sessions", "300"]);
+fn requests_among_many_sessions_and_their_locks_are_measured_beside_few() {
+    let report = short("sessions", &["--most-sessions", "1000", "--locks", "16000"]);
     let rows = rows(&report, "sessions");
-    assert_eq!(rows.iter().map(load).collect::<Vec<_>>(), ["64 sessions", "300 sessions"]);
-    assert!(number(&rows[1], "many_over_few") > 0.0 && rows.iter().all(|row| number(row, "operations") > 0.0));
+    let of = |size: &str| rows[..8].iter().filter(|row| load(row).ends_with(size) && number(row, "operations") > 0.0).collect::<Vec<_>>();
+    let (few, many) = (of(", 100 sessions, 2,048 locks"), of(", 1,000 sessions, 16,000 locks"));
+    assert_eq!((few.len(), many.len(), rows.len()), (4, 4, 9), "{rows:?}");
+    assert!(many.iter().all(|row| number(row, "many_over_few") > 0.0));
+    let datagrams = |at: usize| number(many[at], "datagrams");
+    assert!(datagrams(0) >= 1.999 && datagrams(1) >= 1.999, "a datagram each way: {many:?}");
+    assert!(datagrams(2) < 0.5 && datagrams(3) < 0.5, "sixteen share them: {many:?}");
+    let memory = rows.iter().find(|row| load(row).starts_with("memory")).expect("a row");
+    assert!(number(memory, "session_bytes") > 0.0 && number(memory, "lock_bytes") > 0.0, "{memory}");
+    assert!(aims(&report, "P6").iter().all(|aim| aim["reached"].is_null()), "these are no million");
 }
 
 #[test]
@@ -144,9 +152,10 @@ fn mixed_work_succeeds_and_its_kinds_add_up() {
 fn burst_ends_with_every_lock_granted_once() {
     let report = short("burst", &["--locks", "500"]);
     let rows = rows(&report, "burst");
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 4);
     for row in rows {
         assert!((number(row, "granted") - 500.0).abs() < 0.5 && number(row, "ms") > 0.0, "{row}");
+        assert!(number(row, "cpu_us") > 0.0 && number(row, "generator_us") > 0.0, "{row}");
         assert!(number(row, "datagrams") < 2.0, "requests share datagrams: {row}");
     }
 }

@@ -28,7 +28,7 @@ const TURN: Duration = Duration::from_millis(10);
 const LIMIT: u16 = DATAGRAM_DEFAULT as u16;
 const STORE: StoreId = StoreId([0x5C; 16]);
 /// Memory of the core for one file that it knows of, generously: it must not forget any, or it would be the store that is measured.
-const FILE_BYTES: usize = 256;
+pub(crate) const FILE_BYTES: usize = 256;
 
 /// An agent, as far as a server can tell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -164,16 +164,9 @@ impl Tables {
             terms: Terms::NONE,
         };
         self.post(0, &[Message::from(create)]);
-        let mut made = None;
-        self.exchange(|_, message| {
-            if let Message::Ack(ack) = message
-                && let Reply::Changed(changed) = ack.reply
-            {
-                made = changed.effects.iter().find(|effect| effect.before == 0).map(|effect| effect.attr.object);
-            }
-        });
-        let modelled = made.is_some_and(|object| self.store.model_on(object));
-        if modelled { Ok(()) } else { Err(Self::missing("making a file", "CHANGED")) }
+        let mut made = false;
+        self.exchange(|_, message| made |= matches!(message, Message::Ack(ack) if matches!(ack.reply, Reply::Changed(_))));
+        if made && self.store.has_model() { Ok(()) } else { Err(Self::missing("making a file", "CHANGED")) }
     }
 
     /// The file of lock `n`.
