@@ -122,12 +122,19 @@ impl Server {
 
     /// An executing request has come again: its answer echoes the newest transmission, and fits what that one allows.
     fn arrived_again(&mut self, key: Key, nonce: u64, packet: u64, limit: u16) {
+        let parked = self.find_parked(key, nonce);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+        // A reply that exists, and waits for the store, answers no transmission that may allow less than the one for which it was made.
+        if parked.is_none() && limit < session.max_datagram {
+            return;
+        }
         session.cache.note_packet(nonce, packet);
         if session.cache.newest_packet(nonce) == Some(packet)
-            && let Some(op) = self.find_parked(key, nonce).and_then(|id| self.parking.get_mut(id))
+            && let Some(op) = parked.and_then(|id| self.parking.get_mut(id))
         {
             op.job.limit = limit;
         }
