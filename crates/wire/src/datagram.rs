@@ -257,7 +257,7 @@ const REQUEST: u8 = 1 << 4;
 
 /// The bit in [`KNOWN`] of the kinds that may stand under a header.
 const fn place_of(header: &Header) -> u8 {
-    1 << (header.from_server as u8 | (header.session.0 == 0) as u8 * 2)
+    1 << (header.from_server as u8 | ((header.session.0 == 0) as u8) << 1)
 }
 
 /// A handshake message stands only in session 0, every other only in a session, and each only in its own direction.

@@ -140,6 +140,13 @@ pub trait Field<'a>: Sized {
         Self::get(r).map(drop)
     }
 
+    /// Whether `bytes`, which are [`Self::LEN`] long, are a value; for types that have a length. Any bytes are, unless a type says more.
+    #[inline]
+    fn is_value(bytes: &[u8]) -> bool {
+        debug_assert_eq!(bytes.len(), Self::LEN, "{} has another length", Self::TYPE);
+        true
+    }
+
     /// Appends the value.
     fn put(&self, w: &mut Writer);
 
@@ -211,6 +218,10 @@ impl Field<'_> for bool {
             1 => Ok(true),
             _ => Err(Malformed::new(Fault::BadValue)),
         }
+    }
+    #[inline]
+    fn is_value(bytes: &[u8]) -> bool {
+        matches!(bytes, [0 | 1])
     }
     #[inline]
     fn put(&self, w: &mut Writer) {

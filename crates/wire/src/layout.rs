@@ -38,8 +38,25 @@ macro_rules! body {
             #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn skip(r: &mut crate::Reader<'a>) -> Result<(), crate::Malformed> {
+                // Field by field where lengths differ, and to find the field at fault.
+                if Self::LEN > 0
+                    && let Some((value, rest)) = r.rest().split_at_checked(Self::LEN)
+                    && Self::is_value(value)
+                {
+                    *r = crate::Reader::new(rest);
+                    return Ok(());
+                }
                 $( <$ty as crate::Field<'a>>::skip(r).map_err(|e| e.within(stringify!($name), stringify!($field)))?; )*
                 Ok(())
+            }
+            #[inline]
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn is_value(bytes: &[u8]) -> bool {
+                $( let (field, bytes) = bytes.split_at(<$ty as crate::Field<'a>>::LEN);
+                if !<$ty as crate::Field<'a>>::is_value(field) {
+                    return false;
+                } )*
+                true
             }
             #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
@@ -133,6 +150,10 @@ macro_rules! codes {
                     $($code => Ok(Self::$variant),)*
                     _ => Err(crate::Malformed::new(crate::Fault::BadValue)),
                 }
+            }
+            #[inline]
+            fn is_value(bytes: &[u8]) -> bool {
+                <Self as crate::Field<'_>>::get(&mut crate::Reader::new(bytes)).is_ok()
             }
             #[inline]
             fn put(&self, w: &mut crate::Writer) {
