@@ -243,11 +243,11 @@ pub(crate) fn connected(host: &Host) -> Result<UdpSocket, Trouble> {
 
 fn open_sessions(case: &Case, sockets: &[UdpSocket]) -> Result<Vec<Agent>, Trouble> {
     if !case.own_sockets {
-        return opening::open(&sockets[0], 0, 0..case.agents);
+        return opening::open(&sockets[0], 0, 0..case.agents, opening::TOGETHER);
     }
     let mut agents = Vec::with_capacity(case.agents);
     for (line, socket) in sockets.iter().enumerate() {
-        agents.extend(opening::open(socket, line, line..line + 1)?);
+        agents.extend(opening::open(socket, line, line..line + 1, opening::TOGETHER)?);
     }
     Ok(agents)
 }

@@ -52,6 +52,13 @@ pub(crate) fn run(leases_ms: &[u64], plan: &Plan, progress: &Progress) -> Result
     Ok(section.note("Bound: Td + τ(1+δ) + 20 ms; where the waiter waited already, the probe period on top; with last-heard or surrender what Td takes at most + 20 ms."))
 }
 
+/// What stands beside other services: as low as τ goes, with and without surrender, and at the default τ.
+#[cfg(feature = "peers")]
+pub(crate) fn beside_peers(plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Trouble> {
+    let loads = [(Kind::Asks, 100), (Kind::Surrender, 100), (Kind::Asks, 2_000)];
+    loads.into_iter().map(|(kind, lease_ms)| Failover::new(kind, lease_ms, plan)?.measure(plan, progress)).collect()
+}
+
 struct Failover {
     kind: Kind,
     config: Config,

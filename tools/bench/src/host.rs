@@ -176,8 +176,7 @@ impl Host {
 impl Host {
     /// Memory that it has resident, in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Trouble> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).map_err(Trouble::at("reading /proc"))?;
-        Ok(resident_kib(&status).unwrap_or(0) * 1_024)
+        resident_bytes(self.pid)
     }
 }
 
@@ -193,6 +192,12 @@ impl Drop for Host {
     fn drop(&mut self) {
         end(&mut self.child);
     }
+}
+
+/// Memory that a process has resident, in bytes.
+pub(crate) fn resident_bytes(pid: Pid) -> Result<u64, Trouble> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(Trouble::at("reading /proc"))?;
+    Ok(resident_kib(&status).unwrap_or(0) * 1_024)
 }
 
 /// CPU time of all threads of a process, in nanoseconds.

@@ -11,6 +11,7 @@ mod beside_echo;
 mod burst;
 mod cached;
 mod cases;
+mod charts;
 mod contended;
 mod cores;
 mod crowd;
@@ -71,7 +72,10 @@ struct Args {
     /// echo: requests of one agent in flight in the cases with several (2 to 64)
     #[arg(long, global = true, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(2..=64))]
     in_flight: u8,
-    /// idle: open sessions (64 to 1000000)
+    /// peers: longest warming up of one service for one kind of request, in seconds (0.01 to 60)
+    #[arg(long, global = true, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
+    warm_up: f64,
+    /// idle, peers: open sessions that do nothing (64 to 1000000)
     #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     sessions: u32,
     /// sessions, scale: sessions of the largest tables (1000 to 1000000; 10000 in sessions, 1000000 in scale)
@@ -92,6 +96,9 @@ struct Args {
     /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
     #[arg(long, global = true, value_name = "DIR")]
     pcap: Option<PathBuf>,
+    /// Draw charts of the run into DIR, an SVG file each: cpu, latency, throughput, sessions, failover, renewals, durable, peers; scaling
+    #[arg(long, global = true, value_name = "DIR")]
+    svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -106,6 +113,7 @@ const EXAMPLES: &str = "\
 Examples:
   cistern-bench                                   everything, and the aims beside it (some minutes)
   cistern-bench --only echo,durable --json        two workloads, for scripts
+  cistern-bench --svg charts                      the same, drawn too
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
   cistern-bench failover --lease-ms 100,2000 --rounds 25
@@ -167,7 +175,7 @@ enum Workload {
     Failover,
     /// Explicit renewals per request, beside the law (P8)
     Renewals,
-    /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed (P2)
+    /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed; idle sessions, failovers (P2)
     Peers,
     /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
     Durable,
@@ -190,7 +198,9 @@ fn main() -> ExitCode {
         Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
         Some(Command::Holder { server, path }) => holder::run(*server, path).map(|()| ExitCode::SUCCESS),
         Some(Command::Measure(workload)) => bench(&args, &[*workload]),
-        Some(Command::Scale(sizes)) => scale::bench(sizes, args.most_sessions, args.rounds, args.json).map(|()| ExitCode::SUCCESS),
+        Some(Command::Scale(sizes)) => {
+            scale::bench(sizes, args.most_sessions, args.rounds, args.json, args.svg.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
         Some(Command::ScalePart(part)) => scale::part(part, args.rounds).map(|()| ExitCode::SUCCESS),
         None if args.only.is_empty() => bench(&args, Workload::value_variants()),
         None => bench(&args, &args.only),
@@ -209,15 +219,12 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
     let progress = Progress::new();
     for workload in workloads {
         match measure(*workload, args, &plan, &progress) {
-            Ok(section) => {
-                let glance = glance(&section);
-                sections.push(section);
-                sections.extend(glance);
-            }
+            Ok(found) => sections.extend(found),
             Err(trouble) => failed.push(Failed { workload: workload.name(), why: trouble.to_string() }),
         }
     }
     drop(progress);
+    args.svg.as_deref().map_or(Ok(()), |dir| charts::write(dir, &sections))?;
     let report = Report::new(&plan, sections, failed, Others::since(begun));
     let style = if args.markdown { Style::Markdown } else { Style::Plain };
     let text = if args.json { report.json() } else { report.table(style) };
@@ -225,7 +232,7 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
     Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
     // Processes under test pin themselves to their own core; those that have threads of their own are not pinned, nor is who asks them.
     let pins = !matches!(workload, Workload::Cached | Workload::Failover | Workload::Durable | Workload::Peers);
     let plan = &if pins { *plan } else { Plan { cores: plan.cores.unpinned(), ..*plan } };
@@ -247,34 +254,23 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Burst => burst::run(args.locks, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
-        Workload::Peers => peers(args, plan, progress),
+        Workload::Peers => return peers(args, plan, progress),
         Workload::Durable => durable::run(&args.dir, plan, progress),
     };
-    section.map(|section| Section { pinned: plan.cores.pinned.is_some(), ..section })
+    section.map(|section| vec![Section { pinned: plan.cores.pinned.is_some(), ..section }])
 }
 
 #[cfg(feature = "peers")]
-fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
-    peers::run(&args.dir, plan, progress)
-}
-
-/// What a section is at a glance, if it needs one.
-#[cfg(feature = "peers")]
-fn glance(section: &Section) -> Option<Section> {
-    (section.name == Workload::Peers.name()).then(|| Section { pinned: section.pinned, ..peers::glance(section) })
-}
-
-/// What a section is at a glance, if it needs one.
-#[cfg(not(feature = "peers"))]
-const fn glance(_: &Section) -> Option<Section> {
-    None
+fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
+    let extent = peers::Extent { sessions: args.sessions as usize, warm_up: Duration::from_secs_f64(args.warm_up) };
+    peers::run(&args.dir, extent, plan, progress)
 }
 
 /// Without their clients there is only word of how to get them.
 #[cfg(not(feature = "peers"))]
-fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Section, Trouble> {
+fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Vec<Section>, Trouble> {
     let note = "Skipped: built without the peers' clients. cargo run --release -p cistern-bench --features peers -- peers";
-    Ok(Section::new("peers", "the same lock, durable write and read on other services").note(note))
+    Ok(vec![Section::new("peers", "the same lock, durable write and read on other services").note(note)])
 }
 
 impl Workload {

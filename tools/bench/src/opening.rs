@@ -17,8 +17,8 @@ use std::net::UdpSocket;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most handshakes under way at once: an answer to each fits any receive buffer.
-const TOGETHER: usize = 64;
+/// Handshakes under way at once at a server as it is: an answer to each fits any receive buffer, and no server calls it a flood.
+pub(crate) const TOGETHER: usize = 64;
 /// How long an answer may take before the request is sent again.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How often it is sent again.
@@ -37,13 +37,13 @@ struct Handshake {
     agent: Option<Agent>,
 }
 
-/// Opens a session for each of the agents numbered `numbers` by `socket`, the generator's socket number `line`.
-pub(crate) fn open(socket: &UdpSocket, line: usize, numbers: Range<usize>) -> Result<Vec<Agent>, Trouble> {
+/// Opens a session for each of the agents numbered `numbers` by `socket`, the generator's socket number `line`, so many at a time.
+pub(crate) fn open(socket: &UdpSocket, line: usize, numbers: Range<usize>, together: usize) -> Result<Vec<Agent>, Trouble> {
     socket.set_read_timeout(Some(PATIENCE)).map_err(Trouble::at("setting a receive timeout"))?;
     let mut agents = Vec::with_capacity(numbers.len());
     let mut packet = 0;
-    for start in numbers.clone().step_by(TOGETHER) {
-        let end = numbers.end.min(start + TOGETHER);
+    for start in numbers.clone().step_by(together) {
+        let end = numbers.end.min(start + together);
         let mut handshakes: Vec<_> = (start..end).map(|number| Handshake::of(number, WINDOW)).collect();
         open_together(socket, line, &mut handshakes, &mut packet)?;
         agents.extend(handshakes.into_iter().filter_map(|handshake| handshake.agent));
@@ -61,14 +61,14 @@ pub(crate) fn open_with_window(socket: &UdpSocket, number: usize, window: u16) -
 }
 
 fn open_together(socket: &UdpSocket, line: usize, handshakes: &mut [Handshake], packet: &mut u64) -> Result<(), Trouble> {
-    let mut buf = vec![0; DATAGRAM_MAX];
+    let (mut buf, mut opened) = (vec![0; DATAGRAM_MAX], 0);
     for _ in 0..TRIES {
         for handshake in handshakes.iter().filter(|handshake| handshake.agent.is_none()) {
             say_hello(socket, handshake, packet)?;
         }
         while let Some(bytes) = receive(socket, &mut buf)? {
-            welcome_or_challenge(socket, line, handshakes, packet, bytes)?;
-            if handshakes.iter().all(|handshake| handshake.agent.is_some()) {
+            opened += welcome_or_challenge(socket, line, handshakes, packet, bytes)?;
+            if opened == handshakes.len() {
                 return Ok(());
             }
         }
@@ -76,21 +76,25 @@ fn open_together(socket: &UdpSocket, line: usize, handshakes: &mut [Handshake], 
     Err(Trouble::Silence { while_doing: "opening sessions", seconds: SILENCE_S })
 }
 
+/// Takes what came; gives how many sessions are open by it.
 fn welcome_or_challenge(
     socket: &UdpSocket,
     line: usize,
     handshakes: &mut [Handshake],
     packet: &mut u64,
     bytes: &[u8],
-) -> Result<(), Trouble> {
+) -> Result<usize, Trouble> {
     let refused = |got: &dyn std::fmt::Debug| Trouble::Answer {
         while_doing: "opening a session",
         expected: "CHALLENGE or WELCOME",
         got: format!("{got:?}"),
     };
     let datagram = Datagram::at_agent(bytes).map_err(|reason| refused(&reason))?;
+    let mut opened = 0;
     for message in datagram.messages() {
-        let of = |number: u64| handshakes.iter().position(|handshake| handshake.id() == number);
+        // Those that are under way have numbers in a row.
+        let first = handshakes.first().map_or(0, Handshake::id);
+        let of = |number: u64| number.checked_sub(first).and_then(|at| usize::try_from(at).ok()).filter(|at| *at < handshakes.len());
         match message {
             Message::Challenge(challenge) => {
                 if let Some(at) = of(challenge.handshake).filter(|at| handshakes[*at].agent.is_none()) {
@@ -100,6 +104,7 @@ fn welcome_or_challenge(
             }
             Message::Welcome(welcome) => {
                 if let Some(at) = of(welcome.handshake) {
+                    opened += usize::from(handshakes[at].agent.is_none());
                     let fresh = Agent::new(welcome.session, line, welcome.window);
                     handshakes[at].agent.get_or_insert(fresh);
                 }
@@ -107,7 +112,7 @@ fn welcome_or_challenge(
             other => return Err(refused(&other)),
         }
     }
-    Ok(())
+    Ok(opened)
 }
 
 impl Handshake {

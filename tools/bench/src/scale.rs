@@ -15,7 +15,9 @@ mod tables;
 pub(crate) use store::{FIRST, Store};
 pub(crate) use tables::FILE_BYTES;
 
+use crate::charts;
 use crate::cores::{self, Cores};
+use crate::figures::count;
 use crate::progress::Progress;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
@@ -25,6 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Sessions of the largest tables, if nothing else is said.
@@ -80,7 +83,7 @@ struct Report {
 }
 
 /// Measures and prints; tables with fewer sessions follow by tens.
-pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, json: bool) -> Result<(), Trouble> {
+pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, json: bool, svg: Option<&Path>) -> Result<(), Trouble> {
     let cores = Cores::find()?;
     cores.pin_generator()?;
     // A u32 fits a usize on every system with a mio poll.
@@ -97,6 +100,10 @@ pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, j
         finds: finds(&sizes, &run)?,
     };
     drop(run);
+    if let Some(dir) = svg {
+        let costs: Vec<_> = report.costs.iter().map(|cost| (count(cost.sessions as u64), cost.getattr_ratio, cost.lock_ratio)).collect();
+        charts::write_all(dir, charts::scaling(&costs))?;
+    }
     let text = if json { serde_json::to_string_pretty(&report).expect("figures are numbers") + "\n" } else { table(&report) };
     io::stdout().write_all(text.as_bytes()).map_err(Trouble::at("printing the figures"))
 }

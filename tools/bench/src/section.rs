@@ -98,6 +98,13 @@ impl Row {
         Self { load: load.into(), figures: Vec::new() }
     }
 
+    /// The same row of a load that is called otherwise.
+    #[cfg(feature = "peers")]
+    pub(crate) fn named(mut self, name: impl FnOnce(&str) -> String) -> Self {
+        self.load = name(&self.load);
+        self
+    }
+
     /// Adds a figure.
     pub(crate) fn with(mut self, key: &'static str, head: &'static str, figure: impl Into<Figure>) -> Self {
         self.figures.push((key, head, figure.into()));

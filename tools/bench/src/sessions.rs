@@ -30,6 +30,8 @@ const SOCKETS: usize = 16;
 /// Requests at once, of what is measured and while tables are filled.
 const AT_ONCE: usize = 64;
 const AT_ONCE_FILLING: usize = 1_024;
+/// Handshakes under way at once: the server has room for them, and was told that they are no flood.
+const OPENING: usize = 512;
 /// Sessions opened between two words of progress, and how long is filled between two.
 const OPENED_TOGETHER: usize = 4_096;
 const FILLED_FOR: Duration = Duration::from_millis(500);
@@ -124,7 +126,7 @@ fn populate(size: Size, plan: &Plan, progress: &Progress) -> Result<Populated, T
         let (first, end) = (line * each, size.sessions.min((line + 1) * each));
         for start in (first..end).step_by(OPENED_TOGETHER) {
             progress.say(&format!("opening {}: {start} sessions", size.name()));
-            agents.extend(opening::open(socket, line, start..end.min(start + OPENED_TOGETHER))?);
+            agents.extend(opening::open(socket, line, start..end.min(start + OPENED_TOGETHER), OPENING)?);
         }
     }
     opening::create(&sockets[0], &mut agents[0], "every-file")?;

@@ -221,6 +221,34 @@ fn large_tables_are_measured_beside_small_ones_and_an_idle_core_wants_nothing() 
     assert!(finds.iter().all(|find| find["ns"].as_f64() > Some(0.0) && find["ratio"].as_f64() > Some(0.0)), "{finds:?}");
 }
 
+#[cfg(feature = "peers")]
+#[test]
+fn services_that_are_installed_are_measured_and_others_are_named() {
+    let report = short("peers", &["--dir", env!("CARGO_TARGET_TMPDIR"), "--sessions", "64", "--warm-up", "0.05"]);
+    let section = |name: &str| {
+        let found = report["sections"].as_array().expect("a list").iter().find(|section| section["name"] == name);
+        found.unwrap_or_else(|| panic!("no section {name}"))
+    };
+    let rows = |name: &str| section(name)["rows"].as_array().expect("a list");
+    for (section_name, figure) in [("peers", "operations"), ("peers idle", "sessions"), ("peers failover", "p50_ms")] {
+        let ours = rows(section_name).iter().filter(|row| load(row).contains("Cistern")).count();
+        assert!(ours >= 2, "{section_name}: {:?}", rows(section_name));
+        for service in ["etcd", "ZooKeeper", "Redis"] {
+            let measured = rows(section_name).iter().filter(|row| load(row).contains(service)).collect::<Vec<_>>();
+            let notes = section(section_name)["notes"].to_string();
+            let skipped = notes.contains(&format!("{service} is not installed"));
+            if skipped {
+                println!("{section_name}: {service} is not installed, and was skipped");
+            }
+            assert_eq!(measured.is_empty(), skipped, "{section_name}, {service}: {notes}");
+            assert!(measured.iter().all(|row| row[figure].is_null() || number(row, figure) > 0.0), "{measured:?}");
+        }
+    }
+    for row in rows("peers idle").iter().filter(|row| load(row).contains("Cistern")) {
+        assert!((number(row, "sessions") - 64.0).abs() < 0.5, "{row}");
+    }
+}
+
 #[test]
 fn impossible_option_is_refused_in_one_clear_line() {
     let output = bench(&["--rounds", "0"]);

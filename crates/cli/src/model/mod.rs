@@ -6,7 +6,6 @@
 mod compare;
 mod measure;
 mod papers;
-mod picture;
 mod real;
 pub(crate) mod shown;
 mod simulate;

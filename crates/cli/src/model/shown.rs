@@ -3,7 +3,6 @@
 //! Decides: which of them goes to standard output, and that the picture is written besides. Leaves to others: results, and how a
 //! picture looks (`picture`).
 
-use super::picture;
 use crate::args::model::Shown;
 use crate::local::Failure;
 use crate::show;
@@ -20,7 +19,7 @@ pub(crate) fn show<T: Serialize>(
     people: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     if let Some(path) = &shown.svg {
-        let svg = picture::svg(&picture().map_err(refused)?).map_err(Failure::failed)?;
+        let svg = cistern_picture::svg(&picture().map_err(refused)?).map_err(Failure::failed)?;
         std::fs::write(path, svg).map_err(|e| Failure::failed(format!("cannot write the picture {}: {e}", path.display())))?;
     }
     match (shown.json, shown.csv) {

@@ -1,6 +1,6 @@
 //! The pictures of `docs/models.md` are those that the commands make.
 
-use super::{compare, papers, picture, real, simulate};
+use super::{compare, papers, real, simulate};
 use crate::args::model::{Model, Plan};
 use crate::args::{Cistern, Command};
 use cistern_model::simulated::Arrivals;
@@ -36,7 +36,7 @@ fn the_manual_s_pictures_are_made_by_the_commands() {
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md")).unwrap();
     for (name, figure) in figures {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models")).join(format!("{name}.svg"));
-        let svg = picture::svg(&figure).unwrap();
+        let svg = cistern_picture::svg(&figure).unwrap();
         if std::env::var_os("CISTERN_WRITE_DOCS").is_some() {
             std::fs::write(&path, &svg).unwrap();
         }

@@ -1,10 +1,11 @@
-//! Closed loops over clients that are asynchronous.
+//! Clients that are asynchronous: closed loops over one, and many sessions that are only kept alive.
 //!
 //! Decides that all that is in flight is asked by tasks of one thread, each asking again when it was answered, as our generator does.
 //! Place: below `etcd` and `zookeeper`. Leaves to others: one operation (each peer).
 
 use super::{Ask, Round, histogram};
 use crate::trouble::Trouble;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -49,4 +50,66 @@ pub(crate) fn round<A: Asked>(runtime: &Runtime, client: &Rc<A>, ask: Ask, in_fl
         Ok::<_, Trouble>(())
     })?;
     Ok(Round { operations: took_ns.len(), elapsed: begin.elapsed(), took_ns, cpu_ns: 0 })
+}
+
+/// Sessions opened at the same time.
+const OPENING: usize = 64;
+/// Between two looks at how many are open.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Sessions, each kept alive by a task of one thread as long as that is turned.
+pub(crate) struct Kept {
+    tasks: LocalSet,
+    pub(crate) runtime: Runtime,
+}
+
+impl Kept {
+    pub(crate) fn new() -> Result<Self, Trouble> {
+        Ok(Self { tasks: LocalSet::new(), runtime: runtime()? })
+    }
+
+    /// Opens as many as it can in that time, at most `wanted`: `open` makes one and gives what keeps it alive. Gives how many; those that
+    /// fail are none, and the first of them ends the opening.
+    pub(crate) fn open<O, K, E>(&self, wanted: usize, within: Duration, open: impl Fn() -> O) -> Result<usize, Trouble>
+    where
+        O: Future<Output = Result<K, E>> + 'static,
+        K: Future<Output = ()> + 'static,
+        E: std::fmt::Display + 'static,
+    {
+        let (opened, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+        self.tasks.block_on(&self.runtime, async {
+            let (begin, mut begun) = (Instant::now(), 0);
+            loop {
+                let why: Option<String> = failed.take();
+                let over = begin.elapsed() >= within || opened.get() == wanted;
+                match why {
+                    Some(why) if opened.get() == 0 => return Err(Trouble::starting("opening sessions of a peer")(why)),
+                    Some(_) => return Ok(opened.get()),
+                    None if over => return Ok(opened.get()),
+                    None => {}
+                }
+                while begun < wanted && begun < opened.get() + OPENING {
+                    begun += 1;
+                    let (opened, failed, session) = (Rc::clone(&opened), Rc::clone(&failed), open());
+                    self.tasks.spawn_local(async move {
+                        match session.await {
+                            Ok(keeping) => {
+                                opened.set(opened.get() + 1);
+                                keeping.await;
+                            }
+                            Err(error) => failed.set(Some(error.to_string())),
+                        }
+                    });
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        })
+    }
+
+    /// Keeps them alive for `span`.
+    pub(crate) fn keep(&self, span: Duration) -> Result<(), Trouble> {
+        // Made where the runtime is turned, for its timers are the runtime's.
+        self.tasks.block_on(&self.runtime, async { tokio::time::sleep(span).await });
+        Ok(())
+    }
 }

@@ -5,11 +5,14 @@
 //! etcd by its lock service and linearizable reads, ZooKeeper by the lock recipe and the session's reads, Redis by SET NX PX and a
 //! compare-and-delete script (a lock that is not safe), with an fsync for each write. One that is not installed is skipped, by name.
 //! Place: a workload. Invariant: a process started here is ended here, by its process id, and its directory goes with it.
+//! Before it is measured each is asked the same until its rate no longer rises, for what a Java program has not compiled yet is slow.
 //! Leaves to others: starting them (`process`), asking each (`etcd`, `zookeeper`, `redis`), ours through its library (`library`) and by
-//! the generator of the other workloads (`ours`).
+//! the generator of the other workloads (`ours`), sessions that only stay alive (`idle`), failovers (`failover`).
 
 mod asked;
 mod etcd;
+mod failover;
+mod idle;
 mod library;
 mod ours;
 mod process;
@@ -23,10 +26,14 @@ use crate::section::{Row, Section, digits};
 use crate::trouble::Trouble;
 use hdrhistogram::Histogram;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Requests in flight where there are many.
 pub(crate) const MANY: usize = 64;
+/// Length of a look at the rate while warming up, looks without a new best rate after which it no longer rises, and what is one.
+const LOOK: Duration = Duration::from_millis(500);
+const STILL: u32 = 3;
+const RISE: f64 = 1.03;
 /// Longest request told apart, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -81,8 +88,23 @@ pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 to 6 * 10^10 with three digits is a valid range")
 }
 
-/// Measures everybody who is there.
-pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+/// What is measured besides the loads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// Sessions that only stay alive.
+    pub(crate) sessions: usize,
+    /// Longest warming up of one service for one kind of request.
+    pub(crate) warm_up: Duration,
+}
+
+/// Measures everybody who is there: loads, the same at a glance, idle sessions, failovers.
+pub(crate) fn run(dir: &Path, extent: Extent, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
+    let loads = loads(dir, extent.warm_up, plan, progress)?;
+    let glance = glance(&loads);
+    Ok(vec![loads, glance, idle::run(dir, extent.sessions, plan, progress)?, failover::run(dir, plan, progress)?])
+}
+
+fn loads(dir: &Path, warm_up: Duration, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
     let title = "the same lock + unlock, durable write of 128 B and read, one node each on loopback, in one run";
     let mut section = Section::new("peers", title);
     progress.say("starting the peers");
@@ -95,6 +117,10 @@ pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Sectio
     }
     let mut pipelined = Vec::new();
     for ask in Ask::ALL {
+        for service in services.iter_mut().filter(|service| service.takes(ask, MANY)) {
+            progress.say(&format!("warming up: {}, {}", ask.name(), service.name()));
+            warm(&mut **service, ask, warm_up)?;
+        }
         for in_flight in [1, MANY] {
             let rows = compare(&mut services, ask, in_flight, plan, progress)?;
             if (ask, in_flight) == (Ask::Lock, MANY) {
@@ -105,6 +131,10 @@ pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Sectio
     }
     section.rows.extend(ours_over_redis(&pipelined));
     Ok(section
+        .note(format!(
+            "Before it was measured each was asked the same with {MANY} in flight until its rate no longer rose, at most {} s.",
+            warm_up.as_secs()
+        ))
         .note("CPU is of the service's process alone, all its threads; that of clients is in no figure.")
         .note(
             "Client library: as applications ask ours. The host keeps a lock that was given back and what was read, so that after the \
@@ -117,8 +147,20 @@ pub(crate) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Sectio
         ))
 }
 
+/// Asks until the rate no longer rises, but no longer than `most`.
+fn warm(service: &mut dyn Service, ask: Ask, most: Duration) -> Result<(), Trouble> {
+    let (begin, mut best, mut still) = (Instant::now(), 0.0, 0);
+    while still < STILL && begin.elapsed() < most {
+        let round = service.round(ask, MANY, LOOK.min(most))?;
+        let rate = count(round.operations) / round.elapsed.as_secs_f64();
+        still = if rate > best * RISE { 0 } else { still + 1 };
+        best = rate.max(best);
+    }
+    Ok(())
+}
+
 /// A row for each service of what README.md shows: p50 of one after the other, rate and CPU with many in flight.
-pub(crate) fn glance(peers: &Section) -> Section {
+fn glance(peers: &Section) -> Section {
     const HEADS: [[(&str, &str); 3]; 3] = [
         [("lock_p50_us", "lock + unlock: p50 µs"), ("lock_per_second", "op/s"), ("lock_cpu_us", "server µs/op")],
         [("write_p50_us", "durable write: p50 µs"), ("write_per_second", "op/s"), ("write_cpu_us", "server µs/op")],

@@ -4,7 +4,7 @@
 //! its id when this is dropped and when the bench dies, before its directory goes.
 //! Leaves to others: command lines and clients (each peer).
 
-use crate::host::cpu_ns;
+use crate::host::{cpu_ns, resident_bytes};
 use crate::trouble::Trouble;
 use nix::unistd::Pid;
 use std::env;
@@ -50,6 +50,13 @@ impl Process {
     /// CPU time of all its threads.
     pub(crate) fn cpu_ns(&self) -> Result<u64, Trouble> {
         cpu_ns(Pid::from_raw(self.child.id().cast_signed())).map_err(|_| Trouble::Host { who: "peer", what: "has ended" })
+    }
+}
+
+impl Process {
+    /// CPU time of all its threads, and its resident memory in bytes.
+    pub(crate) fn used(&self) -> Result<(u64, u64), Trouble> {
+        Ok((self.cpu_ns()?, resident_bytes(Pid::from_raw(self.child.id().cast_signed()))?))
     }
 }
 

@@ -4,7 +4,9 @@
 //! ephemeral sequential node, a look at the children, the node's removal), a write, and a read of the session, which may be behind
 //! another session's write. Source: ZooKeeper's "Recipes and Solutions" and administrator's guide. Place: a peer.
 
-use super::asked::{self, Asked};
+use super::asked::{self, Asked, Kept};
+use super::failover::{self, Failover};
+use super::idle::{self, Sessions, TTL};
 use super::process::{Process, directory, free_port, program};
 use super::{Ask, MANY, Round, Service};
 use crate::slot::WRITTEN;
@@ -13,12 +15,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// Where Debian puts it.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// The default tick, and the one for failovers; sessions live two of them at least.
+const TICK_MS: u32 = 2_000;
+const SHORT_TICK_MS: u32 = 200;
 const MAIN: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 
 /// ZooKeeper and a client of it.
@@ -32,15 +37,15 @@ struct Nodes {
     client: Client,
 }
 
-/// Starts it; the inner error says why it is skipped.
-pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trouble> {
+/// A running ZooKeeper with that tick and where it is asked; the inner error says why it is skipped.
+fn started(dir: &Path, tick_ms: u32) -> Result<Result<(Process, String), String>, Trouble> {
     let (Some(java), true) = (program("java"), Path::new(JAR).is_file()) else {
         return Ok(Err("ZooKeeper is not installed (Debian: apt-get install zookeeper): skipped.".to_owned()));
     };
     let (dir, listens) = (directory(dir)?, free_port()?);
     let config = dir.path().join("zoo.cfg");
     let text = format!(
-        "tickTime=2000\ndataDir={}\nclientPort={}\nclientPortAddress={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
+        "tickTime={tick_ms}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
         dir.path().join("data").display(),
         listens.port(),
         listens.ip(),
@@ -48,10 +53,18 @@ pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trou
     fs::write(&config, text).map_err(Trouble::at("writing ZooKeeper's configuration"))?;
     let mut command = Command::new(java);
     command.args(["-cp", JAR, MAIN]).arg(config).current_dir(dir.path());
-    let process = Process::start(command, dir, listens)?;
+    Ok(Ok((Process::start(command, dir, listens)?, listens.to_string())))
+}
+
+/// Starts it; the inner error says why it is skipped.
+pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trouble> {
+    let (process, listens) = match started(dir, TICK_MS)? {
+        Ok(started) => started,
+        Err(skipped) => return Ok(Err(skipped)),
+    };
     let runtime = asked::runtime()?;
     let opened = runtime.block_on(async {
-        let client = Client::connect(&listens.to_string()).await?;
+        let client = Client::connect(&listens).await?;
         let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
         for key in 0..MANY {
             client.create(&format!("/lock-{key}"), b"", &lasting).await?;
@@ -96,5 +109,109 @@ impl Service for ZooKeeper {
         let before = self.process.cpu_ns()?;
         let round = asked::round(&self.runtime, &self.client, ask, in_flight, span)?;
         Ok(Round { cpu_ns: self.process.cpu_ns()? - before, ..round })
+    }
+}
+
+/// Sessions that are kept alive, a connection each.
+struct Connections {
+    kept: Kept,
+    listens: String,
+    process: Process,
+}
+
+/// Starts it for sessions that are only kept alive; the inner error says why it is skipped.
+pub(crate) fn sessions(dir: &Path) -> Result<idle::Started, Trouble> {
+    Ok(started(dir, TICK_MS)?.and_then(|(process, listens)| {
+        let kept = Kept::new().map_err(|error| error.to_string())?;
+        Ok(Box::new(Connections { kept, listens, process }) as Box<dyn Sessions>)
+    }))
+}
+
+impl Sessions for Connections {
+    fn name(&self) -> String {
+        "ZooKeeper".to_owned()
+    }
+
+    fn open(&mut self, wanted: usize, within: Duration) -> Result<usize, Trouble> {
+        self.kept.open(wanted, within, || {
+            let listens = self.listens.clone();
+            async move {
+                let client = Client::connector().with_session_timeout(TTL).connect(&listens).await?;
+                // The client pings by itself as long as it is there.
+                Ok::<_, Error>(async move {
+                    let _client = client;
+                    std::future::pending::<()>().await;
+                })
+            }
+        })
+    }
+
+    fn keep(&mut self, span: Duration) -> Result<(), Trouble> {
+        self.kept.keep(span)
+    }
+
+    fn used(&self) -> Result<(u64, u64), Trouble> {
+        self.process.used()
+    }
+}
+
+/// A lock whose holder's session is as short as the tick lets.
+struct Expiry {
+    listens: String,
+    runtime: Runtime,
+    waiter: Client,
+    // Ended last: the clients are connected to it.
+    _process: Process,
+}
+
+/// Starts it for failovers; the inner error says why it is skipped.
+pub(crate) fn failover(dir: &Path) -> Result<failover::Started, Trouble> {
+    let (process, listens) = match started(dir, SHORT_TICK_MS)? {
+        Ok(started) => started,
+        Err(skipped) => return Ok(Err(skipped)),
+    };
+    let runtime = asked::runtime()?;
+    let waiter = runtime.block_on(Client::connect(&listens)).map_err(Trouble::starting("connecting to ZooKeeper"))?;
+    Ok(Ok(Box::new(Expiry { listens, runtime, waiter, _process: process })))
+}
+
+impl Failover for Expiry {
+    fn name(&self) -> String {
+        format!("ZooKeeper, tick {SHORT_TICK_MS} ms, session {} ms", 2 * SHORT_TICK_MS)
+    }
+
+    fn round(&mut self) -> Result<Duration, Trouble> {
+        const LOCK: &str = "/failover";
+        let wrong = |error: Error| Trouble::starting("a failover of ZooKeeper")(error);
+        let own = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        // Turned no more from the end of this on: the holder is silent, and its connection open.
+        let holder = asked::runtime()?;
+        let _held = holder
+            .block_on(async {
+                let lives = Duration::from_millis(u64::from(2 * SHORT_TICK_MS));
+                let client = Client::connector().with_session_timeout(lives).connect(&self.listens).await?;
+                client.create(LOCK, b"", &own).await?;
+                client.check_stat(LOCK).await?;
+                Ok::<_, Error>(client)
+            })
+            .map_err(wrong)?;
+        let begin = Instant::now();
+        self.runtime
+            .block_on(async {
+                let took = loop {
+                    let (held, watch) = self.waiter.check_and_watch_stat(LOCK).await?;
+                    if held.is_some() {
+                        watch.changed().await;
+                    }
+                    match self.waiter.create(LOCK, b"", &own).await {
+                        Ok(_) => break begin.elapsed(),
+                        Err(Error::NodeExists) => {}
+                        Err(error) => return Err(error),
+                    }
+                };
+                self.waiter.delete(LOCK, None).await?;
+                Ok::<_, Error>(took)
+            })
+            .map_err(wrong)
     }
 }
