@@ -34,6 +34,7 @@ mod renewals;
 mod report;
 mod scale;
 mod section;
+mod sends;
 mod sessions;
 mod slot;
 mod spin;
@@ -169,6 +170,8 @@ enum Workload {
     Mixed,
     /// A server that looks at its socket for a while before it sleeps, beside one that sleeps at once
     Spin,
+    /// One answer to each of 32 peers: by one send each, as the driver does, and by one `sendmmsg`
+    Sends,
     /// Ten thousand locks at once (P9)
     Burst,
     /// A holder that stops, until another has its lock (P7)
@@ -251,6 +254,7 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Cached => cached::run(plan, progress),
         Workload::Mixed => mixed::run(plan, progress),
         Workload::Spin => spin::run(plan, progress),
+        Workload::Sends => sends::run(plan, progress),
         Workload::Burst => burst::run(args.locks, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
@@ -284,6 +288,7 @@ impl Workload {
             Self::Cached => "cached",
             Self::Mixed => "mixed",
             Self::Spin => "spin",
+            Self::Sends => "sends",
             Self::Burst => "burst",
             Self::Failover => "failover",
             Self::Renewals => "renewals",
