@@ -29,6 +29,7 @@ const MAIN: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 /// ZooKeeper and a client of it.
 struct ZooKeeper {
     client: Rc<Nodes>,
+    listens: String,
     runtime: Runtime,
     process: Process,
 }
@@ -73,7 +74,18 @@ pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trou
         Ok::<_, Error>(Nodes { client })
     });
     let client = Rc::new(opened.map_err(Trouble::starting("connecting to ZooKeeper"))?);
-    Ok(Ok(Box::new(ZooKeeper { client, runtime, process })))
+    Ok(Ok(Box::new(ZooKeeper { client, listens, runtime, process })))
+}
+
+impl ZooKeeper {
+    /// While others are asked nobody turns the client, and its session is over after some seconds: then it gets another.
+    fn connect_anew(&mut self) -> Result<(), Trouble> {
+        if self.runtime.block_on(self.client.client.check_stat("/key-0")).is_err() {
+            let client = self.runtime.block_on(Client::connect(&self.listens)).map_err(Trouble::starting("connecting to ZooKeeper"))?;
+            self.client = Rc::new(Nodes { client });
+        }
+        Ok(())
+    }
 }
 
 impl Nodes {
@@ -106,6 +118,7 @@ impl Service for ZooKeeper {
     }
 
     fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+        self.connect_anew()?;
         let before = self.process.cpu_ns()?;
         let round = asked::round(&self.runtime, &self.client, ask, in_flight, span)?;
         Ok(Round { cpu_ns: self.process.cpu_ns()? - before, ..round })
