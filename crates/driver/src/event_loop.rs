@@ -39,6 +39,10 @@ pub trait Owner {
     /// The machine.
     type M: Machine;
 
+    /// Whether nobody but the loop gives the machine the time: then what the loop read last is still the latest that it knows, and need
+    /// not be read anew for each call.
+    const ALONE: bool = false;
+
     /// Runs `f` on the machine; the lock, if any, is held as long as `f` runs and no longer.
     fn with<R>(&mut self, f: impl FnOnce(&mut Self::M) -> R) -> Result<R, Poisoned>;
 }
@@ -49,6 +53,8 @@ pub struct Owned<M>(pub M);
 
 impl<M: Machine> Owner for Owned<M> {
     type M = M;
+
+    const ALONE: bool = true;
 
     fn with<R>(&mut self, f: impl FnOnce(&mut M) -> R) -> Result<R, Poisoned> {
         Ok(f(&mut self.0))
@@ -179,6 +185,10 @@ pub struct EventLoop<O: Owner, S: Services<O::M>> {
     pub(crate) more: bool,
     /// A socket gave nothing but errors in the last turn.
     pub(crate) trouble: bool,
+    /// The poll said that a socket has become readable, and no turn was taken since.
+    pub(crate) readable: bool,
+    /// What the clock showed when the machine was told last.
+    pub(crate) told: Instant,
     pub(crate) spin: Spin,
     pub(crate) overflow: Overflow,
 }
@@ -192,10 +202,10 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// A datagram came or went just now.
-    pub(crate) fn moved(&mut self, clock: &Clock) {
+    /// A datagram came or went at `now`.
+    pub(crate) fn moved(&mut self, now: Instant) {
         if !self.span.is_zero() {
-            self.moved = Some(clock.now());
+            self.moved = Some(now);
         }
     }
 
@@ -214,6 +224,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         let spin = Spin { span: owner.with(|machine| machine.spin())?, moved: None };
         let poll = Poll::new().map_err(failed("making the poll"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed("making the waker"))?;
+        let told = clock.now();
         let handle = Handle { shared: Arc::new(Shared { waker, stop: AtomicBool::new(false) }) };
         let mut this = Self {
             poll,
@@ -231,6 +242,8 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
             options,
             more: false,
             trouble: false,
+            readable: false,
+            told,
             spin,
             overflow,
         };
@@ -261,6 +274,8 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// Sleeps as the loop would, but not longer than `most`, and takes one turn; for tests and for programs with a
     /// loop of their own. Gives `None` while the loop may go on.
     pub fn turn_within(&mut self, most: Duration) -> Result<Option<Ended>, LoopError> {
+        // Whoever has a loop of its own may have used the machine, or let time pass.
+        self.told = self.clock.now();
         if !self.handle.is_stopped() {
             self.sleep(Some(most))?;
         }
@@ -318,6 +333,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                 self.ready.push(token);
             } else if let Some(port) = self.ports.get_mut(token.0 - FIRST_PORT) {
                 // Whether there is something to receive is asked of every socket in every turn.
+                self.readable |= event.is_readable();
                 if event.is_writable() {
                     port.unblock();
                 }
@@ -333,9 +349,14 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         if self.more {
             return Ok(Some(Duration::ZERO));
         }
-        let clock = &self.clock;
-        let machine = self.owner.with(|machine| machine.wake_after(clock.now()))?;
-        let wanted = shorter(machine, self.services.wake_after(clock.now()));
+        let Self { owner, clock, told, .. } = self;
+        // From when the machine was last asked to send: where that is a few send calls ago, the loop sleeps so much longer, and a timer may
+        // be late but never early (R13).
+        let (now, machine) = owner.with(|machine| {
+            let now = if O::ALONE { *told } else { clock.now() };
+            (now, machine.wake_after(now))
+        })?;
+        let wanted = shorter(machine, self.services.wake_after(now));
         if self.outbox.is_held() {
             let wanted = wanted.unwrap_or(HOLD_MAX);
             return Ok(Some(wanted.clamp(BLOCKED_SLEEP_MIN, HOLD_MAX)));

@@ -2,7 +2,7 @@
 //!
 //! Decides what is sent together and what waits when a socket has no room. Last step of the walk before the send
 //! call. Datagrams of one size that go one path in a row leave by one call (GSO), at the price of one copy.
-//! Invariants: the clock is read before the machine gives a datagram, so before the send call (R6); at most one
+//! Invariants: the clock is read before the machine is asked for a batch, so before its send calls (R6); at most one
 //! batch waits, in order for each socket; nothing waits longer than [`HOLD_MAX`], so a stuck interface never holds
 //! up the others. Leaves to `socket`: the system calls and their errors; to `turn`: when to fill and flush.
 
@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use cistern_link::{Instant, Machine, Path};
 
-use crate::clock::Clock;
 use crate::socket::Sent;
 
 /// Most datagrams in a batch: as many as one receive call brings, so a batch of requests is answered in one.
@@ -71,9 +70,9 @@ impl Outbox {
         self.used == BATCH
     }
 
-    /// Takes datagrams from the machine until it has none or the batch is full. `route` gives the socket for a
-    /// path; what has none is dropped (and counted by `route`).
-    pub(crate) fn fill<M: Machine>(&mut self, machine: &mut M, clock: &Clock, mut route: impl FnMut(&Path) -> Option<usize>) -> Filled {
+    /// Takes datagrams from the machine until it has none or the batch is full; `now` was read just before. `route` gives the socket
+    /// for a path; what has none is dropped (and counted by `route`).
+    pub(crate) fn fill<M: Machine>(&mut self, machine: &mut M, now: Instant, mut route: impl FnMut(&Path) -> Option<usize>) -> Filled {
         // Counted by attempts, so that a machine with many unroutable datagrams cannot hold the loop here.
         for _ in self.used..BATCH {
             if self.used == self.slots.len() {
@@ -82,7 +81,8 @@ impl Outbox {
             let slot = &mut self.slots[self.used];
             //= wire-spec.md#11-1-lease
             //# The agent MUST read its clock for a send time before it hands the transmission to the network.
-            let now = clock.now();
+            // One reading serves a batch: what is sent first is sent no sooner after it than if each had its own, for nothing is sent
+            // before the batch is full.
             let Some(path) = machine.poll_transmit(now, &mut slot.bytes) else {
                 return Filled::MachineEmpty;
             };
@@ -95,8 +95,8 @@ impl Outbox {
         Filled::Full
     }
 
-    /// Sends what is in the batch; what a blocked socket refuses stays, in order.
-    pub(crate) fn flush(&mut self, now: Instant, carrier: &mut impl Carrier) {
+    /// Sends what is in the batch; what a blocked socket refuses stays, in order. `now` is asked only if something is refused.
+    pub(crate) fn flush(&mut self, now: impl FnOnce() -> Instant, carrier: &mut impl Carrier) {
         let before = self.used;
         let mut kept = 0;
         let mut at = 0;
@@ -121,7 +121,7 @@ impl Outbox {
         if kept == 0 {
             self.held_since = None;
         } else if kept < before || self.held_since.is_none() {
-            self.held_since = Some(now);
+            self.held_since = Some(now());
         }
     }
 
@@ -238,8 +238,7 @@ mod tests {
     fn filled(datagrams: &[(u16, &[u8])]) -> Outbox {
         let mut outbox = Outbox::new();
         let mut machine = Queue(datagrams.iter().map(|(p, b)| (*p, b.to_vec())).collect());
-        let clock = Clock::new().expect("both clocks");
-        let end = outbox.fill(&mut machine, &clock, by_remote_port);
+        let end = outbox.fill(&mut machine, START, by_remote_port);
         assert_eq!(end, Filled::MachineEmpty);
         outbox
     }
@@ -250,7 +249,7 @@ mod tests {
     fn datagrams_of_one_size_and_path_leave_by_one_call_and_a_shorter_one_ends_it() {
         let mut outbox = filled(&[(1, b"aa"), (1, b"bb"), (1, b"c"), (1, b"dd"), (2, b"ee")]);
         let mut script = Script::default();
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         assert_eq!(script.sent, [(1, b"aabbc".to_vec(), Some(2)), (1, b"dd".to_vec(), None), (2, b"ee".to_vec(), None)]);
         assert!(!outbox.is_held());
     }
@@ -259,7 +258,7 @@ mod tests {
     fn refused_segments_go_one_by_one() {
         let mut outbox = filled(&[(1, b"aa"), (1, b"bb"), (2, b"cc")]);
         let mut script = Script { refuses_segments: true, ..Script::default() };
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         let sent: Vec<_> = script.sent.iter().map(|(_, bytes, _)| &bytes[..]).collect();
         assert_eq!(sent, [b"aa", b"bb", b"cc"]);
     }
@@ -268,11 +267,11 @@ mod tests {
     fn blocked_socket_holds_its_datagrams_in_order_and_no_others() {
         let mut outbox = filled(&[(1, b"a"), (2, b"b"), (1, b"cc"), (2, b"d")]);
         let mut script = Script { blocked: BTreeSet::from([1]), ..Script::default() };
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         assert_eq!(script.sent.len(), 2);
         assert!(outbox.is_held());
         script.blocked.clear();
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         let sent: Vec<_> = script.sent.iter().map(|(_, bytes, _)| &bytes[..]).collect();
         assert_eq!(sent, [&b"b"[..], b"d", b"a", b"cc"]);
         assert!(!outbox.is_held());
@@ -282,9 +281,9 @@ mod tests {
     fn held_datagrams_are_dropped_after_the_bound_and_not_before() {
         let mut outbox = filled(&[(1, b"a"), (1, b"b")]);
         let mut script = Script { blocked: BTreeSet::from([1]), ..Script::default() };
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         let almost = START.plus(HOLD_MAX - Duration::from_nanos(1));
-        outbox.flush(almost, &mut script);
+        outbox.flush(|| almost, &mut script);
         assert_eq!(outbox.drop_overdue(almost), 0, "a vain try is no progress");
         assert_eq!(outbox.drop_overdue(START.plus(HOLD_MAX)), 2);
         assert!(!outbox.is_held());
@@ -294,13 +293,12 @@ mod tests {
     fn full_batch_waits_and_the_machine_is_asked_no_further() {
         let mut outbox = Outbox::new();
         let mut machine = Queue((0..40).map(|_| (1, b"x".to_vec())).collect());
-        let clock = Clock::new().expect("both clocks");
-        let end = outbox.fill(&mut machine, &clock, by_remote_port);
+        let end = outbox.fill(&mut machine, START, by_remote_port);
         assert_eq!(end, Filled::Full);
         let mut script = Script { blocked: BTreeSet::from([1]), ..Script::default() };
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         assert!(outbox.is_full());
-        outbox.fill(&mut machine, &clock, by_remote_port);
+        outbox.fill(&mut machine, START, by_remote_port);
         assert_eq!(machine.0.len(), 40 - BATCH);
     }
 
@@ -308,7 +306,7 @@ mod tests {
     fn datagram_without_a_socket_takes_no_room() {
         let mut outbox = filled(&[(99, b"lost"), (1, b"a")]);
         let mut script = Script::default();
-        outbox.flush(START, &mut script);
+        outbox.flush(|| START, &mut script);
         assert_eq!(script.sent, [(1, b"a".to_vec(), None)]);
     }
 }

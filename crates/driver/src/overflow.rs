@@ -49,12 +49,12 @@ impl Overflow {
         Self { sockets, next_look: None, told: None, untold: 0, text: String::new() }
     }
 
-    /// Asks the kernel, if it is time; called after a turn that received something.
-    pub(crate) fn look(&mut self, clock: &Clock, stats: &Stats, name: &str) {
-        let begun = clock.now();
-        if self.next_look.is_some_and(|next| !begun.waited(next)) {
+    /// Asks the kernel, if it is time; called after a turn that received something, with a reading of that turn.
+    pub(crate) fn look(&mut self, turn: Instant, clock: &Clock, stats: &Stats, name: &str) {
+        if self.next_look.is_some_and(|next| !turn.waited(next)) {
             return;
         }
+        let begun = clock.now();
         if let Err(error) = self.read(stats) {
             log::debug!("{name}: the system does not tell how many datagrams found no room: {error}");
         }

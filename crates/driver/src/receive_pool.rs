@@ -31,14 +31,21 @@ impl ReceivePool {
         Self { memory: vec![0; STRIDE * BATCH_SIZE], meta: [RecvMeta::default(); BATCH_SIZE] }
     }
 
-    /// Fills the pool by one receive call; gives how many buffers were filled.
-    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<usize> {
-        let mut rest = self.memory.as_mut_slice();
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| {
-            let (buffer, after) = std::mem::take(&mut rest).split_at_mut(STRIDE);
-            rest = after;
-            IoSliceMut::new(&mut buffer[..BUFFER_BYTES])
-        });
+    /// Offers at least `wanted` buffers of the pool, if it has so many, to one receive call; gives how many were filled.
+    pub(crate) fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState, wanted: usize) -> io::Result<usize> {
+        // Each buffer that is offered is prepared for the call, whether or not something comes.
+        match wanted {
+            0..=1 => self.fill_of::<1>(socket, state),
+            2..=4 => self.fill_of::<4>(socket, state),
+            5..=16 => self.fill_of::<16>(socket, state),
+            _ => self.fill_of::<BATCH_SIZE>(socket, state),
+        }
+    }
+
+    fn fill_of<const N: usize>(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<usize> {
+        let mut buffers = self.memory.chunks_mut(STRIDE);
+        let mut slices: [IoSliceMut<'_>; N] =
+            array::from_fn(|_| IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| &mut buffer[..BUFFER_BYTES])));
         state.recv(socket.into(), &mut slices, &mut self.meta)
     }
 

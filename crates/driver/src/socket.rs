@@ -7,13 +7,16 @@
 //! IPv6 only; an error that the network reports for one peer is counted and stops nothing.
 //! Leaves to `turn`: when to receive; to `outbox`: what waits while a socket has no room.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use cistern_link::Path;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
-use quinn_udp::{Transmit, TransportErrorPayload, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, Transmit, TransportErrorPayload, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::receive_pool::ReceivePool;
@@ -109,6 +112,31 @@ pub struct UdpPort {
     /// Whether writability is asked of the poll now. It is not otherwise: the kernel reports it after every
     /// datagram that leaves, which would wake an idle loop once for each.
     watches_writable: bool,
+    batch: BatchSize,
+}
+
+/// How many buffers the next receive call offers at least: in a turn first as many as the last turn needed, then four times as many each
+/// time.
+///
+/// Preparing a buffer costs as much whether or not something comes, and most turns bring one datagram and then nothing.
+#[derive(Clone, Copy, Debug)]
+struct BatchSize {
+    offer: usize,
+    /// Filled since the socket was found empty last.
+    filled: usize,
+}
+
+impl BatchSize {
+    const NEW: Self = Self { offer: 1, filled: 0 };
+
+    /// A call has filled so many; 0: the socket was empty.
+    fn came(&mut self, filled: usize) {
+        if filled == 0 {
+            *self = Self { offer: self.filled.clamp(1, BATCH_SIZE), filled: 0 };
+        } else {
+            *self = Self { offer: (self.offer * 4).min(BATCH_SIZE), filled: self.filled + filled };
+        }
+    }
 }
 
 impl UdpPort {
@@ -129,7 +157,7 @@ impl UdpPort {
         }
         state.enable_transport_errors((&socket).into()).map_err(at("IP_RECVERR"))?;
         let address = socket.local_addr().map_err(at("getsockname"))?;
-        Ok(Self { socket, state, address, blocked: false, watches_writable: false })
+        Ok(Self { socket, state, address, blocked: false, watches_writable: false, batch: BatchSize::NEW })
     }
 
     /// The address and port that the socket is bound to.
@@ -176,8 +204,14 @@ impl UdpPort {
     }
 
     /// Receives one batch into the pool; gives the number of filled buffers.
-    pub(crate) fn receive(&self, pool: &mut ReceivePool) -> io::Result<usize> {
-        pool.fill(&self.socket, &self.state)
+    pub(crate) fn receive(&mut self, pool: &mut ReceivePool) -> io::Result<usize> {
+        let received = pool.fill(&self.socket, &self.state, self.batch.offer);
+        match &received {
+            Ok(filled) => self.batch.came(*filled),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.batch.came(0),
+            Err(_) => {}
+        }
+        received
     }
 
     /// Most datagrams that one send call takes.

@@ -1,16 +1,16 @@
 //! One turn of the loop: the order in which a machine is given datagrams, timers and the chance to send.
 //!
 //! Decides the contract's order: receive batches until every socket was found empty (or the turn's bound is
-//! reached), the clock read after each receive call; then timers; then services; then sending, the clock read
-//! before each datagram (R6). Invariants: timers run only when in one round every socket was found empty, with the
-//! time read before that round, so whatever had arrived by the time that the timers see has been handled before
+//! reached), the clock read after each receive call that brought something; then timers; then services; then sending,
+//! the clock read before each batch (R6). Invariants: timers run only when in one round every socket was found empty, with
+//! a time read before that round, so whatever had arrived by the time that the timers see has been handled before
 //! them (R32); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
-//! for each datagram. Leaves to `event_loop`: sleeping; to `socket` and `outbox`: the system calls.
+//! for each datagram. No other reading is made: a machine that the loop has alone is told what was read last. Leaves to `event_loop`: sleeping; to `socket` and `outbox`: the system calls.
 
 use std::io;
 use std::ops::ControlFlow;
 
-use cistern_link::{Machine, Path};
+use cistern_link::{Instant, Machine, Path};
 
 use crate::clock::Clock;
 use crate::event_loop::{EventLoop, LoopError, Owner, failed, port_token};
@@ -32,7 +32,11 @@ const BATCHES_PER_TURN: usize = 8;
 #[derive(Default)]
 struct Round {
     datagrams: usize,
-    /// Every socket was found empty, and the machine was told so.
+    /// What the clock showed last: after a receive call that brought something, or before all of them.
+    now: Option<Instant>,
+    /// Every socket was found empty.
+    empty: bool,
+    /// The machine was told so.
     drained: bool,
     /// A socket gave nothing but errors.
     trouble: bool,
@@ -58,7 +62,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         }
         self.transmit()?;
         if received {
-            self.overflow.look(&self.clock, &self.stats, &self.options.name);
+            self.overflow.look(self.told, &self.clock, &self.stats, &self.options.name);
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -67,15 +71,28 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     fn receive(&mut self) -> Result<bool, LoopError> {
         let bound = self.options.datagrams_per_turn.max(1);
         let mut left = bound;
+        // A reading that no receive call has followed yet. Where something is known to be there none is made: its batch brings one.
+        let known = std::mem::take(&mut self.readable) || !O::ALONE;
+        let mut before = (!known).then(|| self.clock.now());
         loop {
-            let Self { ports, pool, clock, stats, tap, .. } = self;
+            let Self { owner, ports, pool, clock, stats, tap, .. } = self;
             // The receive calls do not block, so a shared machine may stay locked over them; only so no other
             // thread can give it a later time than the one that the timers are given below.
-            let round = self.owner.with(|machine| receive_round(machine, ports, pool, clock, stats, tap))?;
+            let round = owner.with(|machine| {
+                let before = if O::ALONE { before } else { Some(clock.now()) };
+                receive_round(machine, ports, pool, clock, before, stats, tap)
+            })?;
+            // None: the poll has promised something that is not there. Once more, with a reading.
+            self.told = round.now.unwrap_or_else(|| clock.now());
             if round.drained {
                 return Ok(left < bound);
             }
-            self.spin.moved(&self.clock);
+            // The next round's calls follow it.
+            before = Some(self.told);
+            if round.empty {
+                continue;
+            }
+            self.spin.moved(self.told);
             left = left.saturating_sub(round.datagrams);
             if round.trouble || left == 0 {
                 self.trouble = round.trouble;
@@ -87,12 +104,14 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
 
     /// Serves what became ready and the services' effects.
     fn serve(&mut self) -> Result<ControlFlow<()>, LoopError> {
-        let Self { services, ready, clock, .. } = self;
-        let flow = self.owner.with(|machine| {
+        let Self { owner, services, ready, clock, told, .. } = self;
+        let flow = owner.with(|machine| {
+            // What a service completes is dated by what was read last: that is no earlier than the receipt of anything handled (R6).
+            let now = if O::ALONE { *told } else { clock.now() };
             for token in ready.drain(..) {
-                services.on_ready(machine, clock.now(), token);
+                services.on_ready(machine, now, token);
             }
-            services.after_turn(machine, clock.now())
+            services.after_turn(machine, now)
         })?;
         Ok(flow)
     }
@@ -101,11 +120,12 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// bound is reached.
     fn transmit(&mut self) -> Result<(), LoopError> {
         self.drop_overdue();
-        let Self { ports, clock, stats, outbox, tap, spin, .. } = self;
+        let Self { owner, ports, clock, stats, outbox, tap, spin, told, .. } = self;
         self.more |= 'batches: {
             for _ in 0..BATCHES_PER_TURN {
-                let filled = self.owner.with(|machine| {
-                    outbox.fill(machine, clock, |path| {
+                let filled = owner.with(|machine| {
+                    *told = clock.now();
+                    outbox.fill(machine, *told, |path| {
                         let port = route(ports, path);
                         if port.is_none() {
                             stats.dropped_no_port.one();
@@ -114,10 +134,10 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                     })
                 })?;
                 if outbox.is_held() {
-                    spin.moved(clock);
+                    spin.moved(*told);
                 }
                 // Sent without the lock: other threads use a shared machine meanwhile.
-                outbox.flush(clock.now(), &mut Sockets { ports, stats, tap });
+                outbox.flush(|| clock.now(), &mut Sockets { ports, stats, tap });
                 if filled == Filled::MachineEmpty || outbox.is_full() {
                     break 'batches false;
                 }
@@ -129,6 +149,9 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
 
     /// Gives up on what has waited too long, and lets its socket be tried again.
     fn drop_overdue(&mut self) {
+        if !self.outbox.is_held() {
+            return;
+        }
         let dropped = self.outbox.drop_overdue(self.clock.now());
         if dropped > 0 {
             self.stats.dropped_held_too_long.add(dropped);
@@ -147,42 +170,48 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     }
 }
 
-/// One receive call on every socket, each batch given to the machine; timers, if all were empty.
+/// One receive call on every socket, each batch given to the machine; timers, if all were empty and it is known when that was not yet
+/// so: `before` was read before these calls.
 fn receive_round<M: Machine>(
     machine: &mut M,
-    ports: &[UdpPort],
+    ports: &mut [UdpPort],
     pool: &mut ReceivePool,
     clock: &Clock,
+    before: Option<Instant>,
     stats: &Stats,
     tap: &mut Option<Tapped>,
 ) -> Round {
-    let before = clock.now();
-    let mut round = Round { drained: true, ..Round::default() };
+    let mut round = Round { now: before, empty: true, ..Round::default() };
     for port in ports {
         match receive_from(port, pool, stats) {
             Received::Batch(filled) => {
-                round.drained = false;
+                round.empty = false;
                 let at = tap.as_ref().map(|_| stamp());
-                round.datagrams += hand_over(machine, pool, filled, clock, stats);
+                //= wire-spec.md#11-1-lease
+                //# The receiver MUST read its clock for a datagram after it was received.
+                let now = clock.now();
+                round.now = Some(now);
+                round.datagrams += hand_over(machine, pool, filled, now, stats);
                 if let (Some(tap), Some(at)) = (tap.as_mut(), at) {
                     pool.datagrams(filled).for_each(|(path, datagram)| tap.received(at, port.local_addr(), &path, datagram));
                 }
             }
             Received::Empty => {}
             Received::Trouble => {
-                round.drained = false;
+                round.empty = false;
                 round.trouble = true;
             }
         }
     }
-    if round.drained {
+    if let Some(before) = before.filter(|_| round.empty) {
         machine.handle_drained(before);
+        round.drained = true;
     }
     round
 }
 
 /// One receive call that is not an error report.
-fn receive_from(port: &UdpPort, pool: &mut ReceivePool, stats: &Stats) -> Received {
+fn receive_from(port: &mut UdpPort, pool: &mut ReceivePool, stats: &Stats) -> Received {
     for _ in 0..ERRORS_PER_ROUND {
         match port.receive(pool) {
             Ok(filled) => return Received::Batch(filled),
@@ -199,12 +228,9 @@ fn receive_from(port: &UdpPort, pool: &mut ReceivePool, stats: &Stats) -> Receiv
     Received::Trouble
 }
 
-/// Gives a received batch to the machine, with the time read now, after the receive call; gives how many datagrams
+/// Gives a received batch to the machine, with the time read after the receive call; gives how many datagrams
 /// the batch had, dropped ones included.
-fn hand_over<M: Machine>(machine: &mut M, pool: &ReceivePool, filled: usize, clock: &Clock, stats: &Stats) -> usize {
-    //= wire-spec.md#11-1-lease
-    //# The receiver MUST read its clock for a datagram after it was received.
-    let now = clock.now();
+fn hand_over<M: Machine>(machine: &mut M, pool: &ReceivePool, filled: usize, now: Instant, stats: &Stats) -> usize {
     let limit = machine.max_datagram();
     let (mut all, mut given, mut bytes) = (0, 0, 0);
     for (path, datagram) in pool.datagrams(filled) {

@@ -6,17 +6,20 @@
 //! received in good standing (R1 to R3); "executed" is said only of what is durable (R4).
 //! Leaves to others: executing, sending.
 
+use crate::config::Config;
 use crate::locks::Row;
-use crate::out::Urgency;
+use crate::out::{Travel, Urgency};
 use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
+use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Event, Standing};
-use crate::stats::{Dropped, Fared};
+use crate::stats::{Dropped, Fared, Stats};
 use crate::transmit::SMALL;
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
+use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
     AgentId, Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
     Pending, Queued, Reader, Reply, Status,
@@ -55,10 +58,10 @@ impl Server {
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
     pub(crate) fn reply(&mut self, job: Job, reply: &[u8], repeatable: Repeatable) {
-        let Some(session) = self.sessions.get_mut(job.key) else {
+        let Self { sessions, replies, stats, sending, config, now, .. } = self;
+        let Some(session) = sessions.get_mut(job.key) else {
             return;
         };
-        let standing = session.standing();
         //= wire-spec.md#11-1-lease
         //# The server MUST choose the echo when its application produces the answer.
         //= wire-spec.md#11-1-lease
@@ -66,14 +69,14 @@ impl Server {
         let echo = match job.answering {
             Answering::Again { packet } => Some(packet),
             Answering::First => {
-                let waited = self.now.boot_ns.saturating_sub(job.came_ns);
-                self.stats.served.count(job.asked, Fared::told(reply), waited);
+                let waited = now.boot_ns.saturating_sub(job.came_ns);
+                stats.served.count(job.asked, Fared::told(reply), waited);
                 //= wire-spec.md#7-the-table-of-answers
                 //# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
                 //= wire-spec.md#11-2-delivery
                 //# The reply to a read MAY be made anew for a duplicate, and then grants nothing.
                 let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
-                let stored = if kept { Stored::Bytes(self.replies.keep(reply)) } else { Stored::Recompute };
+                let stored = if kept { Stored::Bytes(replies.keep(reply)) } else { Stored::Recompute };
                 session.cache.finish(job.nonce, stored)
             }
         };
@@ -81,8 +84,12 @@ impl Server {
         let Some(echo) = echo else {
             return;
         };
-        match standing {
-            Standing::Good => self.push_bulk(job.key, job.limit, |bytes| put_ack(bytes, job.nonce, echo, reply)),
+        match session.standing() {
+            Standing::Good => {
+                if has_room(session, config, stats) {
+                    sending.append(job.key, session, *now, ack(job.limit), |bytes| put_ack(bytes, job.nonce, echo, reply));
+                }
+            }
             // Executed before D, durable after it (R4).
             //= wire-spec.md#11-3-failure-and-ending
             //# The outcome of a request executed before D MUST be sent after D as RESULT, if at all.
@@ -100,11 +107,11 @@ impl Server {
 
     /// Answers a duplicate by the reply that is kept; gives false if that must be made again.
     pub(crate) fn repeat(&mut self, key: Key, nonce: u64, echo: u64, limit: u16) -> bool {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Self { sessions, stats, sending, config, now, .. } = self;
+        let Some(session) = sessions.get_mut(key) else {
             return true;
         };
-        if session.out.bulk_bytes() > self.config.answer_bytes_max as usize {
-            self.stats.count_dropped(Dropped::Shed);
+        if !has_room(session, config, stats) {
             return true;
         }
         let Some(Stored::Bytes(reply)) = session.cache.stored(nonce) else {
@@ -115,11 +122,11 @@ impl Server {
         //# echo.
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
-        if session.out.push(&mut self.sending.pool, Urgency::Bulk, limit, |bytes| put_ack(bytes, nonce, echo, reply)) {
-            session.renewed(self.now);
-        }
-        self.stats.repeated += 1;
-        self.line_up(key);
+        // As `Sending::append` does; the reply is the session's own.
+        session.out.push(&mut sending.pool, ack(limit), |bytes| put_ack(bytes, nonce, echo, reply));
+        session.renewed(*now);
+        sending.line_up(key, session);
+        stats.repeated += 1;
         true
     }
 
@@ -129,7 +136,8 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A LOCK that has to wait for other holders MUST be answered QUEUED.
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
-        self.push_with(key, Urgency::Urgent, SMALL, |bytes| bytes.extend_from_slice(&message));
+        let travel = Travel { kind: Kind::Queued, urgency: Urgency::Urgent, limit: SMALL };
+        self.push(key, travel, |bytes| bytes.extend_from_slice(&message));
         self.watch(key.id());
     }
 
@@ -212,7 +220,7 @@ impl Server {
         stripped(reply, &mut bytes);
         if let Ok(reply) = Reader::new(&bytes).get::<Reply<'_>>() {
             let message = Message::Result(cistern_wire::RequestResult { nonce, reply });
-            self.push_bulk(key, SMALL, |bytes| message.encode(bytes));
+            self.push_bulk(key, SMALL, &message);
         }
     }
 }
@@ -233,13 +241,32 @@ pub(crate) fn stripped(reply: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an ACK around an encoded reply.
+/// How an ACK travels in a datagram of at most `limit` bytes.
+const fn ack(limit: u16) -> Travel {
+    Travel { kind: Kind::Ack, urgency: Urgency::Bulk, limit }
+}
+
+/// Whether one more reply may wait to be sent to a session; if not, it is counted as dropped.
+pub(crate) fn has_room(session: &Session, config: &Config, stats: &mut Stats) -> bool {
+    //= wire-spec.md#11-2-delivery
+    //# An overloaded server SHOULD leave bulk requests unanswered before it does so to these.
+    let room = session.out.bulk_bytes() <= config.answer_bytes_max as usize;
+    if !room {
+        stats.count_dropped(Dropped::Shed);
+    }
+    room
+}
+
+/// Appends an ACK around an encoded reply: the header of a message, nonce, echo, reply.
 fn put_ack(bytes: &mut Vec<u8>, nonce: u64, echo: u64, reply: &[u8]) {
-    let len = u16::try_from(8 + 8 + reply.len()).unwrap_or(u16::MAX);
-    bytes.extend_from_slice(&[Kind::Ack.code(), 0]);
-    bytes.extend_from_slice(&len.to_be_bytes());
-    bytes.extend_from_slice(&nonce.to_be_bytes());
-    bytes.extend_from_slice(&echo.to_be_bytes());
+    const AROUND: usize = 16;
+    let len = u16::try_from(AROUND + reply.len()).unwrap_or(u16::MAX);
+    let mut head = [0; MESSAGE_HEADER_LEN + AROUND];
+    head[0] = Kind::Ack.code();
+    head[2..4].copy_from_slice(&len.to_be_bytes());
+    head[4..12].copy_from_slice(&nonce.to_be_bytes());
+    head[12..].copy_from_slice(&echo.to_be_bytes());
+    bytes.extend_from_slice(&head);
     bytes.extend_from_slice(reply);
 }
 

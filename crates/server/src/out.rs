@@ -15,8 +15,8 @@ use cistern_wire::limits::MESSAGE_HEADER_LEN;
 const POOL_MAX: usize = 256;
 /// A buffer that grew beyond this is not kept.
 const POOLED_BYTES_MAX: usize = 16 << 10;
-/// Before each message stands the largest datagram in which it may travel.
-const LIMIT_LEN: usize = 2;
+/// Nor is one with more than so many changes of kind or limit.
+const POOLED_RUNS_MAX: usize = 256;
 
 /// Which messages go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,49 @@ pub(crate) enum Urgency {
     Bulk,
 }
 
-/// Encoded messages, one after the other, each behind its limit.
+/// What a message is, and how it may travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Travel {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// Which messages it waits behind.
+    pub(crate) urgency: Urgency,
+    /// The largest datagram in which it may travel, in bytes.
+    pub(crate) limit: u16,
+}
+
+/// Messages of one kind and limit, one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    kind: Kind,
+    limit: u16,
+    messages: u32,
+    /// Where the last of them ends in the lane.
+    end: usize,
+}
+
+/// Encoded messages, one after the other, as they stand in a datagram.
 #[derive(Debug, Default)]
 struct Lane {
     bytes: Vec<u8>,
     /// Up to where they were taken.
     read: usize,
+    runs: Vec<Run>,
+    /// The run to which the first message that was not taken belongs.
+    run: usize,
+}
+
+/// The messages that stand first in a lane and fit the datagram that is being filled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Front<'a> {
+    /// Their kind.
+    pub(crate) kind: Kind,
+    /// The largest datagram in which they may travel, in bytes.
+    pub(crate) limit: u16,
+    /// How many they are.
+    pub(crate) messages: u32,
+    /// Encoded, as they stand in a datagram.
+    pub(crate) bytes: &'a [u8],
 }
 
 impl Lane {
@@ -40,47 +77,88 @@ impl Lane {
         self.read == self.bytes.len()
     }
 
-    /// The first message and its limit.
-    fn first(&self) -> Option<(u16, &[u8])> {
-        let rest = self.bytes.get(self.read..)?;
-        let (limit, rest) = rest.split_first_chunk::<LIMIT_LEN>()?;
-        let len = MESSAGE_HEADER_LEN + usize::from(u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]));
-        Some((u16::from_be_bytes(*limit), rest.get(..len)?))
+    fn may_be_kept(&self) -> bool {
+        self.bytes.capacity() <= POOLED_BYTES_MAX && self.runs.capacity() <= POOLED_RUNS_MAX
     }
 
-    fn take(&mut self) {
-        if let Some((_, message)) = self.first() {
-            self.read += LIMIT_LEN + message.len();
+    fn push(&mut self, kind: Kind, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        debug_assert_eq!(self.bytes.get(start), Some(&kind.code()), "what is appended is one message of the kind that was named");
+        let end = self.bytes.len();
+        match self.runs.last_mut() {
+            Some(run) if (run.kind, run.limit) == (kind, limit) => (run.messages, run.end) = (run.messages + 1, end),
+            _ => self.runs.push(Run { kind, limit, messages: 1, end }),
         }
+    }
+
+    /// The first messages of one kind and limit, as many of them as `room` has bytes for; `None` if there is none or the first does not
+    /// fit.
+    fn front(&self, room: impl FnOnce(Kind, u16) -> usize) -> Option<Front<'_>> {
+        let Run { kind, limit, messages, end } = *self.runs.get(self.run)?;
+        let bytes = self.bytes.get(self.read..end)?;
+        let room = room(kind, limit);
+        if bytes.len() <= room {
+            return Some(Front { kind, limit, messages, bytes });
+        }
+        let (mut fit, mut len) = (0, 0);
+        while let Some(next) = bytes.get(len..).and_then(first_len).filter(|next| len + next <= room) {
+            (fit, len) = (fit + 1, len + next);
+        }
+        (fit > 0).then_some(Front { kind, limit, messages: fit, bytes: &bytes[..len] })
+    }
+
+    /// Takes the messages of [`Self::front`], so many and so many bytes.
+    fn take(&mut self, messages: u32, len: usize) {
+        self.read += len;
         if self.is_empty() {
-            self.bytes.clear();
-            self.read = 0;
+            return self.clear();
         }
+        if let Some(run) = self.runs.get_mut(self.run) {
+            run.messages -= messages;
+            self.run += usize::from(run.messages == 0);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.runs.clear();
+        (self.read, self.run) = (0, 0);
     }
 
     fn drop_renewals(&mut self) {
-        let mut kept = Vec::new();
-        while let Some((limit, message)) = self.first() {
-            if !renews(message) {
-                kept.extend_from_slice(&limit.to_be_bytes());
-                kept.extend_from_slice(message);
+        let mut kept = Self::default();
+        while let Some(Front { kind, limit, messages, bytes }) = self.front(|_, _| usize::MAX) {
+            if !kind.renews() {
+                kept.bytes.extend_from_slice(bytes);
+                kept.runs.push(Run { kind, limit, messages, end: kept.bytes.len() });
             }
-            self.take();
+            let len = bytes.len();
+            self.take(messages, len);
         }
-        self.bytes = kept;
-        self.read = 0;
+        *self = kept;
     }
 }
 
-/// Whether an encoded message renews the lease of who receives it.
-pub(crate) fn renews(message: &[u8]) -> bool {
-    message.first().and_then(|code| Kind::of(*code)).is_none_or(Kind::renews)
+/// How long the first of some encoded messages is.
+fn first_len(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.first_chunk::<MESSAGE_HEADER_LEN>()?;
+    Some(MESSAGE_HEADER_LEN + usize::from(u16::from_be_bytes([head[2], head[3]])))
 }
 
 #[derive(Debug, Default)]
 struct Lanes {
     urgent: Lane,
     bulk: Lane,
+}
+
+impl Lanes {
+    const fn of(&mut self, urgency: Urgency) -> &mut Lane {
+        match urgency {
+            Urgency::Urgent => &mut self.urgent,
+            Urgency::Bulk => &mut self.bulk,
+        }
+    }
 }
 
 /// Buffers that no session needs now.
@@ -93,19 +171,12 @@ pub(crate) struct Pool(Vec<Box<Lanes>>);
 pub(crate) struct Out(Option<Box<Lanes>>);
 
 impl Out {
-    /// Appends what `encode` writes: one encoded message, which may travel in datagrams of at most `limit` bytes. Whether it renews.
-    pub(crate) fn push(&mut self, pool: &mut Pool, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+    /// Appends what `encode` writes: one encoded message of the kind that `travel` names.
+    pub(crate) fn push(&mut self, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         let lanes = self.0.get_or_insert_with(|| pool.0.pop().unwrap_or_default());
-        let lane = match urgency {
-            Urgency::Urgent => &mut lanes.urgent,
-            Urgency::Bulk => &mut lanes.bulk,
-        };
-        lane.bytes.extend_from_slice(&limit.to_be_bytes());
         //= wire-spec.md#11-1-lease
         //# Encoding, packing and sending again MUST NOT change the echo of an answer.
-        let start = lane.bytes.len();
-        encode(&mut lane.bytes);
-        lane.bytes.get(start..).is_none_or(renews)
+        lanes.of(travel.urgency).push(travel.kind, travel.limit, encode);
     }
 
     /// Whether nothing waits.
@@ -123,20 +194,24 @@ impl Out {
         self.0.as_ref().map_or(0, |lanes| lanes.bulk.bytes.len() - lanes.bulk.read)
     }
 
-    /// Hands the messages of one lane to `push`, with their limits, until it refuses one.
-    pub(crate) fn drain(&mut self, pool: &mut Pool, urgency: Urgency, mut push: impl FnMut(u16, &[u8]) -> bool) {
+    /// Hands the messages of one lane to `push`, in groups of one kind and limit, as many as `room` has bytes for; ends with the first
+    /// that does not fit.
+    pub(crate) fn drain<C>(
+        &mut self,
+        pool: &mut Pool,
+        urgency: Urgency,
+        carrier: &mut C,
+        room: impl Fn(&C, Kind, u16) -> usize,
+        push: impl Fn(&mut C, Front<'_>),
+    ) {
         let Some(lanes) = &mut self.0 else {
             return;
         };
-        let lane = match urgency {
-            Urgency::Urgent => &mut lanes.urgent,
-            Urgency::Bulk => &mut lanes.bulk,
-        };
-        while let Some((limit, message)) = lane.first() {
-            if !push(limit, message) {
-                return;
-            }
-            lane.take();
+        let lane = lanes.of(urgency);
+        while let Some(front) = lane.front(|kind, limit| room(carrier, kind, limit)) {
+            push(carrier, front);
+            let (messages, len) = (front.messages, front.bytes.len());
+            lane.take(messages, len);
         }
         self.give_back(pool);
     }
@@ -155,10 +230,8 @@ impl Out {
     /// Drops everything.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         if let Some(lanes) = &mut self.0 {
-            for lane in [&mut lanes.urgent, &mut lanes.bulk] {
-                lane.bytes.clear();
-                lane.read = 0;
-            }
+            lanes.urgent.clear();
+            lanes.bulk.clear();
             self.give_back(pool);
         }
     }
@@ -168,7 +241,7 @@ impl Out {
         let done = self.0.take_if(|lanes| lanes.urgent.is_empty() && lanes.bulk.is_empty());
         if let Some(lanes) = done
             && pool.0.len() < POOL_MAX
-            && lanes.urgent.bytes.capacity().max(lanes.bulk.bytes.capacity()) <= POOLED_BYTES_MAX
+            && [&lanes.urgent, &lanes.bulk].iter().all(|lane| lane.may_be_kept())
         {
             pool.0.push(lanes);
         }
@@ -189,21 +262,30 @@ mod tests {
     }
 
     fn push(out: &mut Out, pool: &mut Pool, urgency: Urgency, message: &Message<'_>) {
-        out.push(pool, urgency, 548, |bytes| message.encode(bytes));
+        out.push(pool, Travel { kind: message.kind(), urgency, limit: 548 }, |bytes| message.encode(bytes));
     }
 
-    fn drained(out: &mut Out, pool: &mut Pool, urgency: Urgency, most: usize) -> Vec<Vec<u8>> {
-        let mut messages = Vec::new();
-        out.drain(pool, urgency, |limit, message| {
+    /// Takes messages as long as they have not more than `room` bytes together.
+    fn drained(out: &mut Out, pool: &mut Pool, urgency: Urgency, room: usize) -> Vec<Vec<u8>> {
+        let mut taken: Vec<Vec<u8>> = Vec::new();
+        let left = |taken: &Vec<Vec<u8>>, _, limit| {
             assert_eq!(limit, 548);
-            let room = messages.len() < most;
-            if room {
-                messages.push(message.to_vec());
+            room - taken.iter().map(Vec::len).sum::<usize>()
+        };
+        out.drain(pool, urgency, &mut taken, left, |taken, front| {
+            let mut rest = front.bytes;
+            for _ in 0..front.messages {
+                assert_eq!(rest[0], front.kind.code());
+                let (message, after) = rest.split_at(first_len(rest).unwrap());
+                taken.push(message.to_vec());
+                rest = after;
             }
-            room
+            assert!(rest.is_empty());
         });
-        messages
+        taken
     }
+
+    const ALL: usize = 1_000;
 
     #[test]
     fn messages_leave_in_order_and_the_rest_stays() {
@@ -211,11 +293,28 @@ mod tests {
         for serial in 1..=3 {
             push(&mut out, &mut pool, Urgency::Urgent, &alive(serial));
         }
-        assert_eq!(drained(&mut out, &mut pool, Urgency::Urgent, 2), [alive(1).to_bytes(), alive(2).to_bytes()]);
+        let two = 2 * alive(1).to_bytes().len();
+        assert_eq!(drained(&mut out, &mut pool, Urgency::Urgent, two + 1), [alive(1).to_bytes(), alive(2).to_bytes()]);
         assert!(out.has_urgent());
         push(&mut out, &mut pool, Urgency::Urgent, &alive(4));
-        assert_eq!(drained(&mut out, &mut pool, Urgency::Urgent, 9), [alive(3).to_bytes(), alive(4).to_bytes()]);
+        assert_eq!(drained(&mut out, &mut pool, Urgency::Urgent, ALL), [alive(3).to_bytes(), alive(4).to_bytes()]);
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn messages_of_several_kinds_keep_their_order_however_little_fits() {
+        for room in [25, 30, 50, 60, 100, ALL] {
+            let (mut out, mut pool) = (Out::default(), Pool::default());
+            let messages = [alive(1), alive(2), nack(3), alive(4), nack(5), nack(6), nack(7)];
+            messages.iter().for_each(|message| push(&mut out, &mut pool, Urgency::Urgent, message));
+            let mut all = Vec::new();
+            while !out.is_empty() {
+                let taken = drained(&mut out, &mut pool, Urgency::Urgent, room);
+                assert!(!taken.is_empty(), "each of them fits {room} bytes");
+                all.extend(taken);
+            }
+            assert_eq!(all, messages.map(|message| message.to_bytes()), "{room} bytes at a time");
+        }
     }
 
     #[test]
@@ -223,9 +322,9 @@ mod tests {
         let (mut out, mut pool) = (Out::default(), Pool::default());
         push(&mut out, &mut pool, Urgency::Urgent, &alive(1));
         push(&mut out, &mut pool, Urgency::Bulk, &alive(2));
-        drained(&mut out, &mut pool, Urgency::Urgent, 9);
+        drained(&mut out, &mut pool, Urgency::Urgent, ALL);
         assert!(!out.is_empty() && !out.has_urgent() && out.bulk_bytes() > 0);
-        drained(&mut out, &mut pool, Urgency::Bulk, 9);
+        drained(&mut out, &mut pool, Urgency::Bulk, ALL);
         assert_eq!((out.is_empty(), pool.0.len()), (true, 1));
         push(&mut out, &mut pool, Urgency::Bulk, &alive(3));
         assert_eq!(pool.0.len(), 0, "lent again");
@@ -241,7 +340,7 @@ mod tests {
         push(&mut out, &mut pool, Urgency::Bulk, &ack);
         out.drop_renewals(&mut pool);
         assert_eq!(out.bulk_bytes(), 0);
-        assert_eq!(drained(&mut out, &mut pool, Urgency::Urgent, 9), [nack(1).to_bytes()]);
+        assert_eq!(drained(&mut out, &mut pool, Urgency::Urgent, ALL), [nack(1).to_bytes()]);
         assert!(out.is_empty());
     }
 }

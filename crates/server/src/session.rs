@@ -7,7 +7,7 @@
 //! reads before D (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
-use crate::out::{Out, Pool, Urgency};
+use crate::out::{Out, Pool, Travel};
 use crate::outbox::Outbox;
 use crate::parked::OpId;
 use crate::path::Roaming;
@@ -122,10 +122,11 @@ impl Session {
     }
 
     /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, but for WELCOME.
-    pub(crate) fn produce(&mut self, now: Instant, pool: &mut Pool, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
-        if self.out.push(pool, urgency, limit, encode) {
+    pub(crate) fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+        if travel.kind.renews() {
             self.renewed(now);
         }
+        self.out.push(pool, travel, encode);
     }
 
     /// A message that renews was produced: every packet that it echoes had been received by now.

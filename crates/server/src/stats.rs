@@ -185,8 +185,8 @@ impl Stats {
         self.messages_in[kind.code() as usize] += 1;
     }
 
-    pub(crate) const fn count_out(&mut self, code: u8) {
-        self.messages_out[code as usize] += 1;
+    pub(crate) const fn count_out(&mut self, kind: Kind, messages: u32) {
+        self.messages_out[kind.code() as usize] += messages as u64;
     }
 
     pub(crate) const fn count_undecoded(&mut self, reason: &DropReason) {

@@ -7,17 +7,21 @@
 //! not in good standing (R3); this file is the only place where messages of a session become datagrams.
 //! Leaves to others: what is to be said (`answers`, `delivery`, `handshake`).
 
-use crate::out::{Out, Pool, Urgency, renews};
+use crate::answers::has_room;
+use crate::dispatch::Raw;
+use crate::listening::Reason;
+use crate::out::{Front, Out, Pool, Travel, Urgency};
 use crate::outbox::Clock;
 use crate::server::Server;
+use crate::session::Session;
 use crate::sessions::Key;
-use crate::stats::Dropped;
+use crate::stats::{Dropped, Stats};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path};
-use cistern_wire::limits::{DATAGRAM_MIN, HEADER_LEN};
-use cistern_wire::{Header, Message, Packer, SessionId};
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::{Header, Kind, Message, Packer, SessionId};
 use core::time::Duration;
 use log::{trace, warn};
 
@@ -53,6 +57,21 @@ impl Sending {
     pub(crate) fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.line.is_empty()
     }
+
+    /// Appends what `encode` writes to what a session is to be sent. A message that renews is asserted to be one of a session in good
+    /// standing (R3).
+    pub(crate) fn append(&mut self, key: Key, session: &mut Session, now: Instant, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+        session.produce(now, &mut self.pool, travel, encode);
+        self.line_up(key, session);
+    }
+
+    /// Puts a session into the line of those that have something to send.
+    pub(crate) fn line_up(&mut self, key: Key, session: &mut Session) {
+        if !session.in_line {
+            session.in_line = true;
+            self.line.push_back(key);
+        }
+    }
 }
 
 impl Server {
@@ -63,8 +82,7 @@ impl Server {
             if may_leave {
                 buf.clear();
                 buf.extend_from_slice(&loose.bytes);
-                let code = buf.get(HEADER_LEN).copied();
-                code.inspect(|code| self.stats.count_out(*code));
+                Raw::all(buf).for_each(|raw| self.stats.count_out(raw.kind, 1));
                 self.stats.count_transmitted(buf.len());
             }
             loose.bytes.clear();
@@ -75,11 +93,6 @@ impl Server {
         }
         while let Some(key) = self.sending.line.pop_front() {
             let path = self.fill(now, key, buf);
-            if self.has_something_to_send(key) && path.is_some() {
-                self.sending.line.push_back(key);
-            } else if let Some(session) = self.sessions.get_mut(key) {
-                session.in_line = false;
-            }
             if path.is_some() {
                 return path;
             }
@@ -89,36 +102,32 @@ impl Server {
 
     /// Puts a session into the line of those that have something to send.
     pub(crate) fn line_up(&mut self, key: Key) {
-        if let Some(session) = self.sessions.get_mut(key)
-            && !session.in_line
-        {
-            session.in_line = true;
-            self.sending.line.push_back(key);
+        if let Some(session) = self.sessions.get_mut(key) {
+            self.sending.line_up(key, session);
         }
     }
 
     /// Appends a small message that no other delays.
     pub(crate) fn push_urgent(&mut self, key: Key, message: &Message<'_>) {
-        self.push_with(key, Urgency::Urgent, SMALL, |bytes| message.encode(bytes));
+        let travel = Travel { kind: message.kind(), urgency: Urgency::Urgent, limit: SMALL };
+        self.push(key, travel, |bytes| message.encode(bytes));
     }
 
-    /// Appends what `encode` writes, one message that fits a datagram of `limit` bytes.
-    pub(crate) fn push_bulk(&mut self, key: Key, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
-        let bound = self.config.answer_bytes_max as usize;
-        //= wire-spec.md#11-2-delivery
-        //# An overloaded server SHOULD leave bulk requests unanswered before it does so to these.
-        if self.sessions.get(key).is_some_and(|session| session.out.bulk_bytes() > bound) {
-            self.stats.count_dropped(Dropped::Shed);
-            return;
+    /// Appends a message that fits a datagram of `limit` bytes, if not too many wait.
+    pub(crate) fn push_bulk(&mut self, key: Key, limit: u16, message: &Message<'_>) {
+        let Self { sessions, sending, config, stats, now, .. } = self;
+        if let Some(session) = sessions.get_mut(key)
+            && has_room(session, config, stats)
+        {
+            let travel = Travel { kind: message.kind(), urgency: Urgency::Bulk, limit };
+            sending.append(key, session, *now, travel, |bytes| message.encode(bytes));
         }
-        self.push_with(key, Urgency::Bulk, limit, encode);
     }
 
     /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (R3).
-    pub(crate) fn push_with(&mut self, key: Key, urgency: Urgency, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push(&mut self, key: Key, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if let Some(session) = self.sessions.get_mut(key) {
-            session.produce(self.now, &mut self.sending.pool, urgency, limit, encode);
-            self.line_up(key);
+            self.sending.append(key, session, self.now, travel, encode);
         }
     }
 
@@ -154,29 +163,24 @@ impl Server {
         self.sending.loose.push_back(Loose { path, bytes, renews });
     }
 
-    fn has_something_to_send(&self, key: Key) -> bool {
-        self.sessions.get(key).is_some_and(|session| {
-            let told = session.standing().is_good() || bugs::is(Bug::M17);
-            let notices = told && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
-            notices || !session.out.is_empty()
-        })
-    }
-
-    /// Fills `buf` with the session's next datagram.
+    /// Fills `buf` with the session's next datagram, and puts the session into the line again if that was not all.
     fn fill(&mut self, now: Instant, key: Key, buf: &mut Vec<u8>) -> Option<Path> {
-        if !self.has_something_to_send(key) {
+        let Self { sessions, sending, config, stats, delivery, listening, rng, who, .. } = self;
+        let session = sessions.get_mut(key)?;
+        session.in_line = false;
+        let good = session.standing().is_good();
+        let told = good || bugs::is(Bug::M17);
+        let notices = told && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(config));
+        if !notices && session.out.is_empty() {
             return None;
         }
-        let session = self.sessions.get_mut(key)?;
         //= wire-spec.md#3-2-packet-numbers
         //# A packet number MUST NOT be used for two transmissions of one session and direction.
         let Some(packet) = session.packets.take() else {
-            warn!("{}: {} has used up its packet numbers and is sent nothing more; restart the agent", self.who, session.who());
-            session.out.clear(&mut self.sending.pool);
+            warn!("{who}: {} has used up its packet numbers and is sent nothing more; restart the agent", session.who());
+            session.out.clear(&mut sending.pool);
             return None;
         };
-        let good = session.standing().is_good();
-        let notices = (good || bugs::is(Bug::M17)) && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(&self.config));
         let small = notices || session.out.has_urgent();
         //= wire-spec.md#3-7-sizes-and-paths
         //# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
@@ -184,53 +188,56 @@ impl Server {
         //# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before
         //# that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
-        let former: Vec<Path> = session.roaming.as_ref().map(|roaming| roaming.left(now).collect()).unwrap_or_default();
-        let mut copies = Vec::new();
-        let mut packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
-        let mut filling = Filling { packer: &mut packer, limit, most: limit, good };
+        let packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
+        let mut filling = Filling { packer, most: limit, good, stats };
         //= wire-spec.md#11-2-delivery
         //# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the
         //# handshake.
-        filling.take(&mut session.out, &mut self.sending.pool, Urgency::Urgent);
+        filling.take(&mut session.out, &mut sending.pool, Urgency::Urgent);
+        let mut copies = Vec::new();
         if notices && let Some(outbox) = &mut session.outbox {
+            let former = session.roaming.as_ref().is_some_and(|roaming| roaming.left(now).next().is_some());
             // Time that passed since the socket was found empty was not spent listening, unless it was short.
-            self.delivery.turn(now, Some(Duration::ZERO));
-            let clock = Clock { now, listened: self.delivery.elapsed() };
-            outbox.send_due(clock, &self.config, &mut self.rng, |message| {
-                let fits = filling.packer.push(message);
-                if fits && !former.is_empty() {
+            delivery.turn(now, Some(Duration::ZERO));
+            let clock = Clock { now, listened: delivery.elapsed() };
+            outbox.send_due(clock, config, rng, |message| {
+                let fits = filling.push(message);
+                if fits && former {
                     copies.push(*message);
                 }
                 fits
             });
-            let next = outbox.next_deadline(&self.config);
-            self.listening.set(key, crate::listening::Reason::Delivery, next);
+            listening.set(key, Reason::Delivery, outbox.next_deadline(config));
         }
-        filling.take(&mut session.out, &mut self.sending.pool, Urgency::Bulk);
-        if packer.is_empty() {
+        filling.take(&mut session.out, &mut sending.pool, Urgency::Bulk);
+        if !filling.finish() {
             debug_assert!(false, "a message that fits no datagram was queued");
-            session.out.clear(&mut self.sending.pool);
+            session.out.clear(&mut sending.pool);
             return None;
         }
-        packer.finish();
-        let path = session.path;
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The server MUST have tried every address that was proven within τ before D.
-        for former in former.into_iter().filter(|_| !copies.is_empty()) {
-            if let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) {
-                self.send_loose(former, key.id(), packet, &copies, None);
-            }
+        if !session.out.is_empty() || (notices && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(config))) {
+            sending.line_up(key, session);
         }
-        self.count_sent(buf);
-        trace!("{}: packet {packet} of session {} to {}, {} bytes", self.who, key.id(), path.remote, buf.len());
+        stats.count_transmitted(buf.len());
+        let path = session.path;
+        trace!("{who}: packet {packet} of session {} to {}, {} bytes", key.id(), path.remote, buf.len());
+        if !copies.is_empty() {
+            self.send_copies(now, key, &copies);
+        }
         Some(path)
     }
 
-    fn count_sent(&mut self, datagram: &[u8]) {
-        for raw in crate::dispatch::Raw::all(datagram) {
-            self.stats.count_out(raw.kind.code());
+    /// Sends notices of a session to the addresses that it has left, too.
+    fn send_copies(&mut self, now: Instant, key: Key, copies: &[Message<'_>]) {
+        let roaming = self.sessions.get(key).and_then(|session| session.roaming.as_ref());
+        let former: Vec<Path> = roaming.map(|roaming| roaming.left(now).collect()).unwrap_or_default();
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The server MUST have tried every address that was proven within τ before D.
+        for former in former {
+            if let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) {
+                self.send_loose(former, key.id(), packet, copies, None);
+            }
         }
-        self.stats.count_transmitted(datagram.len());
     }
 }
 
@@ -239,32 +246,52 @@ impl Server {
 pub(crate) const SMALL: u16 = DATAGRAM_MIN as u16;
 
 /// A datagram being filled from a session's lanes.
-struct Filling<'p, 'b> {
-    packer: &'p mut Packer<'b>,
-    /// The limit that the packer knows.
-    limit: usize,
-    /// The smallest limit of a message in it.
+struct Filling<'a> {
+    packer: Packer<'a>,
+    /// The smallest limit of a message in it, and of the datagram itself.
     most: usize,
     good: bool,
+    /// Where its messages are counted.
+    stats: &'a mut Stats,
 }
 
-impl Filling<'_, '_> {
+impl Filling<'_> {
     /// Takes messages of a lane as long as they fit the limit of each message in the datagram.
     fn take(&mut self, out: &mut Out, pool: &mut Pool, urgency: Urgency) {
-        out.drain(pool, urgency, |limit, message| {
-            // The single send point: what was produced before D was dropped at D.
-            //= wire-spec.md#11-3-failure-and-ending
-            //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
-            assert!(self.good || !renews(message), "a message that renews would leave for a session that is not in good standing");
-            //= wire-spec.md#3-7-sizes-and-paths
-            //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
-            let most = self.most.min(usize::from(limit));
-            let len = self.limit - self.packer.room() + message.len();
-            let fits = len <= most && self.packer.push_encoded(message);
-            if fits {
-                self.most = most;
-            }
-            fits
-        });
+        out.drain(pool, urgency, self, Self::room, Self::add);
+    }
+
+    /// How many bytes of messages with this limit have room.
+    fn room(&self, kind: Kind, limit: u16) -> usize {
+        // The single send point: what was produced before D was dropped at D.
+        //= wire-spec.md#11-3-failure-and-ending
+        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+        assert!(self.good || !kind.renews(), "a message that renews would leave for a session that is not in good standing");
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+        self.most.min(usize::from(limit)).saturating_sub(self.packer.used())
+    }
+
+    fn add(&mut self, front: Front<'_>) {
+        self.most = self.most.min(usize::from(front.limit));
+        let fits = self.packer.push_encoded(front.bytes);
+        assert!(fits, "what has room fits");
+        self.stats.count_out(front.kind, front.messages);
+    }
+
+    /// Adds a notice, if it fits.
+    fn push(&mut self, message: &Message<'_>) -> bool {
+        let fits = self.packer.push(message);
+        if fits {
+            self.stats.count_out(message.kind(), 1);
+        }
+        fits
+    }
+
+    /// Completes the datagram; false if nothing is in it.
+    fn finish(self) -> bool {
+        let any = !self.packer.is_empty();
+        self.packer.finish();
+        any
     }
 }

@@ -276,7 +276,7 @@ impl<'b> Packer<'b> {
         self.keep_if_fits(mark)
     }
 
-    /// Appends a message that was encoded before (`Message::to_bytes`), if it fits.
+    /// Appends messages that were encoded before (`Message::to_bytes`), if they fit.
     pub fn push_encoded(&mut self, message: &[u8]) -> bool {
         let mark = self.buf.len();
         self.buf.extend_from_slice(message);
