@@ -21,6 +21,8 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// Where Debian puts it.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// How often a failover is tried.
+const TRIES: u32 = 5;
 /// The default tick, and the one for failovers; sessions live two of them at least.
 const TICK_MS: u32 = 2_000;
 const SHORT_TICK_MS: u32 = 200;
@@ -194,37 +196,48 @@ impl Failover for Expiry {
     }
 
     fn round(&mut self) -> Result<Duration, Trouble> {
+        // On a busy machine so short a session may be over before its holder falls silent.
+        let mut tries = 1;
+        loop {
+            match self.expire(&asked::runtime()?) {
+                Ok(took) => return Ok(took),
+                Err(error) if tries == TRIES => return Err(Trouble::starting("a failover of ZooKeeper")(error)),
+                Err(_) => tries += 1,
+            }
+            let waiter = self.runtime.block_on(Client::connect(&self.listens));
+            self.waiter = waiter.map_err(Trouble::starting("connecting to ZooKeeper"))?;
+        }
+    }
+}
+
+impl Expiry {
+    /// One holder that falls silent.
+    fn expire(&self, holder: &Runtime) -> Result<Duration, Error> {
         const LOCK: &str = "/failover";
-        let wrong = |error: Error| Trouble::starting("a failover of ZooKeeper")(error);
         let own = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-        // Turned no more from the end of this on: the holder is silent, and its connection open.
-        let holder = asked::runtime()?;
-        let _held = holder
-            .block_on(async {
-                let lives = Duration::from_millis(u64::from(2 * SHORT_TICK_MS));
-                let client = Client::connector().with_session_timeout(lives).connect(&self.listens).await?;
-                client.create(LOCK, b"", &own).await?;
-                client.check_stat(LOCK).await?;
-                Ok::<_, Error>(client)
-            })
-            .map_err(wrong)?;
+        // The holder is turned no more from the end of this on: it is silent, and its connection open.
+        let _held = holder.block_on(async {
+            let lives = Duration::from_millis(u64::from(2 * SHORT_TICK_MS));
+            let client = Client::connector().with_session_timeout(lives).connect(&self.listens).await?;
+            client.create(LOCK, b"", &own).await?;
+            client.check_stat(LOCK).await?;
+            Ok::<_, Error>(client)
+        })?;
         let begin = Instant::now();
-        self.runtime
-            .block_on(async {
-                let took = loop {
-                    let (held, watch) = self.waiter.check_and_watch_stat(LOCK).await?;
-                    if held.is_some() {
-                        watch.changed().await;
-                    }
-                    match self.waiter.create(LOCK, b"", &own).await {
-                        Ok(_) => break begin.elapsed(),
-                        Err(Error::NodeExists) => {}
-                        Err(error) => return Err(error),
-                    }
-                };
-                self.waiter.delete(LOCK, None).await?;
-                Ok::<_, Error>(took)
-            })
-            .map_err(wrong)
+        self.runtime.block_on(async {
+            let took = loop {
+                let (held, watch) = self.waiter.check_and_watch_stat(LOCK).await?;
+                if held.is_some() {
+                    watch.changed().await;
+                }
+                match self.waiter.create(LOCK, b"", &own).await {
+                    Ok(_) => break begin.elapsed(),
+                    Err(Error::NodeExists) => {}
+                    Err(error) => return Err(error),
+                }
+            };
+            self.waiter.delete(LOCK, None).await?;
+            Ok(took)
+        })
     }
 }
