@@ -125,7 +125,17 @@ fn set_up(
     let server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     let backups = Backups::new(bell.clone());
-    let daemon = Daemon { store, bell, control, backups, stats: Arc::default(), metrics: None, wall_clock_told: now, failure: None };
+    let daemon = Daemon {
+        store,
+        bell,
+        control,
+        backups,
+        stats: Arc::default(),
+        metrics: None,
+        wall_clock_told: now,
+        clock: clock.clone(),
+        failure: None,
+    };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
     event_loop.services_mut().stats = event_loop.stats();
     Ok(event_loop)
@@ -163,6 +173,7 @@ struct Daemon {
     stats: Arc<Stats>,
     metrics: Option<Publisher>,
     wall_clock_told: Instant,
+    clock: Clock,
     /// Why the loop was ended.
     failure: Option<String>,
 }
@@ -189,7 +200,9 @@ impl Services<Server> for Daemon {
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
         if now.since(self.wall_clock_told) >= WALL_CLOCK_PERIOD {
             self.wall_clock_told = now;
-            server.set_wall_clock(now, wall_clock());
+            // What it showed at `now`: both are read here, and the turn may have taken its time since.
+            let since = i64::try_from(self.clock.now().since(now).as_nanos()).unwrap_or(0);
+            server.set_wall_clock(now, wall_clock() - since);
         }
         self.store.serve(server, now);
         self.backups.tell(&mut self.control);

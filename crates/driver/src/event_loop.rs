@@ -40,7 +40,7 @@ pub trait Owner {
     type M: Machine;
 
     /// Whether nobody but the loop gives the machine the time: then what the loop read last is still the latest that it knows, and need
-    /// not be read anew for each call.
+    /// not be read anew for each call. So a service must give the machine no other time than the one that it is called with.
     const ALONE: bool = false;
 
     /// Runs `f` on the machine; the lock, if any, is held as long as `f` runs and no longer.
@@ -89,7 +89,7 @@ impl Default for LoopOptions {
     fn default() -> Self {
         Self {
             name: "driver".to_owned(),
-            // Eight receive batches: a few hundred microseconds of work, after which answers must leave.
+            // Some receive batches: a few hundred microseconds of work, after which answers must leave.
             datagrams_per_turn: 256,
             tap: None,
         }
@@ -202,10 +202,10 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// A datagram came or went at `now`.
-    pub(crate) fn moved(&mut self, now: Instant) {
+    /// A datagram came or went at `now`, which is asked only of a loop that spins.
+    pub(crate) fn moved(&mut self, now: impl FnOnce() -> Instant) {
         if !self.span.is_zero() {
-            self.moved = Some(now);
+            self.moved = Some(now());
         }
     }
 

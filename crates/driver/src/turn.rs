@@ -5,7 +5,8 @@
 //! the clock read before each batch (R6). Invariants: timers run only when in one round every socket was found empty, with
 //! a time read before that round, so whatever had arrived by the time that the timers see has been handled before
 //! them (R32); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
-//! for each datagram. No other reading is made: a machine that the loop has alone is told what was read last. Leaves to `event_loop`: sleeping; to `socket` and `outbox`: the system calls.
+//! for each datagram. A machine that the loop has alone is otherwise told what was read last.
+//! Leaves to `event_loop`: sleeping; to `socket` and `outbox`: the system calls.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -92,7 +93,8 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
             if round.empty {
                 continue;
             }
-            self.spin.moved(self.told);
+            let told = self.told;
+            self.spin.moved(|| told);
             left = left.saturating_sub(round.datagrams);
             if round.trouble || left == 0 {
                 self.trouble = round.trouble;
@@ -106,11 +108,13 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     fn serve(&mut self) -> Result<ControlFlow<()>, LoopError> {
         let Self { owner, services, ready, clock, told, .. } = self;
         let flow = owner.with(|machine| {
+            for token in ready.drain(..) {
+                // Rare, and each may take long.
+                services.on_ready(machine, clock.now(), token);
+                *told = clock.now();
+            }
             // What a service completes is dated by what was read last: that is no earlier than the receipt of anything handled (R6).
             let now = if O::ALONE { *told } else { clock.now() };
-            for token in ready.drain(..) {
-                services.on_ready(machine, now, token);
-            }
             services.after_turn(machine, now)
         })?;
         Ok(flow)
@@ -133,11 +137,12 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                         port
                     })
                 })?;
-                if outbox.is_held() {
-                    spin.moved(*told);
-                }
+                let sends = outbox.is_held();
                 // Sent without the lock: other threads use a shared machine meanwhile.
                 outbox.flush(|| clock.now(), &mut Sockets { ports, stats, tap });
+                if sends {
+                    spin.moved(|| clock.now());
+                }
                 if filled == Filled::MachineEmpty || outbox.is_full() {
                     break 'batches false;
                 }

@@ -35,7 +35,7 @@ impl Path {
 ///
 /// One turn: receive a bounded batch until the socket would block; read the clock; [`handle_datagram`] for each;
 /// when the socket was found empty, [`handle_drained`]; then [`poll_transmit`] until it gives `None`, each time
-/// with a clock read before the send call; then sleep until a datagram comes or [`wake_after`] has passed.
+/// with a clock read before the send calls of its batch; then sleep until a datagram comes or [`wake_after`] has passed.
 /// A batch that ended at its bound, not at an empty socket, skips [`handle_drained`] and comes again at once.
 ///
 /// Instants given to one machine must not go back by either reading; [`Instant::max`] with the last one keeps that.

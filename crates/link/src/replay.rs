@@ -74,8 +74,14 @@ impl ReplayWindow {
 
     /// Notes that the authentic datagram `packet` has arrived; a number that is not fresh changes nothing.
     pub fn note(&mut self, packet: u64) {
-        if self.classify(packet) != Freshness::Fresh {
-            return;
+        self.receive(packet);
+    }
+
+    /// [`Self::classify`] and [`Self::note`] at once, for a datagram that is known to be authentic.
+    pub fn receive(&mut self, packet: u64) -> Freshness {
+        let known = self.classify(packet);
+        if known != Freshness::Fresh {
+            return known;
         }
         if packet > self.highest {
             self.advance_to(packet);
@@ -91,6 +97,7 @@ impl ReplayWindow {
             self.far.take_if(|far| far.iter().all(|word| *word == u64::MAX));
         }
         debug_assert!(bugs::is(Bug::M51) || self.classify(packet) == Freshness::Duplicate);
+        known
     }
 
     /// The highest number noted, 0 if none: only that one may move a session to another address (R85).

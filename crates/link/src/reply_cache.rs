@@ -109,6 +109,7 @@ impl ReplyCache {
     /// changes nothing else: a `Fresh` one that is refused (a table is full) may come again.
     ///
     /// A `Done` one that is answered anew is judged by the session's standing first.
+    #[inline]
     pub fn admit(&mut self, nonce: u64, floor: u64, digest: u64, buffers: &mut ReplyBuffers) -> Admission<'_> {
         self.raise_floor(floor, buffers);
         if nonce < self.floor {
@@ -138,8 +139,17 @@ impl ReplyCache {
     ///
     /// # Panics
     /// If it was not admitted as `Fresh`: it would be executed a second time (R22).
+    #[inline]
     pub fn begin(&mut self, nonce: u64, digest: u64, packet: u64) {
         if bugs::is(Bug::M30) && nonce < self.floor {
+            self.executing = self.executing.saturating_add(1);
+            return;
+        }
+        let len = self.slots.len() as u64;
+        if nonce.checked_sub(self.floor) == Some(len) && self.slots.len() < self.slots.capacity().min(usize::from(self.window)) {
+            // The next one after all that came, as nearly every request is.
+            self.slots.push_back(Slot::Executing { digest, packet });
+            self.filled();
             self.executing = self.executing.saturating_add(1);
             return;
         }
@@ -237,12 +247,17 @@ impl ReplyCache {
 
     /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it. The memory of the
     /// replies forgotten goes to `buffers`.
+    #[inline]
     pub fn raise_floor(&mut self, floor: u64, buffers: &mut ReplyBuffers) {
         //= wire-spec.md#11-2-delivery
         //# The server MUST keep the highest floor that was announced.
-        let Some(passed) = floor.checked_sub(self.floor).filter(|passed| *passed > 0) else {
-            return;
-        };
+        if floor > self.floor {
+            self.pass(floor, floor - self.floor, buffers);
+        }
+    }
+
+    /// Forgets the `passed` nonces below `floor`.
+    fn pass(&mut self, floor: u64, passed: u64, buffers: &mut ReplyBuffers) {
         let gone = usize::try_from(passed).unwrap_or(usize::MAX).min(self.slots.len());
         //= wire-spec.md#11-2-delivery
         //# The server MUST keep the outcome of a nonce until the floor has passed it.
@@ -336,11 +351,17 @@ impl ReplyCache {
         while self.slots.len() <= at {
             self.slots.push_back(Slot::Free);
         }
+        self.filled();
+        self.slots.get_mut(at)
+    }
+
+    /// There are more slots than before.
+    #[inline]
+    fn filled(&mut self) {
         if self.slots.len() > self.slots.capacity() / 4 {
             self.calm = 0;
         }
         self.check();
-        self.slots.get_mut(at)
     }
 
     /// Gives back the memory of bursts that come no more: half of it when a quarter has been enough for a while.

@@ -12,7 +12,7 @@ use crate::standing::{Cause, Standing};
 use crate::stats::Dropped;
 use cistern_link::{Freshness, Path};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Datagram, Header, Kind, Message};
+use cistern_wire::{Ask, Datagram, Field, Kind, Message, PathResponse, Reader};
 use log::trace;
 
 /// A message of a valid datagram, not decoded yet.
@@ -40,6 +40,22 @@ impl<'a> Raw<'a> {
     pub(crate) fn decode(self) -> Option<Message<'a>> {
         // The datagram was validated whole, so this gives a message.
         Message::decode(self.kind, self.body).ok()
+    }
+
+    /// With what its body begins, if it is a request.
+    pub(crate) fn ask(self) -> Option<Ask> {
+        Reader::new(self.body).get().ok()
+    }
+
+    /// Hands the body to `act`, as what the kind says that it is.
+    pub(crate) fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
+        match Reader::new(self.body).get() {
+            Ok(message) => act(&message),
+            Err(_) => {
+                debug_assert!(false, "a validated message decodes");
+                R::default()
+            }
+        }
     }
 }
 
@@ -70,24 +86,27 @@ impl Server {
         //# A dropped datagram MUST NOT change any state but counters.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
-        let header = match Datagram::at_server(bytes) {
-            Ok(datagram) => datagram.header,
+        let datagram = match Datagram::at_server(bytes) {
+            Ok(datagram) => datagram,
             Err(reason) => {
                 self.stats.count_undecoded(&reason);
                 trace!("{}: dropped {} bytes from {}: {reason}", self.who, bytes.len(), path.remote);
                 return;
             }
         };
+        let header = datagram.header;
         if header.session.0 == 0 {
             return self.handshake_datagram(path, header.packet, bytes);
         }
+        self.foresee(header.session, bytes);
         match self.sessions.find(header.session) {
-            Some(key) => self.session_datagram(key, path, header, bytes),
+            Some(key) => self.session_datagram(key, path, &datagram, bytes),
             None => self.stranger(path, header, bytes),
         }
     }
 
-    fn session_datagram(&mut self, key: Key, path: Path, header: Header, bytes: &[u8]) {
+    fn session_datagram(&mut self, key: Key, path: Path, datagram: &Datagram<'_>, bytes: &[u8]) {
+        let header = datagram.header;
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -97,13 +116,12 @@ impl Server {
         //= wire-spec.md#3-2-packet-numbers
         //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below
         //# the highest received.
-        match session.replay.classify(header.packet) {
+        let highest = header.packet > session.replay.highest();
+        match session.replay.receive(header.packet) {
             Freshness::Fresh => {}
             Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
             Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
         }
-        let highest = header.packet > session.replay.highest();
-        session.replay.note(header.packet);
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         // Who gives a superseded session up does not go on in it.
         if !session.standing().is_good() && Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
@@ -111,6 +129,13 @@ impl Server {
         }
         self.came_by(key, path, bytes.len(), highest);
         let origin = Origin { key, packet: header.packet, path, highest };
+        if datagram.is_requests_only() {
+            for raw in Raw::all(bytes) {
+                self.stats.count_in(raw.kind);
+                self.request(origin, raw);
+            }
+            return;
+        }
         //= wire-spec.md#11-2-delivery
         //# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
         let mut others = false;
@@ -146,68 +171,64 @@ impl Server {
 
     /// One message of a session.
     fn message(&mut self, origin: Origin, raw: Raw<'_>) {
-        let Some(message) = raw.decode() else {
-            debug_assert!(false, "a validated message decodes");
-            return;
-        };
-        match message {
-            Message::KeepAlive(m) => self.keep_alive(origin, &m),
-            Message::Release(m) => self.release(origin, &m),
-            Message::ReleaseAll(m) => self.release_all(origin, &m),
-            Message::Cancel(m) => self.cancel(origin, &m),
-            Message::EndSession(m) => self.end_session(origin, &m),
-            Message::Receipt(m) => self.receipt(origin, &m),
-            Message::PathChallenge(m) => self.path_challenge(origin, &m),
-            Message::PathResponse(m) => self.path_response(origin.key, origin.path, m.token, origin.highest),
-            Message::Padding(_) => {}
-            request @ (Message::Lookup(_)
-            | Message::GetAttr(_)
-            | Message::SetAttr(_)
-            | Message::ReadDir(_)
-            | Message::Create(_)
-            | Message::Mkdir(_)
-            | Message::Symlink(_)
-            | Message::Link(_)
-            | Message::Unlink(_)
-            | Message::Rmdir(_)
-            | Message::Rename(_)
-            | Message::Read(_)
-            | Message::Stage(_)
-            | Message::Write(_)
-            | Message::Batch(_)
-            | Message::GetXattr(_)
-            | Message::ListXattr(_)
-            | Message::SetXattr(_)
-            | Message::RemoveXattr(_)
-            | Message::Lock(_)
-            | Message::ExtendRun(_)
-            | Message::ListLocks(_)
-            | Message::ServerStatus(_)
-            | Message::Watch(_)
-            | Message::Unwatch(_)
-            | Message::Reclaim(_)
-            | Message::ReclaimComplete(_)
-            | Message::Outcome(_)) => self.request(origin, raw, &request),
+        match raw.kind {
+            Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
+            Kind::Release => raw.read(|m| self.release(origin, m)),
+            Kind::ReleaseAll => raw.read(|m| self.release_all(origin, m)),
+            Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
+            Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
+            Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
+            Kind::PathChallenge => raw.read(|m| self.path_challenge(origin, m)),
+            Kind::PathResponse => raw.read(|m: &PathResponse| self.path_response(origin.key, origin.path, m.token, origin.highest)),
+            Kind::Padding => {}
+            Kind::Lookup
+            | Kind::GetAttr
+            | Kind::SetAttr
+            | Kind::ReadDir
+            | Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Read
+            | Kind::Stage
+            | Kind::Write
+            | Kind::Batch
+            | Kind::GetXattr
+            | Kind::ListXattr
+            | Kind::SetXattr
+            | Kind::RemoveXattr
+            | Kind::Lock
+            | Kind::ExtendRun
+            | Kind::ListLocks
+            | Kind::ServerStatus
+            | Kind::Watch
+            | Kind::Unwatch
+            | Kind::Reclaim
+            | Kind::ReclaimComplete
+            | Kind::Outcome => self.request(origin, raw),
             // The decoder lets none of these through from an agent in a session.
-            Message::Hello(_)
-            | Message::Challenge(_)
-            | Message::Welcome(_)
-            | Message::Refuse(_)
-            | Message::Demand(_)
-            | Message::Grant(_)
-            | Message::WaitOver(_)
-            | Message::Probe(_)
-            | Message::WatchEvent(_)
-            | Message::Ack(_)
-            | Message::Pending(_)
-            | Message::Queued(_)
-            | Message::Result(_)
-            | Message::Nack(_)
-            | Message::Alive(_)
-            | Message::Released(_)
-            | Message::Cancelled(_)
-            | Message::Ended(_)
-            | Message::Hint(_) => debug_assert!(false, "{} came from an agent in a session", raw.kind.name()),
+            Kind::Hello
+            | Kind::Challenge
+            | Kind::Welcome
+            | Kind::Refuse
+            | Kind::Demand
+            | Kind::Grant
+            | Kind::WaitOver
+            | Kind::Probe
+            | Kind::WatchEvent
+            | Kind::Ack
+            | Kind::Pending
+            | Kind::Queued
+            | Kind::Result
+            | Kind::Nack
+            | Kind::Alive
+            | Kind::Released
+            | Kind::Cancelled
+            | Kind::Ended
+            | Kind::Hint => debug_assert!(false, "{} came from an agent in a session", raw.kind.name()),
         }
     }
 

@@ -7,6 +7,7 @@
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
 use crate::answers::{AROUND_REPLY, Repeatable, millis};
+use crate::dispatch::Raw;
 use crate::durability::Held;
 use crate::locks::{Extended, LockOutcome, Row, Turn};
 use crate::namespace::{Mutation, Plan, Reading, Step, carried, staged};
@@ -21,7 +22,7 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    BatchFailed, Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, List, ListLocks, Lock, LockClass, LockId,
+    BatchFailed, Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, Kind, List, ListLocks, Lock, LockClass, LockId,
     LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
 };
 
@@ -36,9 +37,10 @@ const ROWS_AROUND: usize = 4;
 const ROW_MIN: usize = 63;
 
 /// What a run of an operation came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum Outcome {
     /// It is answered, or its answer is held.
+    #[default]
     Replied,
     /// Nothing has happened: it needs these values.
     Load(Vec<Query>),
@@ -52,7 +54,20 @@ pub(crate) enum Outcome {
 
 impl Server {
     /// Runs an operation from its start.
-    pub(crate) fn execute(&mut self, job: Job, message: &Message<'_>) -> Outcome {
+    pub(crate) fn execute(&mut self, job: Job, raw: Raw<'_>) -> Outcome {
+        match raw.kind {
+            // What is asked most, without a message made of it first.
+            Kind::GetAttr => raw.read(|m| self.read(job, &Reading::GetAttr(*m))),
+            Kind::Lookup => raw.read(|m| self.read(job, &Reading::Lookup(*m))),
+            Kind::Read => raw.read(|m| self.read(job, &Reading::Read(*m))),
+            Kind::Lock | Kind::ExtendRun if self.in_grace() && !bugs::is(Bug::M36) => self.refuse_in_grace(job),
+            Kind::Lock => raw.read(|m| self.lock(job, m)),
+            Kind::ExtendRun => raw.read(|m| self.extend_run(job, m)),
+            _ => raw.decode().map(|message| self.execute_message(job, &message)).unwrap_or_default(),
+        }
+    }
+
+    fn execute_message(&mut self, job: Job, message: &Message<'_>) -> Outcome {
         if let Some(reading) = Reading::of(message) {
             return self.read(job, &reading);
         }
@@ -61,9 +76,6 @@ impl Server {
         }
         match message {
             Message::Stage(m) => self.stage(job, m),
-            Message::Lock(_) | Message::ExtendRun(_) if self.in_grace() && !bugs::is(Bug::M36) => self.refuse_in_grace(job),
-            Message::Lock(m) => self.lock(job, m),
-            Message::ExtendRun(m) => self.extend_run(job, m),
             Message::ListLocks(m) => self.list_locks(job, m),
             Message::Watch(m) => self.watch_object(job, m),
             Message::Unwatch(m) => self.unwatch_object(job, m),
@@ -72,7 +84,7 @@ impl Server {
             Message::ReclaimComplete(m) => self.reclaim_complete(job, m),
             Message::Outcome(m) => self.outcome(job, m),
             other => {
-                debug_assert!(false, "{} is no request", other.kind().name());
+                debug_assert!(false, "{} is no request of its own", other.kind().name());
                 self.fail_request(job, Status::UNSUPPORTED, None)
             }
         }

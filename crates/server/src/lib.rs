@@ -8,6 +8,7 @@
 //! | step | file |
 //! |---|---|
 //! | decoded, session found, copies dropped, order of messages | `dispatch` (session 0: `handshake`, no session: `strangers`) |
+//! | large tables looked up ahead | `foresee` |
 //! | control messages and receipts | `control`, `path` |
 //! | may this request execute, or has it | `requests` (parked ones: `parked`) |
 //! | what it does | `execute` over [`locks`], `namespace`, [`stage`] and [`store`] |
@@ -34,6 +35,7 @@ mod dispatch;
 mod durability;
 mod ephemerals;
 mod execute;
+mod foresee;
 mod grace;
 mod grace_end;
 mod handshake;

@@ -17,6 +17,8 @@ const POOL_MAX: usize = 256;
 const POOLED_BYTES_MAX: usize = 16 << 10;
 /// Nor is one with more than so many changes of kind or limit.
 const POOLED_RUNS_MAX: usize = 256;
+/// A lane that is never quite empty forgets what has left it from so many bytes on.
+const FORGET_FROM: usize = 4 << 10;
 
 /// Which messages go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,11 @@ impl Lane {
     fn push(&mut self, kind: Kind, limit: u16, encode: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         encode(&mut self.bytes);
-        debug_assert_eq!(self.bytes.get(start), Some(&kind.code()), "what is appended is one message of the kind that was named");
+        assert_eq!(
+            self.bytes.get(start),
+            Some(&kind.code()),
+            "what is appended is of the kind that was named: by it renewals are known (R3)"
+        );
         let end = self.bytes.len();
         match self.runs.last_mut() {
             Some(run) if (run.kind, run.limit) == (kind, limit) => (run.messages, run.end) = (run.messages + 1, end),
@@ -118,6 +124,18 @@ impl Lane {
             run.messages -= messages;
             self.run += usize::from(run.messages == 0);
         }
+        // More than half has left: what is moved was pushed since, so each byte is moved about once.
+        if self.read >= FORGET_FROM && self.read > self.bytes.len() / 2 {
+            self.forget();
+        }
+    }
+
+    /// Gives back the places of what was taken: what waits is bounded (`answer-bytes-max`), so what is kept must be.
+    fn forget(&mut self) {
+        self.bytes.drain(..self.read);
+        self.runs.drain(..self.run);
+        self.runs.iter_mut().for_each(|run| run.end -= self.read);
+        (self.read, self.run) = (0, 0);
     }
 
     fn clear(&mut self) {
@@ -314,6 +332,22 @@ mod tests {
                 all.extend(taken);
             }
             assert_eq!(all, messages.map(|message| message.to_bytes()), "{room} bytes at a time");
+        }
+    }
+
+    #[test]
+    fn lane_that_is_never_empty_keeps_no_more_than_about_what_waits() {
+        let (mut out, mut pool) = (Out::default(), Pool::default());
+        let len = alive(1).to_bytes().len();
+        (0..1_000).for_each(|serial| push(&mut out, &mut pool, Urgency::Bulk, &alive(serial)));
+        for round in 0..20_000 {
+            // Kinds that take turns, so that there are as many runs as messages.
+            let message = if round % 2 == 0 { alive(round) } else { nack(round) };
+            push(&mut out, &mut pool, Urgency::Bulk, &message);
+            assert!(drained(&mut out, &mut pool, Urgency::Bulk, message.to_bytes().len().max(len)).len() <= 1);
+            let bulk = &out.0.as_ref().expect("something waits").bulk;
+            assert!(bulk.bytes.len() <= 2 * out.bulk_bytes() + FORGET_FROM + 64, "{} of {} bytes", bulk.bytes.len(), out.bulk_bytes());
+            assert!(bulk.runs.len() <= 4_096, "{} runs", bulk.runs.len());
         }
     }
 

@@ -18,8 +18,10 @@ use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};
-use cistern_wire::{Ask, Kind, Message, SessionId, Status};
+use cistern_wire::{Ask, Kind, SessionId, Status};
+use core::hash::Hasher as _;
 use log::{debug, trace};
+use rustc_hash::FxHasher;
 
 /// Bytes of `Ask` at the front of a request's body: they differ from transmission to transmission, the rest must not.
 const ASK_LEN: usize = 12;
@@ -38,8 +40,8 @@ enum Verdict {
 
 impl Server {
     /// One request.
-    pub(crate) fn request(&mut self, origin: Origin, raw: Raw<'_>, message: &Message<'_>) {
-        let (Some(ask), Some(session)) = (message.ask(), self.sessions.get_mut(origin.key)) else {
+    pub(crate) fn request(&mut self, origin: Origin, raw: Raw<'_>) {
+        let (Some(ask), Some(session)) = (raw.ask(), self.sessions.get_mut(origin.key)) else {
             return;
         };
         let (key, nonce, packet) = (origin.key, ask.nonce, origin.packet);
@@ -84,7 +86,7 @@ impl Server {
                 if crowded {
                     self.fail_request(job, Status::BUSY, None);
                 } else {
-                    self.start(job, raw, message);
+                    self.start(job, raw);
                 }
             }
             Verdict::Executing => {
@@ -97,8 +99,12 @@ impl Server {
             Verdict::Kept => {
                 self.repeat(key, nonce, packet, limit);
             }
-            Verdict::TooLargeToKeep => self.make_again(key, ask, packet, limit, raw, message),
-            Verdict::Queued => self.queued_again(key, nonce, packet, message),
+            Verdict::TooLargeToKeep => self.make_again(key, ask, packet, limit, raw),
+            Verdict::Queued => {
+                if let Some(message) = raw.decode() {
+                    self.queued_again(key, nonce, packet, &message);
+                }
+            }
             Verdict::Fenced => self.reply_once(key, raw, nonce, packet, Status::ECANCELED),
             Verdict::OtherBody => {
                 debug!("{}: session {} used nonce {nonce} for two requests", self.who, key.id());
@@ -116,12 +122,19 @@ impl Server {
 
     /// An executing request has come again: its answer echoes the newest transmission, and fits what that one allows.
     fn arrived_again(&mut self, key: Key, nonce: u64, packet: u64, limit: u16) {
+        let parked = self.find_parked(key, nonce);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+        // A reply that exists, and waits for the store, answers no transmission that may allow less than the one for which it was made.
+        if parked.is_none() && limit < session.max_datagram {
+            return;
+        }
         session.cache.note_packet(nonce, packet);
         if session.cache.newest_packet(nonce) == Some(packet)
-            && let Some(op) = self.find_parked(key, nonce).and_then(|id| self.parking.get_mut(id))
+            && let Some(op) = parked.and_then(|id| self.parking.get_mut(id))
         {
             op.job.limit = limit;
         }
@@ -133,7 +146,7 @@ impl Server {
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
-    fn make_again(&mut self, key: Key, ask: Ask, packet: u64, limit: u16, raw: Raw<'_>, message: &Message<'_>) {
+    fn make_again(&mut self, key: Key, ask: Ask, packet: u64, limit: u16, raw: Raw<'_>) {
         self.stats.repeated += 1;
         if let Some(op) = self.find_parked(key, ask.nonce).and_then(|id| self.parking.get_mut(id)) {
             // It is being read for an earlier duplicate; the answer echoes the newest (R2).
@@ -143,7 +156,7 @@ impl Server {
         let id = self.parking.next_id();
         let answering = Answering::Again { packet };
         let job = self.job(id, key, raw, ask.nonce, limit, answering);
-        self.start(job, raw, message);
+        self.start(job, raw);
     }
 
     /// Answers a transmission whose nonce executes nothing; nothing is kept.
@@ -180,8 +193,8 @@ impl Server {
     }
 
     /// Runs an operation for the first time.
-    fn start(&mut self, job: Job, raw: Raw<'_>, message: &Message<'_>) {
-        let outcome = self.execute(job, message);
+    fn start(&mut self, job: Job, raw: Raw<'_>) {
+        let outcome = self.execute(job, raw);
         self.conclude(job, raw, outcome);
     }
 
@@ -221,11 +234,7 @@ impl Server {
             return self.discard(&op);
         }
         let raw = Raw { kind: op.job.asked, body: &op.body };
-        let Some(message) = raw.decode() else {
-            debug_assert!(false, "the message was decoded when it came");
-            return;
-        };
-        let outcome = self.execute(op.job, &message);
+        let outcome = self.execute(op.job, raw);
         self.conclude(op.job, raw, outcome);
     }
 
@@ -290,6 +299,8 @@ impl Server {
 
 /// A digest of what must not differ between transmissions of one request.
 fn digest(raw: Raw<'_>) -> u64 {
-    let rest = raw.body.get(ASK_LEN..).unwrap_or_default();
-    u64::from(raw.kind.code()) << 32 | u64::from(crc32fast::hash(rest))
+    let mut hasher = FxHasher::default();
+    hasher.write(raw.body.get(ASK_LEN..).unwrap_or_default());
+    hasher.write_u8(raw.kind.code());
+    hasher.finish()
 }

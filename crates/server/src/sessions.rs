@@ -8,9 +8,8 @@
 
 use crate::cookie::CookieTime;
 use crate::session::Session;
-use crate::slab::NONE;
+use crate::slab::{NONE, Slab};
 use crate::standing::{Event, Illegal, Standing};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::Index;
 use cistern_link::ReplyCache;
@@ -86,9 +85,7 @@ impl Counts {
 /// All sessions that are not forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    places: Vec<Option<Box<Place>>>,
-    free: Vec<u32>,
-    len: usize,
+    places: Slab<Place>,
     by_id: Index,
     /// The newest session of each agent.
     by_agent: Index,
@@ -105,7 +102,7 @@ const fn hash_of(id: SessionId) -> u32 {
 impl Sessions {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.places.len()
     }
 
     /// How many have which standing.
@@ -125,8 +122,7 @@ impl Sessions {
 
     /// The session of a key, unless it is gone.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Session> {
-        let place = self.places.get_mut(key.place as usize)?.as_deref_mut()?;
-        Some(&mut place.session).filter(|session| session.id == key.id)
+        self.places.get_mut(key.place).map(|place| &mut place.session).filter(|session| session.id == key.id)
     }
 
     /// What is known of an agent.
@@ -157,38 +153,33 @@ impl Sessions {
     }
 
     fn place(&self, place: u32) -> Option<&Place> {
-        self.places.get(place as usize)?.as_deref()
+        self.places.get(place)
     }
 
     /// All sessions, in the order of their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Session)> {
-        (0..).zip(&self.places).filter_map(|(place, session)| {
-            let session = &session.as_deref()?.session;
+        (0..self.places.places()).filter_map(|place| {
+            let session = &self.place(place)?.session;
             Some((Key { place, id: session.id }, session))
         })
     }
 
     /// How many places there are, free ones included.
     pub(crate) fn places(&self) -> usize {
-        self.places.len()
+        self.places.places() as usize
     }
 
     /// The session in a place.
     pub(crate) fn at(&self, place: usize) -> Option<Key> {
-        let session = &self.places.get(place)?.as_deref()?.session;
-        Some(Key { place: u32::try_from(place).ok()?, id: session.id })
+        let place = u32::try_from(place).ok()?;
+        Some(Key { place, id: self.place(place)?.session.id })
     }
 
     /// Takes a new session in; `cookie` tells when its handshake was challenged.
     pub(crate) fn insert(&mut self, session: Session, cookie: CookieTime) -> Key {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            u32::try_from(self.places.len() - 1).expect("sessions-max is below 2^24")
-        });
-        let key = Key { place, id: session.id };
+        let key = Key { place: self.places.next_name(), id: session.id };
         assert!(self.find(session.id).is_none(), "session ids are unique (R11)");
         *self.counts.of(session.standing()) += 1;
-        self.len += 1;
         let hash = self.hash_of_agent(session.agent);
         let known = self.agent(session.agent);
         let (mut incarnation, mut newest) = (session.incarnation, cookie);
@@ -198,9 +189,10 @@ impl Sessions {
             self.by_agent.remove(hash, known.newest.place);
         }
         let older = known.map_or(NONE, |known| known.newest.place);
-        self.by_id.insert(hash_of(session.id), place);
-        self.by_agent.insert(hash, place);
-        self.places[place as usize] = Some(Box::new(Place { session, incarnation, cookie: newest, older }));
+        self.by_id.insert(hash_of(session.id), key.place);
+        self.by_agent.insert(hash, key.place);
+        let place = self.places.insert(Place { session, incarnation, cookie: newest, older });
+        debug_assert_eq!(place, key.place, "the name was foretold");
         key
     }
 
@@ -246,15 +238,13 @@ impl Sessions {
     pub(crate) fn remove(&mut self, key: Key) -> Option<Session> {
         let agent = self.get(key)?.agent;
         let newest = self.newest(agent);
-        let Place { session, incarnation, cookie, older } = *self.places.get_mut(key.place as usize)?.take()?;
-        self.free.push(key.place);
-        self.len -= 1;
+        let Place { session, incarnation, cookie, older } = self.places.remove(key.place);
         self.by_id.remove(hash_of(key.id), key.place);
         *self.counts.of(session.standing()) -= 1;
         if newest == Some(key.place) {
             let hash = self.hash_of_agent(agent);
             self.by_agent.remove(hash, key.place);
-            if let Some(heir) = self.places.get_mut(older as usize).and_then(Option::as_deref_mut) {
+            if let Some(heir) = self.places.get_mut(older) {
                 // The highest stays, and nothing that is known is forgotten as long as there is a session.
                 (heir.incarnation, heir.cookie) = (incarnation, cookie);
                 self.by_agent.insert(hash, older);
@@ -268,7 +258,7 @@ impl Sessions {
     /// Takes a place that is gone out of the list of an agent's sessions.
     fn unlink(&mut self, newest: Option<u32>, gone: u32, older: u32) {
         let mut at = newest.unwrap_or(NONE);
-        while let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_deref_mut) {
+        while let Some(place) = self.places.get_mut(at) {
             if place.older == gone {
                 place.older = older;
                 return;
@@ -283,6 +273,7 @@ mod tests {
     use super::*;
     use crate::session::Opening;
     use crate::standing::Cause;
+    use alloc::boxed::Box;
     use cistern_link::{Instant, Path, Rng};
     use core::net::SocketAddr;
     use core::time::Duration;

@@ -43,6 +43,11 @@ impl<T> Slab<T> {
         u32::try_from(self.pieces.len().saturating_sub(1) * PIECE + last).unwrap_or(NONE)
     }
 
+    /// What the next value will be named.
+    pub(crate) fn next_name(&self) -> u32 {
+        if self.free == NONE { self.places() } else { self.free }
+    }
+
     /// Takes a value in and names it.
     ///
     /// # Panics
@@ -88,6 +93,15 @@ impl<T> Slab<T> {
         }
     }
 
+    /// The value of a number that may have been given back.
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        let at = at as usize;
+        match self.pieces.get_mut(at / PIECE)?.get_mut(at % PIECE)? {
+            Place::Used(value) => Some(value),
+            Place::Free(_) => None,
+        }
+    }
+
     fn place(&mut self, at: u32) -> &mut Place<T> {
         let at = at as usize;
         &mut self.pieces[at / PIECE][at % PIECE]
@@ -96,6 +110,12 @@ impl<T> Slab<T> {
     #[cfg(test)]
     pub(crate) const fn size_of_one() -> usize {
         size_of::<Place<T>>()
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -127,7 +147,9 @@ mod tests {
         assert_eq!(slab[names[2_500]], 2_500);
         assert_eq!((slab.remove(names[7]), slab.remove(names[2_000])), (7, 2_000));
         assert_eq!((slab.get(names[7]), slab.len()), (None, 2_998));
+        assert_eq!(slab.next_name(), names[2_000]);
         assert_eq!((slab.insert(1), slab.insert(2)), (names[2_000], names[7]));
+        assert_eq!(slab.next_name(), slab.insert(3));
         slab[names[7]] = 9;
         assert_eq!(slab[names[7]], 9);
     }

@@ -112,12 +112,12 @@ impl Server {
     /// Its timer is cancelled, a later D starts a full new one. What was parked at D, or whose turn came since, runs again. Renewing
     /// answers that were dropped at D stay dropped: the agent asks for them again.
     pub(crate) fn try_rescue(&mut self, key: Key) {
-        if !bugs::is(Bug::M14) && (!self.config.rescue || !self.is_missing_nothing(key)) {
-            return;
-        }
         let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) else {
             return;
         };
+        if !bugs::is(Bug::M14) && (!self.config.rescue || !self.is_missing_nothing(key)) {
+            return;
+        }
         if !matches!(self.sessions.apply(key, Event::Rescued { now: self.now }), Ok(Some(Standing::Good))) {
             // A NACK was produced, the cause is final, or the wait is over and the end only has to be recorded.
             return;

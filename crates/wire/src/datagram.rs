@@ -118,6 +118,7 @@ pub struct Datagram<'a> {
     /// Its header.
     pub header: Header,
     messages: &'a [u8],
+    requests_only: bool,
 }
 
 impl<'a> Datagram<'a> {
@@ -155,16 +156,21 @@ impl<'a> Datagram<'a> {
         if messages.is_empty() {
             return Err(DropReason::Empty);
         }
-        let mut rest = messages;
+        let place = place_of(&header);
+        let (mut rest, mut common) = (messages, u8::MAX);
         while !rest.is_empty() {
             let (kind, body, tail) = split_message(rest)?;
-            check_place(kind, &header)?;
+            let known = KNOWN[kind as usize];
+            if known & place == 0 {
+                return Err(DropReason::Misplaced(kind));
+            }
+            common &= known;
             //= wire-spec.md#3-5-validation-and-drops
             //# A receiver MUST validate a datagram to its last byte before any message in it acts.
-            Message::decode(kind, body).map_err(DropReason::Malformed)?;
+            Message::check(kind, body).map_err(DropReason::Malformed)?;
             rest = tail;
         }
-        Ok(Self { header, messages })
+        Ok(Self { header, messages, requests_only: common & REQUEST != 0 })
     }
 
     /// Checks everything outside the messages.
@@ -201,6 +207,12 @@ impl<'a> Datagram<'a> {
         Ok((header, &covered[HEADER_LEN..]))
     }
 
+    /// Whether all messages are requests: none of them goes before the others.
+    #[must_use]
+    pub const fn is_requests_only(&self) -> bool {
+        self.requests_only
+    }
+
     /// The messages, in the order in which they stand.
     #[must_use]
     pub const fn messages(&self) -> Messages<'a> {
@@ -209,6 +221,7 @@ impl<'a> Datagram<'a> {
 }
 
 /// Splits the first message off: its kind, its body, what follows.
+#[inline]
 fn split_message(bytes: &[u8]) -> Result<(Kind, &[u8], &[u8]), DropReason> {
     let mut r = Reader::new(bytes);
     let head = MessageHeader::get(&mut r).map_err(|_| DropReason::BadLength)?;
@@ -220,16 +233,48 @@ fn split_message(bytes: &[u8]) -> Result<(Kind, &[u8], &[u8]), DropReason> {
     Ok((kind, body, r.rest()))
 }
 
+/// What is known of each code of a kind: in which datagrams it may stand, by [`place_of`], and whether it is one of a request.
+const KNOWN: [u8; 256] = {
+    let (mut known, mut at) = ([0; 256], 0);
+    while at < Kind::ALL.len() {
+        let kind = Kind::ALL[at];
+        let mut place = 0;
+        while place < 4 {
+            let (from_server, handshake) = (place & 1 != 0, place & 2 != 0);
+            if may_stand(kind, from_server, handshake) {
+                known[kind as usize] |= 1 << place;
+            }
+            place += 1;
+        }
+        if matches!(kind.lane(), Lane::Request) {
+            known[kind as usize] |= REQUEST;
+        }
+        at += 1;
+    }
+    known
+};
+const REQUEST: u8 = 1 << 4;
+
+/// The bit in [`KNOWN`] of the kinds that may stand under a header.
+const fn place_of(header: &Header) -> u8 {
+    1 << (header.from_server as u8 | ((header.session.0 == 0) as u8) << 1)
+}
+
 /// A handshake message stands only in session 0, every other only in a session, and each only in its own direction.
-pub(crate) fn check_place(kind: Kind, header: &Header) -> Result<(), DropReason> {
+const fn may_stand(kind: Kind, from_server: bool, in_handshake: bool) -> bool {
     let handshake = matches!(kind.lane(), Lane::Handshake) || matches!(kind, Kind::Welcome);
-    let placed = handshake == (header.session.0 == 0) || matches!(kind, Kind::Padding);
+    let placed = handshake == in_handshake || matches!(kind, Kind::Padding);
     let directed = match kind.direction() {
         Direction::Both => true,
-        Direction::Agent => !header.from_server,
-        Direction::Server => header.from_server,
+        Direction::Agent => !from_server,
+        Direction::Server => from_server,
     };
-    if placed && directed { Ok(()) } else { Err(DropReason::Misplaced(kind)) }
+    placed && directed
+}
+
+/// Whether a message of a kind may stand under a header.
+pub(crate) const fn check_place(kind: Kind, header: &Header) -> Result<(), DropReason> {
+    if KNOWN[kind as usize] & place_of(header) != 0 { Ok(()) } else { Err(DropReason::Misplaced(kind)) }
 }
 
 /// Iterator over the messages of a datagram.

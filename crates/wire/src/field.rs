@@ -7,7 +7,6 @@
 
 use crate::shape::{Shape, Shown};
 use alloc::vec::Vec;
-use bytes::{Buf, BufMut};
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -84,8 +83,17 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Fault::Truncated`] if fewer are left.
+    #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.rest.split_at_checked(n).ok_or(Malformed::new(Fault::Truncated))?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    /// Takes the next `N` bytes.
+    #[inline]
+    fn take_chunk<const N: usize>(&mut self) -> Result<&'a [u8; N], Malformed> {
+        let (head, tail) = self.rest.split_first_chunk().ok_or(Malformed::new(Fault::Truncated))?;
         self.rest = tail;
         Ok(head)
     }
@@ -94,6 +102,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Those of the field's type.
+    #[inline]
     pub fn get<T: Field<'a>>(&mut self) -> Result<T, Malformed> {
         T::get(self)
     }
@@ -113,43 +122,96 @@ pub trait Field<'a>: Sized {
     /// What stands on the wire for it.
     const SHAPE: &'static Shape;
 
+    /// Bytes that each value takes; 0: not all take the same.
+    const LEN: usize = 0;
+
     /// Reads the value.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not a value of this type; the sender is at fault.
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed>;
 
+    /// Passes over the value: as [`Self::get`], but nothing is made of it.
+    ///
+    /// # Errors
+    /// Those of [`Self::get`].
+    #[inline]
+    fn skip(r: &mut Reader<'a>) -> Result<(), Malformed> {
+        Self::get(r).map(drop)
+    }
+
+    /// Whether `bytes`, which are [`Self::LEN`] long, are a value; for types that have a length. Any bytes are, unless a type says more.
+    #[inline]
+    fn is_value(bytes: &[u8]) -> bool {
+        debug_assert_eq!(bytes.len(), Self::LEN, "{} has another length", Self::TYPE);
+        true
+    }
+
     /// Appends the value.
     fn put(&self, w: &mut Writer);
+
+    /// Writes the value over `to`, which is [`Self::LEN`] bytes long; for types that have one.
+    fn place(&self, to: &mut [u8]) {
+        debug_assert!(to.is_empty(), "{} has no length of its own", Self::TYPE);
+    }
+}
+
+/// A structure whose values are all of one length, and not longer than this, is encoded at once.
+pub(crate) const PLACED_MAX: usize = 128;
+
+/// The length of all fields of a structure together, if each has one.
+pub(crate) const fn len_of_all(lens: &[usize]) -> usize {
+    let (mut sum, mut at) = (0, 0);
+    while at < lens.len() {
+        if lens[at] == 0 {
+            return 0;
+        }
+        sum += lens[at];
+        at += 1;
+    }
+    sum
 }
 
 macro_rules! integers {
-    ($($ty:ident $bytes:literal $signed:literal $get:ident $put:ident),*) => { $(
+    ($($ty:ident $bytes:literal $signed:literal),*) => { $(
         impl Field<'_> for $ty {
             const TYPE: &'static str = stringify!($ty);
             const SHAPE: &'static Shape =
                 &Shape::Number { ty: stringify!($ty), bytes: $bytes, signed: $signed, shown: Shown::Decimal };
+            const LEN: usize = $bytes;
+            #[inline]
             fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-                r.rest.$get().map_err(|_| Malformed::new(Fault::Truncated))
+                r.take_chunk().map(|bytes| Self::from_be_bytes(*bytes))
             }
+            #[inline]
+            fn skip(r: &mut Reader<'_>) -> Result<(), Malformed> {
+                r.take_chunk::<$bytes>().map(drop)
+            }
+            #[inline]
             fn put(&self, w: &mut Writer) {
-                w.$put(*self);
+                w.extend_from_slice(&self.to_be_bytes());
+            }
+            #[inline]
+            fn place(&self, to: &mut [u8]) {
+                to.copy_from_slice(&self.to_be_bytes());
             }
         }
     )* };
 }
 
 integers!(
-    u8 1 false try_get_u8 put_u8,
-    u16 2 false try_get_u16 put_u16,
-    u32 4 false try_get_u32 put_u32,
-    u64 8 false try_get_u64 put_u64,
-    i64 8 true try_get_i64 put_i64
+    u8 1 false,
+    u16 2 false,
+    u32 4 false,
+    u64 8 false,
+    i64 8 true
 );
 
 impl Field<'_> for bool {
     const TYPE: &'static str = "bool";
     const SHAPE: &'static Shape = &Shape::Bool;
+    const LEN: usize = 1;
+    #[inline]
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::get(r)? {
             0 => Ok(false),
@@ -157,20 +219,35 @@ impl Field<'_> for bool {
             _ => Err(Malformed::new(Fault::BadValue)),
         }
     }
+    #[inline]
+    fn is_value(bytes: &[u8]) -> bool {
+        matches!(bytes, [0 | 1])
+    }
+    #[inline]
     fn put(&self, w: &mut Writer) {
-        w.put_u8(u8::from(*self));
+        w.push(u8::from(*self));
+    }
+    #[inline]
+    fn place(&self, to: &mut [u8]) {
+        u8::from(*self).place(to);
     }
 }
 
 impl Field<'_> for [u8; 16] {
     const TYPE: &'static str = "16 bytes";
     const SHAPE: &'static Shape = &Shape::Fixed { ty: "16 bytes", bytes: 16 };
+    const LEN: usize = 16;
+    #[inline]
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let bytes = r.take(16)?;
-        Self::try_from(bytes).map_err(|_| Malformed::new(Fault::Truncated))
+        r.take_chunk().copied()
     }
+    #[inline]
     fn put(&self, w: &mut Writer) {
-        w.put_slice(self);
+        w.extend_from_slice(self);
+    }
+    #[inline]
+    fn place(&self, to: &mut [u8]) {
+        to.copy_from_slice(self);
     }
 }
 
@@ -198,6 +275,7 @@ macro_rules! byte_strings {
         impl<'a> Field<'a> for $name<'a> {
             const TYPE: &'static str = $text;
             const SHAPE: &'static Shape = &Shape::Bytes { ty: $text, prefix: $prefix, shown: Shown::$shown };
+            #[inline]
             fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
                 let len = $len::get(r)?;
                 r.take(usize::from(len)).map(Self)
@@ -206,7 +284,7 @@ macro_rules! byte_strings {
                 // Longer strings are refused where they enter the system; cutting here keeps the encoder total.
                 let len = $len::try_from(self.0.len()).unwrap_or($len::MAX);
                 len.put(w);
-                w.put_slice(&self.0[..usize::from(len)]);
+                w.extend_from_slice(&self.0[..usize::from(len)]);
             }
         }
 
@@ -346,7 +424,7 @@ impl<'a, T: Field<'a> + Clone> Field<'a> for List<'a, T> {
         let count = u16::get(r)?;
         let start = r.rest();
         for _ in 0..count {
-            T::get(r)?;
+            T::skip(r)?;
         }
         let used = start.len() - r.rest().len();
         Ok(Self { source: Source::Wire { bytes: &start[..used], count } })

@@ -25,11 +25,18 @@ macro_rules! identities {
         impl Field<'_> for $name {
             const TYPE: &'static str = stringify!($name);
             const SHAPE: &'static Shape = &Shape::Fixed { ty: stringify!($name), bytes: 16 };
+            const LEN: usize = 16;
+            #[inline]
             fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
                 <[u8; 16]>::get(r).map(Self)
             }
+            #[inline]
             fn put(&self, w: &mut Writer) {
                 self.0.put(w);
+            }
+            #[inline]
+            fn place(&self, to: &mut [u8]) {
+                self.0.place(to);
             }
         }
 

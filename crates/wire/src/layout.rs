@@ -29,13 +29,53 @@ macro_rules! body {
             const TYPE: &'static str = stringify!($name);
             const SHAPE: &'static crate::Shape =
                 &crate::Shape::Structure { ty: stringify!($name), fields: Self::FIELDS };
+            const LEN: usize = crate::field::len_of_all(&[$(<$ty as crate::Field<'a>>::LEN),*]);
+            #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn get(r: &mut crate::Reader<'a>) -> Result<Self, crate::Malformed> {
                 Ok(Self { $($field: r.get().map_err(|e: crate::Malformed| e.within(stringify!($name), stringify!($field)))?),* })
             }
+            #[inline]
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn skip(r: &mut crate::Reader<'a>) -> Result<(), crate::Malformed> {
+                // Field by field where lengths differ, and to find the field at fault.
+                if Self::LEN > 0
+                    && let Some((value, rest)) = r.rest().split_at_checked(Self::LEN)
+                    && Self::is_value(value)
+                {
+                    *r = crate::Reader::new(rest);
+                    return Ok(());
+                }
+                $( <$ty as crate::Field<'a>>::skip(r).map_err(|e| e.within(stringify!($name), stringify!($field)))?; )*
+                Ok(())
+            }
+            #[inline]
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn is_value(bytes: &[u8]) -> bool {
+                $( let (field, bytes) = bytes.split_at(<$ty as crate::Field<'a>>::LEN);
+                if !<$ty as crate::Field<'a>>::is_value(field) {
+                    return false;
+                } )*
+                true
+            }
+            #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn put(&self, w: &mut crate::Writer) {
-                $( self.$field.put(w); )*
+                // At once, if it is not long: room in the buffer is then looked for once.
+                if Self::LEN > 0 && Self::LEN <= crate::field::PLACED_MAX {
+                    let mut bytes = [0; crate::field::PLACED_MAX];
+                    let bytes = &mut bytes[..Self::LEN];
+                    self.place(bytes);
+                    w.extend_from_slice(bytes);
+                } else {
+                    $( self.$field.put(w); )*
+                }
+            }
+            #[inline]
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn place(&self, to: &mut [u8]) {
+                $( let (field, to) = to.split_at_mut(<$ty as crate::Field<'a>>::LEN);
+                crate::Field::place(&self.$field, field); )*
             }
         }
         impl<'a> $full {
@@ -103,14 +143,25 @@ macro_rules! codes {
         impl crate::Field<'_> for $name {
             const TYPE: &'static str = stringify!($name);
             const SHAPE: &'static crate::Shape = &crate::Shape::Code { ty: stringify!($name), words: &[$(($code, $text)),*] };
+            const LEN: usize = 1;
+            #[inline]
             fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
                 match u8::get(r)? {
                     $($code => Ok(Self::$variant),)*
                     _ => Err(crate::Malformed::new(crate::Fault::BadValue)),
                 }
             }
+            #[inline]
+            fn is_value(bytes: &[u8]) -> bool {
+                <Self as crate::Field<'_>>::get(&mut crate::Reader::new(bytes)).is_ok()
+            }
+            #[inline]
             fn put(&self, w: &mut crate::Writer) {
                 (*self as u8).put(w);
+            }
+            #[inline]
+            fn place(&self, to: &mut [u8]) {
+                (*self as u8).place(to);
             }
         }
 
@@ -133,11 +184,22 @@ macro_rules! number {
             const TYPE: &'static str = stringify!($name);
             const SHAPE: &'static crate::Shape =
                 &crate::Shape::Number { ty: stringify!($name), bytes: 8, signed: false, shown: crate::Shown::$shown };
+            const LEN: usize = 8;
+            #[inline]
             fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
                 u64::get(r).map(Self)
             }
+            #[inline]
+            fn skip(r: &mut crate::Reader<'_>) -> Result<(), crate::Malformed> {
+                u64::skip(r)
+            }
+            #[inline]
             fn put(&self, w: &mut crate::Writer) {
                 self.0.put(w);
+            }
+            #[inline]
+            fn place(&self, to: &mut [u8]) {
+                self.0.place(to);
             }
         }
 

@@ -2,7 +2,7 @@
 //!
 //! Decides: codes, names, directions, lanes, and for each answer whether it renews the lease (`wire-spec.md` section 7). The enum,
 //! the decoder, the encoder and the field lists are generated from the lines, and the specification is tested against them.
-//! Place in the walk: `Message::decode` is called by `Datagram::decode` for every message, and again when the messages are acted on.
+//! Place in the walk: `Message::check` is called by `Datagram::decode` for every message, `Message::decode` when it is acted on.
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
@@ -58,12 +58,14 @@ macro_rules! registry {
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
             /// The kind of a code, if there is one.
+            #[inline]
             #[must_use]
             pub const fn of(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$name),)* _ => None }
             }
 
             /// Its code.
+            #[inline]
             #[must_use]
             pub const fn code(self) -> u8 {
                 self as u8
@@ -82,6 +84,7 @@ macro_rules! registry {
             }
 
             /// How it travels.
+            #[inline]
             #[must_use]
             pub const fn lane(self) -> Lane {
                 match self { $(Self::$name => Lane::$lane),* }
@@ -135,6 +138,20 @@ macro_rules! registry {
                 let message = match kind { $(Kind::$name => Self::$name(r.get()?)),* };
                 if r.rest().is_empty() {
                     Ok(message)
+                } else {
+                    Err(Malformed::new(Fault::Trailing).within(kind.name(), "end"))
+                }
+            }
+
+            /// Whether the body of a message of `kind` parses to its last byte: as [`Self::decode`], but nothing is made of it.
+            ///
+            /// # Errors
+            /// Those of [`Self::decode`].
+            pub fn check(kind: Kind, body: &'a [u8]) -> Result<(), Malformed> {
+                let mut r = Reader::new(body);
+                match kind { $(Kind::$name => <$ty as Field<'a>>::skip(&mut r)?),* }
+                if r.rest().is_empty() {
+                    Ok(())
                 } else {
                     Err(Malformed::new(Fault::Trailing).within(kind.name(), "end"))
                 }

@@ -51,6 +51,15 @@ macro_rules! replies {
             }
         }
 
+        $( impl<'a> $ty {
+            /// Appends it as a [`Reply`].
+            #[inline]
+            pub fn put_reply(&self, w: &mut Writer) {
+                (ReplyKind::$name as u8).put(w);
+                self.put(w);
+            }
+        } )*
+
         impl<'a> Field<'a> for Reply<'a> {
             const TYPE: &'static str = "Reply";
             const SHAPE: &'static Shape = &Shape::Union {

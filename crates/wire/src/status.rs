@@ -113,11 +113,18 @@ impl Status {
 impl Field<'_> for Status {
     const TYPE: &'static str = "Status";
     const SHAPE: &'static Shape = &Shape::Number { ty: "Status", bytes: 2, signed: false, shown: Shown::Words(Self::WORDS) };
+    const LEN: usize = 2;
+    #[inline]
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         u16::get(r).map(Self)
     }
+    #[inline]
     fn put(&self, w: &mut Writer) {
         self.0.put(w);
+    }
+    #[inline]
+    fn place(&self, to: &mut [u8]) {
+        self.0.place(to);
     }
 }
 

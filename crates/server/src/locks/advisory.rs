@@ -46,7 +46,8 @@ impl LockTable {
     pub fn lock(&mut self, now: Instant, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
         let Some(slot) = self.table.good(session) else { return LockOutcome::Busy };
         let entry = self.table.entry_or_new(advisory(object));
-        let own = self.table.own(entry, slot);
+        let owned = self.table.owned(entry, slot);
+        let own = owned.filter(|at| self.table.stands(&self.table.holds[*at]));
         let chance = self.chance(entry, slot, own, mode);
         let outcome = match (chance, wait) {
             (Chance::Now, _) if own.is_none() && !self.has_room(slot) => {
@@ -56,11 +57,12 @@ impl LockTable {
                 self.make_room(now, slot);
                 LockOutcome::Busy
             }
-            (Chance::Now, _) => match self.grant(now, entry, slot, mode) {
+            (Chance::Now, _) => match self.grant(now, entry, slot, owned, mode) {
                 Some(at) => {
                     self.press_for_waiters(now, at);
                     let hold = &self.table.holds[at];
-                    LockOutcome::Granted { mode: hold.mode, generation: hold.generation, run: hold.run }
+                    // It is held, so it is not idle.
+                    return LockOutcome::Granted { mode: hold.mode, generation: hold.generation, run: hold.run };
                 }
                 // Tokens are on their way from the store; the request is the first in line until they come.
                 None if wait == LockWait::Queue => {
@@ -115,24 +117,28 @@ impl LockTable {
         self.table.entries[entry].queue.as_ref()?.waiters.get(place).copied()
     }
 
-    /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens.
-    fn grant(&mut self, now: Instant, entry: u32, session: u32, mode: Mode) -> Option<u32> {
+    /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens. `owned`: what it holds, standing or
+    /// not.
+    fn grant(&mut self, now: Instant, entry: u32, session: u32, owned: Option<u32>, mode: Mode) -> Option<u32> {
         //= wire-spec.md#11-4-locks
         //# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
         let run = self.limits.run.max(1);
-        if let Some(at) = self.table.own(entry, session).filter(|_| bugs::is(Bug::M18)) {
+        let own = owned.filter(|at| self.table.stands(&self.table.holds[*at]));
+        if let Some(at) = own.filter(|_| bugs::is(Bug::M18)) {
             self.table.holds[at].mode = mode.max(self.table.holds[at].mode);
             return Some(at);
         }
         let generation = self.tokens.take(run)?;
-        Some(match self.table.own(entry, session) {
+        Some(match own {
             Some(at) => {
                 let mode = if mode == Mode::Exclusive { mode } else { self.table.holds[at].mode };
                 self.grant_again(now, at, mode, generation, run);
                 at
             }
             None => {
-                self.reap(entry, session);
+                if owned.is_some() {
+                    self.reap(entry, session);
+                }
                 self.table.add_hold(now, entry, session, mode, generation, run)
             }
         })
@@ -178,6 +184,9 @@ impl LockTable {
     /// Asks a lock back if a request waits for it: it has a new generation, which no demand has covered.
     pub(super) fn press_for_waiters(&mut self, now: Instant, at: u32) {
         let Hold { entry, session, mode, .. } = self.table.holds[at];
+        if self.table.entries[entry].queue.is_none() {
+            return;
+        }
         let waiting = self.waiters(entry).filter(|waiter| self.table.is_good(waiter.session) && waiter.session != session);
         // What is left to the holder must suit everybody.
         let keep = waiting.filter(|waiter| !waiter.mode.compatible(mode)).map(|waiter| match waiter.mode {
@@ -191,6 +200,9 @@ impl LockTable {
 
     /// Something changed: grants those whose turn has come.
     pub(super) fn pump(&mut self, now: Instant, entry: u32) {
+        if self.table.entries[entry].queue.is_none() {
+            return self.table.drop_if_idle(entry);
+        }
         let mut granted = Vec::new();
         let mut place = 0;
         while let Some(waiter) = self.waiter(entry, place) {
@@ -207,7 +219,8 @@ impl LockTable {
                 self.end_wait(entry, place, Status::BUSY);
                 continue;
             }
-            let Some(at) = self.grant(now, entry, waiter.session, waiter.mode) else {
+            let owned = self.table.owned(entry, waiter.session);
+            let Some(at) = self.grant(now, entry, waiter.session, owned, waiter.mode) else {
                 let lock = self.table.entries[entry].lock;
                 self.starved.push(lock);
                 break;
@@ -257,7 +270,7 @@ impl LockTable {
             return Extended::Demanded;
         }
         let Hold { entry, session, mode, .. } = self.table.holds[at];
-        match self.grant(now, entry, session, mode) {
+        match self.grant(now, entry, session, Some(at), mode) {
             Some(at) => {
                 let hold = &self.table.holds[at];
                 Extended::Granted { mode, generation: hold.generation, run: hold.run }

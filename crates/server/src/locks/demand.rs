@@ -85,8 +85,9 @@ impl LockTable {
 
     /// A hold is gone or has a new generation: what was demanded of it is settled.
     pub(super) fn demand_settled(&mut self, entry: u32, session: u32, sent: Option<Keep>) {
-        let counted = self.table.entries[entry].lock.class == LockClass::Cache;
-        self.demands.outstanding -= usize::from(counted && sent.is_some() && self.table.is_good(session));
+        if sent.is_some() && self.table.entries[entry].lock.class == LockClass::Cache && self.table.is_good(session) {
+            self.demands.outstanding -= 1;
+        }
     }
 
     /// The next demand that may go out.

@@ -41,11 +41,12 @@ pub use limits::LockLimits;
 pub use restore::Restored;
 pub use tokens::Tokens;
 
+use crate::slab::NONE;
 use advisory::Wait;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, RowState, SessionId, Status};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, SessionId, Status};
 use demand::Demands;
 use mutation::Mutant;
 use sweep::Sweeps;
@@ -286,6 +287,18 @@ impl LockTable {
                 self.pump(now, entry);
             }
         }
+    }
+
+    /// How many locks are held, of both classes.
+    pub(crate) const fn held_by_all(&self) -> usize {
+        self.table.holds.len()
+    }
+
+    /// Brings near what is known of a session and of an object's advisory lock; gives nothing that means anything.
+    pub(crate) fn foresee(&self, session: SessionId, object: ObjectId) -> u64 {
+        let known = self.table.session(session).map_or(0, |at| u64::from(self.table.sessions[at].held));
+        let entry = self.table.entry(advisory::advisory(object));
+        known + entry.and_then(|entry| self.table.owned(entry, NONE)).map_or(0, u64::from)
     }
 
     /// What a session holds of a lock.

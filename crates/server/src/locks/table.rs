@@ -17,9 +17,10 @@ use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::{Index, hash};
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, SessionId};
+use core::cell::Cell;
 
 /// One lock held by one session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) generation: Generation,
     /// After a downgrade: the generation that was downgraded, so that a repeated release is answered alike. Otherwise: the
@@ -169,6 +170,8 @@ pub(super) struct Table {
     owners: Index,
     /// Sessions, by id.
     names: Index,
+    /// The session asked about last: one that asks much is found without the index.
+    recent: Cell<u32>,
     /// Objects whose advisory lock somebody holds or waits for, for lists.
     pub(super) advisory: Listed,
     /// Queues that are empty: kept, so that a mutation needs no new one.
@@ -188,6 +191,7 @@ impl Table {
             index: Index::default(),
             owners: Index::default(),
             names: Index::default(),
+            recent: Cell::new(NONE),
             advisory: Listed::default(),
             spare: Vec::new(),
         }
@@ -207,7 +211,12 @@ impl Table {
     }
 
     pub(super) fn session(&self, id: SessionId) -> Option<u32> {
-        self.names.find(hash(id.0, 0), |at| self.sessions[at].id == id)
+        let recent = self.recent.get();
+        if self.sessions.get(recent).is_some_and(|session| session.id == id) {
+            return Some(recent);
+        }
+        let found = self.names.find(hash(id.0, 0), |at| self.sessions[at].id == id);
+        found.inspect(|at| self.recent.set(*at))
     }
 
     /// The session, if it is in good standing.
@@ -307,9 +316,19 @@ impl Table {
 
     /// Adds a hold.
     pub(super) fn add_hold(&mut self, now: Instant, entry: u32, session: u32, mode: Mode, generation: Generation, run: u32) -> u32 {
-        let entry_prev = self.entries[entry].last;
-        let session_prev = self.sessions[session].last;
-        let at = self.holds.insert(Hold {
+        let at = self.holds.next_name();
+        let of = &mut self.entries[entry];
+        let entry_prev = core::mem::replace(&mut of.last, at);
+        if entry_prev == NONE {
+            of.first = at;
+        }
+        let by = &mut self.sessions[session];
+        let session_prev = core::mem::replace(&mut by.last, at);
+        by.held += 1;
+        if session_prev == NONE {
+            by.first = at;
+        }
+        let named = self.holds.insert(Hold {
             generation,
             before: generation,
             since: now,
@@ -326,18 +345,12 @@ impl Table {
             demand: None,
             sent: None,
         });
-        match entry_prev {
-            NONE => self.entries[entry].first = at,
-            prev => self.holds[prev].entry_next = at,
+        debug_assert_eq!(named, at, "the name was foretold");
+        if session_prev != NONE {
+            self.holds[session_prev].session_next = at;
         }
-        self.entries[entry].last = at;
-        match session_prev {
-            NONE => self.sessions[session].first = at,
-            prev => self.holds[prev].session_next = at,
-        }
-        self.sessions[session].last = at;
-        self.sessions[session].held += 1;
         if entry_prev != NONE {
+            self.holds[entry_prev].entry_next = at;
             self.owners.insert(hash(entry.into(), session.into()), at);
         }
         at
@@ -345,15 +358,19 @@ impl Table {
 
     /// Takes a hold away.
     pub(super) fn remove_hold(&mut self, at: u32) -> Hold {
-        self.unlink_from_session(at);
         let hold = self.holds.remove(at);
-        match hold.entry_prev {
-            NONE => self.entries[hold.entry].first = hold.entry_next,
-            prev => self.holds[prev].entry_next = hold.entry_next,
+        self.unlink_from_session(at, &hold);
+        let of = &mut self.entries[hold.entry];
+        if hold.entry_prev == NONE {
+            of.first = hold.entry_next;
         }
-        match hold.entry_next {
-            NONE => self.entries[hold.entry].last = hold.entry_prev,
-            next => self.holds[next].entry_prev = hold.entry_prev,
+        if hold.entry_next == NONE {
+            of.last = hold.entry_prev;
+        } else {
+            self.holds[hold.entry_next].entry_prev = hold.entry_prev;
+        }
+        if hold.entry_prev != NONE {
+            self.holds[hold.entry_prev].entry_next = hold.entry_next;
         }
         self.sessions[hold.session].held -= 1;
         if hold.indexed {
@@ -362,25 +379,32 @@ impl Table {
         hold
     }
 
-    fn unlink_from_session(&mut self, at: u32) {
-        let Hold { session, session_prev, session_next, .. } = self.holds[at];
-        match session_prev {
-            NONE => self.sessions[session].first = session_next,
-            prev => self.holds[prev].session_next = session_next,
+    /// Takes a hold, which may be gone already, out of its session's list.
+    fn unlink_from_session(&mut self, at: u32, hold: &Hold) {
+        let &Hold { session, session_prev, session_next, .. } = hold;
+        let by = &mut self.sessions[session];
+        if session_prev == NONE {
+            by.first = session_next;
         }
-        match session_next {
-            NONE => self.sessions[session].last = session_prev,
-            next => self.holds[next].session_prev = session_prev,
+        if session_next == NONE {
+            by.last = session_prev;
         }
-        if let Some(more) = &mut self.sessions[session].more {
+        if let Some(more) = &mut by.more {
             more.walks.iter_mut().flatten().for_each(|walk| walk.step_aside(at, session_prev, session_next));
+        }
+        if session_prev != NONE {
+            self.holds[session_prev].session_next = session_next;
+        }
+        if session_next != NONE {
+            self.holds[session_next].session_prev = session_prev;
         }
     }
 
     /// Moves a hold to the front of its session's list, where the demanded ones stand, or back behind them.
     pub(super) fn move_in_session(&mut self, at: u32, front: bool) {
-        self.unlink_from_session(at);
-        let session = self.holds[at].session;
+        let hold = self.holds[at].clone();
+        self.unlink_from_session(at, &hold);
+        let session = hold.session;
         let Session { first, last, .. } = self.sessions[session];
         let (prev, next) = if front { (NONE, first) } else { (last, NONE) };
         self.holds[at].session_prev = prev;

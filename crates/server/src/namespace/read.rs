@@ -73,8 +73,7 @@ impl Namespace {
         let result = match reading {
             Reading::Lookup(m) => self.lookup(view, m, room, &mut grant, out),
             Reading::GetAttr(m) => known(view, m.object).map(|record| {
-                let attr = record.attr;
-                Reply::Stated(Stated { attr, grant: grant(m.object, m.want) }).put(out);
+                Stated { attr: record.attr, grant: grant(m.object, m.want) }.put_reply(out);
             }),
             Reading::ReadDir(m) => super::list::read_dir(view, m, room, &mut grant, out),
             Reading::Read(m) => self.read_contents(view, m, room, &mut grant, out),

@@ -31,7 +31,13 @@ impl Objects {
     }
 
     pub(super) fn get(&self, id: ObjectId) -> Option<&Slot<ObjectRecord>> {
-        self.at(id).map(|at| &self.values[at].1)
+        let mut found = None;
+        self.index.find(hash(id.0, 0), |at| {
+            let (known, slot) = &self.values[at];
+            found = Some(slot).filter(|_| *known == id);
+            found.is_some()
+        });
+        found
     }
 
     pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Slot<ObjectRecord>> {

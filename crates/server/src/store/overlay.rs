@@ -260,6 +260,16 @@ impl Overlay {
         }
     }
 
+    /// How many objects are in memory.
+    pub(crate) const fn objects_known(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Brings an object's record near; gives nothing that means anything.
+    pub(crate) fn foresee(&self, id: ObjectId) -> BatchId {
+        self.objects.get(id).map_or(0, |slot| slot.batch)
+    }
+
     /// Memory that the values take, in bytes, about.
     #[must_use]
     pub const fn bytes(&self) -> usize {

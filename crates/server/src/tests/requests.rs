@@ -242,6 +242,31 @@ fn read_that_comes_again_while_it_waits_for_the_store_fits_the_limit_of_the_tran
     assert!(got.datagram <= 548 && !data.data.0.is_empty(), "{} bytes", got.datagram);
 }
 
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+#[test]
+fn reply_that_waits_for_the_disk_answers_no_transmission_that_allows_less() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "large").object;
+    world.stalled = true;
+    let contents = [b'x'; 1_000];
+    let write = Write { ask: peer.ask(), object: file, offset: 0, truncate: true, stage: 0, data: Bytes16(&contents), terms: Terms::NONE };
+    world.send(&mut peer, &[write.into()]);
+    let ask = peer.ask();
+    let read = |limit| Read { ask: Ask { limit, ..ask }, object: file, offset: 0, length: 2_000, version: 0, want: Want::Nothing };
+    let first = world.send(&mut peer, &[read(LIMIT).into()]);
+    world.send(&mut peer, &[read(548).into()]);
+    assert_eq!(world.got_one(&peer).message().kind(), Kind::Pending);
+    world.stalled = false;
+    world.turn();
+    let acks = world.got(&peer);
+    let of_read = acks.iter().find(|got| matches!(got.message(), Message::Ack(ack) if ack.nonce == ask.nonce)).unwrap();
+    assert!(of_read.datagram > 548, "it was made for what the first transmission allowed");
+    assert!(matches!(of_read.message(), Message::Ack(ack) if ack.echo == first), "{of_read:?}");
+}
+
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# A message that shows an effect of a transaction MUST wait until the transaction is durable.

@@ -5,7 +5,7 @@
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::run::run;
 
-const SEEDS: [(Profile, u64, &str); 15] = [
+const SEEDS: [(Profile, u64, &str); 16] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
     (Profile::Clocks, 2_219, "the same, by EXTEND_RUN"),
@@ -21,6 +21,7 @@ const SEEDS: [(Profile, u64, &str); 15] = [
     (Profile::Tiny, 5_302, "an agent went on with a handshake although the server had answered in its session"),
     (Profile::Restart, 20_128, "locks reclaimed once more after another restart"),
     (Profile::Restart, 1_000_101, "grace ended before the last reclaim's completion was durable"),
+    (Profile::Swarm, 720_011, "a reply made for 8,952 bytes waited for the store, and answered a transmission that allowed 1,232"),
 ];
 
 #[test]

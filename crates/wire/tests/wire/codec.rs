@@ -91,6 +91,34 @@ fn trailing_bytes_in_a_body_are_an_error() {
 //= type=test
 //# A receiver MUST validate a datagram to its last byte before any message in it acts.
 #[test]
+fn what_is_checked_is_what_is_decoded_whatever_the_body() {
+    for message in samples() {
+        let (kind, bytes) = (message.kind(), body(&message));
+        let agrees = |body: &[u8]| assert_eq!(Message::check(kind, body), Message::decode(kind, body).map(drop), "{kind:?}: {body:02x?}");
+        (0..=bytes.len()).for_each(|len| agrees(&bytes[..len]));
+        agrees(&[&bytes[..], &[0]].concat());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            agrees(&flipped);
+        }
+    }
+}
+
+#[test]
+fn datagram_says_whether_all_its_messages_are_requests() {
+    let of = |code: Kind| samples().into_iter().find(|message| message.kind() == code).unwrap();
+    let (request, control) = (of(Kind::GetAttr), of(Kind::KeepAlive));
+    for (messages, only) in [(vec![request, request], true), (vec![request, control], false), (vec![control, request], false)] {
+        let bytes = datagram_of(header_for(&request), &messages);
+        assert_eq!(Datagram::at_server(&bytes).unwrap().is_requests_only(), only, "{messages:?}");
+    }
+}
+
+//= wire-spec.md#3-5-validation-and-drops
+//= type=test
+//# A receiver MUST validate a datagram to its last byte before any message in it acts.
+#[test]
 fn a_bad_message_at_the_end_drops_the_whole_datagram() {
     for message in samples() {
         let header = header_for(&message);
