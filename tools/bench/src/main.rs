@@ -118,8 +118,8 @@ Examples:
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
   cistern-bench failover --lease-ms 100,2000 --rounds 25
-  cistern-bench sessions --most-sessions 1000000 --locks 10000000     requests among a million sessions and ten million locks (P6):
-                                                  needs 8 GB of memory; some minutes pass until all are open and held
+  cistern-bench sessions --most-sessions 1000000  requests among a million sessions and ten million locks (P6): needs 8 GB of
+                                                  memory, and minutes until all are open and held, more where others run
   cistern-bench scale --most-locks 1000000        large tables beside small ones; 10,000,000 locks take some GB of memory
   cargo run --release -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
