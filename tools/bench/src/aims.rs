@@ -195,8 +195,8 @@ const AIMS: &[Aim] = &[
 
 /// The load of the lock that is held here and taken again, each call with a reading of the clocks.
 pub(crate) const HELD: &str = "lock again that the host has, with its clock reading";
-/// The sizes that P6 is about.
-const LARGEST: &str = "--most-sessions 1000000 --locks 10000000";
+/// The sizes that P6 is about: ten locks to each session.
+const LARGEST: &str = "--most-sessions 1000000";
 /// Fewer renewals than this say nothing within 10 %: their number is known to 3 %.
 const TELLING: (&str, f64) = ("renewals", 1_000.0);
 /// As many of an agent in flight as P2 is about.

@@ -34,6 +34,7 @@ mod renewals;
 mod report;
 mod scale;
 mod section;
+mod sends;
 mod sessions;
 mod slot;
 mod spin;
@@ -117,8 +118,8 @@ Examples:
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
   cistern-bench failover --lease-ms 100,2000 --rounds 25
-  cistern-bench sessions --most-sessions 1000000 --locks 10000000     requests among a million sessions and ten million locks (P6):
-                                                  needs 8 GB of memory; some minutes pass until all are open and held
+  cistern-bench sessions --most-sessions 1000000  requests among a million sessions and ten million locks (P6): needs 8 GB of
+                                                  memory, and minutes until all are open and held, more where others run
   cistern-bench scale --most-locks 1000000        large tables beside small ones; 10,000,000 locks take some GB of memory
   cargo run --release -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
@@ -169,6 +170,8 @@ enum Workload {
     Mixed,
     /// A server that looks at its socket for a while before it sleeps, beside one that sleeps at once
     Spin,
+    /// One answer to each of 32 peers: by one send each, as the driver does, and by one `sendmmsg`
+    Sends,
     /// Ten thousand locks at once (P9)
     Burst,
     /// A holder that stops, until another has its lock (P7)
@@ -251,6 +254,7 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
         Workload::Cached => cached::run(plan, progress),
         Workload::Mixed => mixed::run(plan, progress),
         Workload::Spin => spin::run(plan, progress),
+        Workload::Sends => sends::run(plan, progress),
         Workload::Burst => burst::run(args.locks, plan, progress),
         Workload::Failover => failover::run(&args.lease_ms, plan, progress),
         Workload::Renewals => renewals::run(plan, progress),
@@ -284,6 +288,7 @@ impl Workload {
             Self::Cached => "cached",
             Self::Mixed => "mixed",
             Self::Spin => "spin",
+            Self::Sends => "sends",
             Self::Burst => "burst",
             Self::Failover => "failover",
             Self::Renewals => "renewals",

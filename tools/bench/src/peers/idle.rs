@@ -64,7 +64,10 @@ pub(super) fn run(dir: &Path, sessions: usize, plan: &Plan, progress: &Progress)
         [&|| ours(plan, false), &|| ours(plan, true), &|| etcd::sessions(dir), &|| zookeeper::sessions(dir), &|| redis::sessions(dir)];
     for start in services {
         match start()? {
-            Ok(mut service) => section.rows.push(watch(&mut *service, sessions, span, progress)?),
+            Ok(mut service) => match watch(&mut *service, sessions, span, progress) {
+                Ok(row) => section.rows.push(row),
+                Err(trouble) => section.notes.push(format!("{}: could not be measured: {trouble}.", service.name())),
+            },
             Err(skipped) => section.notes.push(skipped),
         }
     }
