@@ -7,9 +7,9 @@
 //! Invariants: one call of any function here is one critical section at one instant (R17); time does not go back (R6).
 //! Leaves to others: everything else.
 
-use crate::api::{Command, Event, HolderId, LockEvent, OpError, OpId, Output, Submitted, Wait};
+use crate::api::{Command, Event, LockEvent, OpError, OpId, Output, Submitted, Wait};
 use crate::config::Config;
-use crate::idle::Told;
+use crate::idle::{Telling, Told};
 use crate::lease::Lease;
 use crate::locks::{Effect, Locks};
 use crate::opening::{Known, Opening};
@@ -134,12 +134,16 @@ pub struct Agent {
     /// Files that go with the session.
     pub(crate) own_ephemerals: BTreeSet<ObjectId>,
     pub(crate) events: VecDeque<Event>,
+    /// Something was done that may have given the driver something to do, or another time to wake.
+    pub(crate) stirred: bool,
     // Time.
     pub(crate) timers: TimerQueue<Timer>,
     /// When a user last did something.
     pub(crate) used: Instant,
     /// What the holders of locks were told last.
     pub(crate) told: Told,
+    /// Not all of them have been yet.
+    pub(crate) telling: Option<Telling>,
     pub(crate) closing: Closing,
     /// The session that is being closed, while somebody here may act under it or its surrender is not answered.
     pub(crate) leaving: Option<SessionId>,
@@ -178,9 +182,11 @@ impl Agent {
             watches: Watches::default(),
             own_ephemerals: BTreeSet::new(),
             events: VecDeque::new(),
+            stirred: false,
             timers: TimerQueue::new(),
             used: start,
             told: Told::Nobody,
+            telling: None,
             closing: Closing::No,
             leaving: None,
             stats: Stats::default(),
@@ -198,11 +204,13 @@ impl Agent {
         }
         self.used = self.now;
         if let Command::Watch { object } = command {
+            self.stirred = true;
             let result = self.begin_watch(object);
             self.tend();
             return Submitted::Now(result);
         }
         if let Command::Unwatch { watch } = command {
+            self.stirred = true;
             let ended = self.end_watch(watch);
             self.tend();
             return Submitted::Now(if ended { Ok(Output::Done) } else { Err(OpError::Status(Status::NOT_HELD)) });
@@ -210,6 +218,10 @@ impl Agent {
         if self.ops.count() + self.waits.len() >= self.config.commands_max {
             return Submitted::Now(Err(OpError::Overloaded));
         }
+        if let Some(result) = self.at_once(&command) {
+            return Submitted::Now(result);
+        }
+        self.stirred = true;
         let limit = match command {
             Command::Lock { wait: Wait::AtMost(span), .. } => Some(self.now.plus(span)),
             _ => None,
@@ -229,21 +241,11 @@ impl Agent {
         submitted
     }
 
-    fn unlock(&mut self, holder: HolderId) -> Result<Output, OpError> {
-        self.used = self.now;
-        let held = self.locks.unlock(self.now, &self.lease, holder);
-        if !held {
-            self.has_stopped(holder);
-        }
-        self.settle();
-        self.tend();
-        if held { Ok(Output::Done) } else { Err(OpError::LeaseLost) }
-    }
-
     /// Ends a command that its user no longer wants; it ends as [`Status::ECANCELED`], or as [`OpError::OutcomeUnknown`] if it may
     /// already have changed something. A command that is over is no matter.
     pub fn cancel(&mut self, now: Instant, op: OpId) {
         self.advance(now);
+        self.stirred = true;
         self.end_command(op, OpError::Status(Status::ECANCELED));
         self.settle();
         self.tend();
@@ -253,6 +255,7 @@ impl Agent {
     /// [`OpError::Closed`]. [`Agent::is_closed`] tells when it is done: answered, or after `close_within`.
     pub fn close(&mut self, now: Instant) {
         self.advance(now);
+        self.stirred = true;
         if self.closing == Closing::No {
             self.begin_close();
             self.settle();
@@ -392,6 +395,8 @@ impl Machine for Agent {
         self.advance(now);
         self.run_timers();
         self.settle();
+        self.tend_wrecks();
+        self.tell_holders();
         self.tend();
     }
 
@@ -404,7 +409,7 @@ impl Machine for Agent {
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
         self.advance(now);
-        if self.has_datagram() {
+        if self.has_datagram() || self.telling.is_some() || !self.locks.is_swept() {
             return Some(Duration::ZERO);
         }
         let own = self.timers.wake_after(self.now).map(|next| next.0);

@@ -6,7 +6,7 @@
 //! Invariant: at most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending.
 //! Leaves to others: when to send one (`idle`, `locks`, `recovery`), what the answers mean, timers (`outgoing`).
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
@@ -58,8 +58,12 @@ pub(crate) struct Controls {
     last_serial: u64,
     unanswered: BTreeMap<u64, Control>,
     due: BTreeSet<u64>,
-    /// Locks to be given back that have no message yet.
-    giving: Vec<ReleaseItem>,
+    /// The keep-alive that is not answered.
+    keeping: Option<u64>,
+    /// The requests whose cancellations are not.
+    cancelling: BTreeSet<u64>,
+    /// Locks to be given back that have no message yet: each gets one when there is room for it, however many they are.
+    giving: VecDeque<ReleaseItem>,
 }
 
 impl Controls {
@@ -70,7 +74,7 @@ impl Controls {
 
     /// Gives a lock back, with others in one message.
     pub(crate) fn release(&mut self, item: ReleaseItem) {
-        self.giving.push(item);
+        self.giving.push_back(item);
     }
 
     /// Gives back all cache locks up to a generation.
@@ -80,38 +84,36 @@ impl Controls {
 
     /// Takes a request back.
     pub(crate) fn cancel(&mut self, nonce: u64) {
-        if !self.unanswered.values().any(|control| control.body == Body::Cancel { nonce }) {
+        if self.cancelling.insert(nonce) {
             self.add(Body::Cancel { nonce }, 0);
         }
     }
 
     /// Renews the lease on purpose, unless that is being tried already.
     pub(crate) fn keep_alive(&mut self) {
-        if self.keeping().is_none() {
+        if self.keeping.is_none() {
             self.add(Body::KeepAlive, 0);
         }
     }
 
     /// The lease was renewed, or is not worth it: no further keep-alive goes out. Gives the number of the one that did.
     pub(crate) fn stop_keeping(&mut self) -> Option<u64> {
-        let serial = self.keeping()?;
-        self.unanswered.remove(&serial);
-        self.due.remove(&serial);
+        let serial = self.keeping?;
+        self.answered(serial);
         Some(serial)
     }
 
     /// Whether a keep-alive is wanted and not answered.
-    pub(crate) fn is_keeping(&self) -> bool {
-        self.keeping().is_some()
-    }
-
-    fn keeping(&self) -> Option<u64> {
-        self.unanswered.iter().find(|(_, control)| control.body == Body::KeepAlive).map(|(serial, _)| *serial)
+    pub(crate) const fn is_keeping(&self) -> bool {
+        self.keeping.is_some()
     }
 
     fn add(&mut self, body: Body, attempts: u32) {
         self.last_serial += 1;
         let left = if let Body::Release(items) = &body { items.len() } else { 0 };
+        if body == Body::KeepAlive {
+            self.keeping = Some(self.last_serial);
+        }
         self.unanswered.insert(self.last_serial, Control { body, left, attempts });
         self.due.insert(self.last_serial);
     }
@@ -123,22 +125,22 @@ impl Controls {
 
     /// Puts what is to be sent into a datagram, as far as it fits; gives the numbers of what went in.
     pub(crate) fn send(&mut self, packer: &mut Packer<'_>, now: Instant) -> Vec<Sent> {
-        while !self.giving.is_empty() {
-            let rest = self.giving.split_off(self.giving.len().min(ITEMS_MAX));
-            let items = core::mem::replace(&mut self.giving, rest);
-            self.add(Body::Release(items), 0);
-        }
         let mut sent = Vec::new();
-        for serial in self.due.iter().copied() {
-            let Some(control) = self.unanswered.get_mut(&serial) else { continue };
-            if !packer.push(&message(serial, &control.body, now)) {
-                break;
+        loop {
+            if self.due.is_empty() && !self.giving.is_empty() {
+                let count = self.giving.len().min(ITEMS_MAX);
+                let items = self.giving.drain(..count).collect();
+                self.add(Body::Release(items), 0);
             }
-            sent.push(Sent { serial, before: control.attempts });
-            control.attempts = control.attempts.saturating_add(1);
-        }
-        for Sent { serial, .. } in &sent {
-            self.due.remove(serial);
+            let Some(serial) = self.due.first().copied() else { break };
+            if let Some(control) = self.unanswered.get_mut(&serial) {
+                if !packer.push(&message(serial, &control.body, now)) {
+                    break;
+                }
+                sent.push(Sent { serial, before: control.attempts });
+                control.attempts = control.attempts.saturating_add(1);
+            }
+            self.due.remove(&serial);
         }
         sent
     }
@@ -149,8 +151,7 @@ impl Controls {
             None => false,
             Some(Control { body: Body::KeepAlive, attempts, .. }) => {
                 let attempts = *attempts;
-                self.unanswered.remove(&serial);
-                self.due.remove(&serial);
+                self.answered(serial);
                 self.add(Body::KeepAlive, attempts);
                 true
             }
@@ -186,7 +187,15 @@ impl Controls {
     /// A message was answered; gives what it said, the first time.
     pub(crate) fn answered(&mut self, serial: u64) -> Option<Body> {
         self.due.remove(&serial);
-        self.unanswered.remove(&serial).map(|control| control.body)
+        let body = self.unanswered.remove(&serial)?.body;
+        match body {
+            Body::KeepAlive => self.keeping = None,
+            Body::Cancel { nonce } => {
+                self.cancelling.remove(&nonce);
+            }
+            Body::Release(_) | Body::ReleaseAll(_) | Body::End => {}
+        }
+        Some(body)
     }
 }
 

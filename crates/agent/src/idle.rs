@@ -4,13 +4,14 @@
 //! event the holders of locks get when its phase changes (R46). Also here: what else is looked after once in every turn.
 //! Place in the walk: `Agent::handle_drained`, after the timers, in the very turn that does the agent's work, so that a keep-alive
 //! says that the agent works. Implements `wire-spec.md` section 11.1.
-//! Invariants: an agent that holds nothing and waits for nothing has no timer and sends nothing; holders have one timer, and only
-//! while there are holders.
+//! Invariants: an agent that holds nothing and waits for nothing has no timer and sends nothing; holders have one timer, which goes in
+//! the first turn without holders: between two turns locks of which nobody is in need come and go without being looked after.
 //! Leaves to others: sending (`control`), renewing (`incoming`).
 
 use crate::agent::{Agent, Closing, Timer};
 use crate::api::{Event, LockEvent, Phase};
 use crate::config::IdlePolicy;
+use alloc::vec::Vec;
 use cistern_link::{Instant, Question};
 use core::time::Duration;
 
@@ -25,6 +26,14 @@ pub(crate) enum Told {
     Suspect,
     /// They must not be used.
     Uncertain,
+}
+
+/// Holders that are being told something, in as many turns as their table has pieces.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    news: Vec<LockEvent>,
+    /// The piece of the table that comes next.
+    piece: usize,
 }
 
 /// What a lease that nothing has renewed is worth.
@@ -164,6 +173,7 @@ impl Agent {
     pub(crate) fn tend_holders(&mut self) {
         if self.locks.counts().holders == 0 {
             self.told = Told::Nobody;
+            self.telling = None;
             self.timers.cancel(Timer::Holders);
             return;
         }
@@ -176,20 +186,25 @@ impl Agent {
             Told::Certain
         };
         let before = core::mem::replace(&mut self.told, told);
+        let mut news = Vec::new();
         if let Some(valid_until) = valid_until.filter(|_| before != told && before != Told::Nobody) {
             if told != Told::Uncertain && before != Told::Certain {
                 //= wire-spec.md#11-3-failure-and-ending
                 //# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the
                 //# same token.
-                self.tell_holders(LockEvent::Certain { valid_until });
+                news.push(LockEvent::Certain { valid_until });
             }
             match told {
-                Told::Suspect => self.tell_holders(LockEvent::Suspect { valid_until }),
+                Told::Suspect => news.push(LockEvent::Suspect { valid_until }),
                 //= wire-spec.md#11-3-failure-and-ending
                 //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
-                Told::Uncertain => self.tell_holders(LockEvent::Uncertain),
+                Told::Uncertain => news.push(LockEvent::Uncertain),
                 Told::Certain | Told::Nobody => {}
             }
+        }
+        if !news.is_empty() {
+            self.telling = Some(Telling { news, piece: 0 });
+            self.tell_holders();
         }
         let next = match told {
             Told::Certain => suspect_at,
@@ -199,8 +214,18 @@ impl Agent {
         self.time(Timer::Holders, next, Question::LeaseOver);
     }
 
-    fn tell_holders(&mut self, what: LockEvent) {
-        self.events.extend(self.locks.holders().map(|(holder, object)| Event::Lock { holder, object, what }));
+    /// Goes on telling holders what has changed for all of them, a piece of their table in each turn. Whoever looks before it was told
+    /// sees the lease itself.
+    pub(crate) fn tell_holders(&mut self) {
+        let Some(Telling { news, piece }) = &mut self.telling else { return };
+        if let Some(holders) = self.locks.holders_of_piece(*piece) {
+            *piece += 1;
+            self.events
+                .extend(holders.flat_map(|(holder, object)| news.iter().map(move |what| Event::Lock { holder, object, what: *what })));
+        }
+        if self.locks.holders_of_piece(*piece).is_none() {
+            self.telling = None;
+        }
     }
 
     /// Sets or forgets a deadline; one that stays is left alone.

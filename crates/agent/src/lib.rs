@@ -13,6 +13,7 @@
 //! | `outgoing` | the way out: what goes into the next datagram, and from when the lease counts |
 //! | `session` | what belongs to one session and dies with it |
 //! | `lease` | until when, and in which phase |
+//! | `at_once` | what is done for an answer from cache or a local grant, and whether the driver must be woken |
 //! | `commands` | how long a command may run, and what ends it before its answer |
 //! | `timers` | what is done when a deadline has passed |
 //! | `idle` | whether a lease is renewed on purpose, lapses, or everything is given back; what holders are told |
@@ -43,6 +44,7 @@ pub mod api;
 pub mod config;
 
 mod agent;
+mod at_once;
 mod cache;
 mod commands;
 mod control;

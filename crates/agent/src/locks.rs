@@ -10,8 +10,11 @@
 mod advisory;
 mod cache;
 mod entry;
+mod parts;
 mod queue;
 mod replies;
+mod table;
+mod wreck;
 
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
@@ -27,6 +30,7 @@ use cistern_wire::{
 };
 use core::time::Duration;
 use entry::{Change, Entry};
+use wreck::Wreck;
 
 /// What a change of the locks leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,13 +77,18 @@ pub(crate) struct LockCounts {
 pub(crate) struct Locks {
     cache: CacheLocks,
     advisory: Advisories,
+    /// Advisory locks of former sessions, whose holders are being told, or have not said that they stopped.
+    wrecks: Vec<Wreck>,
+    /// Sessions that have ended.
+    ended: u32,
     effects: VecDeque<Effect>,
 }
 
 impl Locks {
     /// No locks; at most so many cache locks, and advisory locks held or waited for.
     pub(crate) fn new(cache_max: usize, advisory_max: usize) -> Self {
-        Self { cache: CacheLocks::new(cache_max), advisory: Advisories::new(advisory_max), effects: VecDeque::new() }
+        let (cache, advisory) = (CacheLocks::new(cache_max), Advisories::new(advisory_max));
+        Self { cache, advisory, wrecks: Vec::new(), ended: 0, effects: VecDeque::new() }
     }
 
     /// What the last changes lead to, in order; to be carried out until there is nothing more.
@@ -94,12 +103,15 @@ impl Locks {
         }
     }
 
-    /// The session is over: nothing of it is held any more, its holders are told, those who wait go on waiting for the next one.
+    /// The session is over: nothing of it is held any more, those who wait go on waiting for the next one. Its holders are told by
+    /// [`Locks::sweep`].
     pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) {
         if !bugs::is(Bug::M11) {
             self.cache.close();
         }
-        self.advisory.session_over(At { now, lease, effects: &mut self.effects });
+        self.ended = self.ended.wrapping_add(1);
+        let wreck = self.advisory.session_over(At { now, lease, effects: &mut self.effects }, self.ended);
+        self.wrecks.push(wreck);
     }
 
     /// The server was started anew, and another session takes over what this one holds: as it is, but for what was being given back
@@ -168,8 +180,51 @@ impl Locks {
     }
 }
 
+/// What is left of sessions that are over.
+impl Locks {
+    /// The number under which what is left of the present session will be known.
+    pub(crate) const fn next_wreck(&self) -> u32 {
+        self.ended.wrapping_add(1)
+    }
+
+    /// Those who held something in a session that is over and have not been told, some at a time; `None`: all have been.
+    pub(crate) fn sweep(&mut self) -> Option<Vec<(HolderId, ObjectId)>> {
+        self.wrecks.iter_mut().find_map(Wreck::sweep)
+    }
+
+    /// Whether all have been told.
+    pub(crate) fn is_swept(&self) -> bool {
+        self.wrecks.iter().all(Wreck::is_swept)
+    }
+
+    /// A local user whose lock was lost has stopped.
+    pub(crate) fn has_stopped(&mut self, holder: HolderId) {
+        self.wrecks.iter_mut().for_each(|wreck| wreck.has_stopped(holder));
+    }
+
+    /// Whether a local user may still act under a lock of this former session, as far as has been said.
+    pub(crate) fn is_in_use(&self, wreck: u32) -> bool {
+        self.wrecks.iter().any(|left| left.number == wreck && left.is_in_use())
+    }
+
+    /// Forgets former sessions of which all have been told, unless it matters whether they have stopped.
+    pub(crate) fn forget_wrecks(&mut self, matters: impl Fn(u32) -> bool) {
+        self.wrecks.retain(|wreck| !wreck.is_swept() || wreck.is_in_use() && matters(wreck.number));
+    }
+}
+
 /// Advisory locks, as their local users see them.
 impl Locks {
+    /// A local user gets an advisory lock that the agent holds, if nothing stands between them. `None`: ask by [`Locks::lock`].
+    pub(crate) fn grant(&mut self, now: Instant, lease: &Lease, object: ObjectId, mode: Mode) -> Option<Locked> {
+        self.advisory.grant(At { now, lease, effects: &mut self.effects }, object, mode)
+    }
+
+    /// Whether a change has led to something that was not carried out yet.
+    pub(crate) fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
     /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
     pub(crate) fn lock(
         &mut self,
@@ -206,14 +261,14 @@ impl Locks {
         self.advisory.waiting_for(object)
     }
 
-    /// The object of a hold, if it is one.
-    pub(crate) fn holder(&self, holder: HolderId) -> Option<ObjectId> {
-        self.advisory.holder(holder)
+    /// Whether a local user holds something by this.
+    pub(crate) fn is_held(&self, holder: HolderId) -> bool {
+        self.advisory.is_held(holder)
     }
 
-    /// All holds.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = (HolderId, ObjectId)> + '_ {
-        self.advisory.holders()
+    /// The holds of one piece of the table, pieces being numbered from 0; `None`: there are no more pieces.
+    pub(crate) fn holders_of_piece(&self, piece: usize) -> Option<impl Iterator<Item = (HolderId, ObjectId)>> {
+        self.advisory.holders_of_piece(piece)
     }
 
     /// The lease was renewed: whoever waited only for that is served.

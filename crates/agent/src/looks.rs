@@ -60,7 +60,9 @@ impl Agent {
     #[must_use]
     pub fn holder_view(&self, now: Instant, holder: HolderId) -> Option<HolderView> {
         let now = self.now.max(now);
-        self.locks.holder(holder)?;
+        if !self.locks.is_held(holder) {
+            return None;
+        }
         let (valid_until, suspect_at) = (self.lease.valid_until()?, self.lease.suspect_at()?);
         //= wire-spec.md#11-1-lease
         //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.

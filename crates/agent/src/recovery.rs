@@ -81,6 +81,9 @@ impl Agent {
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
         self.locks.session_over(self.now, &self.lease);
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The agent MUST tell its users by name which locks they have lost when a session ends.
+        self.tend_wrecks();
         self.settle();
         self.tend_holders();
         self.remember_mutations(id, &requests, fates, results);
@@ -94,18 +97,19 @@ impl Agent {
     /// Keeps what is left of a session that is over, and of those that were being reclaimed in it; gives its requests.
     fn bury(&mut self, session: Session) -> Requests {
         let until = self.lease.valid_until();
-        let mut holders: BTreeSet<HolderId> = self.locks.holders().map(|(holder, _)| holder).collect();
+        let wreck = Some(self.locks.next_wreck()).filter(|_| self.locks.counts().holders > 0);
+        let mut holders: BTreeSet<HolderId> = BTreeSet::new();
         if let Some(mut reclaim) = self.reclaim.take() {
             self.timers.cancel(Timer::Reclaim);
             holders.append(&mut reclaim.stopping);
             // Its counts are the newer ones.
             self.lease = reclaim.lease.next();
             for remains in reclaim.into_remains() {
-                self.leave_behind(remains.used_by(&holders, until));
+                self.leave_behind(remains.used_by(wreck, &holders, until));
             }
         }
         let (remains, requests) = Remains::of(session);
-        self.leave_behind(remains.used_by(&holders, until));
+        self.leave_behind(remains.used_by(wreck, &holders, until));
         requests
     }
 
@@ -125,6 +129,10 @@ impl Agent {
         self.asks.clear();
         self.recovery.clear();
         self.locks.session_over(self.now, &self.lease);
+        // The driver's thread may end with the agent, so all of them are told now.
+        while !self.locks.is_swept() {
+            self.tend_wrecks();
+        }
         self.settle();
         self.asks.clear();
         self.out.clear();

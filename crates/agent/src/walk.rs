@@ -6,9 +6,11 @@
 //! Leaves to others: what a word is (`text`), whether the end is of one instant (`trace`), what is done with the object found
 //! (`ops`), what may be cached (`cache`).
 
+mod straight;
 mod text;
 mod trace;
 
+pub(crate) use straight::straight;
 pub(crate) use text::Last;
 
 use crate::cache::{Body, Directory, Known, View};

@@ -212,7 +212,7 @@ impl Client {
 
     /// An advisory lock on the object that a path names.
     pub fn lock(&self, path: impl AsRef<OsStr>) -> LockRequest {
-        LockRequest::new(self.clone(), path_bytes(path))
+        LockRequest::new(self.clone(), Target::Path(path_bytes(path)))
     }
 
     /// Who holds and who waits for advisory locks, on one object or everywhere.

@@ -5,7 +5,7 @@
 
 use crate::call::Call;
 use crate::client::{Client, Contents, as_attr, as_contents};
-use crate::guard::Guard;
+use crate::guard::{Guard, LockRequest};
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, Target};
 use cistern_wire::{Attr, ObjectId};
@@ -42,6 +42,11 @@ impl File {
     pub fn read(&self, offset: u64, length: Option<u64>) -> Call<Contents> {
         let command = Command::Read { target: Target::Object(self.object), offset, length };
         self.client.inner().submit(|| self.name(), command, as_contents)
+    }
+
+    /// An advisory lock on it, whatever its name is by now; quicker to have again than by a path, for there is none to walk.
+    pub fn lock(&self) -> LockRequest {
+        LockRequest::new(self.client.clone(), Target::Object(self.object))
     }
 
     /// Writes at `offset`; under `guard`, only if that lock is still current at the server.

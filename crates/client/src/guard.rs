@@ -7,7 +7,6 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::error::Error;
 use crate::hub::{Done, Inner};
-use bytes::Bytes;
 use cistern_agent::api::{self, Command, LockEvent, Locked, Target, Wait};
 use cistern_link::Instant;
 use cistern_wire::{Generation, Mode, ObjectId};
@@ -232,14 +231,14 @@ impl Drop for NextEvent<'_> {
 #[must_use = "nothing is asked for before `wait` or `call`"]
 pub struct LockRequest {
     client: Client,
-    path: Bytes,
+    target: Target,
     mode: Mode,
     wait: Wait,
 }
 
 impl LockRequest {
-    pub(crate) const fn new(client: Client, path: Bytes) -> Self {
-        Self { client, path, mode: Mode::Exclusive, wait: Wait::Forever }
+    pub(crate) const fn new(client: Client, target: Target) -> Self {
+        Self { client, target, mode: Mode::Exclusive, wait: Wait::Forever }
     }
 
     /// Shared with other shared holders.
@@ -262,16 +261,15 @@ impl LockRequest {
 
     /// Asks for the lock.
     pub fn call(self) -> Call<Guard> {
-        let target = Target::Path(self.path.clone());
-        let command = Command::Lock { target, mode: self.mode, wait: self.wait };
-        self.client.inner().submit(
-            || String::from_utf8_lossy(&self.path).into_owned(),
-            command,
-            |inner, done| match done {
-                Done::Locked(locked, shared) => Ok(Guard { inner: Arc::clone(inner), locked, shared }),
-                _ => Err(Error::Broken { why: "a lock request ended as something else".to_owned() }),
-            },
-        )
+        let command = Command::Lock { target: self.target.clone(), mode: self.mode, wait: self.wait };
+        let what = || match &self.target {
+            Target::Path(path) => String::from_utf8_lossy(path).into_owned(),
+            Target::Object(object) => format!("object {object}"),
+        };
+        self.client.inner().submit(what, command, |inner, done| match done {
+            Done::Locked(locked, shared) => Ok(Guard { inner: Arc::clone(inner), locked, shared }),
+            _ => Err(Error::Broken { why: "a lock request ended as something else".to_owned() }),
+        })
     }
 
     /// Asks for the lock and blocks until it is granted or refused.

@@ -40,6 +40,8 @@ pub(crate) struct Hub {
     watches: BTreeMap<WatchId, (ObjectId, Arc<WatcherShared>)>,
     /// To be woken when the lock is free.
     wakers: Vec<Waker>,
+    /// When the driver wakes by itself, as it was told last; none: not before it is woken.
+    wakes_at: Option<Instant>,
     /// The driver's thread has ended.
     over: bool,
     name: String,
@@ -47,7 +49,17 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(agent: Agent, name: String) -> Self {
-        Self { agent, slots: BTreeMap::new(), guards: BTreeMap::new(), watches: BTreeMap::new(), wakers: Vec::new(), over: false, name }
+        let (slots, guards, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { agent, slots, guards, watches, wakers: Vec::new(), wakes_at: None, over: false, name }
+    }
+
+    /// Whether the driver, which may be asleep, has to be woken after a command: there is something to send, or an earlier time to wake.
+    fn must_wake(&mut self, now: Instant) -> bool {
+        if !self.agent.take_stirred() {
+            return false;
+        }
+        let earlier = |at: Instant| self.wakes_at.is_none_or(|wakes_at| at.raw_ns < wakes_at.raw_ns);
+        self.agent.wake_after(now).is_some_and(|span| span.is_zero() || earlier(now.plus(span)))
     }
 
     /// Hands everything that the agent has to tell to those who wait for it.
@@ -182,7 +194,10 @@ impl Machine for Hub {
     }
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
-        self.agent.wake_after(now)
+        self.agent.take_stirred();
+        let span = self.agent.wake_after(now);
+        self.wakes_at = span.map(|span| now.plus(span));
+        span
     }
 
     fn max_datagram(&self) -> usize {
@@ -254,29 +269,33 @@ impl Inner {
     /// Gives a command to the agent: one critical section from the check of the lease to the answer (R17). `what` names what it is
     /// about, if an error may have to say so.
     pub(crate) fn submit<T>(self: &Arc<Self>, what: impl FnOnce() -> String, command: Command, finish: Finish<T>) -> Call<T> {
-        // What was answered from cache leaves nothing for the driver to do.
-        let mut cached = false;
+        // What was answered at once leaves, as a rule, nothing for the driver to do.
+        let mut wake = false;
         let taken = self.with(|hub| {
             hub.check_driven()?;
-            Ok(match hub.agent.submit(self.clock.now(), command) {
+            let now = self.clock.now();
+            let submitted = hub.agent.submit(now, command);
+            wake = hub.must_wake(now);
+            Ok(match submitted {
                 Submitted::Now(result) => {
-                    cached = matches!(result, Ok(Output::Attr(_) | Output::Data { .. } | Output::Listing { .. }));
                     let what = if result.is_err() { what() } else { String::new() };
                     let done = hub.done(result);
                     Call::ended(Arc::clone(self), what, done, finish)
                 }
                 Submitted::Later(op) => {
+                    self.home.check_process()?;
                     let slot = Arc::new(Slot::default());
                     hub.slots.insert(op, Arc::clone(&slot));
                     Call::running(Arc::clone(self), what(), op, slot, finish)
                 }
             })
         });
+        let taken = taken.flatten();
         // In a forked child the waker is the parent's.
-        if !cached && !matches!(taken, Err(Error::Forked { .. })) {
+        if wake && !matches!(taken, Err(Error::Forked { .. })) {
             self.handle.wake();
         }
-        match taken.flatten() {
+        match taken {
             Ok(call) => call,
             Err(error) => Call::refused(Arc::clone(self), error, finish),
         }
@@ -288,11 +307,16 @@ impl Inner {
     }
 
     pub(crate) fn unlock(&self, holder: HolderId) {
-        self.tell(|hub| {
+        let wake = self.with(|hub| {
             hub.guards.remove(&holder);
+            let now = self.clock.now();
             // Its end needs no waiting for: the release is retransmitted until it is answered.
-            let _ = hub.agent.submit(self.clock.now(), Command::Unlock { holder });
+            let _ = hub.agent.submit(now, Command::Unlock { holder });
+            hub.must_wake(now)
         });
+        if matches!(wake, Ok(true)) {
+            self.handle.wake();
+        }
     }
 
     /// Watches an object; its news are put where they belong before any of them can come.

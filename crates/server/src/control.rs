@@ -126,7 +126,7 @@ impl Server {
         };
         let waited = session.outbox.as_ref().and_then(|outbox| outbox.ended_wait(nonce));
         // An agent has used this nonce, so its floor is less than W below it, whatever has arrived of that so far.
-        session.cache.raise_floor((nonce + 1).saturating_sub(session.cache.window().into()), &mut self.replies);
+        session.cache.raise_floor(nonce.saturating_add(1).saturating_sub(session.cache.window().into()), &mut self.replies);
         //= wire-spec.md#11-4-locks
         //# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
         match (waited, session.cache.fence(nonce)) {

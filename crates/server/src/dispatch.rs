@@ -49,8 +49,12 @@ impl<'a> Raw<'a> {
 
     /// Hands the body to `act`, as what the kind says that it is.
     pub(crate) fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
-        match Reader::new(self.body).get() {
-            Ok(message) => act(&message),
+        let mut reader = Reader::new(self.body);
+        match reader.get() {
+            Ok(message) => {
+                debug_assert!(reader.rest().is_empty(), "a {} is read as what it is", self.kind.name());
+                act(&message)
+            }
             Err(_) => {
                 debug_assert!(false, "a validated message decodes");
                 R::default()
@@ -98,7 +102,6 @@ impl Server {
         if header.session.0 == 0 {
             return self.handshake_datagram(path, header.packet, bytes);
         }
-        self.foresee(header.session, bytes);
         match self.sessions.find(header.session) {
             Some(key) => self.session_datagram(key, path, &datagram, bytes),
             None => self.stranger(path, header, bytes),
@@ -128,6 +131,7 @@ impl Server {
             self.watch_for_clone(key, path);
         }
         self.came_by(key, path, bytes.len(), highest);
+        self.foresee(header.session, bytes);
         let origin = Origin { key, packet: header.packet, path, highest };
         if datagram.is_requests_only() {
             for raw in Raw::all(bytes) {

@@ -402,6 +402,11 @@ impl Server {
         //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
         match rests_on {
             None => self.reply(job, &reply, repeatable),
+            // However often a duplicate comes, one operation of its nonce waits; a reply held for each would know no bound.
+            Some(batch) if job.answering != Answering::First && !job.settled => {
+                self.reply_buffer = reply;
+                return Outcome::After(batch);
+            }
             Some(batch) => self.hold(batch, Held::Reply { job, reply: Box::from(reply.as_slice()), repeatable }),
         }
         self.reply_buffer = reply;

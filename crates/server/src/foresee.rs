@@ -2,7 +2,7 @@
 //!
 //! Decides which lookups those are. In tables that are larger than the processor's caches each one waits for memory several times, one
 //! after the other; those of different tables and messages do not depend on each other, so that done at once they wait together.
-//! Place in the walk: after decoding, before the session is found. Invariant: it changes nothing, and nothing depends on it: a wrong
+//! Place in the walk: after the session is found and copies are dropped. Invariant: it changes nothing that anything depends on: a wrong
 //! guess costs time and no more.
 //! Leaves to others: everything that is done with what is found.
 
@@ -13,6 +13,8 @@ use core::hint::black_box;
 
 /// From so many objects and locks in memory on it is worth while: fewer stay in the processor's caches.
 const WORTH_FROM: usize = 16_384;
+/// Messages of a datagram that are looked up ahead: a processor waits for no more at a time.
+const AHEAD: usize = 32;
 /// Where the object stands in a request: after its `Ask`.
 const REQUEST_OBJECT: usize = 12;
 /// Where the first lock's object stands in RELEASE: after its serial and the count of its items.
@@ -25,7 +27,7 @@ impl Server {
         if !objects && !locks {
             return;
         }
-        for raw in Raw::all(datagram) {
+        for raw in Raw::all(datagram).take(AHEAD) {
             let at = match raw.kind {
                 Kind::GetAttr | Kind::Lookup | Kind::Read | Kind::ReadDir | Kind::SetAttr | Kind::Write | Kind::Lock => REQUEST_OBJECT,
                 Kind::Release => RELEASED_OBJECT,

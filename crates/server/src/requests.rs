@@ -147,6 +147,9 @@ impl Server {
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
     fn make_again(&mut self, key: Key, ask: Ask, packet: u64, limit: u16, raw: Raw<'_>) {
+        if !reads(raw.kind) {
+            return self.reply_once(key, raw, ask.nonce, packet, Status::NONCE_REUSED);
+        }
         self.stats.repeated += 1;
         if let Some(op) = self.find_parked(key, ask.nonce).and_then(|id| self.parking.get_mut(id)) {
             // It is being read for an earlier duplicate; the answer echoes the newest (R2).
@@ -298,9 +301,27 @@ impl Server {
 }
 
 /// A digest of what must not differ between transmissions of one request.
+///
+/// The kind stands in it as it is. Of the rest 56 bits are hashed without a secret: an agent can make two requests of one kind alike, and
+/// is then answered for the first of them; it could not make one act in place of another kind.
 fn digest(raw: Raw<'_>) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(raw.body.get(ASK_LEN..).unwrap_or_default());
-    hasher.write_u8(raw.kind.code());
-    hasher.finish()
+    hasher.finish() << 8 | u64::from(raw.kind.code())
+}
+
+/// Whether a request only reads, so that a duplicate may run again.
+const fn reads(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Lookup
+            | Kind::GetAttr
+            | Kind::ReadDir
+            | Kind::Read
+            | Kind::GetXattr
+            | Kind::ListXattr
+            | Kind::ListLocks
+            | Kind::ServerStatus
+            | Kind::Outcome
+    )
 }

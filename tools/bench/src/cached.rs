@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::section::{Row, Section};
 use crate::trouble::Trouble;
 use cistern_agent::api::{Command, HolderId, LeaseView, Output, Ownership, Submitted, Target, Wait};
-use cistern_client::{Client, Guard};
+use cistern_client::{Client, File, Guard};
 use cistern_wire::{Mode, ObjectId};
 use std::hint::black_box;
 use std::thread;
@@ -146,7 +146,7 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId], with_clock: boo
 
 /// The same as an application calls it, from another thread than the agent's, with its clock reads. At a server of its own: the agent
 /// measured before stands still, and would not give back what it has.
-fn by_client(plan: &Plan, rounds: usize) -> Result<[Row; 3], Trouble> {
+fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
     let host = Host::start(Role::Server, plan.cores)?;
     let wrong = |error: cistern_client::Error| Trouble::starting("using the client library")(error);
     let client = Client::builder().server(host.address.to_string()).connect().map_err(wrong)?;
@@ -177,23 +177,36 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<[Row; 3], Trouble> {
     }
     let after = client.lease().map_err(wrong)?;
     let stat = messages(Row::new("client library: stat by path").with("ns", "ns/call", spread(times)), &before, &after, rounds * TOGETHER);
+    let opened: Vec<File> = paths.iter().map(|path| client.open(path).wait()).collect::<Result<_, _>>().map_err(wrong)?;
     for path in &paths {
         client.lock(path).wait().map_err(wrong)?;
     }
-    let before = client.lease().map_err(wrong)?;
-    let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
-    for _ in 0..rounds {
-        let mut guards: Vec<Result<Guard, _>> = Vec::with_capacity(paths.len());
-        taking.push(timed(|| guards.extend(paths.iter().map(|path| client.lock(path).wait()))));
-        let guards = guards.into_iter().collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-        giving.push(timed(|| drop(guards)));
+    let mut rows = vec![stat];
+    for of_open_files in [false, true] {
+        let before = client.lease().map_err(wrong)?;
+        let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+        for _ in 0..rounds {
+            let mut guards: Vec<Result<Guard, _>> = Vec::with_capacity(paths.len());
+            taking.push(timed(|| {
+                if of_open_files {
+                    guards.extend(opened.iter().map(|file| file.lock().wait()));
+                } else {
+                    guards.extend(paths.iter().map(|path| client.lock(path).wait()));
+                }
+            }));
+            let guards = guards.into_iter().collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+            giving.push(timed(|| drop(guards)));
+        }
+        let (after, calls) = (client.lease().map_err(wrong)?, rounds * paths.len());
+        let [lock, unlock] = if of_open_files {
+            ["client library: lock again, of an open file", "client library: unlock of it, an open file"]
+        } else {
+            ["client library: lock again that the host has", "client library: unlock of it"]
+        };
+        rows.push(messages(Row::new(lock).with("ns", "ns/call", spread(taking)), &before, &after, calls));
+        rows.push(messages(Row::new(unlock).with("ns", "ns/call", spread(giving)), &before, &after, calls));
     }
-    let (after, calls) = (client.lease().map_err(wrong)?, rounds * paths.len());
-    Ok([
-        stat,
-        messages(Row::new("client library: lock again that the host has").with("ns", "ns/call", spread(taking)), &before, &after, calls),
-        messages(Row::new("client library: unlock of it").with("ns", "ns/call", spread(giving)), &before, &after, calls),
-    ])
+    Ok(rows)
 }
 
 /// Nanoseconds for one of `TOGETHER` calls.

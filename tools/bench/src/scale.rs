@@ -2,11 +2,13 @@
 //!
 //! Decides the sizes and the order: each size in a process of its own, so that memory that one size has taken is not the next one's. Costs,
 //! memory and theft are those of the server's core in that process, without sockets (`tables` says why). Place: a command of this program.
-//! Leaves to others: measuring (`cost`, `steal`, `find`), the command line (`main`).
+//! `held` is about an agent's core that has as many locks. Leaves to others: measuring (`cost`, `steal`, `find`, `held`), the command line
+//! (`main`).
 
 mod cost;
 mod figures;
 mod find;
+mod held;
 mod memory;
 mod steal;
 mod store;
@@ -21,7 +23,7 @@ use crate::figures::count;
 use crate::progress::Progress;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
-use figures::{Cost, Find, Steal};
+use figures::{Cost, Find, Held, Steal};
 use find::Way;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,6 +67,7 @@ enum Part {
     Cost,
     Steal,
     Find,
+    Held,
 }
 
 /// How it is measured.
@@ -80,6 +83,7 @@ struct Report {
     costs: Vec<Cost>,
     steals: Vec<Steal>,
     finds: Vec<Find>,
+    helds: Vec<Held>,
 }
 
 /// Measures and prints; tables with fewer sessions follow by tens.
@@ -98,6 +102,7 @@ pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, j
         costs: sizes.iter().map(|size| run_part(Part::Cost, *size, &run)).collect::<Result<_, _>>()?,
         steals: stolen.iter().map(|locks| run_part(Part::Steal, (0, *locks), &run)).collect::<Result<_, _>>()?,
         finds: finds(&sizes, &run)?,
+        helds: stolen.iter().map(|locks| run_part(Part::Held, (0, *locks), &run)).collect::<Result<_, _>>()?,
     };
     drop(run);
     if let Some(dir) = svg {
@@ -146,6 +151,7 @@ pub(crate) fn part(args: &PartArgs, rounds: u32) -> Result<(), Trouble> {
         Part::Cost => serde_json::to_string(&cost::measure(args.opened, args.held, rounds)?),
         Part::Steal => serde_json::to_string(&steal::measure(args.held)?),
         Part::Find => serde_json::to_string(&find::measure(args.way, args.opened, rounds)?),
+        Part::Held => serde_json::to_string(&held::measure(args.held)?),
     };
     writeln!(io::stdout(), "{}", figures.expect("figures are numbers")).map_err(Trouble::at("telling the figures"))
 }
@@ -156,6 +162,7 @@ fn table(report: &Report) -> String {
     let _ = write_costs(&mut out, &report.costs);
     let _ = write_steals(&mut out, &report.steals);
     let _ = write_finds(&mut out, &report.finds);
+    let _ = write_helds(&mut out, &report.helds);
     out
 }
 
@@ -209,6 +216,23 @@ fn write_steals(out: &mut String, steals: &[Steal]) -> std::fmt::Result {
             s.first_waiter_turn,
             s.last_waiter_turn
         )?;
+    }
+    Ok(())
+}
+
+fn write_helds(out: &mut String, helds: &[Held]) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\nAn agent's core that holds locks, each for a local user: CPU of its longest call, and turns until everybody was told\n\n\
+         | locks | B a lock | taking them, µs | lease over, µs (turns) | certain again | taken over after a restart | lost |\n\
+         |---|---|---|---|---|---|---|"
+    )?;
+    for h in helds {
+        write!(out, "| {} | {} | {:.0} |", h.locks, h.lock_bytes, h.longest_call_taking_us)?;
+        for told in [&h.ended, &h.revived, &h.reclaimed, &h.lost] {
+            write!(out, " {:.0} ({}) |", told.longest_call_us, told.turns)?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

@@ -3,12 +3,15 @@
 //! Decides how local users share what the agent was granted: in order of asking, and without a message while the agent's grant
 //! covers them. Place in the walk: under `Locks`, called by operations, `incoming` and timers. Implements `wire-spec.md` section 11.4.
 //! Invariants: every change of an entry ends with `Entry::proceed`, which does what is to be done next; every wait ends exactly once;
-//! every hold, every wait and every idle lock is in its index.
-//! Leaves to others: the rules of one lock (`entry`), what the server says (`replies`), messages, time limits.
+//! every hold and every wait is in its index. A lock at rest, which nothing is to be done about, is granted and given back without that.
+//! Leaves to others: the rules of one lock (`entry`), where entries are (`table`), what the server says (`replies`), messages, time limits.
 
 use super::Effect;
 use super::entry::{Asking, Came, Change, Entry, HELD_ELSEWHERE};
+use super::parts::Parts;
 use super::queue::Waiter;
+use super::table::{Place, Table};
+use super::wreck::Wreck;
 use crate::api::{HolderId, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,15 +30,12 @@ pub(super) struct At<'a> {
 /// All advisory locks of the agent.
 #[derive(Debug)]
 pub(super) struct Advisories {
-    entries: BTreeMap<ObjectId, Entry>,
-    holders: BTreeMap<HolderId, ObjectId>,
+    entries: Table,
+    /// Where the lock is that a local user holds.
+    holders: Parts<Place>,
     waiters: BTreeMap<OpId, ObjectId>,
     /// Entries in which somebody waits for nothing but the lease.
     blocked: BTreeSet<ObjectId>,
-    /// Entries that nobody uses, in the order in which they fell idle.
-    idle: BTreeMap<u64, ObjectId>,
-    idle_since: BTreeMap<ObjectId, u64>,
-    falls: u64,
     held: usize,
     last_holder: u64,
     /// What came of the change at hand; empty between two.
@@ -44,15 +44,12 @@ pub(super) struct Advisories {
 }
 
 impl Advisories {
-    pub(super) const fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize) -> Self {
         Self {
-            entries: BTreeMap::new(),
-            holders: BTreeMap::new(),
+            entries: Table::new(),
+            holders: Parts::new(),
             waiters: BTreeMap::new(),
             blocked: BTreeSet::new(),
-            idle: BTreeMap::new(),
-            idle_since: BTreeMap::new(),
-            falls: 0,
             held: 0,
             last_holder: 0,
             came: Came { granted: Vec::new(), lost: Vec::new(), ended: Vec::new() },
@@ -60,14 +57,26 @@ impl Advisories {
         }
     }
 
+    /// Grants a lock that the agent holds, if nothing stands between it and a local user.
+    pub(super) fn grant(&mut self, at: At<'_>, object: ObjectId, mode: Mode) -> Option<Locked> {
+        let place = self.entries.find(object)?;
+        let At { now, lease, effects } = at;
+        let entry = self.entries.get_mut(place)?;
+        let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
+        let locked = entry.grant_at_once(mode, &mut with)?;
+        self.holders.insert(locked.holder.0, place);
+        self.entries.set_idle(place, false);
+        Some(locked)
+    }
+
     pub(super) fn lock(&mut self, at: At<'_>, op: OpId, (object, mode, wait): (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
-        if !self.entries.contains_key(&object) {
+        if self.entries.find(object).is_none() {
             if self.entries.len() >= self.max && !self.make_room(at.effects) {
                 return Some(Err(OpError::Overloaded));
             }
-            self.entries.insert(object, Entry::new(object));
+            self.entries.insert(Entry::new(object));
         }
-        if wait == Wait::Try && self.entries.get(&object).is_some_and(|entry| is_taken(entry, mode)) {
+        if wait == Wait::Try && self.entry(object).is_some_and(|entry| is_taken(entry, mode)) {
             return Some(Err(HELD_ELSEWHERE));
         }
         self.waiters.insert(op, object);
@@ -83,8 +92,17 @@ impl Advisories {
     }
 
     pub(super) fn unlock(&mut self, at: At<'_>, holder: HolderId) -> bool {
-        let Some(object) = self.holders.remove(&holder) else { return false };
-        self.change(at, object, |entry, _| entry.holders.retain(|held| held.id != holder));
+        let Some(place) = self.holders.remove(holder.0) else { return false };
+        let Some(entry) = self.entries.get_mut(place) else { return false };
+        entry.holders.retain(|held| held.id != holder);
+        if entry.is_at_rest() {
+            // It stays with the agent, and nobody waits for it.
+            let idle = entry.is_idle();
+            self.entries.set_idle(place, idle);
+        } else {
+            let object = entry.object;
+            self.change(at, object, |_, _| ());
+        }
         true
     }
 
@@ -107,30 +125,38 @@ impl Advisories {
 
     /// Gives back the lock that has been idle longest.
     pub(super) fn make_room(&mut self, effects: &mut VecDeque<Effect>) -> bool {
-        let Some((_, object)) = self.idle.pop_first() else { return false };
-        self.idle_since.remove(&object);
-        if let Some(entry) = self.entries.get_mut(&object) {
+        let Some(place) = self.entries.pop_idle() else { return false };
+        if let Some(entry) = self.entries.get_mut(place) {
             entry.release(effects);
             self.held -= 1;
         }
         true
     }
 
-    pub(super) fn session_over(&mut self, at: At<'_>) {
+    /// The session is over: the table is put aside as it is, for who held something is to be told (`wreck`); who waits asks anew.
+    pub(super) fn session_over(&mut self, at: At<'_>, number: u32) -> Wreck {
         let At { now, lease, effects } = at;
-        for object in self.entries.keys().copied().collect::<Vec<_>>() {
-            self.change(At { now, lease, effects }, object, |entry, change| {
-                entry.lose(change);
-                let queue = core::mem::take(&mut entry.queue);
-                *entry = Entry { queue, ..Entry::new(object) };
-            });
+        let former = core::mem::replace(&mut self.entries, Table::new());
+        let holders = core::mem::replace(&mut self.holders, Parts::new());
+        self.held = 0;
+        self.blocked.clear();
+        let mut wreck = Wreck::new(number, former, holders);
+        for object in self.waiters.values().copied().collect::<BTreeSet<_>>() {
+            let Some(queue) = wreck.take_queue(object) else { continue };
+            self.entries.insert(Entry { queue, ..Entry::new(object) });
+            self.change(At { now, lease, effects }, object, |_, _| ());
         }
+        wreck
     }
 
     pub(super) fn change_session(&mut self, at: At<'_>) {
         let At { now, lease, effects } = at;
-        for object in self.entries.keys().copied().collect::<Vec<_>>() {
-            self.change(At { now, lease, effects }, object, Entry::change_session);
+        for place in 0..self.entries.end() {
+            let Some(entry) = self.entries.get_mut(place) else { continue };
+            if !entry.is_at_rest() {
+                let object = entry.object;
+                self.change(At { now, lease, effects }, object, Entry::change_session);
+            }
         }
     }
 
@@ -144,46 +170,34 @@ impl Advisories {
 
     /// Changes one entry, does what is to be done next about it, and keeps the indices.
     pub(super) fn change<R>(&mut self, at: At<'_>, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
-        let entry = self.entries.get_mut(&object)?;
-        let was_held = entry.held.is_some();
+        let place = self.entries.find(object)?;
+        let entry = self.entries.get_mut(place)?;
+        let (was_held, was_blocked) = (entry.held.is_some(), entry.blocked);
         let At { now, lease, effects } = at;
         let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
         let answer = change(entry, &mut with);
         entry.proceed(&mut with);
+        let (idle, empty, blocked) = (entry.is_idle(), entry.is_empty(), entry.blocked);
         self.held = self.held + usize::from(entry.held.is_some()) - usize::from(was_held);
-        self.holders.extend(self.came.granted.drain(..).map(|holder| (holder, object)));
+        for holder in self.came.granted.drain(..) {
+            self.holders.insert(holder.0, place);
+        }
         for holder in self.came.lost.drain(..) {
-            self.holders.remove(&holder);
+            self.holders.remove(holder.0);
         }
         for op in self.came.ended.drain(..) {
             self.waiters.remove(&op);
         }
-        self.index(object);
-        Some(answer)
-    }
-
-    fn index(&mut self, object: ObjectId) {
-        let Some(entry) = self.entries.get(&object) else { return };
-        if entry.blocked {
+        if blocked {
             self.blocked.insert(object);
-        } else {
+        } else if was_blocked {
             self.blocked.remove(&object);
         }
-        match (entry.is_idle(), self.idle_since.get(&object).copied()) {
-            (true, None) => {
-                self.falls += 1;
-                self.idle.insert(self.falls, object);
-                self.idle_since.insert(object, self.falls);
-            }
-            (false, Some(since)) => {
-                self.idle.remove(&since);
-                self.idle_since.remove(&object);
-            }
-            _ => {}
+        self.entries.set_idle(place, idle);
+        if empty {
+            self.entries.remove(place);
         }
-        if entry.is_empty() {
-            self.entries.remove(&object);
-        }
+        Some(answer)
     }
 }
 
@@ -196,7 +210,7 @@ impl Advisories {
 
     /// Whether this wait is for another user, here or in line at the server.
     pub(super) fn is_queued(&self, op: OpId) -> bool {
-        let entry = self.waiters.get(&op).and_then(|object| self.entries.get(object));
+        let entry = self.waiters.get(&op).and_then(|object| self.entry(*object));
         entry.is_some_and(|entry| entry.asking == Asking::Queued || (!entry.holders.is_empty() && !entry.blocked))
     }
 
@@ -205,25 +219,27 @@ impl Advisories {
         self.waiters.iter().filter(|(_, of)| **of == object).map(|(op, _)| *op).collect()
     }
 
-    pub(super) fn holder(&self, holder: HolderId) -> Option<ObjectId> {
-        self.holders.get(&holder).copied()
+    pub(super) fn is_held(&self, holder: HolderId) -> bool {
+        self.holders.get(holder.0).is_some()
     }
 
-    pub(super) fn holders(&self) -> impl Iterator<Item = (HolderId, ObjectId)> + '_ {
-        self.holders.iter().map(|(holder, object)| (*holder, *object))
+    /// The holds of one piece of the table; `None`: there are no more pieces.
+    pub(super) fn holders_of_piece(&self, piece: usize) -> Option<impl Iterator<Item = (HolderId, ObjectId)>> {
+        let entries = self.entries.piece(piece)?;
+        Some(entries.flat_map(|entry| entry.holders.iter().map(|holder| (holder.id, entry.object))))
     }
 
     /// Objects whose locks the agent holds.
     pub(super) fn held(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.entries.iter().filter(|(_, entry)| entry.held.is_some()).map(|(object, _)| *object)
+        self.entries.entries().filter(|entry| entry.held.is_some()).map(|entry| entry.object)
     }
 
     pub(super) fn entry(&self, object: ObjectId) -> Option<&Entry> {
-        self.entries.get(&object)
+        self.entries.get(self.entries.find(object)?)
     }
 
     pub(super) fn entry_mut(&mut self, object: ObjectId) -> Option<&mut Entry> {
-        self.entries.get_mut(&object)
+        self.entries.get_mut(self.entries.find(object)?)
     }
 }
 

@@ -33,13 +33,17 @@ pub(super) struct Held {
     pub(super) demanded: Option<Keep>,
     /// EXTEND_RUN is out.
     pub(super) extending: bool,
+    /// Tokens that were left when it went out, and so many it takes, as far as is known, that nobody here waits for its answer.
+    pub(super) asked_at: u32,
+    pub(super) ahead: u32,
 }
 
 impl Held {
     /// A grant as it arrives, with all of its run.
     pub(super) fn new(mode: Mode, generation: Generation, run: u32) -> Self {
         let end = end_of_run(generation, run);
-        Self { mode, generation, first: generation, next: generation.0, end, demanded: None, extending: false }
+        let (next, ahead) = (generation.0, 0);
+        Self { mode, generation, first: generation, next, end, demanded: None, extending: false, asked_at: 0, ahead }
     }
 
     /// The lock goes on under a newer generation with a run of its own.
@@ -49,6 +53,31 @@ impl Held {
             self.next = generation.0;
             self.end = end_of_run(generation, run);
         }
+    }
+
+    /// Whether another run is due although this one is not used up, so that nobody here waits for the answer: in its last quarter, or
+    /// earlier if tokens were taken faster than that the last time, but never in the first.
+    fn is_running_out(&self) -> bool {
+        // A demand may have told of a newer generation, whose run never came.
+        let run = self.end.saturating_sub(self.generation.0);
+        self.left() <= (run / 4).max(u64::from(self.ahead).min(run / 4 * 3)) && run > 1
+    }
+
+    const fn left(&self) -> u64 {
+        self.end.saturating_sub(self.next)
+    }
+
+    /// Another run is asked for.
+    fn extend(&mut self) {
+        self.extending = true;
+        self.asked_at = u32::try_from(self.left()).unwrap_or(u32::MAX);
+    }
+
+    /// The answer has come: next time twice as many are kept for the wait as were taken meanwhile.
+    pub(super) fn is_extended(&mut self) {
+        self.extending = false;
+        let taken = self.asked_at.saturating_sub(u32::try_from(self.left()).unwrap_or(u32::MAX));
+        self.ahead = taken.saturating_mul(2);
     }
 
     /// The run is as long as this, if that is longer than was known.
@@ -179,10 +208,27 @@ impl Entry {
             && !self.resting
     }
 
+    /// Held as it stands, and nothing is asked, awaited, demanded or running out: whatever its holders do, nothing is to be done about it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let held_so = self.held.is_some_and(|held| held.demanded.is_none() && !held.extending && !held.is_running_out());
+        let asks_nothing = self.asking == Asking::No && self.releasing.is_none() && self.awaited.is_none() && !self.resting;
+        held_so && asks_nothing && self.queue.is_empty() && !self.blocked
+    }
+
     /// Held, and used by nobody here.
     pub(super) fn is_idle(&self) -> bool {
         let settled = self.releasing.is_none() && self.held.is_some_and(|held| !held.extending);
         settled && self.holders.is_empty() && self.queue.is_empty() && self.asking == Asking::No
+    }
+
+    /// One local grant of a lock at rest, as `serve` would make it of one who waits; `None`: it has to be waited for, or asked for.
+    pub(super) fn grant_at_once(&mut self, mode: Mode, change: &mut Change<'_>) -> Option<Locked> {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# While a lock is not certain the agent MUST NOT pass it on to another local user.
+        let may = self.is_at_rest() && self.covers(mode) && !self.in_conflict(mode) && change.lease.starts(change.now);
+        let locked = if may { self.grant_one(mode, change) } else { None }?;
+        self.extend(change.effects);
+        Some(locked)
     }
 
     /// Does what is to be done next.
@@ -240,6 +286,10 @@ impl Entry {
         held.next += 1;
         *change.last_holder += 1;
         let holder = HolderId(*change.last_holder);
+        if self.holders.capacity() == 0 {
+            // Most locks never have more than one.
+            self.holders.reserve_exact(1);
+        }
         self.holders.push(Holder { id: holder, mode });
         Some(Locked { holder, object: self.object, mode, generation: held.generation, token, valid_until })
     }
@@ -249,12 +299,10 @@ impl Entry {
         let needed = self.queue.head().is_some_and(|head| self.covers(head.mode) && !self.in_conflict(head.mode));
         let may = self.asking == Asking::No && self.releasing.is_none() && !self.resting && !self.blocked;
         let Some(held) = self.held.as_mut().filter(|held| may && held.demanded.is_none() && !held.extending) else { return };
-        // A demand may have told of a newer generation, whose run never came.
-        let (run, left) = (held.end.saturating_sub(held.generation.0), held.end.saturating_sub(held.next));
         //= wire-spec.md#11-4-locks
         //# Before its run ends an agent MUST ask for another one by EXTEND_RUN, keeping the lock.
-        if left == 0 && needed || left <= run / 4 && run > 1 {
-            held.extending = true;
+        if held.next >= held.end && needed || held.is_running_out() {
+            held.extend();
             effects.push_back(Effect::Extend { object: self.object, generation: held.generation });
         }
     }

@@ -49,7 +49,7 @@ impl Entry {
         let disowned = self.disowned;
         // Of a lock that was given back meanwhile nothing is extended.
         let Some(held) = self.held.as_mut().filter(|held| held.extending) else { return };
-        held.extending = false;
+        held.is_extended();
         match reply {
             Reply::Granted(granted) if granted.generation > disowned => held.take_run(granted.generation, granted.run),
             Reply::Failed(failed) if is_busy(failed.status) => self.rest(failed.retry_ms, change),

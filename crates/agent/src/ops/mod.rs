@@ -7,6 +7,7 @@
 //! in hand (R68); everything in one call of these functions is of one instant (R17, R77).
 //! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
 
+mod at_once;
 mod batch;
 mod carry;
 mod change;

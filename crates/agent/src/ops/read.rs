@@ -7,7 +7,7 @@
 
 use super::request::Request;
 use super::task::{Call, Desk, Flow, Stage, Task};
-use crate::api::{Command, Output};
+use crate::api::{Command, OpError, Output};
 use crate::cache::{Body, Cached, Contents};
 use crate::walk::NOT_AN_ANSWER;
 use alloc::vec::Vec;
@@ -52,7 +52,7 @@ impl Task {
             return Flow::failed(status);
         }
         if let Some(done) = self.view(desk).get(object).and_then(|cached| from_cache(cached, offset, length)) {
-            return done;
+            return Flow::End(done);
         }
         self.stage = Stage::Reading(Reading { object, offset, versions: 0, whole: None });
         self.first_page(desk, object, offset, length);
@@ -236,9 +236,10 @@ const fn unreadable(kind: ObjectKind) -> Option<Status> {
     }
 }
 
-fn from_cache(cached: &Cached, offset: u64, length: Option<u64>) -> Option<Flow> {
+/// What a reading of a file gives; `None`: not all that it needs is cached.
+pub(super) fn from_cache(cached: &Cached, offset: u64, length: Option<u64>) -> Option<Result<Output, OpError>> {
     if let Some(status) = unreadable(cached.attr.kind) {
-        return Some(Flow::failed(status));
+        return Some(Err(OpError::Status(status)));
     }
     let length = span(cached.attr.size, offset, length);
     let data = match &cached.body {
@@ -246,5 +247,5 @@ fn from_cache(cached: &Cached, offset: u64, length: Option<u64>) -> Option<Flow>
         _ if length == 0 => Bytes::new(),
         _ => return None,
     };
-    Some(Flow::End(Ok(Output::Data { attr: cached.attr, offset, data })))
+    Some(Ok(Output::Data { attr: cached.attr, offset, data }))
 }

@@ -8,6 +8,7 @@ mod demands;
 mod doubt;
 mod idle;
 mod locking;
+mod many;
 mod nacks;
 mod opening;
 mod outcomes;

@@ -133,6 +133,35 @@ fn another_run_is_asked_for_before_the_first_ends_and_the_lock_is_kept() {
 }
 
 #[test]
+fn agent_whose_users_took_tokens_while_it_waited_for_a_run_asks_for_the_next_one_earlier() {
+    let mut script = Script::open(config());
+    let mut locked = script.hold(7, 2, 1_000, 100);
+    let mut take = |script: &mut Script, upto: u64| {
+        while locked.token < upto {
+            unlock(script, &locked);
+            locked = at_once(script, Mode::Exclusive);
+        }
+        assert_eq!(locked.token, upto);
+    };
+    take(&mut script, 1_073);
+    script.quiet();
+    take(&mut script, 1_074);
+    let echo = script.sends(&[extend(3, 1_000)]);
+    take(&mut script, 1_094);
+    let run = |generation| Reply::Granted(Granted { lock: object(7), mode: Mode::Exclusive, generation: Generation(generation), run: 100 });
+    script.say(&[Ack { nonce: 3, echo, reply: run(2_000) }.into()]);
+    take(&mut script, 2_058);
+    script.quiet();
+    take(&mut script, 2_059);
+    let echo = script.sends(&[extend(4, 2_000)]);
+    script.say(&[Ack { nonce: 4, echo, reply: run(3_000) }.into()]);
+    take(&mut script, 3_073);
+    script.quiet();
+    take(&mut script, 3_074);
+    script.sends(&[extend(5, 3_000)]);
+}
+
+#[test]
 fn when_a_run_is_used_up_the_next_user_waits_for_another() {
     let mut script = Script::open(config());
     let first = script.hold(7, 2, 40, 1);

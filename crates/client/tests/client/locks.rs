@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cistern_client::{Error, GuardState, LockEvent, Status};
+use cistern_client::{Error, GuardState, LockEvent, RenameRule, Status};
 
 use crate::awaiting::block_on;
 use crate::world::{PATIENCE, World, eventually};
@@ -25,6 +25,18 @@ fn a_lock_goes_from_guard_to_guard_with_ever_larger_tokens() {
     assert!(matches!(two.lock("/a").at_most(Duration::from_millis(30)).wait(), Err(Error::TimedOut { .. })));
     drop(guard);
     two.lock("/a").at_most(PATIENCE).wait().unwrap();
+}
+
+#[test]
+fn an_open_file_is_locked_whatever_its_name_is_by_then() {
+    let (_world, client) = World::with_file("/a");
+    let file = client.open("/a").wait().unwrap();
+    client.rename("/a", "/b", RenameRule::Replace, false).wait().unwrap();
+    let guard = file.lock().try_once().wait().unwrap();
+    assert_eq!(guard.object(), file.object());
+    assert_eq!(client.lock("/b").try_once().wait().unwrap_err().status(), Some(Status::EAGAIN));
+    drop(guard);
+    client.lock("/b").try_once().wait().unwrap();
 }
 
 #[test]

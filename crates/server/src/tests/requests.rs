@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ack, Alive, Ask, Bytes16, CacheGrant, Cancel, Failed, GetAttr, Keep, KeepAlive, Kind, List, Message, ObjectId, Pending, Read, Release,
-    ReleaseItem, Reply, Stage, Status, Terms, Want, Write,
+    Ack, Alive, Ask, Bytes8, Bytes16, CacheGrant, Cancel, Failed, GetAttr, Keep, KeepAlive, Kind, List, Lookup, Message, ObjectId, Pending,
+    Read, Release, ReleaseItem, Reply, Stage, Status, Terms, Want, Write,
 };
 
 fn get(ask: Ask, object: ObjectId) -> Message<'static> {
@@ -205,6 +205,54 @@ fn other_request_under_a_used_nonce_is_told_so() {
     let echo = world.send(&mut peer, &[create(ask, "two", Want::Nothing).into()]);
     let reply = Reply::Failed(Failed { status: Status::NONCE_REUSED, retry_ms: 0 });
     world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply }.into()]);
+}
+
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
+#[test]
+fn request_made_to_look_like_an_earlier_one_of_another_kind_is_not_executed() {
+    let mut world = World::new();
+    let (mut holder, mut peer) = (world.open(1), world.open(2));
+    let file = world.create(&mut peer, "a").object;
+    world.lock(&mut holder, file);
+    // By a hash without a secret that has the kind among what it hashes, this name makes the LOOKUP equal to the LOCK of object 2 below.
+    let odd = *b"zzEsp\x03.\x8a\x19\x13,q\x8ak\xdc\x1c\x11\xdb";
+    let names = [Bytes8(b"a"), Bytes8(&odd)];
+    let ask = peer.ask_only();
+    world.send(&mut peer, &[Lookup { ask, start: ROOT, want: Want::Nothing, names: List::of(&names) }.into()]);
+    world.got_one(&peer);
+    assert_eq!(file, ObjectId(2));
+    let echo = world.send(&mut peer, &[super::world::lock(ask, file, cistern_wire::LockWait::Queue).into()]);
+    let reply = Reply::Failed(Failed { status: Status::NONCE_REUSED, retry_ms: 0 });
+    world.expect(&peer, &[Ack { nonce: ask.nonce, echo, reply }.into()]);
+    assert_eq!(world.server.status(world.now).waiting, 0);
+}
+
+#[test]
+fn copies_of_a_large_read_wait_for_the_disk_as_one() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "large").object;
+    let contents = [b'x'; 900];
+    let ask = peer.ask();
+    let write = Write { ask, object: file, offset: 0, truncate: true, stage: 0, data: Bytes16(&contents), terms: Terms::NONE };
+    world.send(&mut peer, &[write.into()]);
+    world.got_one(&peer);
+    let ask = peer.ask();
+    let read = Read { ask, object: file, offset: 0, length: 900, version: 0, want: Want::Nothing };
+    world.send(&mut peer, &[read.into()]);
+    world.got_one(&peer);
+    world.stalled = true;
+    let write = Write { ask: peer.ask(), ..write };
+    world.send(&mut peer, &[write.into()]);
+    let last = (0..20).map(|_| world.send(&mut peer, &[read.into()])).last().expect("there are some");
+    assert!(world.got(&peer).iter().all(|got| got.message().kind() == Kind::Pending));
+    assert_eq!(world.server.status(world.now).parked, 1);
+    world.stalled = false;
+    world.turn();
+    let acks = acks(&mut world, &peer);
+    assert_eq!(acks.iter().filter(|ack| ack.0 == ask.nonce).collect::<Vec<_>>(), [&(ask.nonce, last)], "one answer, to the newest");
 }
 
 #[test]

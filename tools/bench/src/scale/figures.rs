@@ -63,6 +63,30 @@ pub(super) struct Find {
     pub(super) slowest_insert_us: f64,
 }
 
+/// An agent with very many locks in use.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub(super) locks: usize,
+    /// Memory of a lock and its one local user at the agent.
+    pub(super) lock_bytes: u64,
+    /// CPU of the longest call while they were taken, 1,024 under way at a time.
+    pub(super) longest_call_taking_us: f64,
+    /// Their lease ends, is renewed after that, is another session's after a restart of the server, and is lost with the session.
+    pub(super) ended: Telling,
+    pub(super) revived: Telling,
+    pub(super) reclaimed: Telling,
+    pub(super) lost: Telling,
+}
+
+/// What it takes until all local users have been told something.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Telling {
+    /// CPU of the longest call.
+    pub(super) longest_call_us: f64,
+    /// Turns of the agent's loop.
+    pub(super) turns: usize,
+}
+
 /// The middle of some figures.
 pub(super) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
