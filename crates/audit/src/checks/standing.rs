@@ -83,9 +83,9 @@ pub(super) fn nack(bench: &Bench<'_>, event: &Event, court: &mut Court) {
     if !first || reason != NackReason::TimingOut {
         return;
     }
-    // One that its agent gave up is refused until its end is durable. A receipt may have come after the decision.
+    // One that its agent gave up is refused until its end is durable. A receipt or a release may have come after the decision.
     let often = session.notices.iter().any(|(_, notice)| notice.transmissions >= TRANSMISSIONS);
-    if often || !session.owed.is_empty() || session.superseded || session.given_up.is_some() {
+    if often || session.may_have_owed || session.superseded || session.given_up.is_some() {
         return court.kept(Rule::FailureNotices);
     }
     let certain = bench.inside_server().and_then(|()| bench.whole(event.session));

@@ -10,8 +10,8 @@ use crate::rule::Rule;
 use crate::vantage::{Side, Terms, Vantage};
 use crate::{Auditor, Count, Why};
 use cistern_wire::{
-    Ack, Bytes8, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Hint, Keep, List, Message, Mode, Nack, NackReason, ObjectId,
-    Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
+    Ack, Bytes8, Demand, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Hint, Keep, List, LockClass, LockId, Message, Mode, Nack,
+    NackReason, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
 };
 
 type Audit = Bench<Auditor>;
@@ -321,6 +321,27 @@ fn failure_without_a_notice_in_vain_is_a_violation_unless_somebody_may_have_evic
     audit.up(0, 5, 1, &[keep_alive(1)]);
     audit.down(0, 5, 1, &[nack(1)]);
     open(&audit, Rule::FailureNotices, Why::Evicted);
+}
+
+#[test]
+fn failure_over_a_demand_may_be_told_only_when_the_lock_comes_back() {
+    let lock = LockId { object: ObjectId(7), class: LockClass::Cache };
+    let generation = Generation(100);
+    let items = [ReleaseItem { lock, generation, keep: Keep::Nothing }];
+    for renewed in [false, true] {
+        let mut audit = at_server();
+        audit.open(0, 5);
+        audit.down(0, 5, 1, &[Demand { seq: 1, lock, generation, keep: Keep::Nothing }.into()]);
+        audit.up(0, 5, 1, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+        audit.pass(1_000);
+        audit.up(0, 5, 2, &[Release { serial: 1, items: List::of(&items) }.into(), keep_alive(1)]);
+        if renewed {
+            audit.down(0, 5, 2, &[alive(1, 2)]);
+        }
+        audit.up(0, 5, 3, &[keep_alive(2)]);
+        audit.down(0, 5, 3, &[nack(3)]);
+        assert_eq!(count(&audit, Rule::FailureNotices).violations, u64::from(renewed), "a session that is renewed had not failed");
+    }
 }
 
 #[test]

@@ -132,6 +132,7 @@ impl Story {
         session.renewals += 1;
         if id == seen.session() && session.newest_renewal.is_none_or(|known| known.packet < seen.header.packet) {
             session.newest_renewal = Some(seen.mark());
+            session.may_have_owed = !session.owed.is_empty();
         }
         // A time of before the clock was set back says nothing beside one of after it.
         if session.newest_echo.is_none_or(|known| known < at) || session.echo_frame < stepped && frame >= stepped {

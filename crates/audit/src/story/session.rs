@@ -311,6 +311,9 @@ pub struct Session {
     pub(crate) open_forgotten: bool,
     /// Demands for cache locks that were receipted and are not complied with.
     pub(crate) owed: BTreeMap<LockId, Generation>,
+    /// Whether there was one of these since the server last renewed the lease without any: it may have waited too long for it, whatever came
+    /// in between, and tells only when it is asked.
+    pub(crate) may_have_owed: bool,
     /// The renewing answer with the highest packet number.
     pub(crate) newest_renewal: Option<Mark>,
     /// The newest GRANT notice, at its first transmission.
@@ -360,6 +363,7 @@ impl Session {
             overdue_to: 0,
             open_forgotten: false,
             owed: BTreeMap::new(),
+            may_have_owed: false,
             newest_renewal: None,
             newest_grant: None,
             keep_alive: None,
@@ -459,6 +463,7 @@ impl Session {
             return;
         }
         self.owed.entry(lock).or_insert(generation);
+        self.may_have_owed = true;
     }
 
     /// Forgets notices that wait for their receipts and are not remembered otherwise.
