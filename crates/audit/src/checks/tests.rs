@@ -392,7 +392,7 @@ fn grant_after_a_start_waits_for_former_holders_until_t() {
                 wait: cistern_wire::LockWait::Try,
             })],
         );
-        let lock = cistern_wire::LockId { object: ObjectId(9), class: LOCK.class };
+        let lock = LockId { object: ObjectId(9), class: LOCK.class };
         let granted = cistern_wire::Granted { lock, mode: Mode::Shared, generation: Generation(300), run: 1 };
         audit.down(2, 8, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Granted(granted) }.into()]);
         if kept { clean(&audit) } else { broken(&audit, Rule::Grace) }
