@@ -175,6 +175,8 @@ struct Expiry {
     listens: String,
     runtime: Runtime,
     waiter: Client,
+    /// Tries up to now; each has a node of its own, for that of one that failed may still be there.
+    tried: u32,
     // Ended last: the clients are connected to it.
     _process: Process,
 }
@@ -187,7 +189,7 @@ pub(crate) fn failover(dir: &Path) -> Result<failover::Started, Trouble> {
     };
     let runtime = asked::runtime()?;
     let waiter = runtime.block_on(Client::connect(&listens)).map_err(Trouble::starting("connecting to ZooKeeper"))?;
-    Ok(Ok(Box::new(Expiry { listens, runtime, waiter, _process: process })))
+    Ok(Ok(Box::new(Expiry { listens, runtime, waiter, tried: 0, _process: process })))
 }
 
 impl Failover for Expiry {
@@ -212,31 +214,32 @@ impl Failover for Expiry {
 
 impl Expiry {
     /// One holder that falls silent.
-    fn expire(&self, holder: &Runtime) -> Result<Duration, Error> {
-        const LOCK: &str = "/failover";
+    fn expire(&mut self, holder: &Runtime) -> Result<Duration, Error> {
+        self.tried += 1;
+        let lock = &format!("/failover-{}", self.tried);
         let own = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
         // The holder is turned no more from the end of this on: it is silent, and its connection open.
         let _held = holder.block_on(async {
             let lives = Duration::from_millis(u64::from(2 * SHORT_TICK_MS));
             let client = Client::connector().with_session_timeout(lives).connect(&self.listens).await?;
-            client.create(LOCK, b"", &own).await?;
-            client.check_stat(LOCK).await?;
+            client.create(lock, b"", &own).await?;
+            client.check_stat(lock).await?;
             Ok::<_, Error>(client)
         })?;
         let begin = Instant::now();
         self.runtime.block_on(async {
             let took = loop {
-                let (held, watch) = self.waiter.check_and_watch_stat(LOCK).await?;
+                let (held, watch) = self.waiter.check_and_watch_stat(lock).await?;
                 if held.is_some() {
                     watch.changed().await;
                 }
-                match self.waiter.create(LOCK, b"", &own).await {
+                match self.waiter.create(lock, b"", &own).await {
                     Ok(_) => break begin.elapsed(),
                     Err(Error::NodeExists) => {}
                     Err(error) => return Err(error),
                 }
             };
-            self.waiter.delete(LOCK, None).await?;
+            self.waiter.delete(lock, None).await?;
             Ok(took)
         })
     }
