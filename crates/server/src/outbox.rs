@@ -13,12 +13,20 @@ mod tests;
 use crate::config::{Config, TRANSMISSIONS_MIN};
 use alloc::collections::{BTreeMap, VecDeque};
 use cistern_link::bugs::{self, Bug};
+use cistern_link::rtt::RTO_INITIAL;
 use cistern_link::{Instant, Rng, RoundTrip};
 use cistern_wire::{Demand, Generation, Grant, Keep, LockClass, LockId, Message, Mode, ObjectId, Probe, Status, WaitOver, WatchEvent};
 use core::time::Duration;
 
 /// How many ended waits are remembered for CANCEL messages that come late.
 const ENDED_WAITS_MAX: usize = 64;
+/// An agent whose round trip nobody has measured is first given this part of Td: then three transmissions, each with its RTO, fit into
+/// Td although the second wait is twice as long, and both may be longer by a quarter.
+const GUESS_DIVISOR: u32 = 5;
+
+fn unmeasured(config: &Config) -> RoundTrip {
+    RoundTrip::guessed(RTO_INITIAL.min(config.delivery_timeout / GUESS_DIVISOR), config.rto_cap())
+}
 
 /// What a notice says; its number is added when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +149,7 @@ impl Outbox {
             owed: BTreeMap::new(),
             events: 0,
             ended_waits: VecDeque::new(),
-            rtt: RoundTrip::new(config.rto_cap()),
+            rtt: unmeasured(config),
         }
     }
 
@@ -245,7 +253,9 @@ impl Outbox {
             //# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive
             //# queue empty at the end.
             let may_fail = notice.transmissions >= TRANSMISSIONS_MIN;
-            notice.next = Some(if may_fail { again.min(notice.fails) } else { again });
+            // One more would have to be given its RTO, and the decision would come so much later than Td.
+            let is_last = may_fail && again + rtt.rto() > notice.fails;
+            notice.next = Some(if is_last { notice.fails } else { again });
         }
     }
 
@@ -365,7 +375,7 @@ impl Outbox {
 
     /// The agent has moved: what was measured on the other path says nothing about this one.
     pub(crate) fn forget_round_trips(&mut self, config: &Config) {
-        self.rtt = RoundTrip::new(config.rto_cap());
+        self.rtt = unmeasured(config);
     }
 
     fn window(&self, config: &Config) -> impl Iterator<Item = &Notice> {

@@ -80,6 +80,36 @@ fn delivery_fails_after_three_unanswered_transmissions_and_td_not_before() {
 }
 
 #[test]
+fn silent_agent_fails_after_td_at_every_lease_period_whether_it_was_measured_or_not() {
+    for lease in [100, 200, 500, 1_000, 2_000, 10_000].map(ms) {
+        for (measured, seed) in
+            [None, Some(ms(1)), Some(lease / 100)].into_iter().flat_map(|measured| (0..20).map(move |seed| (measured, seed)))
+        {
+            let config = Config::for_lease(lease);
+            let mut bench = Bench { outbox: Outbox::new(&config), config, rng: Rng::from_seed([seed; 32]), at: Duration::ZERO };
+            measured.into_iter().for_each(|rtt| bench.outbox.rtt.sample(rtt));
+            bench.outbox.add(demand(1));
+            let mut sends = Vec::new();
+            loop {
+                if !bench.send().is_empty() {
+                    sends.push(bench.at);
+                }
+                if bench.turn() != Verdict::Resend {
+                    break;
+                }
+            }
+            let td = bench.config.delivery_timeout;
+            assert!(
+                sends.len() >= 3 && bench.at - sends[sends.len() - 1] >= bench.outbox.rtt.rto(),
+                "τ {lease:?}: {sends:?}, {:?}",
+                bench.at
+            );
+            assert_eq!(bench.at, td, "τ {lease:?}, measured {measured:?}: {sends:?}");
+        }
+    }
+}
+
+#[test]
 fn slow_path_postpones_the_failure_until_each_transmission_had_its_round_trip() {
     let mut bench = Bench::new();
     bench.outbox.rtt.sample(ms(240));
