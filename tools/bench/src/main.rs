@@ -142,6 +142,15 @@ enum Command {
         /// What it locks
         path: String,
     },
+    /// What ends another service when the bench is killed; started by the bench itself
+    #[cfg(feature = "peers")]
+    #[command(hide = true)]
+    EndWith {
+        /// The service
+        pid: i32,
+        /// Its data
+        data: PathBuf,
+    },
     #[command(flatten)]
     Measure(Workload),
     /// Requests, memory and the theft of locks with up to a million sessions and ten million locks (P6)
@@ -200,6 +209,11 @@ fn main() -> ExitCode {
     let result = captures.and_then(|()| match &args.command {
         Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
         Some(Command::Holder { server, path }) => holder::run(*server, path).map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "peers")]
+        Some(Command::EndWith { pid, data }) => {
+            peers::end_with(*pid, data);
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Command::Measure(workload)) => bench(&args, &[*workload]),
         Some(Command::Scale(sizes)) => {
             scale::bench(sizes, args.most_sessions, args.rounds, args.json, args.svg.as_deref()).map(|()| ExitCode::SUCCESS)

@@ -262,3 +262,21 @@ fn workload_that_cannot_be_measured_is_named_with_the_reason() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("durable could not be measured"), "{output:?}");
 }
+
+#[cfg(feature = "peers")]
+#[test]
+fn service_of_a_bench_that_is_killed_is_ended_and_its_data_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).expect("a directory");
+    std::fs::write(data.join("log"), "some").expect("a file");
+    let mut service = Command::new("sleep").arg("600").spawn().expect("sleep starts");
+    let mut guard = Command::new(env!("CARGO_BIN_EXE_cistern-bench"));
+    let guard = guard.arg("end-with").arg(service.id().to_string()).arg(&data).stdin(std::process::Stdio::piped());
+    let mut guard = guard.spawn().expect("the bench starts");
+    assert!(service.try_wait().expect("it is ours").is_none(), "it runs as long as the bench does");
+    // As the kernel does when the bench is gone.
+    drop(guard.stdin.take());
+    assert!(guard.wait().expect("it is ours").success());
+    assert!(!service.wait().expect("it is ours").success() && !data.exists());
+}

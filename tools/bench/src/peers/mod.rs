@@ -19,6 +19,8 @@ mod process;
 mod redis;
 mod zookeeper;
 
+pub(crate) use process::end_with;
+
 use crate::cases::Plan;
 use crate::figures::{Spread, count};
 use crate::progress::Progress;

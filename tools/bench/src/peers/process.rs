@@ -1,15 +1,18 @@
 //! Another service's process: found, started on loopback with its data in a directory of its own, ended.
 //!
 //! Decides where programs are looked for and how long they may take to listen. Place: below each peer. Invariant: the process is killed by
-//! its id when this is dropped and when the bench dies, before its directory goes.
+//! its id when this is dropped and, by a guard that is a process of its own, when the bench is killed; then its directory goes.
 //! Leaves to others: command lines and clients (each peer).
 
 use crate::host::{cpu_ns, resident_bytes};
 use crate::trouble::Trouble;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::env;
 use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -18,11 +21,14 @@ use tempfile::TempDir;
 
 /// How long a service may take to listen, in seconds.
 const START_S: u64 = 60;
+/// How long a guard tries to remove a service's data, in seconds.
+const END_S: u64 = 5;
 
 /// A running service.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
+    guard: Child,
     _dir: TempDir,
 }
 
@@ -32,8 +38,15 @@ impl Process {
         let log = File::create(dir.path().join("output")).map_err(Trouble::at("making a peer's log"))?;
         let errors = log.try_clone().map_err(Trouble::at("making a peer's log"))?;
         let program = Path::new(command.get_program()).display().to_string();
-        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().map_err(Trouble::at("starting a peer"))?;
-        let mut process = Self { child, _dir: dir };
+        let mut child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().map_err(Trouble::at("starting a peer"))?;
+        let guard = match guard(child.id(), dir.path()) {
+            Ok(guard) => guard,
+            Err(trouble) => {
+                end(&mut child);
+                return Err(trouble);
+            }
+        };
+        let mut process = Self { child, guard, _dir: dir };
         let begin = Instant::now();
         while TcpStream::connect(listens).is_err() {
             let ended = process.child.try_wait().map_err(Trouble::at("looking after a peer"))?;
@@ -62,9 +75,37 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Its data are not needed: errors mean that it has just ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // First, or it could end another process that has got the number meanwhile.
+        end(&mut self.guard);
+        end(&mut self.child);
+    }
+}
+
+/// Ends a process whose data are not needed.
+fn end(child: &mut Child) {
+    // Errors mean that it has just ended.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Starts what ends process `pid` and removes `dir` when this program is gone without having done so.
+fn guard(pid: u32, dir: &Path) -> Result<Child, Trouble> {
+    let program = env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
+    let mut command = Command::new(program);
+    command.arg("end-with").arg(pid.to_string()).arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // What is typed at a terminal to end the bench is not for the guard.
+    command.process_group(0).spawn().map_err(Trouble::at("starting the guard of a peer"))
+}
+
+/// What a guard does: waits for the end of its standard input, that is of the bench.
+pub(crate) fn end_with(pid: i32, dir: &Path) {
+    // An error is as good as the end.
+    let _ = io::stdin().read_to_end(&mut Vec::new());
+    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    let begin = Instant::now();
+    // It may write until it is gone.
+    while fs::remove_dir_all(dir).is_err() && dir.exists() && begin.elapsed() < Duration::from_secs(END_S) {
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
