@@ -36,7 +36,6 @@ const SAMPLE_MAX_NS: u64 = 10_000 * MS;
 #[derive(Debug)]
 pub struct RoundTrip {
     measured: Option<Measured>,
-    guess_ns: u64,
     cap_ns: u64,
 }
 
@@ -50,13 +49,7 @@ impl RoundTrip {
     /// An estimate without samples, whose timeout is at most `cap` (above zero; τ/8 while locks are held, R27).
     #[must_use]
     pub fn new(cap: Duration) -> Self {
-        Self::guessed(RTO_INITIAL, cap)
-    }
-
-    /// The same with another timeout for as long as there is no sample; [`RTO_MIN`] and the cap win over it.
-    #[must_use]
-    pub fn guessed(guess: Duration, cap: Duration) -> Self {
-        let mut estimate = Self { measured: None, guess_ns: whole_ns(guess), cap_ns: 0 };
+        let mut estimate = Self { measured: None, cap_ns: 0 };
         estimate.set_cap(cap);
         estimate
     }
@@ -119,7 +112,7 @@ impl RoundTrip {
 
     fn rto_ns(&self) -> u64 {
         let wanted = match self.measured {
-            None => self.guess_ns,
+            None => whole_ns(RTO_INITIAL),
             Some(m) => m.smoothed_ns + (4 * m.variation_ns).max(GRANULARITY_NS),
         };
         wanted.max(whole_ns(RTO_MIN)).min(self.cap_ns)

@@ -13,20 +13,12 @@ mod tests;
 use crate::config::{Config, TRANSMISSIONS_MIN};
 use alloc::collections::{BTreeMap, VecDeque};
 use cistern_link::bugs::{self, Bug};
-use cistern_link::rtt::RTO_INITIAL;
 use cistern_link::{Instant, Rng, RoundTrip};
 use cistern_wire::{Demand, Generation, Grant, Keep, LockClass, LockId, Message, Mode, ObjectId, Probe, Status, WaitOver, WatchEvent};
 use core::time::Duration;
 
 /// How many ended waits are remembered for CANCEL messages that come late.
 const ENDED_WAITS_MAX: usize = 64;
-/// An agent whose round trip nobody has measured is first given this part of Td: then three transmissions, each with its RTO, fit into
-/// Td although the second wait is twice as long, and both may be longer by a quarter.
-const GUESS_DIVISOR: u32 = 5;
-
-fn unmeasured(config: &Config) -> RoundTrip {
-    RoundTrip::guessed(RTO_INITIAL.min(config.delivery_timeout / GUESS_DIVISOR), config.rto_cap())
-}
 
 /// What a notice says; its number is added when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +141,7 @@ impl Outbox {
             owed: BTreeMap::new(),
             events: 0,
             ended_waits: VecDeque::new(),
-            rtt: unmeasured(config),
+            rtt: RoundTrip::new(config.rto_cap()),
         }
     }
 
@@ -375,7 +367,7 @@ impl Outbox {
 
     /// The agent has moved: what was measured on the other path says nothing about this one.
     pub(crate) fn forget_round_trips(&mut self, config: &Config) {
-        self.rtt = unmeasured(config);
+        self.rtt = RoundTrip::new(config.rto_cap());
     }
 
     fn window(&self, config: &Config) -> impl Iterator<Item = &Notice> {
