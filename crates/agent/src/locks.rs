@@ -85,9 +85,10 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// No locks; at most so many cache locks, and advisory locks held or waited for.
-    pub(crate) fn new(cache_max: usize, advisory_max: usize) -> Self {
-        let (cache, advisory) = (CacheLocks::new(cache_max), Advisories::new(advisory_max));
+    /// No locks; at most so many cache locks, and advisory locks held or waited for, of which `told_per_turn`, a power of two, make a
+    /// piece of their table.
+    pub(crate) fn new(cache_max: usize, advisory_max: usize, told_per_turn: usize) -> Self {
+        let (cache, advisory) = (CacheLocks::new(cache_max), Advisories::new(advisory_max, told_per_turn.trailing_zeros()));
         Self { cache, advisory, wrecks: Vec::new(), ended: 0, effects: VecDeque::new() }
     }
 
@@ -264,6 +265,16 @@ impl Locks {
     /// Whether a local user holds something by this.
     pub(crate) fn is_held(&self, holder: HolderId) -> bool {
         self.advisory.is_held(holder)
+    }
+
+    /// How many pieces the table of advisory locks has.
+    pub(crate) const fn pieces(&self) -> usize {
+        self.advisory.pieces()
+    }
+
+    /// The last hold that there ever was; later ones have greater numbers.
+    pub(crate) const fn last_holder(&self) -> HolderId {
+        self.advisory.last_holder()
     }
 
     /// The holds of one piece of the table, pieces being numbered from 0; `None`: there are no more pieces.
