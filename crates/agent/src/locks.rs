@@ -59,6 +59,13 @@ pub(crate) enum Effect {
     Revoked { object: ObjectId, keep: Keep },
 }
 
+impl Effect {
+    /// A local user has lost its lock.
+    const fn lost(holder: HolderId, object: ObjectId) -> Self {
+        Self::Tell { holder, object, what: LockEvent::Lost }
+    }
+}
+
 /// Gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockCounts {
@@ -226,7 +233,8 @@ impl Locks {
         !self.effects.is_empty()
     }
 
-    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
+    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends. Before it can have the lock,
+    /// whoever held it in a session that is over is told so.
     pub(crate) fn lock(
         &mut self,
         now: Instant,
@@ -234,6 +242,9 @@ impl Locks {
         op: OpId,
         wanted: (ObjectId, Mode, Wait),
     ) -> Option<Result<Locked, OpError>> {
+        for wreck in &mut self.wrecks {
+            self.effects.extend(wreck.holders_of(wanted.0).into_iter().map(|holder| Effect::lost(holder, wanted.0)));
+        }
         self.advisory.lock(At { now, lease, effects: &mut self.effects }, op, wanted)
     }
 

@@ -145,6 +145,7 @@ impl Advisories {
         let mut wreck = Wreck::new(number, former, holders);
         for object in self.waiters.values().copied().collect::<BTreeSet<_>>() {
             let Some(queue) = wreck.take_queue(object) else { continue };
+            effects.extend(wreck.holders_of(object).into_iter().map(|holder| Effect::lost(holder, object)));
             self.entries.insert(Entry { queue, ..Entry::new(object) });
             self.change(At { now, lease, effects }, object, |_, _| ());
         }

@@ -158,15 +158,21 @@ impl Table {
         self.pieces.get(number).map(|piece| piece.iter().filter_map(|slot| slot.entry.as_ref()))
     }
 
-    /// Takes the last piece away, with what is in it, of a table that is not used any more.
+    /// Takes the last piece away, with what is in it, of a table that is not used any more; what is left is still found.
     pub(super) fn break_off(&mut self) -> Option<impl Iterator<Item = Entry> + use<>> {
-        self.index.let_go();
-        self.pieces.pop().map(|piece| piece.into_iter().filter_map(|slot| slot.entry))
+        if self.is_broken_up() {
+            return None;
+        }
+        let piece = self.pieces.pop().unwrap_or_default();
+        if self.pieces.is_empty() {
+            self.index.let_go();
+        }
+        Some(piece.into_iter().filter_map(|slot| slot.entry))
     }
 
     /// Whether nothing of it is left.
     pub(super) const fn is_broken_up(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces.is_empty() && self.index.is_gone()
     }
 
     fn slot(&self, at: Place) -> Option<&Slot> {
@@ -244,7 +250,10 @@ mod tests {
             let before = seen.len();
             seen.extend(piece.map(|entry| entry.object.0));
             assert!(seen.len() - before <= PIECE);
+            let found = |table: &Table, object| table.find(ObjectId(object)).and_then(|at| table.get(at)).is_some();
+            assert_eq!((found(&table, 1), found(&table, 2 * PIECE as u64 + 7)), (!seen.contains(&1), false));
         }
+        assert!(table.is_broken_up());
         seen.sort_unstable();
         assert_eq!(seen, (1..=2 * PIECE as u64 + 7).collect::<Vec<_>>());
     }

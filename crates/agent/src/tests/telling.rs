@@ -6,7 +6,7 @@ use crate::config::Config;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::{Machine as _, Rng};
-use cistern_wire::{Alive, Message, Mode};
+use cistern_wire::{Alive, Fate, Message, Mode, Nack, NackReason};
 use proptest::prelude::*;
 
 /// Two locks in a piece.
@@ -100,6 +100,39 @@ fn lock_that_was_granted_between_two_ends_of_the_lease_hears_of_the_second() {
     turns(&mut script, &mut heard);
     assert_eq!(heard[&late.holder], [LockEvent::Uncertain]);
     assert!(locks[1..].iter().all(|held| heard[&held.holder].last() == Some(&LockEvent::Uncertain)), "{heard:?}");
+}
+
+fn nacked(script: &mut Script) {
+    script.start(Command::Ping);
+    let echo = script.turn().last().unwrap().packet();
+    script.say(&[Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()]);
+}
+
+fn lost(script: &mut Script) -> Vec<u64> {
+    let events = script.events().into_iter();
+    events.filter_map(|event| if let Event::Lock { object, what: LockEvent::Lost, .. } = event { Some(object.0) } else { None }).collect()
+}
+
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# The agent MUST tell its users by name which locks they have lost when a session ends.
+#[test]
+fn holder_of_a_lost_lock_is_told_before_anybody_here_can_have_it_again() {
+    let (mut script, _) = holding(8);
+    script.start(lock(100, Mode::Exclusive, Wait::Forever));
+    nacked(&mut script);
+    let mut all = lost(&mut script);
+    assert!(all.contains(&100) && !all.contains(&101), "somebody waits for it: {all:?}");
+    script.start(lock(101, Mode::Exclusive, Wait::Forever));
+    let at_once = lost(&mut script);
+    assert_eq!(at_once, [101]);
+    all.extend(at_once);
+    while script.agent.is_telling() {
+        script.turn();
+        all.extend(lost(&mut script));
+    }
+    all.sort_unstable();
+    assert_eq!(all, (100..108).collect::<Vec<_>>(), "each once");
 }
 
 /// What is known of the lock.
