@@ -260,7 +260,11 @@ impl Inner {
         // Before the lock, which a thread that does not exist in the child may hold.
         self.home.check()?;
         let hub = self.home.lock(&self.hub)?;
-        with(hub, f).map_err(|Poisoned| Error::Broken { why: "a thread panicked while it used the agent".to_owned() })
+        with(hub, f).map_err(|Poisoned| {
+            // The driver may be asleep: it finds out when it is woken, ends, and tells all who wait.
+            self.wake();
+            Error::Broken { why: "a thread panicked while it used the agent".to_owned() }
+        })
     }
 
     /// Wakes the driver; in a forked child it is the parent's, which is left alone.

@@ -53,6 +53,22 @@ fn child_of_which_no_handler_told_gets_no_lock_and_waits_for_nothing() {
 }
 
 #[test]
+fn driver_that_sleeps_ends_when_a_use_finds_that_a_thread_has_panicked_under_the_lock() {
+    let client = client();
+    // It goes to sleep.
+    std::thread::sleep(Duration::from_millis(100));
+    let inner = Arc::clone(client.inner());
+    let panicked = std::thread::spawn(move || inner.with(|hub| assert!(hub.over, "a defect")));
+    assert!(panicked.join().is_err());
+    assert!(matches!(client.ping().wait(), Err(Error::Broken { .. })));
+    let begun = std::time::Instant::now();
+    while !client.inner().hub.lock().unwrap_or_else(PoisonError::into_inner).over {
+        assert!(begun.elapsed() < PATIENCE, "the driver sleeps on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn a_panic_under_the_lock_leaves_nobody_waiting() {
     let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [0; 16], label: Vec::new() };
     let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new());
