@@ -9,7 +9,6 @@
 
 use crate::api::{Command, Event, LockEvent, OpError, OpId, Output, Submitted, Wait};
 use crate::config::Config;
-use crate::idle::{Telling, Told};
 use crate::lease::Lease;
 use crate::locks::{Effect, Locks};
 use crate::opening::{Known, Opening};
@@ -21,6 +20,7 @@ use crate::requests::Asker;
 use crate::session::Session;
 use crate::stats::Stats;
 use crate::surrender::Remains;
+use crate::telling::{Telling, Told};
 use crate::watches::Watches;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -140,10 +140,10 @@ pub struct Agent {
     pub(crate) timers: TimerQueue<Timer>,
     /// When a user last did something.
     pub(crate) used: Instant,
-    /// What the holders of locks were told last.
+    /// What holds for the holders of locks, as it was looked at last.
     pub(crate) told: Told,
-    /// Not all of them have been yet.
-    pub(crate) telling: Option<Telling>,
+    /// How far they have been told.
+    pub(crate) telling: Telling,
     pub(crate) closing: Closing,
     /// The session that is being closed, while somebody here may act under it or its surrender is not answered.
     pub(crate) leaving: Option<SessionId>,
@@ -161,7 +161,7 @@ impl Agent {
         Self {
             who: alloc::format!("agent {}/{}", String::from_utf8_lossy(&identity.label), identity.incarnation),
             lease: Lease::new(config.phases),
-            locks: Locks::new(config.cache.objects, config.advisory_max),
+            locks: Locks::new(config.cache.objects, config.advisory_max, config.told_per_turn),
             ops: Ops::new(config.cache),
             config,
             identity,
@@ -186,7 +186,7 @@ impl Agent {
             timers: TimerQueue::new(),
             used: start,
             told: Told::Nobody,
-            telling: None,
+            telling: Telling::new(),
             closing: Closing::No,
             leaving: None,
             stats: Stats::default(),
@@ -283,7 +283,7 @@ impl Agent {
     /// Takes the time, which never goes back (R6), and tells holders that their locks are uncertain before anything else happens.
     pub(crate) fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
-        if matches!(self.told, Told::Certain | Told::Suspect) && !self.lease.certain(self.now) {
+        if self.told != Told::Uncertain && !self.lease.certain(self.now) && self.locks.counts().holders > 0 {
             self.tend_holders();
         }
     }
@@ -396,7 +396,11 @@ impl Machine for Agent {
         self.run_timers();
         self.settle();
         self.tend_wrecks();
-        self.tell_holders();
+        if self.telling.is_due() {
+            // First what holds now, which may be something else than when the last of them were told.
+            self.tend_holders();
+            self.tell_holders();
+        }
         self.tend();
     }
 
@@ -409,7 +413,7 @@ impl Machine for Agent {
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
         self.advance(now);
-        if self.has_datagram() || self.telling.is_some() || !self.locks.is_swept() {
+        if self.has_datagram() || self.is_telling() {
             return Some(Duration::ZERO);
         }
         let own = self.timers.wake_after(self.now).map(|next| next.0);

@@ -8,7 +8,7 @@
 
 use crate::agent::{Agent, Closing};
 use crate::api::{Command, HolderId, OpError, Output, Phase};
-use crate::idle::Told;
+use crate::telling::Told;
 
 impl Agent {
     /// Whether since it was asked last anything was submitted that may have changed what [`Machine::wake_after`](cistern_link::Machine::wake_after) says. After what was

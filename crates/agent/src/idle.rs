@@ -1,40 +1,18 @@
-//! The lease in rest: whether it is renewed on purpose, lapses, or everything is given back; and what holders are told.
+//! The lease in rest: whether it is renewed on purpose, lapses, or everything is given back.
 //!
-//! Decides, when nothing opportunistic has renewed by the end of *valid*, what the lease is worth (R21), by the idle policy; and which
-//! event the holders of locks get when its phase changes (R46). Also here: what else is looked after once in every turn.
+//! Decides, when nothing opportunistic has renewed by the end of *valid*, what the lease is worth (R21), by the idle policy.
+//! Also here: what else is looked after once in every turn.
 //! Place in the walk: `Agent::handle_drained`, after the timers, in the very turn that does the agent's work, so that a keep-alive
 //! says that the agent works. Implements `wire-spec.md` section 11.1.
 //! Invariants: an agent that holds nothing and waits for nothing has no timer and sends nothing; holders have one timer, which goes in
 //! the first turn without holders: between two turns locks of which nobody is in need come and go without being looked after.
-//! Leaves to others: sending (`control`), renewing (`incoming`).
+//! Leaves to others: sending (`control`), renewing (`incoming`), what holders are told (`telling`).
 
 use crate::agent::{Agent, Closing, Timer};
-use crate::api::{Event, LockEvent, Phase};
+use crate::api::Phase;
 use crate::config::IdlePolicy;
-use alloc::vec::Vec;
 use cistern_link::{Instant, Question};
 use core::time::Duration;
-
-/// What the holders of locks know of the lease that covers all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// There is nobody to tell.
-    Nobody,
-    /// Their locks are certain.
-    Certain,
-    /// They should end.
-    Suspect,
-    /// They must not be used.
-    Uncertain,
-}
-
-/// Holders that are being told something, in as many turns as their table has pieces.
-#[derive(Debug)]
-pub(crate) struct Telling {
-    news: Vec<LockEvent>,
-    /// The piece of the table that comes next.
-    piece: usize,
-}
 
 /// What a lease that nothing has renewed is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,65 +144,6 @@ impl Agent {
         self.timers.cancel(Timer::Phase);
         if let Some(session) = &mut self.session {
             session.stop_keeping();
-        }
-    }
-
-    /// Tells holders what has changed for them, and sets the timer for the next change.
-    pub(crate) fn tend_holders(&mut self) {
-        if self.locks.counts().holders == 0 {
-            self.told = Told::Nobody;
-            self.telling = None;
-            self.timers.cancel(Timer::Holders);
-            return;
-        }
-        let (suspect_at, valid_until) = (self.lease.suspect_at(), self.lease.valid_until());
-        let told = if !self.lease.certain(self.now) {
-            Told::Uncertain
-        } else if self.lease.phase(self.now) >= Phase::Suspect {
-            Told::Suspect
-        } else {
-            Told::Certain
-        };
-        let before = core::mem::replace(&mut self.told, told);
-        let mut news = Vec::new();
-        if let Some(valid_until) = valid_until.filter(|_| before != told && before != Told::Nobody) {
-            if told != Told::Uncertain && before != Told::Certain {
-                //= wire-spec.md#11-3-failure-and-ending
-                //# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the
-                //# same token.
-                news.push(LockEvent::Certain { valid_until });
-            }
-            match told {
-                Told::Suspect => news.push(LockEvent::Suspect { valid_until }),
-                //= wire-spec.md#11-3-failure-and-ending
-                //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
-                Told::Uncertain => news.push(LockEvent::Uncertain),
-                Told::Certain | Told::Nobody => {}
-            }
-        }
-        if !news.is_empty() {
-            self.telling = Some(Telling { news, piece: 0 });
-            self.tell_holders();
-        }
-        let next = match told {
-            Told::Certain => suspect_at,
-            Told::Suspect => valid_until,
-            Told::Uncertain | Told::Nobody => None,
-        };
-        self.time(Timer::Holders, next, Question::LeaseOver);
-    }
-
-    /// Goes on telling holders what has changed for all of them, a piece of their table in each turn. Whoever looks before it was told
-    /// sees the lease itself.
-    pub(crate) fn tell_holders(&mut self) {
-        let Some(Telling { news, piece }) = &mut self.telling else { return };
-        if let Some(holders) = self.locks.holders_of_piece(*piece) {
-            *piece += 1;
-            self.events
-                .extend(holders.flat_map(|(holder, object)| news.iter().map(move |what| Event::Lock { holder, object, what: *what })));
-        }
-        if self.locks.holders_of_piece(*piece).is_none() {
-            self.telling = None;
         }
     }
 

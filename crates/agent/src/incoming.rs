@@ -12,6 +12,7 @@ use crate::port::Answer;
 use crate::requests::{Asker, Flight};
 use crate::session::Overdue;
 use crate::stats::Dropped;
+use crate::telling::Told;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path, Question};
 use cistern_wire::{
@@ -182,6 +183,10 @@ impl Agent {
         let until = self.session_lease().valid_until();
         assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission (R1)");
         if moved && self.reclaim.is_none() {
+            if self.told > Told::Certain {
+                // Before anything is granted again: what comes to be held now was never uncertain.
+                self.tend_holders();
+            }
             self.locks.renewed(self.now, &self.lease);
             self.settle();
         }

@@ -16,7 +16,8 @@
 //! | `at_once` | what is done for an answer from cache or a local grant, and whether the driver must be woken |
 //! | `commands` | how long a command may run, and what ends it before its answer |
 //! | `timers` | what is done when a deadline has passed |
-//! | `idle` | whether a lease is renewed on purpose, lapses, or everything is given back; what holders are told |
+//! | `idle` | whether a lease is renewed on purpose, lapses, or everything is given back |
+//! | `telling` | what holders are told of their lease |
 //! | `locks` | which locks are held, who holds them here, who waits |
 //! | `looks` | what is seen of the lease and of holds from outside |
 //! | `notices` | what the agent says to demands, grants and probes |
@@ -67,6 +68,7 @@ mod requests;
 mod session;
 mod stats;
 mod surrender;
+mod telling;
 mod timers;
 mod walk;
 mod watches;

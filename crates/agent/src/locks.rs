@@ -59,6 +59,13 @@ pub(crate) enum Effect {
     Revoked { object: ObjectId, keep: Keep },
 }
 
+impl Effect {
+    /// A local user has lost its lock.
+    const fn lost(holder: HolderId, object: ObjectId) -> Self {
+        Self::Tell { holder, object, what: LockEvent::Lost }
+    }
+}
+
 /// Gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockCounts {
@@ -85,9 +92,10 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// No locks; at most so many cache locks, and advisory locks held or waited for.
-    pub(crate) fn new(cache_max: usize, advisory_max: usize) -> Self {
-        let (cache, advisory) = (CacheLocks::new(cache_max), Advisories::new(advisory_max));
+    /// No locks; at most so many cache locks, and advisory locks held or waited for, of which `told_per_turn`, a power of two, make a
+    /// piece of their table.
+    pub(crate) fn new(cache_max: usize, advisory_max: usize, told_per_turn: usize) -> Self {
+        let (cache, advisory) = (CacheLocks::new(cache_max), Advisories::new(advisory_max, told_per_turn.trailing_zeros()));
         Self { cache, advisory, wrecks: Vec::new(), ended: 0, effects: VecDeque::new() }
     }
 
@@ -225,7 +233,8 @@ impl Locks {
         !self.effects.is_empty()
     }
 
-    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
+    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends. Before it can have the lock,
+    /// whoever held it in a session that is over is told so.
     pub(crate) fn lock(
         &mut self,
         now: Instant,
@@ -233,6 +242,9 @@ impl Locks {
         op: OpId,
         wanted: (ObjectId, Mode, Wait),
     ) -> Option<Result<Locked, OpError>> {
+        for wreck in &mut self.wrecks {
+            self.effects.extend(wreck.holders_of(wanted.0).into_iter().map(|holder| Effect::lost(holder, wanted.0)));
+        }
         self.advisory.lock(At { now, lease, effects: &mut self.effects }, op, wanted)
     }
 
@@ -264,6 +276,16 @@ impl Locks {
     /// Whether a local user holds something by this.
     pub(crate) fn is_held(&self, holder: HolderId) -> bool {
         self.advisory.is_held(holder)
+    }
+
+    /// How many pieces the table of advisory locks has.
+    pub(crate) const fn pieces(&self) -> usize {
+        self.advisory.pieces()
+    }
+
+    /// The last hold that there ever was; later ones have greater numbers.
+    pub(crate) const fn last_holder(&self) -> HolderId {
+        self.advisory.last_holder()
     }
 
     /// The holds of one piece of the table, pieces being numbered from 0; `None`: there are no more pieces.

@@ -112,7 +112,10 @@ impl<T> Call<T> {
         let done = match &mut self.progress {
             Progress::Refused(error) => return error.take().map(Err),
             Progress::Ended(done) => done.take(),
-            Progress::Running { slot, .. } => slot.wait(at_most),
+            Progress::Running { slot, .. } => match self.inner.home.check_process() {
+                Ok(()) => slot.wait(at_most),
+                Err(error) => return Some(Err(error)),
+            },
         }?;
         Some(self.end(done))
     }
@@ -140,9 +143,10 @@ impl<T> Future for Call<T> {
         let done = match &mut this.progress {
             Progress::Refused(error) => return Poll::Ready(Err(error.take().unwrap_or(Error::Closed))),
             Progress::Ended(done) => done.take(),
-            Progress::Running { slot, .. } => match slot.poll(cx.waker()) {
-                Some(done) => Some(done),
-                None => return Poll::Pending,
+            Progress::Running { slot, .. } => match this.inner.home.check_process().map(|()| slot.poll(cx.waker())) {
+                Ok(Some(done)) => Some(done),
+                Ok(None) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
             },
         };
         Poll::Ready(done.map_or(Err(Error::Closed), |done| this.end(done)))
@@ -151,11 +155,9 @@ impl<T> Future for Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        if self.inner.home.is_elsewhere() {
-            return;
-        }
         // It may have ended already: a lock that came must not stay held by nobody.
         let unseen = match &mut self.progress {
+            Progress::Running { .. } if self.inner.home.check_process().is_err() => return,
             Progress::Running { op, slot } => {
                 self.inner.cancel(*op);
                 slot.take()

@@ -276,7 +276,7 @@ impl Client {
     /// [`Error::Unreachable`] when it was not confirmed in time, [`Error::Broken`].
     pub fn close(&self, span: Duration) -> Result<(), Error> {
         self.inner.with(|hub| hub.agent.close(self.inner.clock.now()))?;
-        self.inner.handle.wake();
+        self.inner.wake();
         let begun = std::time::Instant::now();
         while !self.inner.with(|hub| hub.is_closed()).flatten()? {
             if begun.elapsed() >= span {

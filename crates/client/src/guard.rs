@@ -132,7 +132,7 @@ impl Guard {
     /// How certain the lock is now. A forked child has no lock: there it is lost.
     #[must_use]
     pub fn state(&self) -> GuardState {
-        if self.inner.home.is_elsewhere() || self.shared.lost() {
+        if self.inner.home.check_process().is_err() || self.shared.lost() {
             return GuardState::Lost;
         }
         let view = self.inner.with(|hub| hub.agent.holder_view(self.inner.clock.now(), self.locked.holder));
@@ -167,7 +167,7 @@ impl Guard {
     /// Blocks until something happens to the lock, at most for `span`.
     #[must_use]
     pub fn wait_event(&self, span: Duration) -> Option<LockEvent> {
-        if self.inner.home.is_elsewhere() {
+        if self.inner.home.check_process().is_err() {
             return Some(LockEvent::Lost);
         }
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +209,7 @@ impl Future for NextEvent<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LockEvent> {
         let this = self.get_mut();
-        if this.guard.inner.home.is_elsewhere() {
+        if this.guard.inner.home.check_process().is_err() {
             return Poll::Ready(LockEvent::Lost);
         }
         this.guard.shared.poll(&mut this.number, cx.waker())
@@ -219,7 +219,7 @@ impl Future for NextEvent<'_> {
 impl Drop for NextEvent<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number
-            && !self.guard.inner.home.is_elsewhere()
+            && self.guard.inner.home.check_process().is_ok()
         {
             self.guard.shared.stop_awaiting(number);
         }
@@ -278,5 +278,24 @@ impl LockRequest {
     /// `Status(EAGAIN)` when only tried, [`Error::TimedOut`], or why it cannot be had.
     pub fn wait(self) -> Result<Guard, Error> {
         self.call().wait()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::tests::{child_of, client};
+    use cistern_agent::api::HolderId;
+
+    #[test]
+    fn guard_is_lost_in_a_child_of_which_no_handler_told() {
+        let client = client();
+        let (holder, object) = (HolderId(1), ObjectId(7));
+        let valid_until = client.now().plus(Duration::from_secs(60));
+        let locked = Locked { holder, object, mode: Mode::Exclusive, generation: Generation(1), token: 1, valid_until };
+        let guard = Guard { inner: child_of(&client), locked, shared: Arc::default() };
+        assert_eq!((guard.state(), guard.wait_event(Duration::from_secs(60))), (GuardState::Lost, Some(LockEvent::Lost)));
+        let polled = Pin::new(&mut guard.event()).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready(LockEvent::Lost));
     }
 }

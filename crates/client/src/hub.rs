@@ -20,7 +20,7 @@ use cistern_wire::{AgentId, ObjectId};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -149,13 +149,13 @@ impl Owner for Turned {
     type M = Hub;
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
-        with(&self.0, f)
+        with(self.0.lock(), f)
     }
 }
 
 /// Runs `f` on the hub, tells what has come of it, and wakes whom that concerns when the lock is free again.
-fn with<R>(hub: &Mutex<Hub>, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
-    let mut hub = hub.lock().map_err(|_| Poisoned)?;
+fn with<R>(hub: LockResult<MutexGuard<'_, Hub>>, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
+    let mut hub = hub.map_err(|_| Poisoned)?;
     let result = f(&mut hub);
     hub.dispatch();
     let wakers = std::mem::take(&mut hub.wakers);
@@ -259,7 +259,19 @@ impl Inner {
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Error> {
         // Before the lock, which a thread that does not exist in the child may hold.
         self.home.check()?;
-        with(&self.hub, f).map_err(|_| Error::Broken { why: "a thread panicked while it used the agent".to_owned() })
+        let hub = self.home.lock(&self.hub)?;
+        with(hub, f).map_err(|Poisoned| {
+            // The driver may be asleep: it finds out when it is woken, ends, and tells all who wait.
+            self.wake();
+            Error::Broken { why: "a thread panicked while it used the agent".to_owned() }
+        })
+    }
+
+    /// Wakes the driver; in a forked child it is the parent's, which is left alone.
+    pub(crate) fn wake(&self) {
+        if self.home.check_process().is_ok() {
+            self.handle.wake();
+        }
     }
 
     pub(crate) fn error(&self, error: OpError, what: &str) -> Error {
@@ -269,6 +281,11 @@ impl Inner {
     /// Gives a command to the agent: one critical section from the check of the lease to the answer (R17). `what` names what it is
     /// about, if an error may have to say so.
     pub(crate) fn submit<T>(self: &Arc<Self>, what: impl FnOnce() -> String, command: Command, finish: Finish<T>) -> Call<T> {
+        if matches!(command, Command::Lock { .. })
+            && let Err(error) = self.home.check_process()
+        {
+            return Call::refused(Arc::clone(self), error, finish);
+        }
         // What was answered at once leaves, as a rule, nothing for the driver to do.
         let mut wake = false;
         let taken = self.with(|hub| {
@@ -290,12 +307,10 @@ impl Inner {
                 }
             })
         });
-        let taken = taken.flatten();
-        // In a forked child the waker is the parent's.
-        if wake && !matches!(taken, Err(Error::Forked { .. })) {
-            self.handle.wake();
+        if wake {
+            self.wake();
         }
-        match taken {
+        match taken.flatten() {
             Ok(call) => call,
             Err(error) => Call::refused(Arc::clone(self), error, finish),
         }
@@ -315,7 +330,7 @@ impl Inner {
             hub.must_wake(now)
         });
         if matches!(wake, Ok(true)) {
-            self.handle.wake();
+            self.wake();
         }
     }
 
@@ -332,7 +347,7 @@ impl Inner {
                 other => Err(Error::Broken { why: format!("a watch began as {other:?}") }),
             }
         })?;
-        self.handle.wake();
+        self.wake();
         taken
     }
 
@@ -346,7 +361,7 @@ impl Inner {
 
     /// Tells the agent something that nobody waits for; a forked child tells it nothing, and leaves its driver asleep.
     fn tell<R>(&self, f: impl FnOnce(&mut Hub) -> R) {
-        if !matches!(self.with(f), Err(Error::Forked { .. })) {
+        if self.home.check_process().is_ok() && self.with(f).is_ok() {
             self.handle.wake();
         }
     }
@@ -359,28 +374,4 @@ impl Drop for Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use cistern_agent::Identity;
-    use cistern_agent::config::Config;
-
-    #[test]
-    fn a_panic_under_the_lock_leaves_nobody_waiting() {
-        let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [0; 16], label: Vec::new() };
-        let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new());
-        let hub = Arc::new(Mutex::new(Hub::new(agent, "test".to_owned())));
-        let (slot, guard) = (Arc::new(Slot::default()), Arc::new(GuardShared::default()));
-        let until_over = UntilOver(Arc::clone(&hub));
-        let (here, there) = (Arc::clone(&slot), Arc::clone(&guard));
-        let panicked = std::thread::spawn(move || {
-            let _until_over = until_over;
-            let mut hub = hub.lock().unwrap();
-            hub.slots.insert(OpId(1), here);
-            hub.guards.insert(HolderId(1), there);
-            panic!("a defect");
-        });
-        assert!(panicked.join().is_err());
-        assert!(matches!(slot.take(), Some(Done::Failed(OpError::Closed))));
-        assert!(guard.lost());
-    }
-}
+pub(crate) mod tests;

@@ -2,7 +2,8 @@
 //!
 //! A [`Client`] is one agent: it has an identity, one session and one lease with a server, and a cache that it may use without
 //! asking anybody while the lease is valid. Cloning it is cheap; all clones and threads share the agent. After a fork it belongs to the
-//! process that made it: in the child every use fails with [`Error::Forked`], and dropping it there sends nothing.
+//! process that made it: in the child every use fails with [`Error::Forked`], and dropping it there sends nothing. (A child made by
+//! `_Fork` or a bare `clone`, past the C library's handlers, can read what is cached until the copied lease ends, and nothing else.)
 //!
 //! Every operation gives a [`Call`]: `call.wait()` blocks, `call.await` works under any runtime (the agent has a thread of its
 //! own and needs none). An answer from cache is there at once; then neither waits, and no message is sent.

@@ -82,14 +82,19 @@ impl Watcher {
     pub fn unwatch(&mut self, object: ObjectId) {
         if let Some(watch) = self.watches.remove(&object) {
             self.inner.unwatch(watch);
-            let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.queue.retain(|queued| queued.object != object);
+            if self.inner.home.check_process().is_ok() {
+                let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.queue.retain(|queued| queued.object != object);
+            }
         }
     }
 
-    /// Blocks until there is something to tell, at most for `span`.
+    /// Blocks until there is something to tell, at most for `span`. In a forked child nothing is certain.
     #[must_use]
     pub fn wait_event(&mut self, span: Duration) -> Option<Seen> {
+        if self.inner.home.check_process().is_err() {
+            return self.uncertain();
+        }
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = |news: &mut News| news.queue.is_empty();
         let (mut state, _) = self.shared.came.wait_timeout_while(state, span, waiting).unwrap_or_else(PoisonError::into_inner);
@@ -101,6 +106,11 @@ impl Watcher {
     /// The next news, as a future. It never ends when there are none.
     pub const fn event(&mut self) -> NextSeen<'_> {
         NextSeen { watcher: self }
+    }
+
+    /// What a forked child hears, in which nobody tells of changes; none without watches.
+    fn uncertain(&self) -> Option<Seen> {
+        self.watches.keys().next().map(|object| Seen { object: *object, what: WatchEvent::Uncertain })
     }
 
     /// A watch of what is gone is over.
@@ -130,6 +140,9 @@ impl Future for NextSeen<'_> {
     type Output = Seen;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Seen> {
+        if self.watcher.inner.home.check_process().is_err() {
+            return self.watcher.uncertain().map_or(Poll::Pending, Poll::Ready);
+        }
         let mut state = self.watcher.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = state.queue.pop_front();
         let former = if seen.is_none() { state.waker.replace(cx.waker().clone()) } else { None };

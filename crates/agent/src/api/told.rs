@@ -244,7 +244,7 @@ pub enum Event {
         /// Locks that are not.
         lost: u64,
     },
-    /// A session is over; every lock in it was told as lost before.
+    /// A session is over, and every lock in it lost. Holders were told so before, or, of very many, are in the turns that follow.
     SessionEnded {
         /// Which.
         session: SessionId,

@@ -44,9 +44,10 @@ pub(super) struct Advisories {
 }
 
 impl Advisories {
-    pub(super) fn new(max: usize) -> Self {
+    /// None yet, at most so many, with tables in pieces of `2^piece_bits`.
+    pub(super) fn new(max: usize, piece_bits: u32) -> Self {
         Self {
-            entries: Table::new(),
+            entries: Table::new(piece_bits),
             holders: Parts::new(),
             waiters: BTreeMap::new(),
             blocked: BTreeSet::new(),
@@ -136,13 +137,15 @@ impl Advisories {
     /// The session is over: the table is put aside as it is, for who held something is to be told (`wreck`); who waits asks anew.
     pub(super) fn session_over(&mut self, at: At<'_>, number: u32) -> Wreck {
         let At { now, lease, effects } = at;
-        let former = core::mem::replace(&mut self.entries, Table::new());
+        let fresh = self.entries.another();
+        let former = core::mem::replace(&mut self.entries, fresh);
         let holders = core::mem::replace(&mut self.holders, Parts::new());
         self.held = 0;
         self.blocked.clear();
         let mut wreck = Wreck::new(number, former, holders);
         for object in self.waiters.values().copied().collect::<BTreeSet<_>>() {
             let Some(queue) = wreck.take_queue(object) else { continue };
+            effects.extend(wreck.holders_of(object).into_iter().map(|holder| Effect::lost(holder, object)));
             self.entries.insert(Entry { queue, ..Entry::new(object) });
             self.change(At { now, lease, effects }, object, |_, _| ());
         }
@@ -221,6 +224,16 @@ impl Advisories {
 
     pub(super) fn is_held(&self, holder: HolderId) -> bool {
         self.holders.get(holder.0).is_some()
+    }
+
+    /// How many pieces the table has.
+    pub(super) const fn pieces(&self) -> usize {
+        self.entries.pieces()
+    }
+
+    /// The last hold that there ever was; later ones have greater numbers.
+    pub(super) const fn last_holder(&self) -> HolderId {
+        HolderId(self.last_holder)
     }
 
     /// The holds of one piece of the table; `None`: there are no more pieces.

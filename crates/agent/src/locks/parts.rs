@@ -47,9 +47,22 @@ impl<V: Copy> Parts<V> {
         Some(value)
     }
 
-    /// Frees one part of a map that is not asked any more.
+    /// Frees one part of a map that is not asked any more, and those beside it that were never used.
     pub(super) fn let_go(&mut self) {
-        self.parts.pop();
+        let mut freed = false;
+        while let Some(part) = self.parts.last() {
+            let used = part.capacity() > 0;
+            if used && freed {
+                return;
+            }
+            freed |= used;
+            self.parts.pop();
+        }
+    }
+
+    /// Whether all of it is freed.
+    pub(super) const fn is_gone(&self) -> bool {
+        self.parts.is_empty()
     }
 }
 
@@ -72,5 +85,18 @@ mod tests {
         assert_eq!(parts.len(), 131_071);
         let sizes: Vec<_> = parts.parts.iter().map(HashMap::len).collect();
         assert!(sizes.iter().all(|size| (2_047..=2_048).contains(size)), "{sizes:?}");
+    }
+
+    #[test]
+    fn map_that_is_over_is_freed_a_used_part_at_a_time() {
+        let mut parts = Parts::new();
+        for number in [3 << RUN_BITS, 40 << RUN_BITS] {
+            parts.insert(number, ());
+        }
+        parts.let_go();
+        assert!(!parts.is_gone());
+        assert_eq!((parts.get(3 << RUN_BITS), parts.get(40 << RUN_BITS)), (Some(()), None));
+        parts.let_go();
+        assert!(parts.is_gone());
     }
 }

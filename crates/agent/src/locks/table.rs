@@ -10,10 +10,6 @@ use super::parts::Parts;
 use alloc::vec::Vec;
 use cistern_wire::ObjectId;
 
-/// Entries of one piece, as a power of two: what is done to one of them all takes well under a millisecond.
-const PIECE_BITS: u32 = 10;
-const PIECE: usize = 1 << PIECE_BITS;
-
 /// Where an entry is.
 pub(super) type Place = u32;
 
@@ -33,6 +29,8 @@ struct Slot {
 /// Entries by object.
 #[derive(Debug)]
 pub(super) struct Table {
+    /// Entries of one piece, as a power of two.
+    bits: u32,
     index: Parts<Place>,
     pieces: Vec<Vec<Slot>>,
     free: Vec<Place>,
@@ -41,8 +39,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new() -> Self {
-        Self { index: Parts::new(), pieces: Vec::new(), free: Vec::new(), newest_idle: NONE, oldest_idle: NONE }
+    /// An empty one, with pieces of so many entries, as a power of two.
+    pub(super) fn new(bits: u32) -> Self {
+        Self { bits, index: Parts::new(), pieces: Vec::new(), free: Vec::new(), newest_idle: NONE, oldest_idle: NONE }
+    }
+
+    /// An empty one like this.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.bits)
     }
 
     /// How many there are.
@@ -83,13 +87,13 @@ impl Table {
     }
 
     fn push(&mut self, slot: Slot) -> Place {
-        if self.pieces.last().is_none_or(|piece| piece.len() >= PIECE) {
+        if self.pieces.last().is_none_or(|piece| piece.len() >= 1 << self.bits) {
             self.pieces.push(Vec::new());
         }
         let last = self.pieces.len() - 1;
         self.pieces[last].push(slot);
         // No more than `advisory-max`, which is less than 2^32.
-        Place::try_from((last << PIECE_BITS) + self.pieces[last].len() - 1).unwrap_or(NONE)
+        Place::try_from((last << self.bits) + self.pieces[last].len() - 1).unwrap_or(NONE)
     }
 
     /// Takes an entry out.
@@ -135,7 +139,7 @@ impl Table {
 
     /// One more than the highest place that was ever used.
     pub(super) fn end(&self) -> Place {
-        let full = self.pieces.len().saturating_sub(1) << PIECE_BITS;
+        let full = self.pieces.len().saturating_sub(1) << self.bits;
         Place::try_from(full + self.pieces.last().map_or(0, Vec::len)).unwrap_or(NONE)
     }
 
@@ -144,28 +148,44 @@ impl Table {
         self.pieces.iter().flatten().filter_map(|slot| slot.entry.as_ref())
     }
 
+    /// How many pieces there are.
+    pub(super) const fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// The entries of one piece; `None`: there are no more.
     pub(super) fn piece(&self, number: usize) -> Option<impl Iterator<Item = &Entry>> {
         self.pieces.get(number).map(|piece| piece.iter().filter_map(|slot| slot.entry.as_ref()))
     }
 
-    /// Takes the last piece away, with what is in it, of a table that is not used any more.
+    /// Takes the last piece away, with what is in it, of a table that is not used any more; what is left is still found.
     pub(super) fn break_off(&mut self) -> Option<impl Iterator<Item = Entry> + use<>> {
-        self.index.let_go();
-        self.pieces.pop().map(|piece| piece.into_iter().filter_map(|slot| slot.entry))
+        if self.is_broken_up() {
+            return None;
+        }
+        let piece = self.pieces.pop().unwrap_or_default();
+        if self.pieces.is_empty() {
+            self.index.let_go();
+        }
+        Some(piece.into_iter().filter_map(|slot| slot.entry))
     }
 
     /// Whether nothing of it is left.
     pub(super) const fn is_broken_up(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces.is_empty() && self.index.is_gone()
     }
 
     fn slot(&self, at: Place) -> Option<&Slot> {
-        self.pieces.get((at >> PIECE_BITS) as usize)?.get(at as usize % PIECE)
+        self.pieces.get((at >> self.bits) as usize)?.get(self.in_piece(at))
     }
 
     fn slot_mut(&mut self, at: Place) -> Option<&mut Slot> {
-        self.pieces.get_mut((at >> PIECE_BITS) as usize)?.get_mut(at as usize % PIECE)
+        let within = self.in_piece(at);
+        self.pieces.get_mut((at >> self.bits) as usize)?.get_mut(within)
+    }
+
+    const fn in_piece(&self, at: Place) -> usize {
+        at as usize & ((1 << self.bits) - 1)
     }
 }
 
@@ -173,8 +193,11 @@ impl Table {
 mod tests {
     use super::*;
 
+    const PIECE_BITS: u32 = 10;
+    const PIECE: usize = 1 << PIECE_BITS;
+
     fn table(count: u64) -> Table {
-        let mut table = Table::new();
+        let mut table = Table::new(PIECE_BITS);
         (1..=count).for_each(|object| {
             table.insert(Entry::new(ObjectId(object)));
         });
@@ -227,7 +250,10 @@ mod tests {
             let before = seen.len();
             seen.extend(piece.map(|entry| entry.object.0));
             assert!(seen.len() - before <= PIECE);
+            let found = |table: &Table, object| table.find(ObjectId(object)).and_then(|at| table.get(at)).is_some();
+            assert_eq!((found(&table, 1), found(&table, 2 * PIECE as u64 + 7)), (!seen.contains(&1), false));
         }
+        assert!(table.is_broken_up());
         seen.sort_unstable();
         assert_eq!(seen, (1..=2 * PIECE as u64 + 7).collect::<Vec<_>>());
     }

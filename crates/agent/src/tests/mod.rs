@@ -18,4 +18,5 @@ mod renewal;
 mod resending;
 mod sharing;
 mod surrender;
+mod telling;
 mod watches;
