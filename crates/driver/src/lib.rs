@@ -25,6 +25,8 @@ pub mod stats;
 pub mod tap;
 mod turn;
 
+use crc32fast as _;
+
 /// The tap that writes a capture file.
 pub use cistern_capture::{Recorded, Recorder};
 pub use clock::{Clock, ClockError};
