@@ -52,11 +52,13 @@ pub(crate) struct Telling {
     next: usize,
     /// So many pieces, from that one on and round, have not been looked through since the last change.
     left: usize,
+    /// So many pieces there were at that change. Locks of pieces that came later were granted after it.
+    ring: usize,
 }
 
 impl Telling {
     pub(crate) const fn new() -> Self {
-        Self { heard: Vec::new(), ends: 0, last_ended: HolderId(0), next: 0, left: 0 }
+        Self { heard: Vec::new(), ends: 0, last_ended: HolderId(0), next: 0, left: 0, ring: 0 }
     }
 
     /// Whether there are holders who have not been told yet, as far as is known.
@@ -66,7 +68,7 @@ impl Telling {
 
     /// There is nobody left who was told anything.
     fn forget(&mut self) {
-        (self.next, self.left) = (0, 0);
+        (self.next, self.left, self.ring) = (0, 0, 0);
         self.heard.clear();
     }
 
@@ -76,16 +78,17 @@ impl Telling {
             self.ends += 1;
             self.last_ended = last;
         }
-        self.left = pieces;
+        (self.left, self.ring) = (pieces, pieces);
     }
 
     /// Whose turn it is of so many pieces; `None`: all know what holds.
     const fn take_piece(&mut self, pieces: usize) -> Option<usize> {
-        if self.left == 0 || pieces == 0 {
+        let ring = if self.ring < pieces { self.ring } else { pieces };
+        if self.left == 0 || ring == 0 {
             self.left = 0;
             return None;
         }
-        let piece = self.next % pieces;
+        let piece = self.next % ring;
         self.next = piece + 1;
         self.left -= 1;
         Some(piece)

@@ -147,6 +147,7 @@ enum Command {
     #[command(hide = true)]
     EndWith {
         /// The service
+        #[arg(value_parser = clap::value_parser!(i32).range(2..))]
         pid: i32,
         /// Its data
         data: PathBuf,

@@ -102,6 +102,27 @@ fn lock_that_was_granted_between_two_ends_of_the_lease_hears_of_the_second() {
     assert!(locks[1..].iter().all(|held| heard[&held.holder].last() == Some(&LockEvent::Uncertain)), "{heard:?}");
 }
 
+#[test]
+fn table_that_grows_while_holders_are_told_passes_nobody_over() {
+    let (mut script, mut locks) = holding(6);
+    let mut heard = revived_half_way(&mut script);
+    turns(&mut script, &mut heard);
+    // The turns go on where they ended, in a table of five pieces.
+    locks.extend((6..10).map(|n| script.hold(100 + n, 2 + n, 1_000 + 20 * n, 16)));
+    heard.clear();
+    script.events();
+    script.sleep(TAU_MS);
+    script.turn();
+    told(&mut script, &mut heard);
+    assert!((1..10).contains(&heard.len()), "{heard:?}");
+    // Asked for, not granted: a lock is in the table from then on.
+    assert!(matches!(script.submit(lock(500, Mode::Exclusive, Wait::Forever)), Submitted::Later(_)));
+    turns(&mut script, &mut heard);
+    for held in &locks {
+        assert_eq!(heard.get(&held.holder).and_then(|news| news.last()), Some(&LockEvent::Uncertain), "{held:?}");
+    }
+}
+
 fn nacked(script: &mut Script) {
     script.start(Command::Ping);
     let echo = script.turn().last().unwrap().packet();
