@@ -140,6 +140,15 @@ fn watch(mut running: Running, path: &Text) -> u8 {
             Event::Stopping(reason) => tell(path, &format!("stopping the command: {}", reason.text())),
             Event::Killing(reason) => tell(path, &format!("killing the command: {}", reason.text())),
             Event::GuardianGone => tell(path, "the guardian of the command was killed; stopping what is left"),
+            Event::StoodStill(late) => {
+                let late = late.as_millis();
+                tell(
+                    path,
+                    &format!(
+                        "the guardian of the command stood still and was {late} ms late; the lease was renewed meanwhile, and the command goes on"
+                    ),
+                );
+            }
             Event::Survivors(survivors) => {
                 for s in survivors {
                     tell(path, &format!("process {} ({}) cannot be killed; the fencing token has to keep it out", s.pid, s.name));

@@ -54,6 +54,14 @@ impl At {
         Duration::from_nanos(raw.min(boot))
     }
 
+    /// The time that has passed at `now` since this instant, by the clock that shows more; zero if it has not come.
+    #[must_use]
+    pub fn elapsed(self, now: At) -> Duration {
+        let raw = now.raw_ns.saturating_sub(self.raw_ns);
+        let boot = now.boot_ns.saturating_sub(self.boot_ns);
+        Duration::from_nanos(raw.max(boot))
+    }
+
     /// The earlier of the two on each clock.
     #[must_use]
     pub fn earlier(self, other: At) -> At {
@@ -136,6 +144,8 @@ mod tests {
         assert!(at(10, 10).reached(at(0, 10)), "boot alone, as after a sleep of the machine");
         assert_eq!(at(10, 100).remaining(at(4, 99)), Duration::from_nanos(1));
         assert_eq!(at(10, 100).remaining(at(4, 200)), Duration::ZERO);
+        assert_eq!(at(10, 100).elapsed(at(12, 99)), Duration::from_nanos(2));
+        assert_eq!(at(10, 100).elapsed(at(9, 99)), Duration::ZERO);
     }
 
     #[test]

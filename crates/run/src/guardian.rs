@@ -4,7 +4,8 @@
 //! reaps, asks the policy, terminates, kills, and reports. Place: caller's process → *guardian* → starter = command.
 //! Invariants: it writes to nothing that can block (no terminal, non-blocking pipes), no signal but SIGKILL and SIGSTOP
 //! touches it, and it reports *gone* only after `wait` has said that it has no child left, which for a child subreaper
-//! means that nothing the command started is left. Orders are read before timers run.
+//! means that nothing the command started is left. All orders are read before timers run, and ends of processes before orders: a guardian
+//! that stood still decides by the newest instants, and a command that ended meanwhile has ended by itself.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -117,12 +118,11 @@ impl<'a> Guardian<'a> {
         let mut killing: Option<Killing> = None;
         loop {
             self.note_own_signals();
-            self.obey(&mut policy, &child, &mut killing);
             self.hear_starter(&mut child);
-            let anybody = self.reap(&mut policy, &mut child);
-            if !anybody {
+            if !self.reap(&mut policy, &mut child) {
                 break;
             }
+            self.obey(&mut policy, &child, &mut killing);
             let action = policy.due(At::now());
             self.act(action, &mut killing);
             if let Some(killing) = &mut killing {
@@ -152,11 +152,25 @@ impl<'a> Guardian<'a> {
         }
     }
 
-    /// Reads all orders, then the end of the pipe: the process that held the lock is gone.
+    /// Reads all orders, then the end of the pipe: the process that held the lock is gone. Of the instants only the newest count, and before
+    /// everything else: those before them may have come and gone while this process stood still.
     fn obey(&mut self, policy: &mut Policy, child: &Child, killing: &mut Option<Killing>) {
+        let mut orders = Vec::new();
         while let Some(line) = self.orders.next_line() {
-            let input = match Order::parse(&line) {
-                Some(Order::Until(until)) => Input::Until(until),
+            orders.push(Order::parse(&line));
+        }
+        let newest = orders.iter().rev().find_map(|order| if let Some(Order::Until(until)) = order { Some(*until) } else { None });
+        if let Some(until) = newest {
+            let late = policy.lateness(At::now());
+            let action = policy.learn(At::now(), Input::Until(until));
+            if let Some(late) = late.filter(|_| action.is_none()) {
+                self.report(&Report::StoodStill(late));
+            }
+            self.act(action, killing);
+        }
+        for order in orders {
+            let input = match order {
+                Some(Order::Until(_)) => continue,
                 Some(Order::Uncertain) => Input::Uncertain,
                 Some(Order::Signal(signal)) => {
                     self.pass_on(signal, child);

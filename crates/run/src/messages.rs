@@ -8,6 +8,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use crate::at::{At, Until};
 use crate::exit::{Reason, Status};
@@ -53,6 +54,8 @@ pub(crate) enum Report {
     Stopping(Reason),
     /// SIGKILL was sent to the whole tree.
     Killing(Reason),
+    /// The guardian was late by so much, and the lease had been renewed meanwhile.
+    StoodStill(Duration),
     /// These are still there some time after SIGKILL; the guardian goes on trying.
     Survivors(Vec<Survivor>),
     /// Nothing that the command started is left, since this instant at the latest.
@@ -105,6 +108,7 @@ impl Report {
             Report::Ended(Status::Signalled(signal)) => format!("signalled {signal}\n"),
             Report::Stopping(reason) => format!("stopping {}\n", word_of(*reason)),
             Report::Killing(reason) => format!("killing {}\n", word_of(*reason)),
+            Report::StoodStill(late) => format!("late {}\n", late.as_millis()),
             Report::Survivors(list) => {
                 let mut line = "survivors".to_owned();
                 for survivor in list.iter().take(SURVIVORS_MAX) {
@@ -130,6 +134,7 @@ impl Report {
             "signalled" => rest.parse().ok().map(|signal| Report::Ended(Status::Signalled(signal))),
             "stopping" => reason_of(rest).map(Report::Stopping),
             "killing" => reason_of(rest).map(Report::Killing),
+            "late" => rest.parse().ok().map(|ms| Report::StoodStill(Duration::from_millis(ms))),
             "survivors" => rest.split(' ').filter(|s| !s.is_empty()).map(survivor).collect::<Option<_>>().map(Report::Survivors),
             "gone" => {
                 let (raw, boot) = rest.split_once(' ')?;
@@ -245,6 +250,7 @@ mod tests {
             Report::Ended(Status::Signalled(64)),
             Report::Survivors(vec![stuck, foreign]),
             Report::Survivors(Vec::new()),
+            Report::StoodStill(Duration::from_millis(1234)),
             Report::Gone(At { raw_ns: 5, boot_ns: u64::MAX }),
         ];
         for (reason, _) in REASONS {

@@ -121,6 +121,12 @@ impl Policy {
         }
     }
 
+    /// How late the guardian is, if it should have acted by the instants known before, and has not: it stood still past the kill instant.
+    pub(crate) fn lateness(&self, now: At) -> Option<Duration> {
+        let waits = matches!(self.state, State::Running | State::Settling { .. });
+        (waits && self.until.kill_at.reached(now)).then(|| self.until.suspect_at.elapsed(now))
+    }
+
     /// How long [`Policy::due`] will say nothing if nothing is learned; `None`: for ever.
     pub(crate) fn quiet(&self, now: At) -> Option<Duration> {
         let next = match self.state {
@@ -193,6 +199,17 @@ mod tests {
         assert_eq!(policy.due(ms(1760)), Some(Action::Kill(Reason::NotRenewed)));
         assert_eq!(policy.due(ms(5000)), None, "killing is said once");
         assert_eq!(policy.quiet(ms(5000)), None);
+    }
+
+    #[test]
+    fn a_guardian_is_late_only_when_it_has_slept_through_the_kill_instant() {
+        let mut policy = policy();
+        assert_eq!(policy.lateness(ms(1759)), None);
+        assert_eq!(policy.lateness(ms(1760)), Some(Duration::from_millis(160)));
+        policy.learn(ms(1760), Input::Until(lease(1000)));
+        assert_eq!(policy.lateness(ms(1760)), None, "renewed meanwhile");
+        policy.learn(ms(1761), Input::Uncertain);
+        assert_eq!(policy.lateness(ms(9000)), None, "it has acted");
     }
 
     #[test]

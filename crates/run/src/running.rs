@@ -41,6 +41,8 @@ pub enum Event {
     Stopping(Reason),
     /// SIGKILL was sent to the whole tree.
     Killing(Reason),
+    /// The guardian stood still (it was stopped, say) and was late by so much; the lease had been renewed meanwhile, and the command goes on.
+    StoodStill(Duration),
     /// These processes are still there some time after SIGKILL; it is tried on.
     Survivors(Vec<Survivor>),
     /// This signal came to this process and was passed on to the command.
@@ -327,6 +329,7 @@ impl Running {
                     _ => self.events.push_back(Event::Stopping(reason)),
                 }
             }
+            Report::StoodStill(late) => self.events.push_back(Event::StoodStill(late)),
             Report::Survivors(list) => {
                 self.outcome.survivors.clone_from(&list);
                 self.events.push_back(Event::Survivors(list));
@@ -364,11 +367,15 @@ impl Running {
     //# lock is certain.
     fn help_guardian(&mut self) {
         let Ok(guardian) = i32::try_from(self.guardian.id()) else { return };
-        if self.outcome.status.is_none() {
+        // Of a command that has ended by itself the guardian has yet to tell.
+        let command_lives = self.command.and_then(tree::Process::read).is_some_and(|command| command.lives());
+        if self.outcome.status.is_none() && command_lives {
             self.outcome.stopped.get_or_insert(Reason::NotRenewed);
         }
-        self.tell_killing(Reason::NotRenewed);
-        tree::kill(guardian, &BTreeSet::new());
+        if tree::descendants(guardian, &BTreeSet::new()).iter().any(tree::Process::lives) {
+            self.tell_killing(Reason::NotRenewed);
+            tree::kill(guardian, &BTreeSet::new());
+        }
         // It has not been reaped, so the number is still its own. Last, so that it reports the command's end after this.
         let _ = kill(Pid::from_raw(guardian), Signal::SIGCONT);
     }

@@ -1,6 +1,6 @@
 //! Claims about the command's end when the lock, its holder or the guardian goes away.
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use cistern_run::At;
@@ -177,6 +177,48 @@ fn a_guardian_that_is_stopped_is_helped_before_the_lock_can_be_anyone_elses() {
     assert_eq!(status, 79);
     let gone = world.instants("gone")[0];
     assert_in_time(&world, gone);
+}
+
+/// Stops the guardian for longer than its lease, while the holder renews, and lets it go on when `meanwhile` has been done.
+fn stand_still(probe: &Probe, meanwhile: impl FnOnce()) {
+    let guardian = probe.world.pid("guardian");
+    probe.signal(guardian, Signal::SIGSTOP);
+    let known = probe.world.instants("until");
+    meanwhile();
+    // Whatever instant it has read by now has come, and so have many that it has not read.
+    probe
+        .world
+        .wait_until("the end of all instants that the guardian knows", |_| known.last().is_some_and(|until| until.reached(At::now())));
+    // The holder may have helped it, and all be over.
+    let _ = kill(Pid::from_raw(guardian), Signal::SIGCONT);
+}
+
+#[test]
+fn a_guardian_that_stood_still_while_the_lease_was_renewed_lets_the_command_run_and_says_so() {
+    let command = ["sh", "-c", ": > DIR/up; while [ ! -e DIR/end ]; do sleep 0.05; done; exit 7"];
+    let probe = World::new().start("--lease-ms 8000 --term-lead-ms 1600 --kill-lead-ms 960 --renew yes", &command);
+    probe.world.wait_until("the command", |world| world.file("up").exists());
+    probe.world.wait_for_record("ready");
+    stand_still(&probe, || {});
+    probe.world.wait_until("the guardian's word", |world| world.record().contains("event StoodStill"));
+    std::fs::write(probe.world.file("end"), "").expect("a file");
+    let (world, status, _) = probe.finish();
+    assert_eq!(status, 7, "{}", world.record());
+    assert!(!world.record().contains("Stopping"), "{}", world.record());
+}
+
+#[test]
+fn a_command_that_ends_by_itself_while_the_guardian_stands_still_gives_its_own_status() {
+    let command = ["sh", "-c", ": > DIR/up; while [ ! -e DIR/end ]; do sleep 0.05; done; exit 7"];
+    for renewed in ["--mute-when DIR/none", "--mute-when DIR/end"] {
+        let options = format!("--lease-ms 8000 --term-lead-ms 1600 --kill-lead-ms 960 --renew yes {renewed}");
+        let probe = World::new().start(&options, &command);
+        probe.world.wait_until("the command", |world| world.file("up").exists());
+        probe.world.wait_for_record("ready");
+        stand_still(&probe, || std::fs::write(probe.world.file("end"), "").expect("a file"));
+        let (world, status, _) = probe.finish();
+        assert_eq!(status, 7, "{renewed}: {}", world.record());
+    }
 }
 
 #[test]
