@@ -17,6 +17,7 @@ mod dissector;
 mod durable;
 mod failure;
 mod files;
+mod first_hour;
 mod lease;
 mod linearizable;
 mod locks;

@@ -110,9 +110,11 @@ impl Drop for Process {
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
-    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
+    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONTROL"] {
         command.env_remove(name);
     }
+    // An empty one: neither the user's settings nor the host's.
+    command.env("CISTERN_CONFIG", "/dev/null");
     command
 }
 

@@ -5,7 +5,7 @@
 
 use crate::args::{Admin, Backup, Stats};
 use crate::local::Failure;
-use crate::server_control::{ask, ask_at_leisure};
+use crate::server_control::{ask, ask_at_leisure, server_socket};
 use crate::show;
 use crate::text::Text;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(crate) fn admin(command: &Admin) -> Result<(), Failure> {
 fn backup(args: &Backup) -> Result<(), Failure> {
     // The server has another working directory.
     let dir = std::path::absolute(&args.dir).map_err(|e| Failure::usage(format!("{}: {e}", args.dir.display())))?;
-    let made = ask_at_leisure(&args.control, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
+    let made = ask_at_leisure(&server_socket(args.control.as_deref())?, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
     if args.json {
         return show::json(&made);
     }
@@ -30,7 +30,7 @@ fn backup(args: &Backup) -> Result<(), Failure> {
 }
 
 fn stats(args: &Stats) -> Result<(), Failure> {
-    let stats = ask(&args.control, &json!({ "op": "stats" }))?;
+    let stats = ask(&server_socket(args.control.as_deref())?, &json!({ "op": "stats" }))?;
     if args.json {
         return show::json(&stats);
     }

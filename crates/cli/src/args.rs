@@ -8,6 +8,7 @@ mod files;
 mod locks;
 pub(crate) mod model;
 mod operate;
+mod parse;
 mod run;
 mod units;
 mod values;
@@ -22,6 +23,10 @@ pub(crate) use values::{duration, octal};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What `--version` says after the program's name.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (protocol version 1)");
+const _: () = assert!(cistern_wire::limits::VERSION == 1, "VERSION names the protocol's");
 
 // Paragraphs are single lines here: the help wraps them to the terminal.
 const EXAMPLES: &str = "\
@@ -47,25 +52,21 @@ Exit status:
 
 /// Locks, leases and metadata for groups of computers.
 #[derive(Debug, Parser)]
-#[command(name = "cistern", version, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
+#[command(name = "cistern", version = VERSION, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
 pub(crate) struct Cistern {
-    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 /// The metadata server of Cistern; the same as `cistern serve`.
 #[derive(Debug, Parser)]
-#[command(name = "cisternd", version, after_help = run::SERVE_HELP, max_term_width = 120, propagate_version = true)]
+#[command(name = "cisternd", version = VERSION, after_help = run::SERVE_HELP, max_term_width = 120, propagate_version = true)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cisternd {
     #[command(subcommand)]
     pub(crate) command: Option<StoppedCommand>,
-    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) serve: Serve,
 }
@@ -142,25 +143,31 @@ pub(crate) enum Command {
     Model(model::Model),
 }
 
-/// Which server, which agent, which output.
+/// Which server, which agent, which output. Every option may stand before the command or after it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas
-    #[arg(long, env = "CISTERN_SERVER", value_delimiter = ',', value_name = "ADDRESS")]
+    /// Print JSON; errors, too, as one object on standard error
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas. Else the settings file's, else 127.0.0.1:7311
+    #[arg(long, env = "CISTERN_SERVER", value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
     pub(crate) server: Vec<String>,
     /// Control socket of a host agent to go through, instead of an identity of its own
-    #[arg(long, env = "CISTERN_AGENT", value_name = "SOCKET")]
+    #[arg(long, env = "CISTERN_AGENT", value_name = "SOCKET", global = true, help_heading = CONNECTION)]
     pub(crate) agent: Option<PathBuf>,
-    /// Settings file (TOML)
-    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
+    /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
+    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) config: Option<PathBuf>,
     /// Give up when the server does not answer for so long
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
     pub(crate) give_up: Option<Duration>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
+    pub(crate) pcap: Option<PathBuf>,
 }
+
+/// Heading of the options that say how the server is reached.
+const CONNECTION: &str = "Connection";
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
@@ -172,6 +179,9 @@ pub(crate) struct Demo {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write every datagram that the demonstration's server sends or receives to a capture file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -102,15 +102,14 @@ impl Backend {
 
 /// A client with an identity of its own, and a session.
 pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Client, Failure> {
-    if common.server.is_empty() {
-        return Err(Failure::usage("no server is named: use --server HOST[:PORT] or set CISTERN_SERVER"));
-    }
-    let mut config = settings::load(common.config.as_deref())?.agent_config()?;
+    let settings = settings::load(common.config.as_deref())?;
+    let mut config = settings.agent_config()?;
     if let Some(span) = common.give_up {
         config.give_up_after = span;
     }
     let mut builder = Client::builder().config(config);
-    for server in &common.server {
+    let servers = settings.servers(&common.server);
+    for server in servers.names {
         builder = builder.server(server);
     }
     if let Some(label) = label {
@@ -119,5 +118,9 @@ pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Clien
     if let Some(tap) = capture::tap() {
         builder = builder.tap(tap);
     }
-    Ok(builder.connect()?)
+    builder.connect().map_err(|error| {
+        let hint = if servers.default { " (no server was named: --server, CISTERN_SERVER or the settings file names one)" } else { "" };
+        let failure = Failure::from(error);
+        Failure { message: format!("{}{hint}", failure.message), ..failure }
+    })
 }

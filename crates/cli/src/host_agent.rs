@@ -11,8 +11,9 @@ mod connection;
 use crate::args::{Agent, Idle};
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Answer, Failure};
+use crate::places::{Daemon, make_above};
 use crate::signals::{End, wait_for};
-use crate::{capture, places, settings, show};
+use crate::{capture, settings, show};
 use cistern_client::{Client, IdlePolicy};
 use nix::poll::{PollFd, PollFlags};
 use serde_json::json;
@@ -36,8 +37,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the host's agent until it is asked to end.
 pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
-    let (client, close_within) = start(args)?;
-    let socket = args.state.join(places::SOCKET_NAME);
+    let named = args.state.as_deref();
+    let (state, socket) = (Daemon::Agent.state(named)?, Daemon::Agent.socket(named)?);
+    let (client, close_within) = start(args, &state)?;
+    make_above(&socket)?;
     let (listener, file) = cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
     let end = Arc::new(End::catch()?);
     announce(args, &client, &socket)?;
@@ -58,12 +61,10 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
 }
 
 /// An agent with the identity of the state directory, and how long the clean end of its session may take.
-fn start(args: &Agent) -> Result<(Client, Duration), Failure> {
+fn start(args: &Agent, state: &Path) -> Result<(Client, Duration), Failure> {
     let common = &args.common;
-    if common.server.is_empty() {
-        return Err(Failure::usage("no server is named: use --server HOST[:PORT] or set CISTERN_SERVER"));
-    }
-    let mut config = settings::load(common.config.as_deref())?.agent_config()?;
+    let settings = settings::load(common.config.as_deref())?;
+    let mut config = settings.agent_config()?;
     if let Some(span) = common.give_up {
         config.give_up_after = span;
     }
@@ -71,8 +72,8 @@ fn start(args: &Agent) -> Result<(Client, Duration), Failure> {
         config.idle = idle.into();
     }
     let close_within = config.close_within;
-    let mut builder = Client::builder().config(config).state_dir(&args.state);
-    for server in &common.server {
+    let mut builder = Client::builder().config(config).state_dir(state);
+    for server in settings.servers(&common.server).names {
         builder = builder.server(server);
     }
     if let Some(label) = &args.label {
@@ -81,7 +82,12 @@ fn start(args: &Agent) -> Result<(Client, Duration), Failure> {
     if let Some(tap) = capture::tap() {
         builder = builder.tap(tap);
     }
-    Ok((builder.start()?, close_within))
+    let client = builder.start().map_err(|error| {
+        let hint = if matches!(error, cistern_client::Error::State { .. }) { "; --state DIR names another" } else { "" };
+        let failure = Failure::from(error);
+        Failure { message: format!("{}{hint}", failure.message), ..failure }
+    })?;
+    Ok((client, close_within))
 }
 
 impl From<Idle> for IdlePolicy {

@@ -38,7 +38,6 @@ mod watch;
 
 use crate::args::{Cistern, Cisternd, Command};
 use crate::local::Failure;
-use clap::Parser;
 use std::process::ExitCode;
 
 /// The program `cistern`: its exit status.
@@ -48,7 +47,7 @@ pub fn main_cistern() -> ExitCode {
     if let Some(code) = cistern_run::hidden_main(std::env::args_os()) {
         return code;
     }
-    let args = Cistern::parse();
+    let args = Cistern::read();
     let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(_));
     logging::start(daemon);
     finish("cistern", carry_out(&args))
@@ -57,31 +56,23 @@ pub fn main_cistern() -> ExitCode {
 /// The program `cisternd`: its exit status.
 #[must_use]
 pub fn main_cisternd() -> ExitCode {
-    let args = Cisternd::parse();
+    let args = Cisternd::read();
     logging::start(args.command.is_none());
     let result = match &args.command {
         Some(command) => stopped::run(command),
-        None => capture::start(args.pcap.as_deref()).and_then(|()| serve::serve(&args.serve)).map(|()| 0),
+        None => serve::serve(&args.serve).map(|()| 0),
     };
     finish("cisternd", result)
 }
 
 fn carry_out(args: &Cistern) -> Result<u8, Failure> {
-    let pcap = args.pcap.as_deref();
-    match &args.command {
-        // Its datagrams are those of other processes.
-        Command::Demo(demo) => demo::demo(demo, pcap),
-        command => {
-            let exit = |failure: Failure| if matches!(command, Command::Lock(_)) { lock::own(failure) } else { failure };
-            capture::start(pcap).map_err(exit)?;
-            dispatch(command)
-        }
+    let exit = |failure: Failure| if matches!(args.command, Command::Lock(_)) { lock::own(failure) } else { failure };
+    // The capture of these two is of other datagrams than a command's.
+    if !matches!(args.command, Command::Demo(_) | Command::Serve(_)) {
+        capture::start(args.common.pcap.as_deref()).map_err(exit)?;
     }
-}
-
-fn dispatch(command: &Command) -> Result<u8, Failure> {
-    match command {
-        Command::Demo(args) => demo::demo(args, None),
+    match &args.command {
+        Command::Demo(args) => demo::demo(args),
         Command::Ls(args) => files::ls(args).map(|()| 0),
         Command::Stat(args) => files::stat(args).map(|()| 0),
         Command::Cat(args) => files::cat(args).map(|()| 0),

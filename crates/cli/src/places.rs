@@ -1,12 +1,155 @@
-//! Where daemons keep their state and their control sockets, unless told otherwise.
+//! Where programs keep state and sockets, and where they look for settings, unless told otherwise.
 //!
-//! Decides: the default directories. Leaves to others: making them.
+//! Decides: `/var/lib/cistern` for root, the directories of the XDG Base Directory Specification for everybody else, with its fallbacks.
+//! The state directory that is named by `--state` has the control socket in it. Leaves to others: making directories.
 
-/// State directory of a server.
-pub(crate) const SERVER_DIR: &str = "/var/lib/cistern/server";
-/// Control socket of a server in its default state directory.
-pub(crate) const SERVER_SOCKET: &str = "/var/lib/cistern/server/control.sock";
-/// State directory of the host's agent.
-pub(crate) const AGENT_DIR: &str = "/var/lib/cistern/agent";
+use crate::local::Failure;
+use std::env;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// State directories of root.
+const SYSTEM_STATE: &str = "/var/lib/cistern";
+/// Settings of the host, for everybody who has none of his own.
+const SYSTEM_SETTINGS: &str = "/etc/cistern";
+/// Name of the settings file in its directories.
+const SETTINGS_NAME: &str = "cistern.toml";
 /// Name of the control socket in a state directory.
 pub(crate) const SOCKET_NAME: &str = "control.sock";
+
+/// A program that keeps state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Daemon {
+    Server,
+    Agent,
+}
+
+impl Daemon {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Agent => "agent",
+        }
+    }
+
+    /// Its state directory: the one named, else the default of this user.
+    ///
+    /// # Errors
+    /// None is named and the environment gives none.
+    pub(crate) fn state(self, named: Option<&Path>) -> Result<PathBuf, Failure> {
+        let default = || User::this().state(self).ok_or_else(|| homeless("--state DIR"));
+        named.map_or_else(default, |dir| Ok(dir.to_owned()))
+    }
+
+    /// Its control socket, by the state directory that was named, if one was.
+    ///
+    /// # Errors
+    /// None is named and the environment gives none.
+    pub(crate) fn socket(self, named: Option<&Path>) -> Result<PathBuf, Failure> {
+        let default = || User::this().socket(self).ok_or_else(|| homeless("--state DIR, --control SOCKET or --agent SOCKET"));
+        named.map_or_else(default, |dir| Ok(dir.join(SOCKET_NAME)))
+    }
+}
+
+fn homeless(flag: &str) -> Failure {
+    Failure::usage(format!("neither XDG_STATE_HOME nor HOME names a directory for the state of this user: set one of them, or give {flag}"))
+}
+
+/// Makes the directory of a control socket for this user alone, if it is missing.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn make_above(socket: &Path) -> Result<(), Failure> {
+    let Some(dir) = socket.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
+        Failure::usage(format!("control socket {}: its directory cannot be made: {e}; --state DIR names another", socket.display()))
+    })
+}
+
+/// The settings file that is used when none is named: the user's, else the host's, if there is one.
+pub(crate) fn settings_file() -> Option<PathBuf> {
+    User::this().settings_files().into_iter().find(|path| path.exists())
+}
+
+/// Who runs the program, and what the environment says of his directories.
+#[derive(Debug, Default)]
+struct User {
+    root: bool,
+    home: Option<PathBuf>,
+    state_home: Option<PathBuf>,
+    config_home: Option<PathBuf>,
+    runtime_dir: Option<PathBuf>,
+}
+
+impl User {
+    fn this() -> Self {
+        // Relative paths are to be ignored, by the specification.
+        let path = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let uid = nix::unistd::geteuid();
+        let login = || {
+            let dir = PathBuf::from(format!("/run/user/{uid}"));
+            std::fs::metadata(&dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid.as_raw()).then_some(dir)
+        };
+        Self {
+            root: uid.is_root(),
+            home: path("HOME"),
+            state_home: path("XDG_STATE_HOME"),
+            config_home: path("XDG_CONFIG_HOME"),
+            // Programs that cron starts lack the variable, although the directory may be there.
+            runtime_dir: path("XDG_RUNTIME_DIR").or_else(login),
+        }
+    }
+
+    fn state(&self, daemon: Daemon) -> Option<PathBuf> {
+        if self.root {
+            return Some(Path::new(SYSTEM_STATE).join(daemon.name()));
+        }
+        let above = self.state_home.clone().or_else(|| Some(self.home.as_ref()?.join(".local/state")))?;
+        Some(above.join("cistern").join(daemon.name()))
+    }
+
+    fn socket(&self, daemon: Daemon) -> Option<PathBuf> {
+        match &self.runtime_dir {
+            Some(dir) if !self.root => Some(dir.join("cistern").join(format!("{}.sock", daemon.name()))),
+            _ => Some(self.state(daemon)?.join(SOCKET_NAME)),
+        }
+    }
+
+    fn settings_files(&self) -> Vec<PathBuf> {
+        let own = self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
+        let own = own.map(|dir| dir.join("cistern"));
+        own.into_iter().chain([SYSTEM_SETTINGS.into()]).map(|dir| dir.join(SETTINGS_NAME)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(home: &str) -> User {
+        User { home: Some(home.into()), ..User::default() }
+    }
+
+    #[test]
+    fn root_has_the_directories_of_the_system() {
+        let root = User { root: true, runtime_dir: Some("/run/user/0".into()), ..user("/root") };
+        assert_eq!(root.state(Daemon::Server).unwrap(), Path::new("/var/lib/cistern/server"));
+        assert_eq!(root.socket(Daemon::Agent).unwrap(), Path::new("/var/lib/cistern/agent/control.sock"));
+    }
+
+    #[test]
+    fn others_have_the_xdg_directories_with_their_fallbacks() {
+        let mut ann = user("/home/ann");
+        assert_eq!(ann.state(Daemon::Agent).unwrap(), Path::new("/home/ann/.local/state/cistern/agent"));
+        assert_eq!(ann.socket(Daemon::Server).unwrap(), Path::new("/home/ann/.local/state/cistern/server/control.sock"));
+        assert_eq!(ann.settings_files(), [Path::new("/home/ann/.config/cistern/cistern.toml"), Path::new("/etc/cistern/cistern.toml")]);
+        ann.state_home = Some("/state".into());
+        ann.runtime_dir = Some("/run/user/7".into());
+        ann.config_home = Some("/config".into());
+        assert_eq!(ann.state(Daemon::Server).unwrap(), Path::new("/state/cistern/server"));
+        assert_eq!(ann.socket(Daemon::Server).unwrap(), Path::new("/run/user/7/cistern/server.sock"));
+        assert_eq!(ann.settings_files()[0], Path::new("/config/cistern/cistern.toml"));
+        assert_eq!((User::default().state(Daemon::Server), User::default().settings_files().len()), (None, 1));
+    }
+}

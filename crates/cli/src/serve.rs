@@ -39,12 +39,13 @@ const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Runs a server until it is asked to end.
 pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
+    capture::start(args.pcap.as_deref())?;
     refuse_no_choice(args)?;
     refuse_to_be_reached(args)?;
     let config = settings::load(args.config.as_deref())?.server_config(args)?;
-    let state = StateDir::hold(&args.state)?;
+    let state = StateDir::hold(args.state.as_deref())?;
     let ports = open_ports(&args.listen)?;
-    let control = ControlServer::bind(&state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
+    let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
     let metrics = args.metrics.map(listen_for_metrics).transpose()?;
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;

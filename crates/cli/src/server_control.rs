@@ -8,7 +8,7 @@
 
 mod ask;
 
-pub(crate) use ask::{ask, ask_at_leisure, evict, status};
+pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, status};
 
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
 use crate::local::{Failure, micros, millis};

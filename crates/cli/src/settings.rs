@@ -13,11 +13,11 @@ mod table;
 
 use crate::args;
 use crate::local::Failure;
-use crate::show;
+use crate::{places, show};
 use file::File;
 use std::path::Path;
 use std::time::Duration;
-use table::{AGENT, SERVER, Setting};
+use table::{AGENT, CLIENT, Client, SERVER, Setting};
 
 /// What the settings file says, if there is one.
 #[derive(Debug, Default)]
@@ -25,12 +25,21 @@ pub(crate) struct Settings {
     file: Option<File>,
 }
 
-/// Reads the settings file, if one is named.
+/// Reads the settings file: the one that is named, else the user's, else the host's.
 ///
 /// # Errors
 /// The file cannot be read, is not TOML, or has something in it that is no setting; whoever wrote it is at fault.
 pub(crate) fn load(path: Option<&Path>) -> Result<Settings, Failure> {
-    Ok(Settings { file: path.map(File::read).transpose()? })
+    let path = path.map_or_else(places::settings_file, |path| Some(path.to_owned()));
+    Ok(Settings { file: path.as_deref().map(File::read).transpose()? })
+}
+
+/// The servers that a program asks.
+pub(crate) struct Servers {
+    /// Their addresses, as they were written.
+    pub(crate) names: Vec<String>,
+    /// Nobody named them.
+    pub(crate) default: bool,
 }
 
 /// Prints every setting with its default, as a settings file.
@@ -54,6 +63,16 @@ impl Settings {
         self.apply(AGENT, &mut config)?;
         config.check().map_err(|e| self.refuse(AGENT, &config, e.setting, e.rule, &[]))?;
         Ok(config)
+    }
+
+    /// The servers to ask: the flag's or the environment's, else the file's, else a server on this host.
+    pub(crate) fn servers(&self, named: &[String]) -> Servers {
+        let named: Vec<_> = named.iter().filter(|name| !name.is_empty()).cloned().collect();
+        let mut client = Client::default();
+        // Checked when the file was read.
+        let set =
+            self.apply(CLIENT, &mut client).is_ok() && self.file.as_ref().is_some_and(|file| file.line_of("client", "server").is_some());
+        if named.is_empty() { Servers { names: client.server, default: !set } } else { Servers { names: named, default: false } }
     }
 
     /// The server's configuration: the file's, with the flags over it.
@@ -164,9 +183,9 @@ mod tests {
 
     #[test]
     fn without_a_file_and_flags_everything_is_at_its_default() {
-        let server = load(None).unwrap().server_config(&serve(&[])).unwrap();
+        let server = Settings::default().server_config(&serve(&[])).unwrap();
         assert_eq!(server, cistern_server::Config { volatile: true, ..cistern_server::Config::default() });
-        let agent = load(None).unwrap().agent_config().unwrap();
+        let agent = Settings::default().agent_config().unwrap();
         assert_eq!(agent, cistern_agent::config::Config::default());
     }
 
@@ -175,6 +194,19 @@ mod tests {
         let text = "[server]\nlease = \"4s\"\ndelta = 0.02\nwindow = 7\n";
         let config = server(text, &["--delta", "0.05"]).unwrap();
         assert_eq!((config.lease, config.delta_ppm, config.window), (Duration::from_secs(4), 50_000, 7));
+    }
+
+    #[test]
+    fn the_server_is_the_flag_s_else_the_file_s_else_the_one_on_this_host() {
+        let (file, _kept) = settings("[client]\nserver = [\"a\", \"b:1\"]\n").unwrap();
+        let names = |settings: &Settings, named: &[&str]| {
+            let servers = settings.servers(&named.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            (servers.names.join(" "), servers.default)
+        };
+        assert_eq!(names(&file, &["c"]), ("c".to_owned(), false));
+        // A variable that is set to nothing names nobody.
+        assert_eq!(names(&file, &[""]), ("a b:1".to_owned(), false));
+        assert_eq!(names(&Settings::default(), &[]), ("127.0.0.1:7311".to_owned(), true));
     }
 
     #[test]

@@ -224,9 +224,11 @@ fn wait(process: &mut Owned) -> Result<Option<i32>, String> {
 
 /// Nothing from outside.
 pub(crate) fn without_settings(command: &mut Command) {
-    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONFIG", "CISTERN_CONTROL"] {
+    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONTROL"] {
         command.env_remove(name);
     }
+    // An empty one: neither the user's settings nor the host's.
+    command.env("CISTERN_CONFIG", "/dev/null");
 }
 
 /// How many bytes each user has written to its records: it works as long as that grows.

@@ -84,10 +84,11 @@ Exit status:
 #[derive(Args, Debug)]
 pub(crate) struct Evict {
     /// The agent: its id or the beginning of it, or its label
+    #[arg(id = "who", value_name = "AGENT")]
     pub(crate) agent: String,
-    /// The server's control socket
-    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
-    pub(crate) control: PathBuf,
+    /// The server's control socket; else the one of a server of this user without --state
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -162,9 +163,9 @@ pub(crate) enum Admin {
 pub(crate) struct Backup {
     /// Where to: missing or empty, on the server's host, to be written by the server's user
     pub(crate) dir: PathBuf,
-    /// The server's control socket
-    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
-    pub(crate) control: PathBuf,
+    /// The server's control socket; else the one of a server of this user without --state
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -172,9 +173,9 @@ pub(crate) struct Backup {
 
 #[derive(Args, Debug)]
 pub(crate) struct Stats {
-    /// The server's control socket
-    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET", default_value = crate::places::SERVER_SOCKET)]
-    pub(crate) control: PathBuf,
+    /// The server's control socket; else the one of a server of this user without --state
+    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
     /// Also what has not been counted yet
     #[arg(short = 'a', long)]
     pub(crate) all: bool,

@@ -66,9 +66,10 @@ pub(crate) struct WatchLease {
 pub(crate) struct Agent {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// State directory: the agent's identity, and its control socket
-    #[arg(long, value_name = "DIR", default_value = crate::places::AGENT_DIR)]
-    pub(crate) state: PathBuf,
+    /// State directory: the agent's identity, and its control socket. Default: /var/lib/cistern/agent for root; for others
+    /// $XDG_STATE_HOME/cistern/agent (else ~/.local/state), with the socket in $XDG_RUNTIME_DIR/cistern/agent.sock
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
     /// What people see of this agent in listings
     #[arg(long)]
     pub(crate) label: Option<String>,
@@ -114,10 +115,11 @@ pub(crate) struct Serve {
     /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// State directory: the control socket
-    #[arg(long, value_name = "DIR", default_value = crate::places::SERVER_DIR)]
-    pub(crate) state: PathBuf,
-    /// Settings file (TOML)
+    /// State directory: the control socket. Default: /var/lib/cistern/server for root; for others $XDG_STATE_HOME/cistern/server
+    /// (else ~/.local/state), with the socket in $XDG_RUNTIME_DIR/cistern/server.sock
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
     #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Lease period τ
@@ -138,6 +140,9 @@ pub(crate) struct Serve {
     /// Print one line of JSON with the addresses when ready
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
 }
 
 /// `9311`, `127.0.0.1:9311`, `[::1]:9311`.

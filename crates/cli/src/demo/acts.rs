@@ -26,7 +26,14 @@ const TREE: &str = "/tree";
 const JOB: &str = "/nightly";
 
 pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut Report) -> Result<(), Failure> {
-    let common = Common { server: vec![cast.server.to_string()], agent: None, config: None, give_up: None, json: false };
+    let common = Common {
+        server: vec![cast.server.to_string()],
+        agent: None,
+        config: Some("/dev/null".into()),
+        give_up: None,
+        json: false,
+        pcap: None,
+    };
     let mut backend = Backend::Own(own_client(&common, Some("import".to_owned()))?, Holds::default());
     let tally = import_tree(&mut backend, &tree.dir, &TREE.into(), &mut Progress::new())?;
     backend.call(Request::Create { path: JOB.into(), exclusive: true, mode: 0o644 })?;

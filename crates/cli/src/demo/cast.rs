@@ -38,7 +38,8 @@ impl Player {
             .stdout(Stdio::piped())
             .env_remove("CISTERN_SERVER")
             .env_remove("CISTERN_AGENT")
-            .env_remove("CISTERN_CONFIG")
+            // An empty one: neither the user's settings nor the host's.
+            .env("CISTERN_CONFIG", "/dev/null")
             // The demonstration tells what happens; the processes' own logs are for whoever asks for them.
             .env("CISTERN_LOG", std::env::var("CISTERN_LOG").unwrap_or_else(|_| "error".to_owned()))
             .spawn()

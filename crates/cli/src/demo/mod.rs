@@ -17,7 +17,6 @@ use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, millis};
 use cast::Cast;
 use report::Report;
-use std::path::Path;
 use std::time::Duration;
 
 /// The shortest lease period at which the acts can be told apart by a person and by a busy machine.
@@ -25,13 +24,13 @@ const LEASE_MIN: Duration = Duration::from_millis(500);
 /// The longest with which the demonstration ends within half a minute.
 const LEASE_MAX: Duration = Duration::from_secs(4);
 
-pub(crate) fn demo(args: &Demo, pcap: Option<&Path>) -> Result<u8, Failure> {
+pub(crate) fn demo(args: &Demo) -> Result<u8, Failure> {
     if !(LEASE_MIN..=LEASE_MAX).contains(&args.lease) {
         return Err(Failure::usage(format!("--lease of a demonstration is from {} to {} ms", millis(LEASE_MIN), millis(LEASE_MAX))));
     }
     let tree = scenery::find(args.dir.as_deref())?;
     let mut report = Report::new(args.lease, args.json);
-    let mut cast = Cast::start(args.lease, pcap)?;
+    let mut cast = Cast::start(args.lease, args.pcap.as_deref())?;
     report.say(&format!("a server and two agents run as processes {} on {}", cast.pids(), cast.server))?;
     let played = play(&mut cast, &tree, &mut report);
     cast.stop();

@@ -6,7 +6,7 @@
 
 use crate::execute::EXIT_USAGE;
 use crate::local::Failure;
-use crate::places::SOCKET_NAME;
+use crate::places::{Daemon, make_above};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// A state directory that is this process's.
 #[derive(Debug)]
 pub(super) struct StateDir {
-    path: PathBuf,
+    socket: PathBuf,
     _lock: Flock<File>,
 }
 
@@ -26,7 +26,8 @@ impl StateDir {
     ///
     /// # Errors
     /// It cannot be made or written, is no directory, or is in use; whoever named it is at fault.
-    pub(super) fn hold(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn hold(named: Option<&Path>) -> Result<Self, Failure> {
+        let (path, socket) = (&Daemon::Server.state(named)?, Daemon::Server.socket(named)?);
         let unusable = |why: String| {
             Failure::new("STATE", EXIT_USAGE, format!("state directory {}: {why}; --state DIR names another", path.display()))
         };
@@ -41,12 +42,13 @@ impl StateDir {
             Errno::EWOULDBLOCK => unusable("another server has it; end that one first".to_owned()),
             e => unusable(format!("cannot be locked: {e}")),
         })?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        make_above(&socket)?;
+        Ok(Self { socket, _lock: lock })
     }
 
-    /// The control socket in it.
-    pub(super) fn socket(&self) -> PathBuf {
-        self.path.join(SOCKET_NAME)
+    /// The control socket that goes with it.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
     }
 }
 
@@ -71,7 +73,7 @@ mod tests {
     fn a_missing_directory_is_made_for_this_user_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
-        let state = StateDir::hold(&path).unwrap();
+        let state = StateDir::hold(Some(&path)).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(state.socket(), path.join("control.sock"));
     }
@@ -79,10 +81,10 @@ mod tests {
     #[test]
     fn one_process_at_a_time_has_it() {
         let dir = tempfile::tempdir().unwrap();
-        let first = StateDir::hold(dir.path()).unwrap();
-        assert!(StateDir::hold(dir.path()).unwrap_err().message.contains("another server has it"));
+        let first = StateDir::hold(Some(dir.path())).unwrap();
+        assert!(StateDir::hold(Some(dir.path())).unwrap_err().message.contains("another server has it"));
         drop(first);
-        StateDir::hold(dir.path()).unwrap();
+        StateDir::hold(Some(dir.path())).unwrap();
     }
 
     #[test]
@@ -90,7 +92,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(StateDir::hold(&file).unwrap_err().message.contains("is not a directory"));
-        assert!(StateDir::hold(&file.join("below")).unwrap_err().message.contains("cannot be made"));
+        assert!(StateDir::hold(Some(&file)).unwrap_err().message.contains("is not a directory"));
+        assert!(StateDir::hold(Some(&file.join("below"))).unwrap_err().message.contains("cannot be made"));
     }
 }

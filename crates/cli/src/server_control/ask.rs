@@ -6,11 +6,12 @@
 use crate::args::Evict;
 use crate::execute::EXIT_UNAVAILABLE;
 use crate::local::Failure;
+use crate::places::Daemon;
 use crate::show;
 use crate::text::Text;
 use cistern_driver::{ClientError, ControlClient};
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a server may take to answer: it does so in the turn in which it is asked.
@@ -57,9 +58,17 @@ fn read_answer(line: &str) -> Option<Result<Value, Failure>> {
     }
 }
 
+/// The control socket that is named, or else that of this user's server.
+///
+/// # Errors
+/// None is named and the environment gives none.
+pub(crate) fn server_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    named.map_or_else(|| Daemon::Server.socket(None), |socket| Ok(socket.to_owned()))
+}
+
 /// Evicts an agent.
 pub(crate) fn evict(args: &Evict) -> Result<(), Failure> {
-    let evicted = ask(&args.control, &json!({ "op": "evict", "agent": args.agent }))?;
+    let evicted = ask(&server_socket(args.control.as_deref())?, &json!({ "op": "evict", "agent": args.agent }))?;
     if args.json {
         return show::json(&evicted);
     }

@@ -122,6 +122,30 @@ impl Kind for Switch {
     }
 }
 
+/// One name, or a list of them.
+pub(super) struct Names;
+
+impl Kind for Names {
+    type Field = Vec<String>;
+    const WANTED: &'static str = "a text, or a list of texts";
+
+    fn read(value: &Value) -> Option<Vec<String>> {
+        let names = match value {
+            Value::String(name) => vec![name.clone()],
+            Value::Array(names) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+            _ => return None,
+        };
+        (!names.is_empty() && names.iter().all(|name: &String| !name.is_empty())).then_some(names)
+    }
+
+    fn text(names: &Vec<String>) -> String {
+        match &names[..] {
+            [name] => Value::from(name.as_str()).to_string(),
+            names => Value::from(names.to_vec()).to_string(),
+        }
+    }
+}
+
 /// What an idle agent does.
 pub(super) struct Policy;
 
@@ -162,6 +186,9 @@ mod tests {
             assert_eq!(again::<Number<u32>>(&number), Some(number));
         }
         assert_eq!(again::<Switch>(&true), Some(true));
+        for names in [vec!["a".to_owned()], vec!["a \"b\"".to_owned(), "c".to_owned()]] {
+            assert_eq!(again::<Names>(&names), Some(names));
+        }
         for policy in [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto] {
             assert_eq!(again::<Policy>(&policy), Some(policy));
         }
@@ -185,5 +212,6 @@ mod tests {
         assert_eq!(Number::<u16>::read(&Value::Float(7.0)), None);
         assert_eq!(Fraction::read(&Value::String("0.01".to_owned())), None);
         assert_eq!(Switch::read(&Value::Integer(1)), None);
+        assert_eq!((Names::read(&Value::Array(Vec::new())), Names::read(&Value::String(String::new()))), (None, None));
     }
 }

@@ -3,7 +3,7 @@
 //! Decides: how both look. Invariant: both are made from `table` alone, and the file is a valid one that changes nothing.
 //! Leaves to others: the words about each setting (`table`).
 
-use super::table::{AGENT, Named, SERVER, Setting};
+use super::table::{AGENT, CLIENT, Named, SERVER, Setting};
 
 /// Widest line of the file's comments.
 const WIDTH: usize = 110;
@@ -11,12 +11,14 @@ const WIDTH: usize = 110;
 /// Every setting, with its default, as a settings file.
 pub(super) fn toml() -> String {
     let mut text = String::from(
-        "# Settings of Cistern: name this file by --config FILE or CISTERN_CONFIG. Everything here is at its default.\n\
+        "# Settings of Cistern: name this file by --config FILE or CISTERN_CONFIG, or keep it as\n\
+         # ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml. Everything here is at its default.\n\
          # Times are texts (\"500ms\", \"2s\", \"1m\", \"1h\") or numbers of seconds, sizes are numbers of bytes.\n\
          # Flags win over this file. What follows the lease period is commented out: set it only to fix it.\n",
     );
     toml_table(&mut text, SERVER);
     toml_table(&mut text, AGENT);
+    toml_table(&mut text, CLIENT);
     text
 }
 
@@ -56,14 +58,16 @@ fn default_text<C: Named>(table: &[Setting<C>], name: &str) -> String {
 pub(super) fn markdown() -> String {
     let mut text = String::from(
         "# Settings\n\n\
-         Every setting of server and agent, its default, and the relation that it must keep. They are set in a TOML file, named by\n\
-         `--config FILE` or `CISTERN_CONFIG`; `cistern settings` prints such a file with all of them. Some are flags, too; a flag wins\n\
-         over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are numbers of bytes. A\n\
+         Every setting, its default, and the relation that it must keep. They are set in a TOML file: the one that `--config FILE` or\n\
+         `CISTERN_CONFIG` names, else `$XDG_CONFIG_HOME/cistern/cistern.toml` (`~/.config` where the variable is not set), else\n\
+         `/etc/cistern/cistern.toml`. `cistern settings` prints such a file with all settings. Some are flags, too; a flag wins\n\
+         over the environment, the environment over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are numbers of bytes. A\n\
          setting that cannot be used is told with its file and line, and the exit status is 2.\n\n\
          This page is made from `crates/cli/src/settings/table.rs`, by `CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings`.\n",
     );
     markdown_table(&mut text, SERVER, "`cisternd`, `cistern serve`");
     markdown_table(&mut text, AGENT, "`cistern agent`, and every command with an agent of its own");
+    markdown_table(&mut text, CLIENT, "`cistern agent`, and every command that asks a server");
     text
 }
 
@@ -108,7 +112,7 @@ mod tests {
         let text = lines.join("\n");
         assert_eq!(configs(&text), Default::default());
         let set = lines.iter().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()).count();
-        assert_eq!(set, SERVER.len() + AGENT.len());
+        assert_eq!(set, SERVER.len() + AGENT.len() + CLIENT.len());
     }
 
     #[test]

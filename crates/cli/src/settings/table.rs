@@ -4,7 +4,7 @@
 //! Invariant: the names are those by which the crates' own checks call their settings, so a refusal leads back to the file.
 //! Leaves to others: defaults and checks (`cistern_server::config`, `cistern_agent::config`), which hold whatever is said here.
 
-use super::kind::{Fraction, Kind, Number, Policy, Switch, Time};
+use super::kind::{Fraction, Kind, Names, Number, Policy, Switch, Time};
 use cistern_agent::config::Config as Agent;
 use cistern_server::Config as Server;
 use toml::Value;
@@ -21,6 +21,23 @@ impl Named for Server {
 
 impl Named for Agent {
     const TABLE: &'static str = "agent";
+}
+
+/// What a program that asks a server is told, besides the configuration of its agent.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// The server's addresses.
+    pub(super) server: Vec<String>,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self { server: vec!["127.0.0.1:7311".to_owned()] }
+    }
+}
+
+impl Named for Client {
+    const TABLE: &'static str = "client";
 }
 
 /// One setting of a configuration.
@@ -156,6 +173,12 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "How long after a datagram the server looks for the next one before it sleeps: \"50us\", say, saves clients that ask one thing \
          after the other the time that waking takes, and keeps a core busy for it. Any datagram counts, from whomever: at \"1s\", one a \
          second keeps a core busy all the time";
+};
+
+/// The settings of commands that ask a server, `cistern agent` included.
+pub(super) const CLIENT: &[Setting<Client>] = settings! { Client:
+    "server" Names = server, "a host name or an address, with a port or without; or a list of them",
+        "The server's address; several are tried in turn", flag "--server";
 };
 
 /// The agent's settings.

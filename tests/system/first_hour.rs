@@ -1,0 +1,134 @@
+//! What somebody meets who has just installed Cistern: no flags, no rights, no settings but a file.
+
+use crate::world::{CISTERN, CISTERND, command, said};
+use nix::unistd::{Gid, Uid, chown, geteuid};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// The user `nobody`, as whom the tests run where they are run by root.
+const NOBODY: u32 = 65_534;
+
+/// A user without rights, with a home directory of his own and nothing else.
+pub(crate) struct User {
+    pub(crate) home: TempDir,
+    /// Programs that were started, to be ended with the user.
+    started: Vec<Child>,
+}
+
+impl User {
+    pub(crate) fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        if geteuid().is_root() {
+            chown(home.path(), Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
+        }
+        Self { home, started: Vec::new() }
+    }
+
+    pub(crate) fn prepared(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = command(program, args);
+        command.env_remove("CISTERN_CONFIG").env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME").env_remove("CISTERN_LOG");
+        // Not the directory of whoever is logged in with the same number.
+        command.env("HOME", self.home.path()).env("XDG_RUNTIME_DIR", self.home.path().join("run")).current_dir(self.home.path());
+        if geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.prepared(CISTERN, args).output().unwrap()
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a program that says in JSON when it is ready.
+    fn start(&mut self, program: &str, args: &[&str]) -> serde_json::Value {
+        let mut child = self.prepared(program, args).arg("--json").stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        self.started.push(child);
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{program} {args:?} said {line:?}: {e}"))
+    }
+
+    /// A settings file of the user's, made by him.
+    fn settings(&self, text: &str) {
+        let dir = self.home.path().join(".config/cistern");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("cistern.toml"), text).unwrap();
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        for child in &mut self.started {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn path(value: &serde_json::Value) -> PathBuf {
+    value.as_str().unwrap().into()
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
+    let mut user = User::new();
+    let server = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "127.0.0.1:0"]);
+    let control = path(&server["control"]);
+    assert_eq!(control, user.home.path().join("run/cistern/server.sock"));
+    assert_eq!(mode(control.parent().unwrap()), 0o700);
+    assert_eq!(mode(&user.home.path().join(".local/state/cistern/server")), 0o700);
+    // The server's command lines find its socket by themselves.
+    assert!(user.ok(&["admin", "stats"]).contains("cistern_"), "figures of the server");
+    // The settings file names the server to whoever is told of none.
+    user.settings(&format!("[client]\nserver = {}\n", server["listen"][0]));
+    user.ok(&["mkdir", "/a"]);
+    let agent = user.start(CISTERN, &["agent"]);
+    assert_eq!(path(&agent["socket"]), user.home.path().join("run/cistern/agent.sock"));
+    assert!(user.home.path().join(".local/state/cistern/agent/agent").exists(), "the identity is kept");
+    assert_eq!(user.ok(&["--agent", agent["socket"].as_str().unwrap(), "ls", "/"]), "a\n");
+    // Options before the command do what they do after it, and the flag wins over the file.
+    let other = user.run(&["--give-up", "200ms", "--server", "127.0.0.1:1", "ls", "/"]);
+    assert_eq!(other.status.code(), Some(69), "{}", said(&other));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("127.0.0.1:1 "), "{}", said(&other));
+}
+
+#[test]
+fn without_any_word_of_a_server_it_is_the_one_on_this_host() {
+    let user = User::new();
+    let output = user.run(&["ls", "/", "--give-up", "100ms"]);
+    // Somebody may run a server there.
+    if output.status.code() == Some(69) {
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("127.0.0.1:7311") && told.contains("CISTERN_SERVER"), "{told}");
+    } else {
+        assert!(output.status.success(), "{}", said(&output));
+    }
+}
+
+#[test]
+fn where_no_state_can_be_kept_the_flag_is_named() {
+    let user = User::new();
+    let file = user.home.path().join(".local");
+    std::fs::write(&file, "").unwrap();
+    for (program, args) in [(CISTERND, &["--volatile", "--listen", "127.0.0.1:0"][..]), (CISTERN, &["agent"])] {
+        let output = user.prepared(program, args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--state DIR"), "{}", said(&output));
+        let homeless = user.prepared(program, args).env_remove("HOME").output().unwrap();
+        assert!(String::from_utf8_lossy(&homeless.stderr).contains("XDG_STATE_HOME nor HOME"), "{}", said(&homeless));
+    }
+}
