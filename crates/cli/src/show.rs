@@ -5,13 +5,16 @@
 
 use crate::execute::EXIT_FAILED;
 use crate::local::{Attributes, Failure};
+use cistern_wire::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Writes a line to standard output.
+/// Writes text to standard output, and a line end. Names in it cannot write to the terminal.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
-    bytes(format!("{}\n", text.as_ref()).as_bytes())
+    // Some commands show several lines at once.
+    let lines: String = text.as_ref().split('\n').map(|line| format!("{}\n", Printable(line))).collect();
+    bytes(lines.as_bytes())
 }
 
 /// Writes bytes to standard output.
@@ -27,14 +30,27 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// Writes a value as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|e| Failure::failed(e.to_string()))?;
-    line(text)
+    bytes(format!("{}\n", printable_json(&text)).as_bytes())
+}
+
+/// The same JSON with every character escaped that is not printable. Only strings have such characters.
+fn printable_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_printable(c) {
+            text.push(c);
+        } else {
+            text.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    text
 }
 
 /// Tells a person what went wrong.
 pub(crate) fn error(program: &str, failure: &Failure) {
     if !failure.message.is_empty() {
         // Nothing can be done when standard error is closed.
-        let _ = writeln!(io::stderr().lock(), "{program}: {}", failure.message);
+        let _ = writeln!(io::stderr().lock(), "{program}: {}", Printable(&failure.message));
     }
 }
 
@@ -57,7 +73,7 @@ impl Progress {
         }
         self.shown = true;
         self.last = std::time::Instant::now();
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", Printable(text));
     }
 
     /// Takes the note away.
@@ -166,6 +182,14 @@ mod tests {
         ] {
             assert_eq!(time(ns), text);
         }
+    }
+
+    #[test]
+    fn json_has_no_hidden_character_and_is_read_as_before() {
+        let value = "a\u{202e}b\u{7f}\u{e0041}\x1bλ\n";
+        let text = printable_json(&serde_json::to_string(value).unwrap());
+        assert!(text.chars().all(is_printable), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
     }
 
     #[test]

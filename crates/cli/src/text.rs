@@ -5,6 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use cistern_wire::Escaped;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::{OsStr, OsString};
@@ -60,16 +61,10 @@ impl From<&str> for Text {
     }
 }
 
-/// For people: control characters and bytes that are not UTF-8 are escaped, so that a name cannot write to the terminal.
+/// For people: what is not printable is escaped, so that a name cannot write to the terminal.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
-            }
-            write!(f, "{}", chunk.invalid().escape_ascii())?;
-        }
-        Ok(())
+        Escaped(&self.0).fmt(f)
     }
 }
 
@@ -131,6 +126,6 @@ mod tests {
 
     #[test]
     fn a_name_cannot_write_to_the_terminal() {
-        assert_eq!(Text(b"a\x1b[31m\xff".to_vec()).to_string(), "a\\u{1b}[31m\\xff");
+        assert_eq!(Text(b"a\x1b[31m\xff".to_vec()).to_string(), "a\\x1b[31m\\xff");
     }
 }

@@ -93,7 +93,7 @@ fn is_screen() -> bool {
 
 fn tell(what: &str) {
     // Nothing can be done when standard error is closed.
-    let _ = writeln!(std::io::stderr().lock(), "cistern: {what}");
+    let _ = writeln!(std::io::stderr().lock(), "cistern: {}", cistern_wire::Printable(what));
 }
 
 /// A look as one line for people.

@@ -67,7 +67,7 @@ pub use reply::{
 };
 pub use samples::{reply_samples, samples};
 pub use shape::{Case, FieldInfo, Shape, Shown};
-pub use shown::Escaped;
+pub use shown::{Escaped, Printable, is_printable};
 pub use status::Status;
 pub use tree::{DatagramTree, MessageTree, Node, Tree, Value};
 pub use watch::{Unwatch, Watch, Watched};

@@ -1,12 +1,12 @@
 //! How the value of a leaf is written for people.
 //!
 //! Decides: the text of a value by its `Shown`: words for codes, `#42` for an object, `500ms` for a span. Identifiers and random numbers
-//! are hexadecimal with all their digits, as in the logs. Place in the walk: beside it (`tree`).
+//! are hexadecimal with all their digits, as in the logs. Decides also, for every program, which characters reach a terminal. Place in the walk: beside it (`tree`).
 //! Leaves to others: names and layout (inspector), calendars: a time is written as seconds since 1970.
 
 use crate::shape::Shown;
 use crate::tree::{Node, Value};
-use core::fmt;
+use core::fmt::{self, Write as _};
 use core::time::Duration;
 
 /// Bytes that should be text: as they are where they are printable UTF-8, every other byte and the backslash escaped, so that different
@@ -18,16 +18,38 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                match c {
-                    '\\' => f.write_str("\\\\")?,
-                    c if c.is_control() => c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?,
-                    c => write!(f, "{c}")?,
-                }
+                if c == '\\' { f.write_str("\\\\")? } else { printed(f, c)? }
             }
             chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
         }
         Ok(())
     }
+}
+
+/// A line that was put together from text and names, for a terminal: what [`is_printable`] refuses is escaped, all else is as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Printable<'a>(pub &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| printed(f, c))
+    }
+}
+
+fn printed(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
+    if is_printable(c) { f.write_char(c) } else { c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}")) }
+}
+
+/// Whether a character shows itself on a terminal and changes nothing else there. Control characters can move the cursor or end the line;
+/// bidirectional controls change the order of what is around them; zero-width characters make different names look the same.
+#[must_use]
+pub const fn is_printable(c: char) -> bool {
+    // The line ends, bidirectional controls and Default_Ignorable_Code_Point of Unicode 16, and the interlinear annotation.
+    !matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A leaf's value as text; nothing for other nodes.

@@ -31,6 +31,7 @@ pub mod words;
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use cistern_wire::Printable;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -42,7 +43,7 @@ pub fn main(cli: &Cli) -> ExitCode {
         Err(failure) => {
             if failure.exit != 0 {
                 // Nowhere is left to tell that standard error is gone.
-                let _ = writeln!(io::stderr(), "cistern-dump: {failure}");
+                let _ = writeln!(io::stderr(), "cistern-dump: {}", Printable(&failure.to_string()));
             }
             ExitCode::from(failure.exit)
         }

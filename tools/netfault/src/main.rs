@@ -15,6 +15,7 @@ use cistern_driver::ControlClient;
 use cistern_netfault::command::Command;
 use cistern_netfault::script::{self, Event};
 use cistern_netfault::{Ended, Handle, Options, Proxy};
+use cistern_wire::Printable;
 use clap::Parser as _;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(status, what)) => {
             // If standard error is closed, the exit status is all that can be said.
-            let _ = writeln!(io::stderr(), "cistern-netfault: {what}");
+            let _ = writeln!(io::stderr(), "cistern-netfault: {}", Printable(&what));
             ExitCode::from(status)
         }
     }

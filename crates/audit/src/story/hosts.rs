@@ -5,7 +5,7 @@
 //! Leaves to others: what they say to each other.
 
 use crate::event::{Host, HostId, Role};
-use cistern_wire::{AgentId, StoreId};
+use cistern_wire::{AgentId, Escaped, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -160,7 +160,7 @@ impl Hosts {
         }
         self.all[host].agent = Some(agent);
         if !label.is_empty() {
-            self.all[host].name = String::from_utf8_lossy(label).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            self.all[host].name = Escaped(label).to_string();
         } else if self.all[host].name.is_empty() {
             self.all[host].name = address.to_string();
         }

@@ -8,6 +8,7 @@
 use super::{in_leases, round_trip, session};
 use crate::local::{Failure, Lease};
 use crate::show;
+use cistern_wire::is_printable;
 use terminal_size::{Height, Width};
 
 /// Width that the view is drawn in when the terminal does not tell its own, or is wider.
@@ -82,7 +83,7 @@ impl View {
                 if name.is_empty() {
                     return self.paint(&bar(l, width), colour);
                 }
-                let line: String = format!("{name:<11}{value}").chars().filter(|c| !c.is_control()).take(width).collect();
+                let line: String = format!("{name:<11}{value}").chars().filter(|c| is_printable(*c)).take(width).collect();
                 if name == "phase" { self.paint(&line, colour) } else { line }
             })
             .collect()

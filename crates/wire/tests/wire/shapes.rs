@@ -2,7 +2,9 @@
 
 use crate::{datagram_of, header_for, seal};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN};
-use cistern_wire::{Datagram, DatagramTree, Escaped, Header, Kind, Message, Node, SessionId, Shape, Shown, Tree, Value, samples};
+use cistern_wire::{
+    Datagram, DatagramTree, Escaped, Header, Kind, Message, Node, Printable, SessionId, Shape, Shown, Tree, Value, is_printable, samples,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -214,4 +216,9 @@ fn text_from_the_wire_is_escaped_so_that_it_can_be_told_apart() {
     assert_eq!(Escaped(b"\xff").to_string(), "\\xff");
     assert_eq!(Escaped(b"\\xff").to_string(), "\\\\xff");
     assert_eq!(Escaped(b"a\n\x7f\xc2\x85\xe2\x82").to_string(), "a\\x0a\\x7f\\xc2\\x85\\xe2\\x82");
+    assert_eq!(Escaped("a\u{202e}b".as_bytes()).to_string(), "a\\xe2\\x80\\xaeb");
+    assert_eq!(Printable("C:\\ \x1b\u{200b}λ").to_string(), "C:\\ \\x1b\\xe2\\x80\\x8bλ");
+    for hidden in ['\0', '\x07', '\u{85}', '\u{200d}', '\u{2028}', '\u{2066}', '\u{2069}', '\u{feff}', '\u{e0041}'] {
+        assert!(!is_printable(hidden), "{hidden:?}");
+    }
 }

@@ -12,6 +12,7 @@ use crate::args::Show;
 use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_USAGE, Failure};
 use crate::stop::Stop;
 use cistern_capture::{Datagram, ReadError, Reader};
+use cistern_wire::Printable;
 use live::Live;
 use source::{Flow, Source};
 use std::io::{self, Read, Write as _};
@@ -158,7 +159,7 @@ fn worse(one: u8, other: u8) -> u8 {
 /// Says something on standard error.
 pub(crate) fn tell(text: &str) {
     // If standard error is closed, the exit status is all that can be said.
-    let _ = writeln!(io::stderr(), "cistern-dump: {text}");
+    let _ = writeln!(io::stderr(), "cistern-dump: {}", Printable(text));
 }
 
 impl Input {
