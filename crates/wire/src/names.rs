@@ -7,7 +7,15 @@
 use crate::attr::{Attr, CacheGrant, ObjectKind};
 use crate::field::{Bytes8, Bytes16, List};
 use crate::ids::{Ask, ObjectId, Want};
+use crate::limits::NAME_MAX;
 use crate::shape::Shown;
+
+/// Whether a directory can have an entry of this name: one component of a path, 1 to 255 bytes, without NUL and `/`, neither `.` nor `..`.
+#[must_use]
+pub fn is_name(name: &[u8]) -> bool {
+    let taken = name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/'));
+    !taken && name.len() <= NAME_MAX
+}
 
 codes! {
     /// What RENAME does when the new name exists.

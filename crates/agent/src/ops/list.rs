@@ -3,6 +3,7 @@
 //! Decides: when a directory can be listed from cache, how its pages are put together, and when it is known completely (R78).
 //! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (READDIR) and 11.5. Invariants: all names returned are of one
 //! version of the directory (R80); it is cached as complete only if it was read wholly under a lock that was not broken.
+//! A name that a server tells is a component of a path, or nothing is told: users make local files of them.
 //! Leaves to others: paths (`walk`), what is kept (`cache`).
 
 use super::request::Request;
@@ -12,10 +13,13 @@ use crate::cache::{Body, Directory, View};
 use crate::walk::NOT_AN_ANSWER;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Attr, Listing, ObjectId, ObjectKind, Reply, Status};
+use cistern_wire::{Attr, Listing, ObjectId, ObjectKind, Reply, Status, is_name};
 
 /// How often listing begins again because the directory changed between two pages, before the caller is told (VERSION_CHANGED).
 const VERSIONS_MAX: u32 = 16;
+
+/// Most names of a directory that a listing gives, so that a server that never comes to an end fills no memory; E2BIG beyond.
+const ENTRIES_MAX: usize = 1 << 20;
 
 /// A directory being read.
 #[derive(Debug)]
@@ -80,9 +84,15 @@ impl Task {
         }
         gathering.unbroken &= installed;
         for entry in page.entries {
-            // Names that do not increase would be pages of nothing, for ever.
-            if entry.name.0.is_empty() || gathering.entries.last().is_some_and(|last| last.name[..] >= *entry.name.0) {
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# The agent MUST refuse a LISTING with a name that is not one component (section 6.2), or that is not above the name before it.
+            if !is_name(entry.name.0) || gathering.entries.last().is_some_and(|last| last.name[..] >= *entry.name.0) {
                 return Flow::failed(NOT_AN_ANSWER);
+            }
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# The agent MUST bound the names that it takes of one directory.
+            if gathering.entries.len() >= ENTRIES_MAX {
+                return Flow::failed(Status::E2BIG);
             }
             if let Some(detail) = &entry.detail {
                 view.install(&detail.attr, detail.grant, None);

@@ -43,7 +43,7 @@ use crate::store::{Counter, Lack, ObjectRecord, Query, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, ObjectId, ObjectKind, SessionId, Status, Step as WalkStep};
+use cistern_wire::{Attr, ObjectId, ObjectKind, SessionId, Status, Step as WalkStep, is_name};
 use draft::Draft;
 
 /// What a run of an operation came to.
@@ -231,6 +231,5 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
     if name.len() > NAME_MAX {
         return Err(Status::ENAMETOOLONG);
     }
-    let taken = name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/'));
-    if taken { Err(Status::EINVAL) } else { Ok(()) }
+    if is_name(name) { Ok(()) } else { Err(Status::EINVAL) }
 }

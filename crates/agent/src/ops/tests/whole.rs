@@ -222,6 +222,9 @@ fn pages_of_an_attribute_are_of_one_version_or_read_again() {
     }
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The agent MUST refuse XATTR_NAMES with a name that is empty or has a NUL in it, or that is not above the name before it.
 #[test]
 fn names_of_attributes_ascend_over_all_pages() {
     let (mut bench, [_, _, g]) = bench();
@@ -235,9 +238,11 @@ fn names_of_attributes_ascend_over_all_pages() {
     bench.answer_next(&page(true, &[Bytes8(b"c")]));
     let names = vec![bytes("a"), bytes("b"), bytes("c")];
     assert_eq!(bench.ended(op), Some(Ok(Output::XattrNames { object: ObjectId(g), version: 3, names })));
-    let op = bench.start(Command::ListXattr { target: at("/g"), follow: true });
-    bench.answer_next(&page(true, &[Bytes8(b"b"), Bytes8(b"a")]));
-    assert!(bench.ended(op).is_some_and(|result| result.is_err()));
+    for wrong in [&[Bytes8(b"b"), Bytes8(b"a")][..], &[Bytes8(b"")], &[Bytes8(b"a\0b")]] {
+        let op = bench.start(Command::ListXattr { target: at("/g"), follow: true });
+        bench.answer_next(&page(true, wrong));
+        assert!(bench.ended(op).is_some_and(|result| result.is_err()), "{wrong:?}");
+    }
 }
 
 #[test]
