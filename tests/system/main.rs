@@ -28,6 +28,7 @@ mod netfault;
 mod posix;
 mod relay;
 mod stopped;
+mod trees;
 mod units;
 #[path = "../../tools/wireshark/tests/view/mod.rs"]
 mod view;

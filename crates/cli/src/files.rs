@@ -321,10 +321,3 @@ pub(crate) fn ping(args: &Ping) -> Result<(), Failure> {
 fn in_ms(us: u64) -> String {
     format!("{}.{:03}", us / 1_000, us % 1_000)
 }
-
-/// Modification time of a local file, in nanoseconds since 1970.
-pub(crate) fn mtime_ns(meta: &std::fs::Metadata) -> Option<i64> {
-    let at = meta.modified().ok()?;
-    let ns = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
-    i64::try_from(ns).ok()
-}

@@ -114,9 +114,9 @@ pub(crate) struct Ln {
 pub(crate) struct Import {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Local directory
+    /// Local directory; files above 1 MiB are left out and named
     pub(crate) dir: PathBuf,
-    /// Where its contents go; made if missing
+    /// Where its contents go; made if missing. Files and links that are there are replaced
     pub(crate) path: OsString,
 }
 
@@ -124,8 +124,14 @@ pub(crate) struct Import {
 pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Set-uid, set-gid and sticky bits of files, too
+    #[arg(long)]
+    pub(crate) preserve_special: bool,
+    /// Symbolic links, too, that are absolute or may lead out of the tree; else they are left out and named
+    #[arg(long)]
+    pub(crate) unsafe_links: bool,
     /// Tree to copy out
     pub(crate) path: OsString,
-    /// Local directory; made if missing
+    /// Local directory; made if missing. Files and links that are there are replaced, and no link below it is followed
     pub(crate) dir: PathBuf,
 }
