@@ -32,6 +32,7 @@ mod trees;
 mod units;
 #[path = "../../tools/wireshark/tests/view/mod.rs"]
 mod view;
+mod waiting;
 #[path = "../world/mod.rs"]
 #[allow(dead_code, reason = "the tests on separate hosts share it, and neither needs all of it")]
 mod world;

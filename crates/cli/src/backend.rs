@@ -9,6 +9,7 @@ use crate::local::{Answer, Failure, Request, Response};
 use crate::{capture, settings};
 use cistern_client::Client;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,34 +42,52 @@ impl Line {
     }
 
     pub(crate) fn call(&mut self, request: &Request) -> Result<Response, Failure> {
-        let broken = |what: String| Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {what}", self.path.display()));
+        self.send(request)?;
+        self.receive()
+    }
+
+    fn broken(&self, what: &str) -> Failure {
+        Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {what}", self.path.display()))
+    }
+
+    /// Sends a request; its answer is the next that [`Self::receive`] gives.
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), Failure> {
         let mut line = serde_json::to_string(request).map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
         line.push('\n');
         match self.reader.get_mut().write_all(line.as_bytes()) {
-            // An agent that ended the connection has perhaps said why before: that is read below.
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(broken(e.to_string())),
-            _ => {}
+            // An agent that ended the connection has perhaps said why before: that is read with the answer.
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(self.broken(&e.to_string())),
+            _ => Ok(()),
         }
-        line.clear();
-        if self.reader.read_line(&mut line).map_err(|e| broken(e.to_string()))? == 0 {
-            return Err(broken("the agent has ended the connection".to_owned()));
+    }
+
+    /// The answer to the request sent last; blocks until it comes.
+    pub(crate) fn receive(&mut self) -> Result<Response, Failure> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => return Err(self.broken("the agent has ended the connection")),
+            Ok(_) => {}
+            Err(e) => return Err(self.broken(&e.to_string())),
         }
         match serde_json::from_str(&line) {
             Ok(Answer::Ok(response)) => Ok(response),
             Ok(Answer::Error(failure)) => Err(failure),
-            Err(e) => Err(broken(format!("not an answer of an agent: {e}"))),
+            Err(e) => Err(self.broken(&format!("not an answer of an agent: {e}"))),
         }
+    }
+}
+
+/// Readable when an answer has come, or the connection has ended.
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.get_ref().as_fd()
     }
 }
 
 impl Backend {
     /// Opens what the command line asks for; with an agent of its own, a session, too.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        match &common.agent {
-            Some(_) if capture::tap().is_some() => Err(Failure::usage(
-                "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
-                 `cistern agent`, or unset CISTERN_AGENT",
-            )),
+        match host_agent(common)? {
             Some(path) => Ok(Self::Host(Line::open(path)?)),
             None => Ok(Self::Own(own_client(common, None)?, Holds::default())),
         }
@@ -100,8 +119,34 @@ impl Backend {
     }
 }
 
+/// The control socket of the host's agent, if the command is to go through one.
+pub(crate) fn host_agent(common: &Common) -> Result<Option<&Path>, Failure> {
+    match &common.agent {
+        Some(_) if capture::tap().is_some() => Err(Failure::usage(
+            "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
+             `cistern agent`, or unset CISTERN_AGENT",
+        )),
+        agent => Ok(agent.as_deref()),
+    }
+}
+
 /// A client with an identity of its own, and a session.
 pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Client, Failure> {
+    let (client, hint) = open(common, label)?;
+    client.ping().wait().map_err(|error| {
+        let failure = Failure::from(error);
+        Failure { message: format!("{}{hint}", failure.message), ..failure }
+    })?;
+    Ok(client)
+}
+
+/// A client with an identity of its own, which opens a session when it needs one.
+pub(crate) fn own_agent(common: &Common, label: Option<String>) -> Result<Client, Failure> {
+    open(common, label).map(|opened| opened.0)
+}
+
+/// A client, and what to say should its server not be there.
+fn open(common: &Common, label: Option<String>) -> Result<(Client, &'static str), Failure> {
     let settings = settings::load(common.config.as_deref())?;
     let mut config = settings.agent_config()?;
     if let Some(span) = common.give_up {
@@ -118,9 +163,6 @@ pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Clien
     if let Some(tap) = capture::tap() {
         builder = builder.tap(tap);
     }
-    builder.connect().map_err(|error| {
-        let hint = if servers.default { " (no server was named: --server, CISTERN_SERVER or the settings file names one)" } else { "" };
-        let failure = Failure::from(error);
-        Failure { message: format!("{}{hint}", failure.message), ..failure }
-    })
+    let hint = if servers.default { " (no server was named: --server, CISTERN_SERVER or the settings file names one)" } else { "" };
+    Ok((builder.start()?, hint))
 }

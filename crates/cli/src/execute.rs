@@ -3,7 +3,7 @@
 //! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
 //! Leaves to others: where the request came from.
 
-use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros};
+use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros, millis};
 use crate::text::{Blob, Text};
 use cistern_client::{
     AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Status, Watcher, XattrList,
@@ -148,13 +148,13 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
         }
         Request::Read { path } => data(client.read(path.as_os()).wait()?),
         Request::ReadLink { path } => data(client.read_link(path.as_os()).wait()?),
-        Request::Lock { path, shared, wait_ms } => holds.keep(lock(client, &path, shared, wait_ms).wait()?),
+        Request::Lock { path, shared, wait_ms, .. } => holds.keep(lock(client, &path, shared, wait_ms).wait()?),
         Request::Unlock { hold } => {
             holds.get(hold)?;
             holds.guards.remove(&hold);
             Response::Done
         }
-        Request::Hold { hold } => Response::Hold(look(holds.get(hold)?)),
+        Request::Hold { hold } => Response::Hold(look(client, holds.get(hold)?)?),
         Request::Locks { path } => {
             let locks = client.locks(path.as_ref().map(Text::as_os)).wait()?;
             Response::Locks(locks.into_iter().map(Into::into).collect())
@@ -290,7 +290,7 @@ pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u
     }
 }
 
-fn look(guard: &Guard) -> Hold {
+fn look(client: &Client, guard: &Guard) -> Result<Hold, Failure> {
     let (state, until) = match guard.state() {
         //= wire-spec.md#11-1-lease
         //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
@@ -300,5 +300,5 @@ fn look(guard: &Guard) -> Hold {
         GuardState::Uncertain => ("uncertain", None),
         GuardState::Lost => ("lost", None),
     };
-    Hold { state: state.to_owned(), until }
+    Ok(Hold { state: state.to_owned(), until, lease_ms: millis(client.lease()?.lease) })
 }

@@ -10,6 +10,7 @@ mod admin;
 mod args;
 mod backend;
 mod batch;
+mod bell;
 mod capture;
 mod change;
 mod changes;

@@ -5,8 +5,9 @@
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, SessionId, WatchEvent};
+use cistern_client::{Attr, Instant, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, SessionId, WatchEvent};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What a local program asks of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -119,6 +120,10 @@ pub(crate) enum Request {
         path: Text,
         shared: bool,
         wait_ms: Option<u64>,
+        /// Should the connection end without an unlock, the lock is kept until the last instant that `hold` has told: for a program that
+        /// starts others, which end by that instant although it was killed.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        linger: bool,
     },
     Unlock {
         hold: u64,
@@ -441,11 +446,11 @@ pub(crate) struct Lease {
     pub(crate) round_trip_us: Option<u64>,
 }
 
-pub(crate) fn millis(span: std::time::Duration) -> u64 {
+pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn micros(span: std::time::Duration) -> u64 {
+pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -496,11 +501,22 @@ pub(crate) struct Hold {
     /// Until when it is certain as things stand; `None` when it is not, and for a program whose clocks have another origin than the
     /// agent's.
     pub(crate) until: Option<Until>,
+    /// The lease period, in milliseconds: of what part of it is left, a program can tell when to end.
+    pub(crate) lease_ms: u64,
 }
 
 /// An instant, as readings of this machine's two lease clocks: it has come as soon as either clock says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Until {
     pub(crate) clock_monotonic_raw_ns: u64,
     pub(crate) clock_boottime_ns: u64,
+}
+
+impl Until {
+    /// The time until both clocks have passed it, when they show `now`.
+    pub(crate) fn left(self, now: Instant) -> Duration {
+        let raw = self.clock_monotonic_raw_ns.saturating_sub(now.raw_ns);
+        let boot = self.clock_boottime_ns.saturating_sub(now.boot_ns);
+        Duration::from_nanos(raw.max(boot))
+    }
 }

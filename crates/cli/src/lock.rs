@@ -1,22 +1,26 @@
 //! `cistern lock`: a command under a lock.
 //!
-//! Decides: how the lock is got (the file made if it is missing), that the guardian of the command always knows until when the
-//! lock is certain, that the lock is given back only when nothing of the command is left, and the exit status.
+//! Decides: that the guardian of the command always knows until when the lock is certain, that the lock is given back only when nothing of
+//! the command is left, and then at once, and the exit status.
 //! Implements R45 with `cistern-run`, which stops the command in time even when this process is killed.
-//! The lock always belongs to an agent of this process's own, never to the host's: the lease ends when this process is gone, and
-//! the guardian knows that end.
-//! Leaves to others: stopping processes (`cistern-run`), the lease (`cistern-client`).
+//! The lock belongs to an agent of this process's own, or to the host's agent. In the first case the lease ends when this process is gone; in
+//! the second the agent keeps the lock until the last instant that the guardian can have been told.
+//! Leaves to others: stopping processes (`cistern-run`), obtaining the lock (`obtain`), whose it is (`held`).
+
+mod held;
+mod obtain;
 
 use crate::args::Lock;
-use crate::backend::own_client;
-use crate::execute::{lock as request_lock, ownership};
-use crate::local::{Failure, millis};
+use crate::capture;
+use crate::local::Failure;
 use crate::show;
+use crate::signals::{Caught, End, end_by};
 use crate::text::Text;
-use cistern_client::{Client, Error, Guard, GuardState, Status};
-use cistern_run::{At, Control, EXIT_FAILURE, EXIT_LOST, EXIT_NOT_OBTAINED, EXIT_TIMED_OUT, Event, Runner, Running, Until};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use cistern_run::{Control, EXIT_FAILURE, EXIT_LOST, Event, Runner, Running};
+use held::{Held, Look};
+use obtain::{Agent, NoLock, Obtaining};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Time for the clean end of the session: what is not confirmed by then ends by the lease.
@@ -24,24 +28,30 @@ const CLOSE_TIME: Duration = Duration::from_millis(500);
 
 /// Runs the command; gives the exit status.
 pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
-    if args.common.agent.is_some() {
-        return Err(own(Failure::usage("`cistern lock` has an agent of its own; --agent is for the other commands")));
-    }
-    let client = own_client(&args.common, None).map_err(own)?;
+    let signals = Caught::catch().map_err(own)?;
     let path = Text::from(args.path.as_os_str());
-    let guard = match obtain(&client, args, &path) {
-        Ok(guard) => guard,
-        Err(failure) => {
-            let _ = client.close(CLOSE_TIME);
-            return Err(failure);
+    let agent = Agent::open(args).map_err(own)?;
+    let obtained = Obtaining::new(args, &path, &agent, signals.end()).run();
+    let result = obtained.and_then(|held| run(args, &path, held, &signals));
+    // A place in the queue that is left behind would hold up whoever is next.
+    close(&agent);
+    match result {
+        Ok(code) => Ok(code),
+        Err(NoLock::Failed(failure)) => Err(failure),
+        Err(NoLock::Ended) => {
+            capture::finish();
+            Err(end_by(signals.signal().unwrap_or(0)))
         }
-    };
-    log::info!("{path}: locked, token {}", guard.token());
-    let code = run(args, &client, &path, guard);
-    if let Err(error) = client.close(CLOSE_TIME) {
+    }
+}
+
+/// Ends the session of an agent of this process's own, and with it everything that it holds or waits for.
+fn close(agent: &Agent) {
+    if let Agent::Own(client) = agent
+        && let Err(error) = client.close(CLOSE_TIME)
+    {
         log::debug!("the session was not closed: {error}");
     }
-    code
 }
 
 /// A failure of `cistern` itself, which must be told from the command's.
@@ -49,87 +59,79 @@ pub(crate) fn own(failure: Failure) -> Failure {
     Failure { exit: EXIT_FAILURE, ..failure }
 }
 
-fn obtain(client: &Client, args: &Lock, path: &Text) -> Result<Guard, Failure> {
-    let wait_ms = if args.try_once { Some(0) } else { args.wait.map(millis) };
-    let once = || request_lock(client, path, args.shared, wait_ms).wait();
-    let result = match once() {
-        Err(error) if error.status() == Some(Status::ENOENT) => {
-            client.create(path.as_os(), false, ownership(0o644)).wait().and_then(|_| once())
+fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8, NoLock> {
+    log::info!("{path}: locked, token {}", held.token());
+    if args.verbose {
+        tell(path, &format!("locked, token {}", held.token()));
+    }
+    let lost = || Failure::new("LOST", EXIT_LOST, format!("{path}: the lock was lost before the command was started; nothing was run"));
+    let first = match held.look(signals.end()).map_err(own)? {
+        Some(Look::Certain(until)) if !signals.end().is_asked() => until,
+        Some(Look::Uncertain | Look::Lost) => return Err(lost().into()),
+        Some(Look::Certain(_)) | None => {
+            held.give_back();
+            return Err(NoLock::Ended);
         }
-        other => other,
     };
-    result.map_err(|error| {
-        let exit = match &error {
-            Error::TimedOut { .. } => EXIT_TIMED_OUT,
-            Error::Status { status: Status::EAGAIN, .. } if args.wait.is_some() => EXIT_TIMED_OUT,
-            Error::Status { status: Status::EAGAIN, .. } => EXIT_NOT_OBTAINED,
-            _ => EXIT_FAILURE,
-        };
-        Failure { exit, ..Failure::from(error) }
-    })
-}
-
-/// The instants by which the command lives, as the guard has them now; `None` when the lock is not certain.
-fn instants(guard: &Guard, lease: Duration) -> Option<Until> {
-    let until = guard.valid_until()?;
-    Some(Until::of_lease(At { raw_ns: until.raw_ns, boot_ns: until.boot_ns }, lease))
-}
-
-fn run(args: &Lock, client: &Client, path: &Text, guard: Guard) -> Result<u8, Failure> {
-    let lease = client.lease().map_err(Failure::from)?.lease;
-    let Some(first) = instants(&guard, lease) else {
-        return Err(Failure::new("LOST", EXIT_LOST, format!("{path}: the lock was lost before the command was started; nothing was run")));
+    let (command, rest) = args.command.split_first().ok_or_else(|| own(Failure::usage("no command is named")))?;
+    let runner = Runner::new(command).args(rest).env("CISTERN_TOKEN", held.token().to_string()).env("CISTERN_LOCK", path.as_os());
+    let running = match runner.start(first) {
+        Ok(running) => running,
+        Err(e) => {
+            held.give_back();
+            return Err(Failure::new("NOT_RUN", e.code(), e.to_string()).into());
+        }
     };
-    let (command, rest) = args.command.split_first().ok_or_else(|| Failure::usage("no command is named"))?;
-    let runner = Runner::new(command).args(rest).env("CISTERN_TOKEN", guard.token().to_string()).env("CISTERN_LOCK", path.as_os());
-    let running = runner.start(first).map_err(|e| Failure::new("NOT_RUN", e.code(), e.to_string()))?;
-    let guard = Arc::new(guard);
-    let ended = Arc::new(AtomicBool::new(false));
-    let feeder = match feed(Arc::clone(&guard), running.control(), lease, Arc::clone(&ended)) {
+    let control = running.control();
+    if let Some(signal) = signals.signal() {
+        // It came when the command was not there yet to get it.
+        let _ = control.stop(signal);
+    }
+    // From here on the signals are the command's.
+    signals.release();
+    let (feeder, stop) = match feed(held, control) {
         Ok(feeder) => feeder,
         Err(failure) => {
             // The command is stopped before the lock is given back.
             drop(running);
-            return Err(failure);
+            return Err(failure.into());
         }
     };
     let code = watch(running, path);
-    ended.store(true, Ordering::Release);
-    // The feeder only reads clocks and a pipe; it ends within one step. Its panic would have no effect on the outcome.
-    let _ = feeder.join();
-    drop(guard);
+    drop(stop);
+    // Its panic has no effect on the outcome; the lock then goes with the session or the connection.
+    if let Ok(held) = feeder.join() {
+        held.give_back();
+    }
     Ok(code)
 }
 
-/// Tells the guardian until when the lock is certain, each time that changes, and at once when it is lost.
-fn feed(guard: Arc<Guard>, control: Control, lease: Duration, ended: Arc<AtomicBool>) -> Result<std::thread::JoinHandle<()>, Failure> {
-    // Often enough that the guardian's knowledge is never older than a small part of the lease.
-    let step = (lease / 20).max(Duration::from_millis(5));
+/// Tells the guardian until when the lock is certain, each time that changes, and at once when it is lost; until the other value is dropped.
+fn feed(mut held: Held, control: Control) -> Result<(JoinHandle<Held>, UnixStream), Failure> {
+    let (end, stop) = End::pair()?;
     let work = move || {
         let mut last = None;
-        while !ended.load(Ordering::Acquire) {
-            // Events come at once; renewals are no events, so the instant is looked at in steps.
-            let _ = guard.wait_event(step);
-            let told = match guard.state() {
-                GuardState::Lost => control.lost().map(|()| true),
-                GuardState::Uncertain => control.uncertain().map(|()| false),
-                GuardState::Certain { .. } => match instants(&guard, lease) {
-                    Some(until) if last != Some(until) => {
-                        last = Some(until);
-                        control.certain_until(until).map(|()| false)
-                    }
-                    _ => Ok(false),
-                },
-            };
-            match told {
-                Ok(false) => {}
-                Ok(true) => return,
-                Err(e) => log::debug!("the guardian was not told: {e}"),
+        while let Ok(Some(look)) = held.look(&end) {
+            if last != Some(look) {
+                let told = match look {
+                    Look::Certain(until) => control.certain_until(until),
+                    Look::Uncertain => control.uncertain(),
+                    Look::Lost => control.lost(),
+                };
+                // What a guardian that does not read was not told is told again.
+                last = told.map_err(|e| log::debug!("the guardian was not told: {e}")).ok().map(|()| look);
             }
+            if end.is_asked() {
+                break;
+            }
+            // Events come at once; renewals are no events, so the instant is looked at in steps.
+            held.wait(&end, held.step());
         }
+        held
     };
     let thread = std::thread::Builder::new().name("cistern-feed".to_owned());
-    thread.spawn(work).map_err(|e| Failure::new("START", EXIT_FAILURE, format!("no thread to be had: {e}")))
+    let thread = thread.spawn(work).map_err(|e| Failure::new("START", EXIT_FAILURE, format!("no thread to be had: {e}")))?;
+    Ok((thread, stop))
 }
 
 /// Waits for the end of the command and of all that it started, and tells a person what is done to it.

@@ -10,10 +10,12 @@ use crate::local::Failure;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::{emulate_default_handler, signal_name};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Calls `act`, in a thread of its own, when the process is first asked to end.
@@ -21,17 +23,23 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// When the system gives no thread or no handler; without it the process could only be killed.
 pub(crate) fn at_end(act: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    catch(|_| act()).map(drop)
+}
+
+/// As [`at_end`], and `act` is told the signal; closing the handle leaves the signals to somebody else.
+fn catch(act: impl FnOnce(i32) + Send + 'static) -> Result<Handle, Failure> {
     let broken = |e: std::io::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("cannot wait for signals: {e}"));
     let ignored = cistern_run::ignored_from_start();
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal));
     let mut signals = Signals::new(wanted).map_err(broken)?;
+    let handle = signals.handle();
     let wait = move || {
         let mut act = Some(act);
         for signal in signals.forever() {
             match act.take() {
                 Some(act) => {
                     log::info!("cistern: asked to end by {}", signal_name(signal).unwrap_or("a signal"));
-                    act();
+                    act(signal);
                 }
                 // Asked again: the clean end takes too long for somebody.
                 None => {
@@ -42,7 +50,54 @@ pub(crate) fn at_end(act: impl FnOnce() + Send + 'static) -> Result<(), Failure>
             }
         }
     };
-    std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map(drop).map_err(broken)
+    std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map_err(broken)?;
+    Ok(handle)
+}
+
+/// The signals that ask a process to end, for as long as it has nothing that ends with it.
+pub(crate) struct Caught {
+    end: End,
+    handle: Handle,
+    /// The signal that came; 0: none yet.
+    signal: Arc<AtomicI32>,
+}
+
+impl Caught {
+    /// Catches the signals until [`Self::release`].
+    ///
+    /// # Errors
+    /// As [`at_end`].
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        let (end, asker) = End::pair()?;
+        let signal = Arc::new(AtomicI32::new(0));
+        let noted = Arc::clone(&signal);
+        let handle = catch(move |signal| {
+            noted.store(signal, Ordering::Release);
+            drop(asker);
+        })?;
+        Ok(Self { end, handle, signal })
+    }
+
+    /// Comes with the first signal.
+    pub(crate) const fn end(&self) -> &End {
+        &self.end
+    }
+
+    /// The signal that has come.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        Some(self.signal.load(Ordering::Acquire)).filter(|signal| *signal != 0)
+    }
+
+    /// Leaves the signals to somebody else; where nobody catches them they are ignored from now on.
+    pub(crate) fn release(&self) {
+        self.handle.close();
+    }
+}
+
+/// Ends this process as the signal would have ended it, so that a shell sees that.
+pub(crate) fn end_by(signal: i32) -> Failure {
+    let failed = emulate_default_handler(signal).err().map_or_else(String::new, |e| format!("cannot end by signal {signal}: {e}"));
+    Failure::new("SIGNAL", 128u8.saturating_add(u8::try_from(signal).unwrap_or(0)), failed)
 }
 
 /// Whether the process has been asked to end, for any number of threads; readable (at its end) from then on.

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(super) const LOCK_HELP: &str = "\
 PATH is made as an empty file if it is missing; its parent directories are not.
 
+With --agent or CISTERN_AGENT the lock is held by the host's agent; the promise below is the same.
+
 COMMAND finds the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK.
 
 When the lease is not renewed, COMMAND and everything that it started get SIGTERM 20 % of the lease period before the lock becomes \
@@ -18,10 +20,10 @@ uncertain, and SIGKILL 12 % before: all of it has ended before the lock can be a
 
 Exit status: COMMAND's own, or 128 + the signal that ended it; and
   71   parts of COMMAND could not be killed
-  75   not obtained (--try)
+  75   not obtained (--try), or no answer from the server within 2 s
   79   the lock was lost, and COMMAND was stopped
-  124  not obtained in time (--wait)
-  125  cistern itself failed: no server, wrong usage
+  124  not obtained in time (--wait), whether others held it or no server answered
+  125  cistern itself failed: no server (without --wait and --try), wrong usage
   126  COMMAND cannot be run
   127  COMMAND was not found
 
@@ -66,9 +68,15 @@ pub(crate) struct Lock {
     /// Do not wait
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) try_once: bool,
-    /// Wait at most so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    /// Wait at most so long, for the server as well as for the lock; a plain number is seconds
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
+    /// Say who holds the lock while it is waited for, and when it is obtained, also where standard error is no terminal
+    #[arg(long, short = 'v', conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+    /// Do not say who holds the lock while it is waited for; errors, and what is done to COMMAND, are told all the same
+    #[arg(long, short = 'q')]
+    pub(crate) quiet: bool,
     /// What to lock
     pub(crate) path: OsString,
     /// The command and its arguments

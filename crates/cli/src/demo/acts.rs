@@ -109,7 +109,7 @@ pub(crate) fn read_cold_and_cached(cast: &mut Cast, report: &mut Report) -> Resu
 }
 
 fn lock(line: &mut Line, wait: Duration) -> Result<(u64, u64), Failure> {
-    match line.call(&Request::Lock { path: JOB.into(), shared: false, wait_ms: Some(millis(wait)) })? {
+    match line.call(&Request::Lock { path: JOB.into(), shared: false, wait_ms: Some(millis(wait)), linger: false })? {
         Response::Locked { hold, token, .. } => Ok((hold, token)),
         other => unexpected(&other),
     }

@@ -1,13 +1,16 @@
 //! One connection of a local program to the host's agent: lines in, answers out, in order.
 //!
 //! Decides: how lines are cut and bounded; that a program which has gone away waits for no lock any more; and what happens to the
-//! locks of a connection at its end: given back when the program ends it, and kept until then when the agent ends it (R36).
+//! locks of a connection at its end: given back when the program ends it, and kept until then when the agent ends it (R36). A lock that
+//! was asked for with `linger` outlives a connection that ends without an unlock until the last instant that was told of it: the program was
+//! killed, and what it had started may act until then.
 //! Place in the walk: a thread, between a program's socket and `execute`. Implements nothing of the wire format.
 //! Invariant: while a request is carried out nothing more is read, so a program cannot make the agent keep more than one line.
 //! Leaves to others: what requests mean (`local`, `execute`).
 
+use crate::bell::Bell;
 use crate::execute::{Holds, execute, lock};
-use crate::local::{Answer, Failure, Hold, Request, Response};
+use crate::local::{Answer, Failure, Hold, Request, Response, Until};
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Call, Client, Guard};
@@ -17,12 +20,11 @@ use std::fs;
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Longest line, in bytes: the largest contents as base64 (4/3 of 1 MiB) and the path they go to.
@@ -32,7 +34,17 @@ const CHUNK: usize = 16 << 10;
 /// Serves a connection to its end.
 pub(super) fn serve(client: Client, stream: UnixStream, end: &End) {
     let our_clocks = has_our_clocks(&stream);
-    let mut connection = Connection { client, stream, end, our_clocks, holds: Holds::default(), buffer: Vec::new(), searched: 0 };
+    let mut connection = Connection {
+        client,
+        stream,
+        end,
+        our_clocks,
+        holds: Holds::default(),
+        lingers: false,
+        told: None,
+        buffer: Vec::new(),
+        searched: 0,
+    };
     if let Err(error) = connection.run() {
         // A program that was killed, or does not read its answers: nothing for the agent to mend.
         log::debug!("a program's connection broke: {error}");
@@ -63,6 +75,10 @@ struct Connection<'e> {
     /// Whether instants mean the same to the program as to the agent.
     our_clocks: bool,
     holds: Holds,
+    /// A lock was asked for that outlives a program that was killed.
+    lingers: bool,
+    /// The last instant until which the program was told that a lock is certain.
+    told: Option<Until>,
     /// Bytes read that no request was made of yet.
     buffer: Vec<u8>,
     /// How much of `buffer` is known to hold no line end.
@@ -135,11 +151,19 @@ impl Connection<'_> {
     fn carry_out(&mut self, request: Request) -> Option<Result<Response, Failure>> {
         log::trace!("local request: {request:?}");
         match request {
-            Request::Lock { path, shared, wait_ms } => self.wait_for_lock(&path, shared, wait_ms),
+            Request::Lock { path, shared, wait_ms, linger } => {
+                let locked = self.wait_for_lock(&path, shared, wait_ms);
+                self.lingers |= linger && matches!(locked, Some(Ok(_)));
+                locked
+            }
             request => Some(execute(&self.client, &mut self.holds, request).map(|response| match response {
                 //= wire-spec.md#11-1-lease
                 //# The end of the lease MUST be translated for a user whose clock has another origin, or be refused to it.
                 Response::Hold(hold) if !self.our_clocks => Response::Hold(Hold { until: None, ..hold }),
+                Response::Hold(hold) => {
+                    self.told = self.told.max(hold.until);
+                    Response::Hold(hold)
+                }
                 response => response,
             })),
         }
@@ -191,41 +215,15 @@ impl Connection<'_> {
             let longest = self.client.lease().map_or(Duration::ZERO, |view| view.lease);
             wait_for(&mut [PollFd::new(self.stream.as_fd(), PollFlags::empty())], Some(longest));
         }
+        if self.lingers
+            && !self.holds.is_empty()
+            && let Some(told) = self.told
+        {
+            let left = told.left(self.client.now());
+            log::debug!("a program ended without giving its lock back, which is kept for {left:?}");
+            std::thread::sleep(left);
+        }
         drop(self.holds);
-    }
-}
-
-/// Makes a descriptor readable when a call may have ended, so that it can be waited for beside a socket.
-struct Bell {
-    rung: UnixStream,
-    rings: UnixStream,
-}
-
-impl Bell {
-    fn new() -> io::Result<(Arc<Self>, Waker)> {
-        let (rung, rings) = UnixStream::pair()?;
-        rung.set_nonblocking(true)?;
-        rings.set_nonblocking(true)?;
-        let bell = Arc::new(Self { rung, rings });
-        Ok((Arc::clone(&bell), Waker::from(bell)))
-    }
-
-    fn silence(&self) {
-        // Whatever the reason for which nothing can be read: then it does not ring.
-        while matches!((&self.rung).read(&mut [0; 16]), Ok(1..)) {}
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        // A full pipe rings already.
-        let _ = (&self.rings).write(&[1]);
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.rung.as_fd()
     }
 }
 

@@ -1,0 +1,159 @@
+//! A lock as `cistern lock` holds it: by an agent of its own, or by the host's agent.
+//!
+//! Decides: how the command line learns until when the lock is certain, and how it gives the lock back. By the host's agent that is a
+//! request on the connection to which the lock belongs; an agent that has ended the connection is about to give the lock back, or is dead:
+//! from then on nothing is certain. Invariant: a lock of the host's agent is asked for with `linger`, so that a command whose `cistern` was
+//! killed has ended before the agent gives the lock to anybody else.
+//! Leaves to others: obtaining it (`obtain`), telling the guardian (`feed`).
+
+use crate::backend::Line;
+use crate::bell::Bell;
+use crate::local::{Failure, Hold, Request, Response, micros};
+use crate::signals::{End, wait_for};
+use cistern_client::{Client, Guard, GuardState};
+use cistern_run::{At, Until};
+use nix::poll::{PollFd, PollFlags};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+/// Time for the host's agent to confirm an unlock. What it has not read by then it reads when it goes on.
+const UNLOCK_TIME: Duration = Duration::from_millis(500);
+
+/// How certain the lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Certain(Until),
+    Uncertain,
+    Lost,
+}
+
+/// A lock that is held.
+pub(super) struct Held {
+    holder: Holder,
+    token: u64,
+    /// The lease period, as seen last.
+    lease: Duration,
+}
+
+enum Holder {
+    Own(Client, Guard),
+    Host {
+        line: Line,
+        hold: u64,
+        /// The agent does not answer on this connection any more.
+        gone: bool,
+    },
+}
+
+impl Held {
+    pub(super) fn own(client: Client, guard: Guard) -> Self {
+        Self { token: guard.token(), holder: Holder::Own(client, guard), lease: Duration::ZERO }
+    }
+
+    pub(super) const fn host(line: Line, hold: u64, token: u64) -> Self {
+        Self { holder: Holder::Host { line, hold, gone: false }, token, lease: Duration::ZERO }
+    }
+
+    /// The fencing token.
+    pub(super) const fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// How often the holder has to look, so that what it knows is never older than a small part of the lease.
+    pub(super) fn step(&self) -> Duration {
+        (self.lease / 20).max(Duration::from_millis(5))
+    }
+
+    /// How certain the lock is now; `None`: asked to stop before that was known.
+    ///
+    /// # Errors
+    /// The host's agent cannot tell it in a way that this process understands.
+    pub(super) fn look(&mut self, stop: &End) -> Result<Option<Look>, Failure> {
+        match &mut self.holder {
+            Holder::Own(client, guard) => {
+                self.lease = client.lease()?.lease;
+                let at = |until: cistern_client::Instant| At { raw_ns: until.raw_ns, boot_ns: until.boot_ns };
+                Ok(Some(match guard.state() {
+                    GuardState::Certain { valid_until, .. } => Look::Certain(Until::of_lease(at(valid_until), self.lease)),
+                    GuardState::Uncertain => Look::Uncertain,
+                    GuardState::Lost => Look::Lost,
+                }))
+            }
+            Holder::Host { gone: true, .. } => Ok(Some(Look::Uncertain)),
+            Holder::Host { line, hold, gone } => match ask(line, &Request::Hold { hold: *hold }, stop, None) {
+                None => Ok(None),
+                Some(Ok(Response::Hold(hold))) => {
+                    self.lease = Duration::from_millis(hold.lease_ms);
+                    look(&hold, self.lease).map(Some)
+                }
+                Some(answer) => {
+                    log::warn!("the host's agent does not tell how the lock stands: {answer:?}");
+                    *gone = true;
+                    Ok(Some(Look::Uncertain))
+                }
+            },
+        }
+    }
+
+    /// Waits until something may have happened to the lock, at most for `span`, or until `stop`.
+    pub(super) fn wait(&self, stop: &End, span: Duration) {
+        match &self.holder {
+            Holder::Own(_, guard) => {
+                let Ok((bell, waker)) = Bell::new() else { return std::thread::sleep(span) };
+                let mut event = guard.event();
+                if Pin::new(&mut event).poll(&mut Context::from_waker(&waker)).is_pending() {
+                    let fds = &mut [PollFd::new(bell.as_fd(), PollFlags::POLLIN), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+                    wait_for(fds, Some(span));
+                }
+            }
+            Holder::Host { gone: true, .. } => wait_for(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], None),
+            // Unasked an agent says nothing: what can be read is the end of the connection.
+            Holder::Host { line, .. } => {
+                let fds = &mut [PollFd::new(line.as_fd(), PollFlags::POLLIN), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+                wait_for(fds, Some(span));
+            }
+        }
+    }
+
+    /// Gives the lock back: nothing of what ran under it is left.
+    pub(super) fn give_back(self) {
+        if let Holder::Host { mut line, hold, .. } = self.holder {
+            let never = End::pair()
+                .map(|(end, asker)| (ask(&mut line, &Request::Unlock { hold }, &end, Some(Instant::now() + UNLOCK_TIME)), asker));
+            log::debug!("gave the lock back to the host's agent after {} us: {:?}", micros(UNLOCK_TIME), never.map(|(answer, _)| answer));
+        }
+    }
+}
+
+fn look(hold: &Hold, lease: Duration) -> Result<Look, Failure> {
+    match (hold.state.as_str(), hold.until) {
+        ("certain", Some(until)) => {
+            let at = At { raw_ns: until.clock_monotonic_raw_ns, boot_ns: until.clock_boottime_ns };
+            Ok(Look::Certain(Until::of_lease(at, lease)))
+        }
+        ("certain", None) => Err(Failure::failed(
+            "the host's agent has other clocks than this process (another time namespace); unset CISTERN_AGENT, so that the lock is held by \
+             an agent of this process",
+        )),
+        ("lost", _) => Ok(Look::Lost),
+        _ => Ok(Look::Uncertain),
+    }
+}
+
+/// Asks the host's agent; `None`: `end` was asked, or `until` has come, before there was an answer. Then the connection is of no use any more.
+pub(super) fn ask(line: &mut Line, request: &Request, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
+    if let Err(failure) = line.send(request) {
+        return Some(Err(failure));
+    }
+    answer(line, end, until)
+}
+
+/// Waits for the answer to the request sent last, as [`ask`] does; it can be waited for again.
+pub(super) fn answer(line: &mut Line, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
+    let mut fds = [PollFd::new(line.as_fd(), PollFlags::POLLIN), PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+    wait_for(&mut fds, until.map(|until| until.saturating_duration_since(Instant::now())));
+    let has_come = fds[0].any() == Some(true);
+    has_come.then(|| line.receive())
+}

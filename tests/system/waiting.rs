@@ -1,0 +1,265 @@
+//! `cistern lock` before and after its command: waiting, leaving the queue, giving the lock back; by an agent of its own and by the host's.
+
+use crate::world::{Agent, PATIENCE, Server, eventually, said};
+use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::UdpSocket;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far above what a lock takes on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+}
+
+fn waiting(server: &Server, command: &mut Command) -> Child {
+    let before = server.count("waiting");
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it waits", || (server.count("waiting") > before).then_some(()));
+    child
+}
+
+/// A server with a file to lock, and who holds the lock on it.
+fn held() -> (Server, Agent) {
+    let server = Server::start();
+    let mut a = Agent::start(&server, "A");
+    a.put("/job", "");
+    a.lock("/job");
+    (server, a)
+}
+
+/// The command line goes through a host agent.
+fn by<'c>(command: &'c mut Command, agent: &Agent) -> &'c mut Command {
+    command.env("CISTERN_AGENT", agent.socket())
+}
+
+#[test]
+fn a_lock_is_free_as_soon_as_its_command_has_ended_however_long_the_lease() {
+    let server = Server::with(&["--lease", "20m"]);
+    let host = Agent::start(&server, "host");
+    let begun = Instant::now();
+    for _ in 0..2 {
+        server.ok(&["lock", "/job", "--", "true"]);
+        assert!(by(&mut server.prepared(&["lock", "/job", "--", "true"]), &host).status().unwrap().success());
+    }
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_waiter_that_is_asked_to_end_leaves_the_queue_and_is_no_failure() {
+    let (server, a) = held();
+    let host = Agent::start(&server, "host");
+    for with_host in [false, true] {
+        for asked in [Signal::SIGTERM, Signal::SIGHUP] {
+            let mut command = server.prepared(&["lock", "/job", "--", "true"]);
+            let mut child = waiting(&server, if with_host { by(&mut command, &host) } else { &mut command });
+            signal(child.id(), asked);
+            let status = child.wait().unwrap();
+            assert_eq!(status.signal(), Some(asked as i32), "the shell sees the signal");
+            eventually("nobody waits", || (server.count("waiting") == 0).then_some(()));
+        }
+    }
+    drop(a);
+    server.ok(&["lock", "/job", "--", "true"]);
+    // The one who held the lock was killed, and nobody else.
+    assert_eq!(server.count("delivery_failures"), 1);
+}
+
+#[test]
+fn a_waiter_of_the_host_agent_that_is_killed_leaves_the_queue() {
+    let (server, _a) = held();
+    let host = Agent::start(&server, "host");
+    let mut child = waiting(&server, by(&mut server.prepared(&["lock", "/job", "--", "true"]), &host));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("nobody waits", || (server.count("waiting") == 0).then_some(()));
+    assert_eq!(server.count("delivery_failures"), 0);
+}
+
+#[test]
+fn waiting_and_trying_keep_their_bounds_although_no_server_answers() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = silent.local_addr().unwrap().to_string();
+    let (server, _a) = held();
+    let host = Agent::start(&server, "host");
+    let run = |args: &[&str], agent: Option<&Agent>| {
+        let mut command = server.prepared(&[&["lock"], args, &["/job", "--", "true"]].concat());
+        if let Some(agent) = agent {
+            by(&mut command, agent);
+        }
+        let begun = Instant::now();
+        let output = command.output().unwrap();
+        assert!(begun.elapsed() < SOON, "{args:?}: {:?}", begun.elapsed());
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (args, code) in [(&["--wait", "1"][..], 124), (&["--try"], 75)] {
+        let (status, text) = run(&[args, &["--server", &nobody]].concat(), None);
+        assert_eq!(status, Some(code), "{text}");
+        assert!(text.contains("no answer from the server"), "{text}");
+    }
+    // In the middle of a wait, too.
+    server.process.signal(Signal::SIGSTOP);
+    for agent in [None, Some(&host)] {
+        for (args, code) in [(&["--wait", "1"][..], 124), (&["--try"], 75)] {
+            let (status, text) = run(args, agent);
+            assert_eq!(status, Some(code), "{text}");
+        }
+    }
+    server.process.signal(Signal::SIGCONT);
+}
+
+#[test]
+fn a_wait_keeps_its_bound_over_an_outage() {
+    let (server, _a) = held();
+    let begun = Instant::now();
+    let child = waiting(&server, &mut server.prepared(&["lock", "--wait", "2", "/job", "--", "true"]));
+    server.process.signal(Signal::SIGSTOP);
+    let output = child.wait_with_output().unwrap();
+    server.process.signal(Signal::SIGCONT);
+    assert_eq!(output.status.code(), Some(124), "{}", said(&output));
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_wait_longer_than_what_operations_have_goes_on_until_a_server_answers() {
+    let mut server = Server::durable(&["--lease", "1s"]);
+    let address = server.address.to_string();
+    server.process.kill();
+    let args = ["lock", "--config", "/dev/null", "--wait", "60", "/job", "--", "true"];
+    let mut child = server.prepared(&args).env("CISTERN_SERVER", address).spawn().unwrap();
+    // Longer than an operation is tried by default.
+    thread::sleep(Duration::from_secs(16));
+    assert!(child.try_wait().unwrap().is_none(), "it gave up");
+    server.start_again();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn who_holds_the_lock_is_told_at_a_terminal_or_when_asked_for_and_not_otherwise() {
+    let (server, _a) = held();
+    let text = |args: &[&str]| {
+        let child = waiting(&server, &mut server.prepared(&[&["lock", "--wait", "2"], args, &["/job", "--", "true"]].concat()));
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let verbose = text(&["-v"]);
+    assert!(verbose.contains("/job: waiting for the lock: A has had it for"), "{verbose}");
+    assert_eq!(text(&[]).lines().count(), 1, "only how it ended");
+    for (args, told) in [(&[][..], true), (&["-q"], false)] {
+        let pty = openpty(None, None).unwrap();
+        let mut command = server.prepared(&[&["lock", "--wait", "2"], args, &["/job", "--", "true"]].concat());
+        assert_eq!(command.stderr(File::from(pty.slave)).status().unwrap().code(), Some(124));
+        drop(command);
+        let mut seen = Vec::new();
+        // The end of a terminal is an error.
+        let _ = File::from(pty.master).read_to_end(&mut seen);
+        let seen = String::from_utf8_lossy(&seen).into_owned();
+        assert_eq!(seen.contains("A has had it for"), told, "{seen}");
+    }
+}
+
+#[test]
+fn the_host_agent_holds_the_lock_of_a_command() {
+    let (server, _a) = held();
+    let mut host = Agent::start(&server, "host");
+    host.put("/free", "");
+    let sessions = server.count("sessions");
+    let run = |path: &str, script: &str| by(&mut server.prepared(&["lock", path, "--", "sh", "-c", script]), &host).output().unwrap();
+    let output = run("/free", "echo $CISTERN_TOKEN; exit 7");
+    assert_eq!(output.status.code(), Some(7), "{}", said(&output));
+    let token: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    let again = run("/new", "echo $CISTERN_TOKEN");
+    assert!(again.status.success(), "the file was made: {}", said(&again));
+    let again = run("/free", "echo $CISTERN_TOKEN");
+    assert!(String::from_utf8_lossy(&again.stdout).trim().parse::<u64>().unwrap() > token);
+    assert_eq!(server.count("sessions"), sessions, "nobody had a session of its own");
+    assert_eq!(host.count("holders"), 0);
+}
+
+/// A command that outlives SIGTERM, and so does what it leaves in the background; it writes as long as it lives.
+struct Writing {
+    trace: tempfile::TempDir,
+    cistern: Child,
+}
+
+impl Writing {
+    fn start(server: &Server, host: &Agent) -> Self {
+        let trace = tempfile::tempdir().unwrap();
+        let script = "trap '' TERM; (trap '' TERM; while :; do echo x >> $0/x; sleep 0.01; done) & echo $! > $0/pid; wait; wait";
+        let mut command = server.prepared(&["lock", "/job", "--", "sh", "-c", script, trace.path().to_str().unwrap()]);
+        let cistern = by(&mut command, host).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let writing = Self { trace, cistern };
+        eventually("the command writes", || (writing.written() > 0).then_some(()));
+        writing
+    }
+
+    fn written(&self) -> usize {
+        fs::read(self.trace.path().join("x")).map_or(0, |text| text.len())
+    }
+
+    fn guardian(&self) -> u32 {
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.cistern.id())).unwrap();
+        let is_guardian =
+            |pid: &&str| fs::read_to_string(Path::new("/proc").join(pid).join("comm")).is_ok_and(|name| name == "lock-guardian\n");
+        children.split_whitespace().find(is_guardian).unwrap().parse().unwrap()
+    }
+
+    /// Nothing of it writes any more.
+    fn assert_ended(&self, what: &str) {
+        let written = self.written();
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.written(), written, "{what}: the command went on although the lock was another's");
+    }
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
+//# lock is certain.
+#[test]
+fn whoever_is_killed_the_command_has_ended_before_the_host_agent_gives_the_lock_to_another() {
+    let server = Server::start();
+    let mut other = Agent::start(&server, "other");
+    other.put("/job", "");
+    for what in ["cistern", "guardian", "agent"] {
+        let mut host = Agent::start(&server, what);
+        let mut writing = Writing::start(&server, &host);
+        match what {
+            "cistern" => signal(writing.cistern.id(), Signal::SIGKILL),
+            "guardian" => signal(writing.guardian(), Signal::SIGKILL),
+            _ => host.process.kill(),
+        }
+        let (hold, _) = other.lock("/job");
+        writing.assert_ended(what);
+        other.unlock(hold);
+        let status = writing.cistern.wait().unwrap().code();
+        assert_eq!(
+            status,
+            [("cistern", None), ("guardian", Some(125)), ("agent", Some(79))].into_iter().find(|w| w.0 == what).unwrap().1,
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn a_host_agent_that_is_asked_to_end_waits_for_the_command() {
+    let server = Server::start();
+    let mut other = Agent::start(&server, "other");
+    other.put("/job", "");
+    let mut host = Agent::start(&server, "host");
+    let mut writing = Writing::start(&server, &host);
+    host.process.signal(Signal::SIGTERM);
+    other.lock("/job");
+    writing.assert_ended("end of the agent");
+    assert_eq!(writing.cistern.wait().unwrap().code(), Some(79));
+    assert_eq!(host.process.ended(), Some(0));
+    assert_eq!(server.count("delivery_failures"), 0, "the session was closed");
+}
