@@ -5,12 +5,13 @@
 //! quick as was asked, messages are fewest and outages bridged are most. Without that bound nothing holds τ down, and it is the usual
 //! period, or the nearest to it. Times are in seconds.
 //!
-//! A failover takes Td + τ(1+δ) + ε from the first demand that a dead agent does not receipt (R32); Td is a part of τ unless it is set.
+//! A failover takes Td' + τ(1+δ) + ε from the first demand that a dead agent does not receipt (wire-spec section 11.3); Td is a part of τ
+//! unless it is set, and Td' is longer where three transmissions do not fit into it.
 //!
 //! Leaves to others: what the agent and the server are set to (the caller takes it from the settings), words (the command).
 
 use crate::arrivals::Gaps;
-use crate::invalid::{Invalid, fraction, positive};
+use crate::invalid::{Invalid, fraction, not_negative, positive};
 use crate::magnitude::Magnitude;
 use crate::renewal::{Explicit, Lease, Parts, Stages};
 
@@ -26,6 +27,30 @@ pub enum Timeout {
         /// s.
         least: f64,
     },
+}
+
+/// The shortest retransmission timeout, s.
+const RTO_MIN: f64 = 0.02;
+
+impl Timeout {
+    /// Td with a lease of `tau` seconds.
+    #[must_use]
+    pub fn of(self, tau: f64) -> f64 {
+        match self {
+            Self::Fixed(timeout) => timeout,
+            Self::Part { of_tau, least } => (tau * of_tau).max(least),
+        }
+    }
+
+    /// Td', the longest time from the first transmission of a demand to the decision that its delivery has failed, s: Td, or three
+    /// retransmission timeouts where they are longer. `round_trip`: of the holder's handshake, s, by which the timeouts of a holder go
+    /// that was sent nothing yet. Each timeout is at most τ/8; the first two are spread by up to a quarter, and the second is doubled.
+    #[must_use]
+    pub fn found_within(self, tau: f64, round_trip: f64) -> f64 {
+        let cap = tau / 8.0;
+        let rto = (3.0 * round_trip).max(RTO_MIN).min(cap);
+        self.of(tau).max((1.25 * rto).min(cap) + (2.5 * rto).min(cap) + rto)
+    }
 }
 
 /// How requests come.
@@ -52,6 +77,8 @@ pub struct Setting {
     pub parts: Parts,
     /// Td.
     pub timeout: Timeout,
+    /// Round trip between the server and an agent, s.
+    pub round_trip: f64,
     /// δ.
     pub delta: f64,
     /// ε, s.
@@ -86,8 +113,8 @@ pub struct Costs {
     pub unavailable: Magnitude,
     /// The same, with explicit renewal.
     pub unavailable_explicit: Magnitude,
-    /// Td, s.
-    pub delivery_timeout: f64,
+    /// Td', s: from the first demand until its delivery has failed.
+    pub failure_found: f64,
     /// From the first demand to a dead agent until its locks are granted to others, s.
     pub failover: f64,
 }
@@ -151,6 +178,7 @@ impl Setting {
         self.rate()?;
         positive("the time between failures", self.fail_every)?;
         positive("the time of a repair", self.repair)?;
+        not_negative("the round trip", self.round_trip)?;
         positive("the shortest period", self.allowed.0)?;
         positive("the longest period", self.allowed.1)?;
         positive("the usual period", self.usual)?;
@@ -174,23 +202,16 @@ impl Setting {
             Requests::Rate(_) => opportunistic.overhead(rho),
             Requests::Measured(gaps) => Magnitude::new(gaps.overhead(self.parts.renew_from * tau)?),
         };
-        let delivery_timeout = self.delivery_timeout(tau);
+        let failure_found = self.timeout.found_within(tau, self.round_trip);
         Ok(Costs {
             tau,
             overhead,
             overhead_explicit: explicit.overhead(rho),
             unavailable: if self.opportunistic { opportunistic } else { explicit }.unavailability(),
             unavailable_explicit: explicit.unavailability(),
-            delivery_timeout,
-            failover: delivery_timeout + tau * (1.0 + self.delta) + self.epsilon,
+            failure_found,
+            failover: failure_found + tau * (1.0 + self.delta) + self.epsilon,
         })
-    }
-
-    fn delivery_timeout(&self, tau: f64) -> f64 {
-        match self.timeout {
-            Timeout::Fixed(timeout) => timeout,
-            Timeout::Part { of_tau, least } => (tau * of_tau).max(least),
-        }
     }
 
     /// The range of periods that fulfil all wishes, and the best of them.
@@ -303,6 +324,7 @@ mod tests {
             repair: 2.0,
             parts: Parts { renew_from: 0.6, use_until: 0.8 },
             timeout: Timeout::Part { of_tau: 0.25, least: 0.1 },
+            round_trip: 0.001,
             delta: 0.01,
             epsilon: 0.001,
             allowed: (0.1, 3_600.0),
@@ -361,6 +383,21 @@ mod tests {
         assert_eq!((tau, chosen), (1.0, Choice::Nearest));
         let (tau, chosen, _) = of(setting(), Wishes { recover_within: Some(20.0), ..overhead });
         assert_eq!((tau, chosen), (15.0, Choice::Longest));
+    }
+
+    #[test]
+    fn three_transmissions_that_do_not_fit_into_the_delivery_timeout_lengthen_a_failover() {
+        let found = |tau, round_trip| Timeout::Part { of_tau: 0.25, least: 0.1 }.found_within(tau, round_trip);
+        // 25 + 50 + 20 ms are less than 100 ms; so a network of a few milliseconds never matters.
+        assert_eq!((found(0.3, 0.001), found(0.5, 0.001), found(2.0, 0.005)), (0.1, 0.125, 0.5));
+        // A round trip of 20 ms leads to a timeout of 60 ms: 75 + 150 + 60 ms, each at most τ/8.
+        assert!((found(0.5, 0.02) - (62.5 + 62.5 + 60.0) / 1e3).abs() < 1e-12);
+        assert_eq!(found(2.0, 0.02), 0.5);
+        // At worst three times τ/8.
+        assert!((found(2.0, 1.0) - 0.75).abs() < 1e-12);
+        assert_eq!(Timeout::Fixed(4.0).found_within(2.0, 1.0), 4.0);
+        let far = Setting { round_trip: 0.1, ..setting() };
+        assert!(far.costs(1.0).unwrap().failover > setting().costs(1.0).unwrap().failover + 0.1);
     }
 
     #[test]

@@ -258,6 +258,9 @@ pub(crate) struct Plan {
     /// Delivery timeout Td, instead of the settings'
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) delivery_timeout: Option<f64>,
+    /// Round trip between the server and an agent: failovers take longer where three transmissions do not fit into Td
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1ms", allow_hyphen_values = true)]
+    pub(crate) round_trip: f64,
     /// Agents, for the messages at the server
     #[arg(long, value_name = "COUNT", value_parser = count, default_value = "100", allow_hyphen_values = true)]
     pub(crate) agents: f64,

@@ -99,6 +99,7 @@ fn setting(args: &Args, seen: Option<&Seen>) -> Result<Setting, Failure> {
         opportunistic: agent.opportunistic,
         parts: Parts { renew_from: part(agent.phases.valid_ppm), use_until: part(agent.phases.renewing_ppm) },
         timeout: fixed.map_or(FOLLOWS, Timeout::Fixed),
+        round_trip: args.round_trip,
         delta: part(server.delta_ppm),
         epsilon: server.epsilon.as_secs_f64(),
         allowed: ALLOWED,
@@ -141,24 +142,26 @@ fn others(setting: &Setting, plan: &Plan) -> Result<Vec<Other>, Invalid> {
     Ok(others)
 }
 
+/// Objects that each agent holds, where protocols are compared.
+const OBJECTS: f64 = 100.0;
+
 /// The other protocols at the recommended period, or at the default one.
 fn alternatives(args: &Args, setting: &Setting, plan: &Plan) -> Result<Vec<Cost>, Invalid> {
     let tau = plan.best.map_or_else(usual, |best| best.tau);
-    // Each agent holds a hundred objects and reads each as often as it sends a request: what a cache is for.
+    // Each agent reads its objects as often, all together, as it sends requests.
     let requests = setting.rate()?;
-    let delivery_timeout = setting.costs(tau)?.delivery_timeout;
     Cluster {
         agents: args.agents,
-        objects: 100.0,
+        objects: OBJECTS,
         volumes: 1.0,
-        reads: requests,
+        reads: requests / OBJECTS,
         requests,
         tau,
         long_term: (tau * 100.0).max(600.0),
         parts: setting.parts,
         failures: 1.0 / setting.fail_every,
         repairs: 1.0 / setting.repair,
-        delivery_timeout,
+        delivery_timeout: setting.timeout.of(tau),
         delta: setting.delta,
     }
     .compare()
@@ -172,13 +175,13 @@ fn rows(answer: &Answer) -> Vec<Vec<String>> {
         &"overhead_explicit",
         &"unavailable",
         &"unavailable_explicit",
-        &"delivery_timeout_s",
+        &"failure_found_s",
         &"failover_s",
     ]);
     let of = |what: &str, costs: &Costs| {
-        let Costs { tau, overhead, overhead_explicit, unavailable, unavailable_explicit, delivery_timeout, failover } = costs;
+        let Costs { tau, overhead, overhead_explicit, unavailable, unavailable_explicit, failure_found, failover } = costs;
         let numbers = [digits(overhead), digits(overhead_explicit), digits(unavailable), digits(unavailable_explicit)];
-        row([&what, tau, &numbers[0], &numbers[1], &numbers[2], &numbers[3], delivery_timeout, failover])
+        row([&what, tau, &numbers[0], &numbers[1], &numbers[2], &numbers[3], failure_found, failover])
     };
     let best = answer.plan.best.iter().map(|costs| of("recommended", costs));
     std::iter::once(head).chain(best).chain(answer.others.iter().map(|other| of(&other.what, &other.costs))).collect()

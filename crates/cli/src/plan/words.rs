@@ -37,7 +37,7 @@ pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(),
     rows.extend(answer.others.iter().map(|other| of(&other.what, &other.costs)));
     table(&rows)?;
     let tau = answer.tau.map_or_else(|| "the default τ".to_owned(), |tau| format!("τ = {}", time(tau)));
-    line(format!("\nOther protocols at {tau}, {} agents with 100 objects each, read as often as requests are sent:\n", args.agents))?;
+    line(format!("\nOther protocols at {tau}, {} agents with 100 objects each, which they read as often, all together, as they send requests:\n", args.agents))?;
     table(&costs_in_rows(&answer.alternatives))
 }
 
@@ -88,12 +88,13 @@ fn recommended(args: &Args, setting: &Setting, answer: &Answer, best: &Costs) ->
         best.unavailable_explicit
     ))?;
     line(format!(
-        "  Failover   {}: delivery timeout {} + τ(1+δ) {} + ε {}, from the first demand that a dead agent leaves unanswered.",
+        "  Failover   {}: failure found {} + τ(1+δ) {} + ε {}, from the first demand that a dead agent leaves unanswered.",
         time(best.failover),
-        time(best.delivery_timeout),
+        time(best.failure_found),
         time(best.tau * (1.0 + setting.delta)),
         time(setting.epsilon)
     ))?;
+    line("             Whoever waited in line before the agent died waits for a probe first: at most τ/2 more.")?;
     line(format!(
         "\nAgents renew by themselves from {:.0} % of τ on, and begin nothing under a lease from {:.0} % on.",
         setting.parts.renew_from * 100.0,
