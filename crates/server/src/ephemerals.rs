@@ -108,6 +108,16 @@ impl Ephemerals {
         self.rows.get(&object).map(|row| row.bound)
     }
 
+    /// The session with which an object goes, if it is ephemeral and that is not `session`.
+    ///
+    /// Whoever reads such an object gets no cache lock with it: a cached answer would show a member long after its death, and each look
+    /// that reaches the server makes it probe the owner.
+    pub(crate) fn owner_besides(&self, session: SessionId, object: ObjectId) -> Option<SessionId> {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST NOT grant a cache lock on an ephemeral file to any session but the one to which the file is bound.
+        self.bound(object).filter(|owner| *owner != session)
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()

@@ -94,13 +94,22 @@ impl Server {
         let mut reply = self.scratch();
         let in_grace = self.in_grace();
         let view = self.overlay.view();
-        let (locks, now, session) = (&mut self.locks, self.now, job.key.id());
+        let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, job.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
         let grants = job.answering == Answering::First && !in_grace;
-        let grant = |object, want| if grants { locks.cache_grant(now, session, object, want) } else { CacheGrant::NONE };
+        let mut owners = Vec::new();
+        let grant = |object, want| match ephemerals.owner_besides(session, object) {
+            Some(owner) => {
+                owners.push(owner);
+                CacheGrant::NONE
+            }
+            None if grants => locks.cache_grant(now, session, object, want),
+            None => CacheGrant::NONE,
+        };
         let room = usize::from(job.limit) - AROUND_REPLY;
         let step = self.namespace.read(&view, reading, room, grant, &mut reply);
         let rests_on = view.rests_on();
+        self.looked_at(owners);
         match step {
             Step::Done(()) => self.answer(job, reply, rests_on, Repeatable::Reads),
             Step::Missing(queries) => Outcome::Load(queries),
@@ -196,8 +205,12 @@ impl Server {
         if mutation.is_batch() {
             self.namespace.batched(&mut reply);
         } else {
-            let locks = &mut self.locks;
-            self.namespace.changed(want, |object, want| locks.cache_grant(now, session, object, want), &mut reply);
+            let (locks, ephemerals) = (&mut self.locks, &self.ephemerals);
+            let grant = |object, want| match ephemerals.owner_besides(session, object) {
+                Some(_) => CacheGrant::NONE,
+                None => locks.cache_grant(now, session, object, want),
+            };
+            self.namespace.changed(want, grant, &mut reply);
         }
         self.answer(job, reply, rests_on, Repeatable::Changes)
     }

@@ -19,6 +19,12 @@ pub(crate) enum Reason {
     Compliance,
     /// Somebody waits for the session and nothing is on the way to it: probe it (R30).
     Probe,
+    /// Somebody looked at an ephemeral file of the session: probe it once (R83).
+    Look,
+}
+
+impl Reason {
+    const ALL: [Self; 4] = [Self::Delivery, Self::Compliance, Self::Probe, Self::Look];
 }
 
 /// Deadlines by session and reason, as readings of the delivery clock.
@@ -47,7 +53,7 @@ impl Listening {
 
     /// Forgets all deadlines of a session.
     pub(crate) fn forget(&mut self, key: Key) {
-        for reason in [Reason::Delivery, Reason::Compliance, Reason::Probe] {
+        for reason in Reason::ALL {
             self.set(key, reason, None);
         }
     }
@@ -99,7 +105,7 @@ mod tests {
     fn forgotten_session_has_no_deadlines() {
         let a = Key::for_test(1);
         let mut queue = Listening::default();
-        for reason in [Reason::Delivery, Reason::Compliance, Reason::Probe] {
+        for reason in Reason::ALL {
             queue.set(a, reason, Some(ms(1)));
         }
         assert!(queue.is_set(a, Reason::Probe));

@@ -1,13 +1,13 @@
 //! The end of sessions with ephemeral files: by one transaction, and what it waits for.
 
 use super::ephemerals::{close, ephemeral, evict, exists, records};
-use super::world::{Peer, ROOT, World, cache_lock, lock, ms};
+use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms};
 use crate::Config;
 use crate::store::{Key, StoreEvent};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, EndReason, EndSession, Keep, List, LockWait, Lookup, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply,
-    SessionId, Status, Want,
+    Bytes8, Create, EndReason, EndSession, Keep, List, LockWait, Lookup, Message, Mkdir, ObjectId, Receipt, ReceiptAnswer, Release,
+    ReleaseItem, Reply, SessionId, Status, Terms, Want,
 };
 use core::time::Duration;
 
@@ -120,21 +120,37 @@ fn comply(world: &mut World, peer: &mut Peer) {
     assert!(matches!(world.got_one(peer).message(), Message::Released(_)));
 }
 
+/// A directory with an ephemeral file.
+fn dir_with_ephemeral(world: &mut World, owner: &mut Peer, name: &'static str) -> ObjectId {
+    let made = |got: super::world::Got| match got.reply() {
+        Reply::Changed(changed) => changed.effects.iter().find(|effect| effect.before == 0).unwrap().attr.object,
+        other => panic!("{other:?}"),
+    };
+    let (mode, uid, gid, terms) = (0o755, 0, 0, Terms::NONE);
+    let mkdir = Mkdir { ask: owner.ask_only(), dir: ROOT, name: Bytes8(name.as_bytes()), mode, uid, gid, terms };
+    world.send(owner, &[mkdir.into()]);
+    let dir = made(world.got_one(owner));
+    let file = Create { dir, ephemeral: true, ..create(owner.ask_only(), "m", Want::Nothing) };
+    world.send(owner, &[file.into()]);
+    made(world.got_one(owner));
+    dir
+}
+
 #[test]
 fn end_waits_for_each_of_its_files_also_for_those_that_were_taken_anew() {
     let mut world = World::new();
     let mut owner = world.open(1);
-    let files = ["a", "b", "c"].map(|name| ephemeral(&mut world, &mut owner, name).object);
+    let dirs = ["a", "b", "c"].map(|name| dir_with_ephemeral(&mut world, &mut owner, name));
     let mut readers = [2, 3, 4].map(|n| world.open(n));
-    for (reader, file) in readers.iter_mut().zip(files) {
-        world.cache(reader, file);
+    for (reader, dir) in readers.iter_mut().zip(dirs) {
+        world.cache(reader, dir);
     }
     let serial = owner.serial();
     world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
     comply(&mut world, &mut readers[0]);
-    world.pass(ms(100));
-    // The end has its place with the second file now, so that the first is granted.
-    world.cache(&mut readers[0], files[0]);
+    world.pass(ms(10));
+    // The end has its place with the second directory now, so that the first is granted.
+    world.cache(&mut readers[0], dirs[0]);
     comply(&mut world, &mut readers[2]);
     assert_eq!(ends(&world), []);
     comply(&mut world, &mut readers[1]);

@@ -7,8 +7,8 @@ use crate::config::PresenceLimits;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Attr, Batch, Bytes8, Claim, Create, EndReason, EndSession, GetAttr, Item, Kind, Link, List, Lookup, Message, ObjectId, Receipt,
-    ReceiptAnswer, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
+    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Item, Kind, Link, List, Lookup, Message, ObjectId, ReadDir,
+    Receipt, ReceiptAnswer, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
 };
 use core::time::Duration;
 
@@ -302,7 +302,7 @@ fn removal_that_a_crash_interrupts_is_done_by_the_next_start() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# An owner MUST be probed on account of its ephemeral files only while another session watches one of them.
+//# An owner MUST be probed on account of its ephemeral files only while another session watches one of them, or looks at one.
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# Every watcher of an object's owner MUST be served by the same probes of that owner.
@@ -333,13 +333,74 @@ fn owner_is_probed_while_somebody_watches_and_once_for_all_watchers() {
     assert_eq!((world.transmitted(), world.server.listening()), (sent, 0), "nobody watches any more");
 }
 
+fn get(peer: &mut Peer, object: ObjectId) -> Message<'static> {
+    GetAttr { ask: peer.ask_only(), object, want: Want::Shared }.into()
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# A read that tells attributes of an ephemeral file MUST make the server probe the owner within the probe period.
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The server MUST NOT grant a cache lock on an ephemeral file to any session but the one to which the file is bound.
+#[test]
+fn looks_at_an_ephemeral_file_are_answered_by_the_server_and_cost_its_owner_one_probe_a_period() {
+    let mut world = World::new();
+    let (mut owner, mut reader) = (world.open(1), world.open(2));
+    let object = ephemeral(&mut world, &mut owner, "m").object;
+    let own = get(&mut owner, object);
+    world.send(&mut owner, &[own]);
+    let Reply::Stated(stated) = world.got_one(&owner).reply() else { panic!() };
+    assert_ne!(stated.grant, CacheGrant::NONE, "its own member file is cached");
+    assert_eq!(world.server.listening(), 0, "its own look is none");
+    for looks in [1, 3] {
+        for _ in 0..looks {
+            let look = get(&mut reader, object);
+            world.send(&mut reader, &[look]);
+            let Reply::Stated(stated) = world.got_one(&reader).reply() else { panic!() };
+            assert_eq!(stated.grant, CacheGrant::NONE);
+        }
+        world.pass(Config::default().probe_period);
+        let got = world.got_one(&owner);
+        let Message::Probe(probe) = got.message() else { panic!("{got:?}") };
+        world.send(&mut owner, &[Receipt { seq: probe.seq, answer: ReceiptAnswer::Received }.into()]);
+        let sent = world.transmitted();
+        world.pass(Duration::from_secs(10));
+        assert_eq!((world.transmitted(), world.server.listening()), (sent, 0), "nobody looks, nobody is probed");
+    }
+}
+
+#[test]
+fn dead_member_leaves_a_listing_that_somebody_looked_at() {
+    let mut world = World::new();
+    let (mut owner, mut reader) = (world.open(1), world.open(2));
+    ephemeral(&mut world, &mut owner, "m");
+    let names = |world: &mut World, reader: &mut Peer, detail| {
+        let ask = reader.ask_only();
+        let list = ReadDir { ask, dir: ROOT, after: Bytes8(b""), version: 0, detail, want: Want::Nothing };
+        world.send(reader, &[list.into()]);
+        let got = world.got_one(reader);
+        match got.reply() {
+            Reply::Listing(listing) => listing.entries.iter().count(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (detail, left) in [(false, 1), (true, 0)] {
+        assert_eq!(names(&mut world, &mut reader, detail), 1);
+        world.pass(Config::default().detection_bound());
+        world.got(&owner);
+        assert_eq!(names(&mut world, &mut reader, false), left, "with attributes: {detail}");
+    }
+    assert_eq!(world.server.stats().steals, 1);
+}
+
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
 //# The time in which a dead owner is noticed MUST be documented as the sum of probe period, Td, T, ε and a commit.
 #[test]
 fn dead_owner_of_a_watched_file_is_noticed_within_the_documented_bound() {
     let config = Config::default();
-    // 1 s + (max(500 ms, 2 · 250 ms) + 250 ms) + 2,021 ms.
+    // 1 s + max(500 ms, 3 · 250 ms) + 2,021 ms.
     assert_eq!(config.detection_bound(), ms(3_771));
     let mut world = World::new();
     let (mut owner, mut watcher) = (world.open(1), world.open(2));
