@@ -36,6 +36,8 @@ const SAMPLE_MAX_NS: u64 = 10_000 * MS;
 #[derive(Debug)]
 pub struct RoundTrip {
     measured: Option<Measured>,
+    /// The timeout until something is measured.
+    initial_ns: u64,
     cap_ns: u64,
 }
 
@@ -45,12 +47,33 @@ struct Measured {
     variation_ns: u64,
 }
 
+impl Measured {
+    /// RFC 6298, 2.2.
+    const fn first(rtt_ns: u64) -> Self {
+        Self { smoothed_ns: rtt_ns, variation_ns: rtt_ns / 2 }
+    }
+
+    /// Before the floor and the cap.
+    fn timeout_ns(self) -> u64 {
+        self.smoothed_ns + (4 * self.variation_ns).max(GRANULARITY_NS)
+    }
+}
+
 impl RoundTrip {
     /// An estimate without samples, whose timeout is at most `cap` (above zero; τ/8 while locks are held, R27).
     #[must_use]
     pub fn new(cap: Duration) -> Self {
-        let mut estimate = Self { measured: None, cap_ns: 0 };
+        let mut estimate = Self { measured: None, initial_ns: whole_ns(RTO_INITIAL), cap_ns: 0 };
         estimate.set_cap(cap);
+        estimate
+    }
+
+    /// An estimate without samples for a path on which another exchange took `rtt` or less, its retransmissions included: the first
+    /// timeout is what RFC 6298 makes of that as a first sample. The first true sample replaces it.
+    #[must_use]
+    pub fn after(cap: Duration, rtt: Duration) -> Self {
+        let mut estimate = Self::new(cap);
+        estimate.initial_ns = Measured::first(whole_ns(rtt).min(SAMPLE_MAX_NS)).timeout_ns();
         estimate
     }
 
@@ -69,7 +92,7 @@ impl RoundTrip {
     pub fn sample(&mut self, rtt: Duration) {
         let rtt_ns = whole_ns(rtt).min(SAMPLE_MAX_NS);
         self.measured = Some(match self.measured {
-            None => Measured { smoothed_ns: rtt_ns, variation_ns: rtt_ns / 2 },
+            None => Measured::first(rtt_ns),
             // RFC 6298, 2.3: the variation first, by the old mean; weights 1/4 and 1/8.
             Some(old) => Measured {
                 variation_ns: (3 * old.variation_ns + old.smoothed_ns.abs_diff(rtt_ns)) / 4,
@@ -111,10 +134,7 @@ impl RoundTrip {
     }
 
     fn rto_ns(&self) -> u64 {
-        let wanted = match self.measured {
-            None => whole_ns(RTO_INITIAL),
-            Some(m) => m.smoothed_ns + (4 * m.variation_ns).max(GRANULARITY_NS),
-        };
+        let wanted = self.measured.map_or(self.initial_ns, Measured::timeout_ns);
         wanted.max(whole_ns(RTO_MIN)).min(self.cap_ns)
     }
 }
@@ -134,6 +154,16 @@ mod tests {
         assert_eq!(RoundTrip::new(ms(250)).rto(), RTO_INITIAL);
         assert_eq!(RoundTrip::new(ms(50)).rto(), ms(50));
         assert_eq!(RoundTrip::new(ms(250)).smoothed(), None);
+    }
+
+    #[test]
+    fn exchange_of_another_kind_sets_the_timeout_until_the_first_sample() {
+        let mut path = RoundTrip::after(ms(250), ms(30));
+        assert_eq!((path.rto(), path.smoothed()), (ms(30 + 4 * 15), None));
+        path.sample(ms(8));
+        assert_eq!((path.rto(), path.smoothed()), (ms(8 + 4 * 4), Some(ms(8))));
+        assert_eq!(RoundTrip::after(ms(250), Duration::from_micros(40)).rto(), RTO_MIN);
+        assert_eq!(RoundTrip::after(ms(250), ms(400)).rto(), ms(250));
     }
 
     #[test]

@@ -185,11 +185,10 @@ impl Config {
         wait
     }
 
-    /// The longest time from the first transmission of a notice to its receipt or to D: Td, or three RTOs where they are longer, and
-    /// the RTO that a transmission just before the end of Td is still given.
+    /// Td', the longest time from the first transmission of a notice to its receipt or to D: Td, or three RTOs where they are longer.
     #[must_use]
     pub fn failure_found_within(&self) -> Duration {
-        self.delivery_timeout.max(self.rto_cap() * (TRANSMISSIONS_MIN - 1)) + self.rto_cap()
+        self.delivery_timeout.max(self.rto_cap() * TRANSMISSIONS_MIN)
     }
 
     /// How long somebody waits at most, on this server's clock, behind holders that do not give back what is asked of them: the first,
@@ -326,11 +325,11 @@ mod tests {
     //# The bound on the wait behind holders that have failed MUST be documented as a formula.
     #[test]
     fn wait_behind_failed_holders_is_the_formula_of_the_specification() {
-        // max(1 s, 10 s) + (max(500 ms, 2 · 250 ms) + 250 ms) + 2,021 ms.
+        // max(1 s, 10 s) + max(500 ms, 3 · 250 ms) + 2,021 ms.
         assert_eq!(Config::default().liveness_bound(0), Duration::from_millis(12_771));
         assert_eq!(Config::default().liveness_bound(2), 3 * Duration::from_millis(12_771));
         let slow = Config { probe_period: Duration::from_secs(20), delivery_timeout: Duration::from_secs(4), ..Config::default() };
-        assert_eq!(slow.liveness_bound(0), Duration::from_millis(20_000 + 4_250 + 2_021));
+        assert_eq!(slow.liveness_bound(0), Duration::from_millis(20_000 + 4_000 + 2_021));
     }
 
     //= wire-spec.md#11-1-lease

@@ -19,6 +19,13 @@ pub(crate) const COOKIE_LEN: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CookieTime(u64);
 
+impl CookieTime {
+    /// How long ago the cookie was made; for a HELLO that brings it, no less than the round trip to its sender.
+    pub(crate) const fn age(self, now: Instant) -> Duration {
+        Duration::from_nanos(now.boot_ns.saturating_sub(self.0))
+    }
+}
+
 /// Makes and checks cookies.
 #[derive(Debug)]
 pub(crate) struct Cookies {

@@ -16,8 +16,9 @@ use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer, Status};
+use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer, SessionId, Status};
 use core::num::NonZeroU64;
 use log::{debug, info};
 
@@ -47,7 +48,7 @@ impl Server {
     }
 
     /// Adds a notice. A session that is timing out is told when it is rescued: how a queued request ended is said only once.
-    pub(crate) fn notify(&mut self, session: cistern_wire::SessionId, body: Body) {
+    pub(crate) fn notify(&mut self, session: SessionId, body: Body) {
         let Some(key) = self.sessions.find(session) else {
             return;
         };
@@ -78,7 +79,8 @@ impl Server {
     /// The session's notices; made when first needed.
     pub(crate) fn outbox(&mut self, key: Key) -> Option<&mut Outbox> {
         let session = self.sessions.get_mut(key)?;
-        Some(session.outbox.get_or_insert_with(|| Box::new(Outbox::new(&self.config))))
+        let round_trip = session.round_trip();
+        Some(session.outbox.get_or_insert_with(|| Box::new(Outbox::new(&self.config, round_trip))))
     }
 
     /// The agent's application said something about notice `seq`.
@@ -164,12 +166,12 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
         //= wire-spec.md#11-5-caching-and-metadata
-        //# An owner MUST be probed on account of its ephemeral files only while another session watches one of them.
+        //# An owner MUST be probed on account of its ephemeral files only while another session watches one of them, or looks at one.
         self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0 || self.is_watched_owner(key.id())
     }
 
     /// Somebody began to wait for a session, or it began to wait itself: it is probed in time even if nothing is on the way to it.
-    pub(crate) fn watch(&mut self, session: cistern_wire::SessionId) {
+    pub(crate) fn watch(&mut self, session: SessionId) {
         if let Some(key) = self.sessions.find(session)
             && self.is_good(key)
             && self.outbox(key).is_some()
@@ -186,12 +188,8 @@ impl Server {
                 return;
             };
             let place = usize::try_from(self.rng.below(places.get())).unwrap_or(0);
-            if let Some(key) = self.sessions.at(place).filter(|key| self.is_good(*key))
-                && let Some(outbox) = self.outbox(key)
-                && outbox.is_empty()
-            {
-                outbox.add(Body::Probe);
-                self.line_up(key);
+            if let Some(key) = self.sessions.at(place).filter(|key| self.is_good(*key)) {
+                self.probe(key);
             }
         }
     }
@@ -204,6 +202,7 @@ impl Server {
                 Reason::Delivery => self.delivery_due(key),
                 Reason::Compliance => self.compliance_due(key),
                 Reason::Probe => self.probe_due(key),
+                Reason::Look => self.probe(key),
             }
         }
     }
@@ -267,11 +266,29 @@ impl Server {
             // What is owed is watched for as long as it is owed; a new waiter may come for it.
             return self.listen(key);
         }
+        self.probe(key);
+    }
+
+    /// Sends the session a probe, unless a notice is on its way to it already.
+    fn probe(&mut self, key: Key) {
         if let Some(outbox) = self.outbox(key)
             && outbox.is_empty()
         {
             outbox.add(Body::Probe);
             self.line_up(key);
+        }
+    }
+
+    /// A read has shown ephemeral files of these sessions: each is probed within the probe period, once for all who look till then.
+    pub(crate) fn looked_at(&mut self, owners: Vec<SessionId>) {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# A read that tells attributes of an ephemeral file MUST make the server probe the owner within the probe period.
+        for owner in owners {
+            if let Some(key) = self.sessions.find(owner).filter(|key| self.is_good(*key))
+                && !self.listening.is_set(key, Reason::Look)
+            {
+                self.listening.set(key, Reason::Look, Some(self.delivery.elapsed() + self.config.probe_period));
+            }
         }
     }
 }

@@ -211,6 +211,8 @@ impl Server {
             path: greeting.path,
             max_datagram: hello.max_datagram.min(self.config.max_datagram).max(SMALL),
             window: hello.window.clamp(1, self.config.window),
+            round_trip: greeting.cookie.age(self.now),
+            last_heard: self.config.last_heard,
         });
         debug!("{}: opens {} at {}", self.who, session.who(), greeting.path.remote);
         //= wire-spec.md#11-1-lease

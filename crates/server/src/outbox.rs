@@ -132,8 +132,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// No notices yet.
-    pub(crate) fn new(config: &Config) -> Self {
+    /// No notices yet, for an agent whose handshake took `handshake` from CHALLENGE to the HELLO with its cookie.
+    pub(crate) fn new(config: &Config, handshake: Duration) -> Self {
         Self {
             last_seq: 0,
             notices: VecDeque::new(),
@@ -141,7 +141,7 @@ impl Outbox {
             owed: BTreeMap::new(),
             events: 0,
             ended_waits: VecDeque::new(),
-            rtt: RoundTrip::new(config.rto_cap()),
+            rtt: RoundTrip::after(config.rto_cap(), handshake),
         }
     }
 

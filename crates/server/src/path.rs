@@ -18,22 +18,23 @@ use log::{debug, info};
 /// Bytes of a datagram that carries one PATH_CHALLENGE.
 const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
 
-/// Most addresses within τ that a session may have left: more than a host has networks; each costs a copy of every notice.
-const LEFT_MAX: usize = 16;
+/// Most former addresses remembered: a host has wired, wireless and mobile networks and a tunnel; each costs a copy of every notice.
+const LEFT_MAX: usize = 4;
 
 /// The addresses of a session besides the one proven last.
 #[derive(Debug, Default)]
 pub(crate) struct Roaming {
     /// One that it may have moved to, and has not proven.
     to: Option<Move>,
-    /// Those that it has left, the newest last, at most [`LEFT_MAX`].
-    from: Vec<Former>,
+    /// Those that it has left, the newest last, at most [`LEFT_MAX`]. When it left them is not noted: that would be a time of a
+    /// session in good standing.
+    from: Vec<Path>,
 }
 
 impl Roaming {
-    /// The addresses that were left less than τ ago.
-    pub(crate) fn left(&self, now: Instant) -> impl Iterator<Item = Path> + '_ {
-        self.from.iter().filter(move |former| !now.waited(former.until)).map(|former| former.path)
+    /// The former addresses, the newest last.
+    pub(crate) fn left(&self) -> &[Path] {
+        &self.from
     }
 }
 
@@ -46,15 +47,6 @@ struct Move {
     token: u64,
     /// When it was challenged last.
     challenged: Instant,
-}
-
-/// An address that a session has left.
-#[derive(Debug)]
-struct Former {
-    /// The address.
-    path: Path,
-    /// τ after it was left: until then a delivery is tried there, too.
-    until: Instant,
 }
 
 impl Server {
@@ -98,24 +90,18 @@ impl Server {
         //# answered from the new address.
         let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
         let proven = highest && moving.is_some_and(|to| to.path.remote == path.remote && to.token == token);
-        // All that were proven within τ have to be tried, so no more of them are than can be: it can move again when one is old enough. To
-        // which of them it comes back makes them no more.
-        let full = session
-            .roaming
-            .as_ref()
-            .is_some_and(|roaming| roaming.left(self.now).filter(|left| left.remote != path.remote).count() >= LEFT_MAX);
-        if !proven || full {
+        if !proven {
             self.stats.count_dropped(Dropped::StrayPathResponse);
             return;
         }
         info!("{}: {} moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
-        let left = Former { path: session.path, until: self.now.plus(self.config.lease) };
         let roaming = session.roaming.get_or_insert_default();
         roaming.to = None;
-        // One to which it has come back is not a former one; one that is too old is forgotten.
-        let now = self.now;
-        roaming.from.retain(|former| former.path.remote != path.remote && !now.waited(former.until));
-        roaming.from.push(left);
+        roaming.from.retain(|former| former.remote != path.remote);
+        if roaming.from.len() == LEFT_MAX {
+            roaming.from.remove(0);
+        }
+        roaming.from.push(session.path);
         session.path = path;
         if let Some(outbox) = &mut session.outbox {
             outbox.forget_round_trips(&self.config);

@@ -4,7 +4,7 @@
 //! somebody waits for it. Place in the walk: found by its id right after decoding. Implements `wire-spec.md` section 6.
 //! Invariant: no field of it is lease state (R3); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
 //! only by `Sessions::apply`, so that the counts of sessions by standing are always right. What is heard last is a note that nobody
-//! reads before D (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
+//! reads before D, made only where the setting `last-heard` asks for it (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
 use crate::out::{Out, Pool, Travel};
@@ -39,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     /// The store has outcomes of it in no slot from this one on.
     pub(crate) outcomes: u16,
+    /// How long its handshake took from CHALLENGE to the HELLO with its cookie, in microseconds: no less than the round trip.
+    handshake_us: u32,
     /// Largest datagram, in bytes, that both sides take.
     pub(crate) max_datagram: u16,
     /// Whether it stands in the line of sessions that have something to send.
@@ -60,7 +62,9 @@ pub(crate) struct Session {
     /// Whether it was reported as a possible clone.
     pub(crate) reported: bool,
     standing: Standing,
-    heard: Instant,
+    /// When the newest packet that a renewing message echoes had been received; `None` unless the setting `last-heard` is on, for it
+    /// would be a time of a session in good standing.
+    heard: Option<Instant>,
 }
 
 /// What a new session is made from.
@@ -74,6 +78,10 @@ pub(crate) struct Opening {
     pub(crate) path: Path,
     pub(crate) max_datagram: u16,
     pub(crate) window: u16,
+    /// How long the handshake took from CHALLENGE to the HELLO with its cookie.
+    pub(crate) round_trip: Duration,
+    /// Whether to note when the session was heard last.
+    pub(crate) last_heard: bool,
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
@@ -91,6 +99,7 @@ impl Session {
             opened_ns: from.now.boot_ns,
             path: from.path,
             outcomes: 0,
+            handshake_us: u32::try_from(from.round_trip.as_micros()).unwrap_or(u32::MAX),
             max_datagram: from.max_datagram,
             in_line: false,
             packets: PacketCounter::new(),
@@ -102,7 +111,7 @@ impl Session {
             roaming: None,
             reported: false,
             standing: Standing::Opening,
-            heard: from.now,
+            heard: from.last_heard.then_some(from.now),
         }
     }
 
@@ -137,12 +146,19 @@ impl Session {
         //= wire-spec.md#11-3-failure-and-ending
         //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
         //# newest note plus T.
-        self.heard = now;
+        if let Some(heard) = &mut self.heard {
+            *heard = now;
+        }
     }
 
-    /// No packet received later was ever echoed by a message that renews (R35).
-    pub(crate) const fn heard(&self) -> Instant {
+    /// No packet received later was ever echoed by a message that renews (R35); `None` if that is not noted.
+    pub(crate) const fn heard(&self) -> Option<Instant> {
         self.heard
+    }
+
+    /// The round trip by its handshake, an upper bound.
+    pub(crate) const fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.handshake_us as u64)
     }
 
     /// Its standing.

@@ -295,6 +295,8 @@ mod tests {
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,
             window: 64,
+            round_trip: Duration::ZERO,
+            last_heard: false,
         })
     }
 

@@ -101,9 +101,9 @@ impl Server {
         } else if bugs::is(Bug::M6) {
             return decided;
         }
-        match self.sessions.get(key) {
-            Some(session) if self.config.last_heard => decided.max(session.heard().plus(self.config.wait())),
-            _ => decided.plus(self.config.wait()),
+        match self.sessions.get(key).and_then(Session::heard) {
+            Some(heard) => decided.max(heard.plus(self.config.wait())),
+            None => decided.plus(self.config.wait()),
         }
     }
 

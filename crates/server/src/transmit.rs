@@ -196,7 +196,7 @@ impl Server {
         filling.take(&mut session.out, &mut sending.pool, Urgency::Urgent);
         let mut copies = Vec::new();
         if notices && let Some(outbox) = &mut session.outbox {
-            let former = session.roaming.as_ref().is_some_and(|roaming| roaming.left(now).next().is_some());
+            let former = session.roaming.as_ref().is_some_and(|roaming| !roaming.left().is_empty());
             // Time that passed since the socket was found empty was not spent listening, unless it was short.
             delivery.turn(now, Some(Duration::ZERO));
             let clock = Clock { now, listened: delivery.elapsed() };
@@ -222,17 +222,17 @@ impl Server {
         let path = session.path;
         trace!("{who}: packet {packet} of session {} to {}, {} bytes", key.id(), path.remote, buf.len());
         if !copies.is_empty() {
-            self.send_copies(now, key, &copies);
+            self.send_copies(key, &copies);
         }
         Some(path)
     }
 
     /// Sends notices of a session to the addresses that it has left, too.
-    fn send_copies(&mut self, now: Instant, key: Key, copies: &[Message<'_>]) {
+    fn send_copies(&mut self, key: Key, copies: &[Message<'_>]) {
         let roaming = self.sessions.get(key).and_then(|session| session.roaming.as_ref());
-        let former: Vec<Path> = roaming.map(|roaming| roaming.left(now).collect()).unwrap_or_default();
+        let former: Vec<Path> = roaming.map(|roaming| roaming.left().to_vec()).unwrap_or_default();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The server MUST have tried every address that was proven within τ before D.
+        //# Before D the server MUST have sent the notice to the four addresses that the session has left last, too.
         for former in former {
             if let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) {
                 self.send_loose(former, key.id(), packet, copies, None);

@@ -52,9 +52,10 @@ fn demand_is_sent_again_until_it_is_receipted() {
     let mut world = World::new();
     let (mut holder, _, file, generation) = held_and_waited_for(&mut world);
     world.expect(&holder, &[demand(1, file, generation)]);
-    world.pass(ms(240));
+    // After 20 to 25 ms, and 40 to 50 ms later.
+    world.pass(ms(39));
     world.expect(&holder, &[demand(1, file, generation)]);
-    world.pass(ms(160));
+    world.pass(ms(36));
     world.expect(&holder, &[demand(1, file, generation)]);
     world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
     world.pass(ms(900));
@@ -222,9 +223,9 @@ fn stall_before_sending_is_not_time_given_for_an_answer() {
     world.transmit();
     world.got(&waiter);
     assert_eq!(kinds(&mut world, &holder), [Kind::Demand]);
-    world.pass(ms(99));
+    world.pass(ms(19));
     world.expect(&holder, &[]);
-    world.pass(ms(26));
+    world.pass(ms(6));
     assert_eq!(kinds(&mut world, &holder), [Kind::Demand], "again after its own timeout, not before");
 }
 

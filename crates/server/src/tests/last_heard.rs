@@ -17,7 +17,7 @@ fn kinds(world: &mut World, peer: &Peer) -> Vec<Kind> {
 
 fn heard(world: &World, peer: &Peer) -> Instant {
     let key = world.server.sessions.find(peer.session).unwrap();
-    world.server.sessions.get(key).unwrap().heard()
+    world.server.sessions.get(key).unwrap().heard().unwrap()
 }
 
 /// How long after `since` the second agent is granted what the first, silent, holds; and how long the server waited from D.
