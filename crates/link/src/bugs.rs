@@ -127,6 +127,8 @@ bugs! {
     M53 "M53",
     /// Behaviour depends on what the process did before, outside of the core.
     M55 "M55",
+    /// The time of each renewal is noted although the setting `last-heard` is off.
+    L1 "L1",
     /// Ephemeral files go as soon as their session has failed.
     E1 "E1",
     /// A session that reclaims does not take over the ephemeral files of the former one.

@@ -14,7 +14,10 @@ use crate::path::Roaming;
 use crate::standing::Standing;
 use crate::store::SessionRecord;
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
 use cistern_wire::{AgentId, SessionId};
 use core::fmt;
@@ -111,7 +114,7 @@ impl Session {
             roaming: None,
             reported: false,
             standing: Standing::Opening,
-            heard: from.last_heard.then_some(from.now),
+            heard: (from.last_heard || bugs::is(Bug::L1)).then_some(from.now),
         }
     }
 
@@ -164,6 +167,18 @@ impl Session {
     /// Its standing.
     pub(crate) const fn standing(&self) -> Standing {
         self.standing
+    }
+
+    /// All that is kept of it but what its requests and notices leave behind, as text.
+    #[rustfmt::skip]
+    pub(crate) fn kept(&self) -> String {
+        // Exhaustive, so that a new field is looked at.
+        let Self {
+            id, agent, incarnation, handshake, label, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
+            outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, parked: _, outbox: _,
+        } = self;
+        let opened = (id, agent, incarnation, handshake, label, opened_ns, handshake_us, max_datagram);
+        format!("{opened:?} {path:?} {roaming:?} {reported} {standing:?} {heard:?}")
     }
 
     /// Changes the standing; for `Sessions::apply` alone, which counts.

@@ -195,6 +195,13 @@ impl Server {
         self.lease_timers.len()
     }
 
+    /// All that is kept of a session but what its requests and notices leave behind, as text, for comparison: no renewal may change it
+    /// while `last-heard` is off (R3). `None` if there is no such session.
+    #[must_use]
+    pub fn kept(&self, session: SessionId) -> Option<String> {
+        Some(self.sessions.get(self.sessions.find(session)?)?.kept())
+    }
+
     /// How many deadlines about silence there are: none while nobody waits for anybody.
     #[must_use]
     pub fn listening(&self) -> usize {

@@ -147,6 +147,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::M51 => (Swarm, "replay window off by one"),
         Bug::M53 => (Restart, "an answer without a session larger than its cause"),
         Bug::M55 => (Calm, "behaviour depends on what the process did before"),
+        Bug::L1 => (Calm, "renewals are noted although last-heard is off"),
         Bug::E1 => (Partition, "ephemeral files go when their session fails"),
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
         Bug::W1 => (Disk, "a change is told before it is durable"),

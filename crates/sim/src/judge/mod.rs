@@ -19,6 +19,7 @@ mod exclusion;
 mod grace;
 mod liveness;
 mod locks;
+mod noted;
 mod once;
 mod outcomes;
 mod presence;
@@ -142,6 +143,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(agent_lease::AgentLease::new(plan.agents)),
         Box::new(server_rule::ServerRule::default()),
         Box::new(delivery::Delivery::default()),
+        Box::new(noted::Noted::default()),
         Box::new(exclusion::Exclusion::default()),
         Box::new(reads::Reads::default()),
         Box::new(once::Once::default()),

@@ -1,7 +1,10 @@
 //! Scenarios of delivery failure: when the server gives an agent up, and the ways back and forward from there.
 
+use cistern_model::plan;
+use cistern_model::renewal::Parts;
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
+use std::time::Duration;
 
 /// The receipt of a demand comes after the server gave up waiting for it, and before anything else was said: nothing was lost, the
 /// session goes on (R34). A new failure later starts a full new wait (F24).
@@ -406,4 +409,55 @@ fn surrender_that_is_never_heard_costs_no_more_than_t() {
     s.release_held();
     s.heal();
     s.finish();
+}
+
+/// The holder dies and was never sent a notice before, so nothing was measured on its path but the handshake. Failover takes what
+/// `cistern plan` promises for every lease period: with a guess instead of the handshake's round trip, three transmissions would not fit
+/// into the delivery timeout of the shorter ones.
+#[test]
+fn failover_of_a_holder_that_was_never_asked_takes_what_the_plan_promises() {
+    for tau_ms in [300, 500, 800, 1_000, 2_000] {
+        let timeout_ms = (tau_ms / 4).max(100);
+        let (s, [a, b]) = Setting::default()
+            .files(["/jobs/nightly"])
+            .server(|server| {
+                server.lease_us = tau_ms * 1_000;
+                server.delivery_timeout_us = timeout_ms * 1_000;
+                server.probe_period_us = tau_ms * 500;
+            })
+            .agents(["a", "b"]);
+        let _of_a = a.lock("/jobs/nightly").exclusive().granted();
+        s.cut(&a);
+        let of_b = b.lock("/jobs/nightly").exclusive();
+        s.until_sent(Kind::Demand, to(&a));
+        let demanded_at = s.now();
+        of_b.granted();
+        let took_ms = s.now() - demanded_at;
+        let promised_ms = promise(tau_ms);
+        assert!(took_ms + 1 >= promised_ms, "τ = {tau_ms} ms: {took_ms} ms is less than the {promised_ms} ms of Td and T");
+        assert!(took_ms <= promised_ms + 20, "τ = {tau_ms} ms: {took_ms} ms, and {promised_ms} ms were promised");
+        s.finish();
+    }
+}
+
+/// What `cistern plan` says of a failover with this lease period, in whole milliseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some seconds")]
+fn promise(tau_ms: u64) -> u64 {
+    let server = cistern_server::Config::default();
+    let tau = Duration::from_millis(tau_ms).as_secs_f64();
+    let setting = plan::Setting {
+        requests: plan::Requests::Rate(1.0),
+        fail_every: 86_400.0,
+        repair: 1.0,
+        opportunistic: true,
+        parts: Parts { renew_from: 0.6, use_until: 0.8 },
+        timeout: plan::Timeout::Part { of_tau: 0.25, least: 0.1 },
+        round_trip: 0.002,
+        delta: f64::from(server.delta_ppm) / 1e6,
+        epsilon: server.epsilon.as_secs_f64(),
+        allowed: (0.1, 3_600.0),
+        usual: 2.0,
+    };
+    let costs = setting.costs(tau).expect("a plan");
+    (costs.failover * 1e3) as u64
 }
