@@ -213,7 +213,7 @@ pub(crate) fn failure_and_recovery(cast: &mut Cast, report: &mut Report) -> Resu
     let lease = Duration::from_millis(view.lease_ms);
     let status = cast.server_status()?;
     report.claim(
-        "without a failure the server keeps no lease state",
+        "without a failure the server runs no lease timer",
         number(&status, "timing_out")? == 0 && number(&status, "lease_timers")? == 0,
         format!("{} sessions, 0 lease timers", number(&status, "sessions")?),
     )?;
@@ -298,7 +298,7 @@ fn recover(
     )?;
     let status = cast.server_status()?;
     report.claim(
-        "the steal is the server's only one, and no lease state is left",
+        "the steal is the server's only one, and no lease timer is left",
         number(&status, "steals")? == 1 && number(&status, "lease_timers")? == 0,
         format!("{} steal, {} lease timers", number(&status, "steals")?, number(&status, "lease_timers")?),
     )
