@@ -37,7 +37,10 @@ pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(),
     rows.extend(answer.others.iter().map(|other| of(&other.what, &other.costs)));
     table(&rows)?;
     let tau = answer.tau.map_or_else(|| "the default τ".to_owned(), |tau| format!("τ = {}", time(tau)));
-    line(format!("\nOther protocols at {tau}, {} agents with 100 objects each, which they read as often, all together, as they send requests:\n", args.agents))?;
+    line(format!(
+        "\nOther protocols at {tau}, {} agents with 100 objects each, which they read as often, all together, as they send requests:\n",
+        args.agents
+    ))?;
     table(&costs_in_rows(&answer.alternatives))
 }
 

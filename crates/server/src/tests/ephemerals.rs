@@ -7,8 +7,8 @@ use crate::config::PresenceLimits;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Item, Kind, Link, List, Lookup, Message, ObjectId, ReadDir,
-    Receipt, ReceiptAnswer, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
+    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Item, Kind, Link, List, Lookup, Message, ObjectId,
+    ReadDir, Receipt, ReceiptAnswer, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
 };
 use core::time::Duration;
 
