@@ -21,6 +21,7 @@ mod first_hour;
 mod lease;
 mod linearizable;
 mod locks;
+mod log;
 mod membership;
 mod metrics;
 mod models;

@@ -116,5 +116,6 @@ fn finish(program: &str, result: Result<u8, Failure>) -> ExitCode {
     };
     // Last, for a file may take its time.
     capture::finish();
+    logging::flush();
     ExitCode::from(code)
 }

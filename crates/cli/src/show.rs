@@ -5,6 +5,7 @@
 
 use crate::execute::EXIT_FAILED;
 use crate::local::{Attributes, Failure};
+use crate::logging;
 use cistern_wire::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -49,8 +50,7 @@ fn printable_json(json: &str) -> String {
 /// Tells a person what went wrong.
 pub(crate) fn error(program: &str, failure: &Failure) {
     if !failure.message.is_empty() {
-        // Nothing can be done when standard error is closed.
-        let _ = writeln!(io::stderr().lock(), "{program}: {}", Printable(&failure.message));
+        logging::say(&format!("{program}: {}", Printable(&failure.message)));
     }
 }
 

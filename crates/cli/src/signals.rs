@@ -43,6 +43,7 @@ fn catch(act: impl FnOnce(i32) + Send + 'static) -> Result<Handle, Failure> {
                 }
                 // Asked again: the clean end takes too long for somebody.
                 None => {
+                    crate::logging::flush();
                     if let Err(e) = emulate_default_handler(signal) {
                         log::error!("cannot end at once: {e}");
                     }

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod control;
 pub mod entropy;
 pub mod event_loop;
+mod log_queue;
 mod outbox;
 mod overflow;
 mod receive_pool;
@@ -33,6 +34,7 @@ pub use clock::{Clock, ClockError};
 pub use control::{ClientError, ConnectionId, ControlClient, ControlError, ControlHandler, ControlLimits, ControlServer, Response};
 pub use entropy::{EntropyError, seed};
 pub use event_loop::{Ended, EventLoop, Handle, LoopError, LoopOptions, Owned, Owner, Poisoned};
+pub use log_queue::LogQueue;
 /// What [`Services`] register their sources with.
 pub use mio::{Registry, Token};
 pub use services::{NoServices, Services};

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use args::{Act, Cli, Ctl, Run};
-use cistern_driver::ControlClient;
+use cistern_driver::{ControlClient, LogQueue};
 use cistern_netfault::command::Command;
 use cistern_netfault::script::{self, Event};
 use cistern_netfault::{Ended, Handle, Options, Proxy};
@@ -24,6 +24,9 @@ use signal_hook::low_level::emulate_default_handler;
 
 /// How long a running proxy may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// How long the end waits for a reader of standard error.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Why the program ends, and with which status.
 struct Failure(u8, String);
@@ -41,12 +44,15 @@ impl Failure {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let env = env_logger::Env::new().filter_or("CISTERN_LOG", "info");
-    env_logger::Builder::from_env(env).format_timestamp_millis().format_target(false).init();
+    let log = LogQueue::default();
+    let target = env_logger::Target::Pipe(Box::new(log.clone()));
+    env_logger::Builder::from_env(env).format_timestamp_millis().format_target(false).target(target).init();
     let result = match &cli.act {
         Some(Act::Ctl(args)) => ctl(args),
         Some(Act::Check { script }) => read_script(script).and_then(|events| say(format!("{} commands", events.len()))),
         None => run(&cli.run),
     };
+    log.flush(FLUSH_TIME);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(status, what)) => {

@@ -1,0 +1,82 @@
+//! The log of a server that nobody reads.
+
+use crate::world::{CISTERN, CISTERND, PATIENCE, command, eventually, said};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+
+/// A stream that is full, so that whoever writes more into it waits, and its end to read from.
+fn full_stream() -> (UnixStream, UnixStream) {
+    let (reader, mut writer) = UnixStream::pair().unwrap();
+    writer.set_nonblocking(true).unwrap();
+    for size in [4_096, 1] {
+        while writer.write(&vec![b'x'; size]).is_ok() {}
+    }
+    writer.set_nonblocking(false).unwrap();
+    (reader, writer)
+}
+
+struct Server(Child);
+
+impl Server {
+    fn start(args: &[&str], stderr: UnixStream) -> Self {
+        let mut server = command(CISTERND, args);
+        // The command goes with its end of the stream.
+        Self(server.env("CISTERN_LOG", "trace").stdout(Stdio::piped()).stderr(OwnedFd::from(stderr)).process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut reader, writer) = full_stream();
+    let args = ["--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--json", "--state", dir.path().to_str().unwrap()];
+    let mut server = Server::start(&args, writer);
+    let mut output = BufReader::new(server.0.stdout.take().unwrap());
+    let (send, ready) = channel();
+    thread::spawn(move || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        send.send(line).unwrap();
+    });
+    let ready: Value = serde_json::from_str(&ready.recv_timeout(PATIENCE).expect("the server is ready")).unwrap();
+    let address = ready["listen"][0].as_str().unwrap();
+    for n in 0..20 {
+        let made = command(CISTERN, &["mkdir", "--server", address, &format!("/{n}")]).output().unwrap();
+        assert!(made.status.success(), "{}", said(&made));
+    }
+    // Now somebody reads, and nothing is missing.
+    let log = thread::spawn(move || {
+        let mut log = String::new();
+        reader.read_to_string(&mut log).unwrap();
+        log
+    });
+    kill(Pid::from_raw(server.0.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(eventually("the server ends", || server.0.try_wait().unwrap()).code(), Some(0));
+    let log = log.join().unwrap();
+    for line in ["serves; lease", "asked to end"] {
+        assert!(log.contains(line), "{line:?} is not in the log");
+    }
+}
+
+#[test]
+fn a_server_ends_although_nobody_reads_its_standard_error() {
+    let (_reader, writer) = full_stream();
+    // Wrong usage is told there.
+    let mut server = Server::start(&["--listen", "127.0.0.1:0"], writer);
+    assert_eq!(eventually("the server ends", || server.0.try_wait().unwrap()).code(), Some(2));
+}
