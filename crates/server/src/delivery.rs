@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer, SessionId, Status};
 use core::num::NonZeroU64;
-use log::{debug, info};
+use log::debug;
 
 /// How many sessions are asked for one that would like to come in: some of them are gone, or the table is full of the living.
 const PROBED_AT_ONCE: usize = 8;
@@ -36,7 +36,7 @@ impl Server {
                 }
                 Action::DemandHeldBack { session } => self.watch(session),
                 Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
-                    info!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
+                    debug!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
                     //= wire-spec.md#11-2-delivery
                     //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
                     self.notify(session, Body::Grant { nonce, lock, mode, generation, run });

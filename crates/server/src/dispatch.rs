@@ -169,7 +169,8 @@ impl Server {
             && self.now.waited(decided.plus(self.config.delivery_timeout))
         {
             session.reported = true;
-            self.report_clone(key.id(), path);
+            let agent = session.agent;
+            self.report_clone(agent, key.id(), path);
         }
     }
 

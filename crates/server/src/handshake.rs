@@ -17,6 +17,7 @@ use crate::standing::{Cause, Event, Standing};
 use crate::stats::Dropped;
 use crate::store;
 use crate::transmit::SMALL;
+use crate::warnings::Reason;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -98,15 +99,17 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO whose handshake is older than that of the agent's session MUST NOT end that session.
         if hello.incarnation < incarnation || older {
-            warn!(
-                "{}: refused agent {} \"{}\" at {}: incarnation {} is not the newest ({incarnation}); if it is not a copy of its state \
-                 directory, it was restarted",
-                self.who,
-                hello.agent,
-                hello.label.0.escape_ascii(),
-                path.remote,
-                hello.incarnation
-            );
+            if self.warnings.admit(self.now, Reason::Outdated, hello.agent) {
+                warn!(
+                    "{}: refused agent {} \"{}\" at {}: incarnation {} is not the newest ({incarnation}); if it is not a copy of its \
+                     state directory, it was restarted",
+                    self.who,
+                    hello.agent,
+                    hello.label.0.escape_ascii(),
+                    path.remote,
+                    hello.incarnation
+                );
+            }
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Superseded, 0);
         }
         self.open(&greeting, len);
@@ -188,10 +191,12 @@ impl Server {
             self.probe_some();
         }
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
-            warn!(
-                "{}: refused agent {} at {}: the table of sessions is full; raise sessions-max, or evict agents",
-                self.who, hello.agent, greeting.path.remote
-            );
+            if self.warnings.admit(self.now, Reason::Full, hello.agent) {
+                warn!(
+                    "{}: refused agent {} at {}: the table of sessions is full; raise sessions-max, or evict agents",
+                    self.who, hello.agent, greeting.path.remote
+                );
+            }
             //= wire-spec.md#8-2-limits-of-a-server
             //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
             //# still owed.
@@ -235,9 +240,10 @@ impl Server {
     }
 
     /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (R47).
-    fn check_known_server(&self, hello: &Hello<'_>) {
+    fn check_known_server(&mut self, hello: &Hello<'_>) {
         let here = (self.identity.epoch, self.identity.incarnation);
-        if hello.store == self.identity.store && (hello.epoch, hello.server_incarnation) > here {
+        let newer = hello.store == self.identity.store && (hello.epoch, hello.server_incarnation) > here;
+        if newer && self.warnings.admit(self.now, Reason::OldStore, hello.agent) {
             warn!(
                 "{}: agent {} has seen this store served under epoch {} incarnation {}; this server may run on an old copy of it",
                 self.who, hello.agent, hello.epoch, hello.server_incarnation

@@ -58,6 +58,7 @@ mod strangers;
 mod timing_out;
 mod tombstones;
 mod transmit;
+mod warnings;
 mod watches;
 
 pub mod config;

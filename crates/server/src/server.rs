@@ -24,6 +24,7 @@ use crate::stats::{Dropped, Stats};
 use crate::store::{Overlay, Query};
 use crate::tombstones::Tombstones;
 use crate::transmit::Sending;
+use crate::warnings::Warnings;
 use crate::watches::Watches;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -33,6 +34,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{DeliveryClock, Instant, Machine, Path, ReplyBuffers, Rng, TimerQueue};
 use cistern_wire::{ReleasedItem, StoreId};
 use core::time::Duration;
+use log::warn;
 
 /// Who this server is, durably; from its store. Epoch and incarnation are 0 until the store has told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,7 @@ pub struct Server {
     /// How often the fullness of the table of sessions makes the server ask who is still there.
     pub(crate) probes: Rate,
     pub(crate) hints: Rate,
+    pub(crate) warnings: Warnings,
     pub(crate) awaiting: BTreeMap<Key, Awaiting>,
     // Sessions.
     pub(crate) sessions: Sessions,
@@ -162,6 +165,7 @@ impl Server {
             probes: Rate::new(now, config.rto_floor(), 1),
             challenges: Rate::new(now, challenge_interval, config.challenges_per_second.div_ceil(100)),
             hints: Rate::new(now, config.hint_interval, 1),
+            warnings: Warnings::default(),
             awaiting: BTreeMap::new(),
             sessions: Sessions::default(),
             tombstones: Tombstones::new(config.tombstones_max),
@@ -201,6 +205,9 @@ impl Server {
     pub fn set_wall_clock(&mut self, now: Instant, unix_ns: i64) {
         self.advance(now);
         self.wall = Wall { read_at: self.now, unix_ns };
+        for line in self.warnings.expire(self.now) {
+            warn!("{}: {line}", self.who);
+        }
     }
 
     /// Who this server is; epoch and incarnation are 0 until the store has told.

@@ -157,7 +157,7 @@ impl Server {
             ephemerals: self.ephemerals.len(),
             parked: self.parking.len(),
             held: self.holds.values().map(Vec::len).sum(),
-            stalled: self.delivery.not_counted(),
+            stalled: self.delivery.stalled(),
             grace: self.grace.as_ref().map(|grace| grace.status(now)),
         }
     }

@@ -9,11 +9,12 @@
 use crate::dispatch::Raw;
 use crate::server::Server;
 use crate::stats::Dropped;
+use crate::warnings::Reason;
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
+use cistern_wire::{AgentId, Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
 use log::{trace, warn};
 
 /// Bytes of a datagram that carries one HINT: its echo, and an empty detail.
@@ -51,7 +52,7 @@ impl Server {
             return;
         };
         let (echo, reason) = (header.packet, NackReason::Ended);
-        let superseded = core::mem::take(&mut stone.superseded);
+        let superseded = core::mem::take(&mut stone.superseded).then_some(stone.agent);
         let mut control = false;
         let mut answers: Vec<Message<'static>> = Vec::new();
         for raw in Raw::all(bytes) {
@@ -79,16 +80,19 @@ impl Server {
         if !answers.is_empty() {
             self.send_loose(path, header.session, packet, &answers, None);
         }
-        if superseded {
-            self.report_clone(header.session, path);
+        if let Some(agent) = superseded {
+            self.report_clone(agent, header.session, path);
         }
     }
 
     /// A session goes on sending although its agent opened another: two run under one identity, perhaps.
-    pub(crate) fn report_clone(&mut self, session: SessionId, path: Path) {
+    pub(crate) fn report_clone(&mut self, agent: AgentId, session: SessionId, path: Path) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST report a superseded session that goes on sending as a possible clone.
         self.stats.clones += 1;
+        if !self.warnings.admit(self.now, Reason::Cloned, agent) {
+            return;
+        }
         warn!(
             "{}: session {session} at {} goes on sending although its agent has opened another; if its state directory or its machine \
              was copied, give the copy an identity of its own",

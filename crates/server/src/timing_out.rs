@@ -22,7 +22,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Question};
 use cistern_wire::{AgentId, Ended, Message, SessionId};
 use core::fmt;
-use log::{error, info, warn};
+use log::{Level, error, info, log, warn};
 
 /// Why an agent was not evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl Server {
             match self.sessions.apply(key, Event::Waited { now: self.now }) {
                 Ok(_) => {
                     self.stats.steals += 1;
-                    info!("{}: session {} has timed out, and is stolen from", self.who, key.id());
+                    warn!("{}: session {} has timed out, and is stolen from", self.who, key.id());
                     self.record_end(key);
                 }
                 Err(illegal) => self.illegal(key, illegal),
@@ -181,7 +181,7 @@ impl Server {
         match self.sessions.apply(key, Event::Over { cause }) {
             Ok(_) => {
                 self.lease_timers.cancel(key);
-                info!("{}: session {} ends: {cause}", self.who, key.id());
+                log!(end_level(cause), "{}: session {} ends: {cause}", self.who, key.id());
                 self.record_end(key);
             }
             Err(illegal) => self.illegal(key, illegal),
@@ -249,7 +249,7 @@ impl Server {
             self.send_loose(session.path, key.id(), last_packet, &[Message::Ended(Ended { serial, echo })], None);
         }
         self.tombstones.add(key.id(), Tombstone::of(session.path, session.agent, &session.cache, last_packet, cause));
-        info!("{}: {} has ended; its locks are free", self.who, session.who());
+        log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());
     }
 
     /// Frees a slice of what ended sessions held.
@@ -323,4 +323,9 @@ fn parse_agent(text: &str) -> Option<AgentId> {
         return None;
     }
     u128::from_str_radix(text, 16).ok().map(|id| AgentId(id.to_be_bytes()))
+}
+
+/// An agent that closes its session is an ordinary end: of a command, it is the second thing that is said of it.
+fn end_level(cause: Cause) -> Level {
+    if cause == Cause::Closed { Level::Debug } else { Level::Info }
 }

@@ -106,7 +106,7 @@ fn server(status: &Status, all: &mut Vec<Family>) {
         Type::Counter,
         "stalled_seconds_total",
         nanoseconds(status.stalled),
-        "Time in which the server stood still, so that no timeout ran.",
+        "Time by which the loop came later than it had planned, so that no timeout ran.",
     );
 }
 
