@@ -37,11 +37,26 @@ pub(super) struct Connection {
     written: usize,
     /// Nothing more is read; the connection ends when its output is written.
     finishing: bool,
+    /// A line was read whose answer comes later.
+    awaits: bool,
+    /// When it was used last, as a count of the uses of all connections.
+    pub(super) used: u64,
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, id: ConnectionId, limits: ControlLimits) -> Self {
-        Self { stream, id, limits, partial: Vec::new(), output: Vec::new(), written: 0, finishing: false }
+    pub(super) fn new(stream: UnixStream, id: ConnectionId, limits: ControlLimits, used: u64) -> Self {
+        Self { stream, id, limits, partial: Vec::new(), output: Vec::new(), written: 0, finishing: false, awaits: false, used }
+    }
+
+    /// Whether a line of it is worked on.
+    pub(super) const fn awaits_an_answer(&self) -> bool {
+        self.awaits
+    }
+
+    /// What it awaited has come.
+    pub(super) const fn answered(&mut self, used: u64) {
+        self.awaits = false;
+        self.used = used;
     }
 
     pub(super) fn id(&self) -> ConnectionId {
@@ -106,7 +121,10 @@ impl Connection {
         };
         match response {
             Response::Line(answer) => self.queue(&answer),
-            Response::Later => true,
+            Response::Later => {
+                self.awaits = true;
+                true
+            }
             Response::Last(answer) => {
                 self.finishing = true;
                 self.queue(&answer)

@@ -25,7 +25,7 @@ pub use listen::{ControlError, SocketFile, listen};
 /// What each bound of a control socket is.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLimits {
-    /// Most connections at a time; a further one is told so and closed.
+    /// Most connections at a time. For a further one that was idle longest is told so and closed, but none that awaits an answer.
     pub connections_max: usize,
     /// Longest line that is taken, in bytes without its end.
     pub line_max: usize,
@@ -82,6 +82,8 @@ pub struct ControlServer {
     limits: ControlLimits,
     slots: Vec<Option<Connection>>,
     next_serial: u64,
+    /// How often a connection was used: orders them by their last use.
+    uses: u64,
     first_token: usize,
     registry: Option<Registry>,
 }
@@ -97,6 +99,7 @@ impl ControlServer {
             limits,
             slots: (0..limits.connections_max).map(|_| None).collect(),
             next_serial: 0,
+            uses: 0,
             first_token: 0,
             registry: None,
         })
@@ -135,13 +138,13 @@ impl ControlServer {
             return;
         }
         match token.0 - self.first_token {
-            0 => self.accept(),
+            0 => self.accept(handler),
             number => {
                 let slot = number - 1;
                 self.serve(slot, handler);
                 // A place is free again, or accepting had failed for want of descriptors: whoever waits gets in.
                 if self.slots[slot].is_none() {
-                    self.accept();
+                    self.accept(handler);
                 }
             }
         }
@@ -150,9 +153,12 @@ impl ControlServer {
     /// Sends a line (without line end) to a connection; false if it is gone, or is dropped now because it does not
     /// read what it is sent.
     pub fn push(&mut self, connection: ConnectionId, line: &str) -> bool {
+        self.uses += 1;
+        let used = self.uses;
         let Some(target) = self.find(connection) else {
             return false;
         };
+        target.answered(used);
         let alive = target.queue(line) && target.flush();
         if !alive {
             self.remove(connection.slot);
@@ -180,10 +186,13 @@ impl ControlServer {
         self.slots.get_mut(id.slot)?.as_mut().filter(|connection| connection.id() == id)
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, handler: &mut impl ControlHandler) {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => self.admit(stream),
+                Ok((stream, _)) => {
+                    self.make_room(handler);
+                    self.admit(stream);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -192,6 +201,25 @@ impl ControlServer {
                 }
             }
         }
+    }
+
+    /// Closes the connection that was used longest ago, if all places are taken: whoever comes now may be the operator.
+    fn make_room(&mut self, handler: &mut impl ControlHandler) {
+        if self.slots.iter().any(Option::is_none) {
+            return;
+        }
+        let idle = self.slots.iter().flatten().filter(|connection| !connection.awaits_an_answer());
+        let Some(id) = idle.min_by_key(|connection| connection.used).map(Connection::id) else { return };
+        log::warn!(
+            "control socket {}: closed the connection that was idle longest, {} are open",
+            self.path().display(),
+            self.connections()
+        );
+        if let Some(connection) = self.find(id) {
+            connection::refuse(connection.stream(), "closed for another connection: this one was idle longest");
+        }
+        self.remove(id.slot);
+        handler.closed(id);
     }
 
     fn admit(&mut self, mut stream: UnixStream) {
@@ -213,7 +241,8 @@ impl ControlServer {
         }
         let id = ConnectionId { serial: self.next_serial, slot };
         self.next_serial += 1;
-        self.slots[slot] = Some(Connection::new(stream, id, self.limits));
+        self.uses += 1;
+        self.slots[slot] = Some(Connection::new(stream, id, self.limits, self.uses));
     }
 
     fn serve(&mut self, slot: usize, handler: &mut impl ControlHandler) {
@@ -221,7 +250,16 @@ impl ControlServer {
             return;
         };
         let id = connection.id();
-        let read = connection.read_lines(|line| handler.line(id, line));
+        let mut used = false;
+        let read = connection.read_lines(|line| {
+            used = true;
+            handler.line(id, line)
+        });
+        // The poll reports more than lines: that answers were read, say.
+        if used {
+            self.uses += 1;
+            connection.used = self.uses;
+        }
         let alive = match read {
             Read::Open => connection.flush(),
             // Other sources get their turn; the poll reports this one again at once.

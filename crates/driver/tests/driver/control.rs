@@ -232,13 +232,30 @@ fn large_answer_arrives_whole_when_it_is_read_slowly() {
 }
 
 #[test]
-fn connection_above_the_bound_is_told_so_and_a_free_place_is_used_again() {
+fn the_connection_that_was_idle_longest_gives_way_to_one_above_the_bound() {
+    let daemon = Daemon::start(ControlLimits { connections_max: 2, ..ControlLimits::default() });
+    let (mut first, mut second) = (daemon.client(), daemon.client());
+    let echoes = |client: &mut ControlClient| assert_eq!(client.request("echo x", PATIENCE).expect("an answer"), "x");
+    echoes(&mut first);
+    echoes(&mut second);
+    echoes(&mut first);
+    assert_eq!(daemon.client().request("echo me, too", PATIENCE).expect("an answer"), "me, too");
+    let closed = second.read_line(PATIENCE).expect("a reason");
+    assert!(closed.contains("idle longest"), "{closed}");
+    assert_eq!(first.request("echo still here", PATIENCE).expect("an answer"), "still here");
+    eventually("the application knows", || daemon.closed() >= 1);
+}
+
+#[test]
+fn connections_that_await_an_answer_keep_their_places_and_a_free_place_is_used_again() {
     let daemon = Daemon::start(ControlLimits { connections_max: 1, ..ControlLimits::default() });
-    let mut first = daemon.client();
-    assert_eq!(first.request("echo in", PATIENCE).expect("an answer"), "in");
+    let mut waiting = daemon.raw();
+    waiting.write_all(b"echo in\nwatch\n").expect("written");
+    let mut answer = [0; 3];
+    waiting.read_exact(&mut answer).expect("an answer");
     let refused = daemon.client().read_line(PATIENCE).expect("a reason");
     assert!(refused.contains("too many connections"), "{refused}");
-    drop(first);
+    drop(waiting);
     eventually("the first one is gone", || daemon.closed() == 1);
     assert_eq!(daemon.client().request("echo now me", PATIENCE).expect("an answer"), "now me");
 }
