@@ -1,8 +1,8 @@
 //! The port at which metrics are fetched, by HTTP.
 //!
-//! Decides: what is answered to which request, and that nobody can hold the port for long: one connection at a time, each with a
-//! bound on time and bytes. Place in the walk: a thread of its own. It asks the server's loop for a snapshot by a flag and a wake,
-//! and gets it by a channel; the loop waits for nobody.
+//! Decides: what is answered to which request, and that nobody can hold the port: each connection has a thread, and a bound on time and
+//! bytes; where there are too many, of one address or in all, the oldest gives way. Place in the walk: threads of its own. They ask the
+//! server's loop for a snapshot by a flag and a wake, one at a time, and get it by a channel; the loop waits for nobody.
 //! Invariant: the server is not affected by anything that is sent to this port, but for one copy of its counters a request.
 //! Leaves to others: parsing (`httparse`), what is shown (`families`).
 
@@ -11,10 +11,10 @@ use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use cistern_driver::Handle;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,12 @@ const SNAPSHOT_TIME: Duration = Duration::from_secs(5);
 const HEAD_MAX: usize = 8 << 10;
 /// Most header fields of a request.
 const FIELDS_MAX: usize = 64;
+/// Most connections of one address.
+const OF_ONE_MAX: usize = 4;
+/// Most connections in all.
+const OPEN_MAX: usize = 16;
+/// Most threads, with those whose connection was closed and which have not noticed yet.
+const THREADS_MAX: usize = 2 * OPEN_MAX;
 /// After accepting has failed (no descriptors left, say) it is tried again after this time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -85,8 +91,9 @@ impl Port {
     pub(crate) fn serve(self, handle: Handle) -> Result<Publisher, Failure> {
         let (sender, snapshots) = sync_channel(1);
         let wanted = Arc::new(AtomicBool::new(false));
-        let asker = Asker { wanted: Arc::clone(&wanted), snapshots, handle };
-        let run = move || serve(&self.listener, &asker);
+        let asker = Asker { wanted: Arc::clone(&wanted), snapshots: Mutex::new(snapshots), handle };
+        let guests = Arc::new(Guests { asker, open: Mutex::default() });
+        let run = move || serve(&self.listener, &guests);
         thread::Builder::new()
             .name("metrics".to_owned())
             .spawn(run)
@@ -95,28 +102,88 @@ impl Port {
     }
 }
 
-/// The thread's end.
+/// The threads' end.
 struct Asker {
     wanted: Arc<AtomicBool>,
-    snapshots: Receiver<Box<Snapshot>>,
+    snapshots: Mutex<Receiver<Box<Snapshot>>>,
     handle: Handle,
 }
 
 impl Asker {
     fn ask(&self) -> Option<Box<Snapshot>> {
+        let snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
         // What came too late for an earlier request is old.
-        while self.snapshots.try_recv().is_ok() {}
+        while snapshots.try_recv().is_ok() {}
         self.wanted.store(true, Ordering::Release);
         self.handle.wake();
-        self.snapshots.recv_timeout(SNAPSHOT_TIME).ok()
+        snapshots.recv_timeout(SNAPSHOT_TIME).ok()
     }
 }
 
-fn serve(listener: &TcpListener, asker: &Asker) {
+/// The connections.
+struct Guests {
+    asker: Asker,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// From the oldest to the newest.
+    streams: Vec<(u64, IpAddr, TcpStream)>,
+    next: u64,
+    threads: usize,
+}
+
+impl Guests {
+    /// Serves a connection from a thread of its own.
+    fn admit(self: &Arc<Self>, stream: TcpStream, from: IpAddr) -> io::Result<()> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses: Vec<_> = open.streams.iter().map(|(_, ip, _)| *ip).collect();
+        if let Some(at) = gives_way(&addresses, from) {
+            let (_, _, stream) = open.streams.remove(at);
+            // Its thread notices; a connection that is broken already has, too.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        if open.threads >= THREADS_MAX {
+            return Err(io::Error::other("too many connections"));
+        }
+        let number = open.next;
+        open.next += 1;
+        let (guests, own) = (Arc::clone(self), stream.try_clone()?);
+        let run = move || {
+            if let Err(e) = connection(&own, &guests.asker) {
+                log::debug!("metrics: {from}: {e}");
+            }
+            let mut open = guests.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.streams.retain(|(other, ..)| *other != number);
+            open.threads -= 1;
+        };
+        thread::Builder::new().name("metrics-guest".to_owned()).spawn(run)?;
+        open.threads += 1;
+        open.streams.push((number, from, stream));
+        Ok(())
+    }
+}
+
+/// Which of the open connections, given by their addresses from the oldest on, is closed for one more from an address: of an address with
+/// too many its oldest, else of too many in all the oldest of the address that has most.
+fn gives_way(open: &[IpAddr], from: IpAddr) -> Option<usize> {
+    let count = |address: IpAddr| open.iter().filter(|other| **other == address).count();
+    let whose = if count(from) >= OF_ONE_MAX {
+        from
+    } else if open.len() >= OPEN_MAX {
+        *open.iter().max_by_key(|address| count(**address))?
+    } else {
+        return None;
+    };
+    open.iter().position(|address| *address == whose)
+}
+
+fn serve(listener: &TcpListener, guests: &Arc<Guests>) {
     loop {
         match listener.accept() {
             Ok((stream, from)) => {
-                if let Err(e) = connection(&stream, asker) {
+                if let Err(e) = guests.admit(stream, from.ip().to_canonical()) {
                     log::debug!("metrics: {from}: {e}");
                 }
             }
@@ -155,7 +222,7 @@ fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
         response.push_str(&body);
     }
     write_all(stream, response.as_bytes(), Instant::now() + ANSWER_TIME)?;
-    stream.shutdown(std::net::Shutdown::Write)
+    stream.shutdown(Shutdown::Write)
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -193,11 +260,12 @@ fn read_head(mut stream: &TcpStream, end: Instant) -> io::Result<Option<Vec<u8>>
             0 => return Ok(Some(head)),
             count => head.extend_from_slice(&chunk[..count]),
         }
-        if head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n") {
-            return Ok(Some(head));
-        }
+        // Before the end is looked for: with its end, too, it may be too long.
         if head.len() > HEAD_MAX {
             return Ok(None);
+        }
+        if head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n") {
+            return Ok(Some(head));
         }
     }
 }
@@ -234,6 +302,16 @@ mod tests {
         assert_eq!(answer_to(b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Answer::Metrics { bodiless: true });
         assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), "404 Not Found");
         assert_eq!(refused("POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+    }
+
+    #[test]
+    fn the_oldest_of_the_greediest_gives_way() {
+        let ip = |n: u8| IpAddr::from([127, 0, 0, n]);
+        assert_eq!(gives_way(&[ip(1), ip(1), ip(1)], ip(1)), None);
+        assert_eq!(gives_way(&[ip(2), ip(1), ip(1), ip(1), ip(1)], ip(1)), Some(1));
+        assert_eq!(gives_way(&[ip(2), ip(1), ip(1), ip(1), ip(1)], ip(2)), None);
+        let full: Vec<_> = (0..16).map(|n| ip(if n % 5 == 1 { 9 } else { n })).collect();
+        assert_eq!(gives_way(&full, ip(100)), Some(1));
     }
 
     #[test]
