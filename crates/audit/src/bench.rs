@@ -5,8 +5,8 @@
 
 use crate::event::Passage;
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Challenge, FormerClaim, FormerFate, Generation, Granted, Header, Hello, KeepAlive, List, Lock,
-    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
+    Ack, AgentId, Alive, Ask, Bytes8, Challenge, FormerClaim, FormerFate, Generation, Granted, Handle, Header, Hello, KeepAlive, List,
+    Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -109,6 +109,7 @@ pub(crate) fn welcome_of(handshake: u64, echo: u64, session: u64, incarnation: u
         echo,
         version: 1,
         session: SessionId(session),
+        handle: Handle(session),
         store: StoreId([0xC1; 16]),
         epoch: 0,
         server_incarnation: incarnation,

@@ -5,7 +5,7 @@
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, Instant, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, SessionId, WatchEvent};
+use cistern_client::{Attr, Instant, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, WatchEvent};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -315,7 +315,7 @@ impl From<Attr> for Attributes {
             atime_ns: a.atime_ns,
             mtime_ns: a.mtime_ns,
             ctime_ns: a.ctime_ns,
-            made_by: Some(a.owner).filter(|owner| *owner != SessionId(0)).map(|owner| owner.to_string()),
+            made_by: a.is_ephemeral().then(|| a.owner.to_string()),
         }
     }
 }
@@ -350,9 +350,9 @@ pub(crate) struct LockRow {
     pub(crate) state: String,
     pub(crate) mode: String,
     pub(crate) token: u64,
-    pub(crate) agent: String,
+    /// Public name of the agent's session.
+    pub(crate) handle: String,
     pub(crate) label: Text,
-    pub(crate) session: String,
     pub(crate) since_ms: u64,
     pub(crate) standing: String,
     /// When this ends at the latest, in milliseconds; absent: no bound is known.
@@ -368,9 +368,8 @@ impl From<LockInfo> for LockRow {
             state: l.state.name().to_owned(),
             mode: l.mode.name().to_owned(),
             token: l.generation.0,
-            agent: l.agent.to_string(),
+            handle: l.handle.to_string(),
             label: Text(l.label.to_vec()),
-            session: l.session.to_string(),
             since_ms: l.since_ms,
             standing: l.standing.name().to_owned(),
             bound_ms: Some(l.bound_ms).filter(|ms| *ms > 0),

@@ -11,7 +11,7 @@ use crate::local::{Failure, millis};
 use crate::show;
 use crate::signals::End;
 use crate::text::Text;
-use cistern_client::{Attr, Client, ObjectId, Seen, SessionId, Status, WatchEvent, Watcher};
+use cistern_client::{Attr, Client, ObjectId, Seen, Status, WatchEvent, Watcher};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -85,7 +85,7 @@ impl Membership<'_> {
                 Err(error) if error.status() == Some(Status::ENOENT) => continue,
                 Err(error) => return Err(error.into()),
             };
-            if there.owner == SessionId(0) {
+            if !there.is_ephemeral() {
                 let why = format!("{}: is there, and is no ephemeral file; remove it, or choose another name", self.path);
                 return Err(Failure::new("EEXIST", EXIT_FAILED, why));
             }

@@ -215,7 +215,7 @@ impl Client {
         LockRequest::new(self.clone(), Target::Path(path_bytes(path)))
     }
 
-    /// Who holds and who waits for advisory locks, on one object or everywhere.
+    /// Who holds and who waits for advisory locks, on one object or everywhere; places are told only of the latter.
     pub fn locks(&self, path: Option<&OsStr>) -> Call<Vec<LockInfo>> {
         let what = || path.map_or_else(|| "locks".to_owned(), |path| path.to_string_lossy().into_owned());
         let target = path.map(|path| Target::Path(path_bytes(path)));

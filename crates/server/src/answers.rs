@@ -21,7 +21,7 @@ use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
-    AgentId, Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
+    Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
     Pending, Queued, Reader, Reply, Status,
 };
 use core::time::Duration;
@@ -32,14 +32,8 @@ const KEPT_READ_MAX: usize = 128;
 pub(crate) const AROUND_REPLY: usize = 44;
 
 /// The holder of a lock whose holder is not known.
-const NOBODY: Holder<'static> = Holder {
-    label: Bytes8(b""),
-    agent: AgentId([0; 16]),
-    mode: Mode::Shared,
-    since_ms: 0,
-    standing: cistern_wire::Standing::Good,
-    bound_ms: 0,
-};
+const NOBODY: Holder<'static> =
+    Holder { label: Bytes8(b""), handle: Handle(0), mode: Mode::Shared, since_ms: 0, standing: cistern_wire::Standing::Good, bound_ms: 0 };
 
 /// Whether running a request again changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,11 +137,13 @@ impl Server {
 
     /// A holder of a lock, as other agents are told of it.
     pub(crate) fn holder(&self, row: &Row) -> Holder<'_> {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A server MUST name a session to other agents by its handle and label alone, never by its id or its agent's identity.
         let since_ms = millis(self.now.since(row.since));
         match self.sessions.find(row.session).and_then(|key| self.sessions.get(key)) {
             Some(session) => Holder {
                 label: Bytes8(&session.label),
-                agent: session.agent,
+                handle: session.handle,
                 mode: row.mode,
                 since_ms,
                 standing: session.standing().told(),

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Ask, Bytes8, Kind, ObjectId, SessionId, Status, Terms, Unlink};
+use cistern_wire::{Ask, Bytes8, Handle, Kind, ObjectId, SessionId, Status, Terms, Unlink};
 use core::time::Duration;
 use log::{info, warn};
 
@@ -52,8 +52,8 @@ impl Default for PresenceLimits {
 /// One ephemeral file.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// The session that made it; its record in the store stands under that.
-    made_by: SessionId,
+    /// The handle of the session that made it; its record in the store stands under that.
+    made_by: Handle,
     /// The session whose end is its own.
     bound: SessionId,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Ephemerals {
 
 impl Ephemerals {
     /// A file is there that goes with `bound`.
-    pub(crate) fn add(&mut self, object: ObjectId, made_by: SessionId, bound: SessionId) {
+    pub(crate) fn add(&mut self, object: ObjectId, made_by: Handle, bound: SessionId) {
         self.rows.insert(object, Row { made_by, bound });
         self.by_session.entry(bound).or_default().insert(object);
     }
@@ -146,7 +146,7 @@ impl Ephemerals {
     }
 
     /// The files of a session go with another one from now on: object and maker of each.
-    fn rebind(&mut self, from: SessionId, to: SessionId) -> Vec<(ObjectId, SessionId)> {
+    fn rebind(&mut self, from: SessionId, to: SessionId) -> Vec<(ObjectId, Handle)> {
         let moved: Vec<ObjectId> = self.by_session.remove(&from).into_iter().flatten().collect();
         // No set stands empty (`any_of`), and the one that `to` has is kept: it may have been given another session's files before.
         if !moved.is_empty() {
@@ -168,7 +168,7 @@ impl Server {
     }
 
     /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
-    pub(crate) fn load_ephemerals(&mut self, found: Vec<((SessionId, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
+    pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
         let mut dead = BTreeSet::new();
         for ((made_by, object), EphemeralRecord { bound }) in found {
             self.ephemerals.add(object, made_by, bound);
@@ -283,7 +283,7 @@ impl Server {
             self.ephemerals.gone(object);
             return Ok(None);
         };
-        self.namespace.act_for(SessionId(0));
+        self.namespace.act_for(SessionId(0), Handle(0));
         let plan = stop(self.namespace.plan(&view, &unlink(dir, &name), &[]), entered)?;
         match self.locks.removal_enter(self.now, ticket, departs, plan.affected()) {
             Turn::Ready => Ok(Some((dir, name))),

@@ -10,7 +10,7 @@ use crate::answers::{AROUND_REPLY, Repeatable, millis};
 use crate::dispatch::Raw;
 use crate::durability::Held;
 use crate::locks::{Extended, LockOutcome, Row, Turn};
-use crate::namespace::{Mutation, Plan, Reading, Step, carried, staged};
+use crate::namespace::{Mutation, Places, Plan, Reading, Step, carried, staged};
 use crate::parked::{Answering, Job};
 use crate::server::Server;
 use crate::sessions::Key;
@@ -22,8 +22,8 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    BatchFailed, Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, Kind, List, ListLocks, Lock, LockClass, LockId,
-    LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
+    BatchFailed, Bytes8, Bytes16, CacheGrant, Done, ExtendRun, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass,
+    LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
 };
 
 /// When an agent that met a bound should try again, in milliseconds: longer than a busy moment, shorter than anybody's patience.
@@ -34,7 +34,7 @@ const PLACE_MAX: usize = 255;
 const PLACE_LOADS_MAX: u16 = 255;
 /// What a LIST_LOCKS reply has besides its rows (kind, end, count), and the least that a row has (all but label and place).
 const ROWS_AROUND: usize = 4;
-const ROW_MIN: usize = 63;
+const ROW_MIN: usize = 47;
 
 /// What a run of an operation came to.
 #[derive(Debug, Default)]
@@ -125,7 +125,7 @@ impl Server {
             //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
             Err((status, item)) => return self.leave_failed_by(job, mutation, status, Some(item).filter(|_| mutation.is_batch()), None),
         };
-        self.namespace.act_for(session);
+        self.namespace.act_for(session, self.sessions.get(job.key).map_or(Handle(0), |session| session.handle));
         let view = self.overlay.view();
         let step = self.namespace.plan(&view, mutation, &data);
         let rests_on = view.rests_on();
@@ -344,8 +344,13 @@ impl Server {
         let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
         let view = self.overlay.view();
         let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut known = Places::new();
         for row in &rows {
-            match self.namespace.place(&view, row.lock.object, PLACE_MAX) {
+            if !message.places {
+                places.push(Vec::new());
+                continue;
+            }
+            match self.namespace.place(&view, &mut known, row.lock.object, PLACE_MAX) {
                 Step::Done(place) => places.push(place),
                 Step::Missing(queries) if job.loads < PLACE_LOADS_MAX => missing.extend(queries),
                 Step::Missing(_) | Step::Failed(_) => places.push(Vec::new()),
@@ -378,8 +383,7 @@ impl Server {
             mode: row.mode,
             generation: row.generation,
             label: Bytes8(holder.label.0),
-            agent: holder.agent,
-            session: row.session,
+            handle: holder.handle,
             since_ms: holder.since_ms,
             standing: holder.standing,
             bound_ms: holder.bound_ms,

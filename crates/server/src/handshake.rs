@@ -24,7 +24,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{Path, Question};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION};
 use cistern_wire::{
-    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Hello, List, Message, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
+    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, List, Message, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
 };
 use core::time::Duration;
 use log::{debug, info, warn};
@@ -208,6 +208,9 @@ impl Server {
         self.meet_recorded(hello, id);
         let session = Session::new(Opening {
             id,
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# A session's handle MUST be random, and independent of the session's id and of the agent's.
+            handle: Handle(self.rng.nonzero_u64().get()),
             agent: hello.agent,
             incarnation: hello.incarnation,
             handshake: hello.handshake,
@@ -362,6 +365,7 @@ impl Server {
             echo,
             version: VERSION,
             session: key.id(),
+            handle: session.handle,
             store: self.identity.store,
             epoch: self.identity.epoch,
             server_incarnation: self.identity.incarnation,
@@ -382,7 +386,7 @@ impl Server {
 }
 
 // A WELCOME that names as many former sessions as a HELLO may fits the smallest datagram.
-const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
+const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
 
 /// A lease in whole microseconds, rounded down: the agent must not believe in more than was promised (R13).
 fn micros(span: Duration) -> u64 {

@@ -19,7 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
-use cistern_wire::{AgentId, SessionId};
+use cistern_wire::{AgentId, Handle, SessionId};
 use core::fmt;
 use core::time::Duration;
 
@@ -28,6 +28,8 @@ use core::time::Duration;
 pub(crate) struct Session {
     /// Its name on the wire.
     pub(crate) id: SessionId,
+    /// Its name before other agents.
+    pub(crate) handle: Handle,
     /// Whose it is.
     pub(crate) agent: AgentId,
     /// Which start of the agent.
@@ -73,6 +75,7 @@ pub(crate) struct Session {
 /// What a new session is made from.
 pub(crate) struct Opening {
     pub(crate) id: SessionId,
+    pub(crate) handle: Handle,
     pub(crate) agent: AgentId,
     pub(crate) incarnation: u64,
     pub(crate) handshake: u64,
@@ -88,13 +91,14 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 320);
+const _: () = assert!(size_of::<Session>() <= 336);
 
 impl Session {
     /// A session whose record is not durable yet.
     pub(crate) fn new(from: Opening) -> Self {
         Self {
             id: from.id,
+            handle: from.handle,
             agent: from.agent,
             incarnation: from.incarnation,
             handshake: from.handshake,
@@ -174,10 +178,10 @@ impl Session {
     pub(crate) fn kept(&self) -> String {
         // Exhaustive, so that a new field is looked at.
         let Self {
-            id, agent, incarnation, handshake, label, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
+            id, handle, agent, incarnation, handshake, label, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
             outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, parked: _, outbox: _,
         } = self;
-        let opened = (id, agent, incarnation, handshake, label, opened_ns, handshake_us, max_datagram);
+        let opened = (id, handle, agent, incarnation, handshake, label, opened_ns, handshake_us, max_datagram);
         format!("{opened:?} {path:?} {roaming:?} {reported} {standing:?} {heard:?}")
     }
 

@@ -275,6 +275,7 @@ mod tests {
     use crate::standing::Cause;
     use alloc::boxed::Box;
     use cistern_link::{Instant, Path, Rng};
+    use cistern_wire::Handle;
     use core::net::SocketAddr;
     use core::time::Duration;
 
@@ -287,6 +288,7 @@ mod tests {
     fn session(id: u64, agent: u8, incarnation: u64) -> Session {
         Session::new(Opening {
             id: SessionId(id),
+            handle: Handle(id),
             agent: AgentId([agent; 16]),
             incarnation,
             handshake: 1,

@@ -36,7 +36,7 @@ pub use xattr::XattrRecord;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, SessionId};
 
 /// Bytes of contents in one block of a file. The last one is shorter, and what is missing reads as zeros.
 pub const BLOCK_LEN: usize = 64 * 1024;
@@ -68,7 +68,7 @@ pub enum Query {
     /// The first `limit` records of ephemeral files after one, in order of their keys → [`Answer::Ephemerals`].
     Ephemerals {
         /// The session and the object after which it begins; zeros: from the first.
-        after: (SessionId, ObjectId),
+        after: (Handle, ObjectId),
         /// Most records wanted, at least 1.
         limit: u32,
     },
@@ -96,7 +96,7 @@ pub enum Answer {
     /// Records of ephemeral files.
     Ephemerals {
         /// Session, object and record, in order.
-        records: Vec<((SessionId, ObjectId), Bytes)>,
+        records: Vec<((Handle, ObjectId), Bytes)>,
         /// Whether there is none after these.
         end: bool,
     },

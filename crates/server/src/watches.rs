@@ -195,7 +195,7 @@ impl Server {
         for (attr, became) in self.namespace.touched() {
             let (object, gone) = (attr.object, became == Became::Gone);
             match became {
-                Became::Made if attr.is_ephemeral() => self.ephemerals.add(object, attr.owner, attr.owner),
+                Became::Made if attr.is_ephemeral() => self.ephemerals.add(object, attr.owner, self.namespace.requester()),
                 Became::Made => {}
                 Became::Changed | Became::Gone => {
                     let owner = self.ephemerals.bound(object).filter(|owner| gone && *owner != self.namespace.requester());

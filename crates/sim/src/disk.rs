@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use cistern_server::store::{Answer, Batch, BatchId, Counter, Key, Query};
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, SessionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
@@ -131,7 +131,7 @@ impl Disk {
         Answer::Sessions { records, end }
     }
 
-    fn ephemerals(&self, after: (SessionId, ObjectId), limit: usize) -> Answer {
+    fn ephemerals(&self, after: (Handle, ObjectId), limit: usize) -> Answer {
         let from = Key::Ephemeral(after.0, after.1);
         // Records of ephemeral files stand together.
         let mut range = self.durable.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {

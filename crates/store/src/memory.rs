@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use bytes::Bytes;
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, SessionId};
 
 /// A store in memory.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl MemoryStore {
         Answer::Sessions { records, end }
     }
 
-    fn ephemerals(&self, after: (SessionId, ObjectId), limit: usize) -> Answer {
+    fn ephemerals(&self, after: (Handle, ObjectId), limit: usize) -> Answer {
         let from = Key::Ephemeral(after.0, after.1);
         // Records of ephemeral files stand together.
         let mut range = self.values.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {

@@ -3,7 +3,7 @@
 //! Decides: their layout. Implements `wire-spec.md` section 6.2.
 //! Leaves to others: what each operation changes (`server::namespace`).
 
-use crate::ids::{Ask, Generation, ObjectId, SessionId, Want};
+use crate::ids::{Ask, Generation, Handle, ObjectId, Want};
 use crate::shape::Shown;
 
 codes! {
@@ -43,9 +43,9 @@ body! {
         pub mtime_ns: i64,
         /// Time of the last change of anything.
         pub ctime_ns: i64,
-        /// Of an ephemeral file, the session that made it; 0: it is not ephemeral. It goes with that session, or with the one that has
-        /// reclaimed from it after a restart.
-        pub owner: SessionId,
+        /// Of an ephemeral file, the handle of the session that made it; 0: it is not ephemeral. It goes with that session, or with the
+        /// one that has reclaimed from it after a restart.
+        pub owner: Handle,
     }
 }
 
@@ -53,7 +53,7 @@ impl Attr {
     /// Whether the object goes when its owner's session ends.
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
-        self.owner != SessionId(0)
+        self.owner != Handle(0)
     }
 }
 

@@ -4,7 +4,7 @@
 //! Leaves to others: when a session is opened, ended or refused (`server::handshake`, `agent::opening`).
 
 use crate::field::{Bytes8, Bytes16, List};
-use crate::ids::{AgentId, SessionId, StoreId};
+use crate::ids::{AgentId, Handle, SessionId, StoreId};
 use crate::limits::FEATURE_VOLATILE;
 use crate::shape::Shown;
 
@@ -130,6 +130,8 @@ body! {
         pub version: u8,
         /// The session.
         pub session: SessionId,
+        /// The session's handle: by which other agents are told of it.
+        pub handle: Handle,
         /// The store's identity.
         pub store: StoreId,
         /// The store's epoch: top 8 bits of generations.

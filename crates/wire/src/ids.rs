@@ -10,6 +10,8 @@ use core::fmt;
 number! {
     /// An agent incarnation's standing with one server incarnation: a random number, 0 only in handshakes.
     SessionId "{:016x}" Hex,
+    /// The public name of a session: a random number that says who is who to other agents and proves nothing. 0 names nobody.
+    Handle "{:016x}" Hex,
     /// A file, directory or symbolic link; never used again after it is gone. 0 names nothing, 1 is the root directory.
     ObjectId "#{}" Object,
     /// One grant of a lock: increases over all grants of the store; 0 means no grant. Also the first fencing token of its run.

@@ -4,7 +4,7 @@
 //! Leaves to others: who gets a lock when (`server::locks`).
 
 use crate::field::{Bytes8, Bytes16};
-use crate::ids::{AgentId, Ask, Generation, LockId, Mode, ObjectId, SessionId};
+use crate::ids::{Ask, Generation, Handle, LockId, Mode, ObjectId};
 use crate::shape::Shown;
 
 codes! {
@@ -76,6 +76,8 @@ body! {
         pub after_object: ObjectId,
         /// Rows of `after_object` that were seen already.
         pub after_row: u32,
+        /// Whether each row tells a path of its object, which costs more than the rest of the row.
+        pub places: bool,
     }
 }
 
@@ -92,8 +94,8 @@ body! {
     pub struct Holder<'a> {
         /// The agent's label.
         pub label: Bytes8<'a>,
-        /// The agent.
-        pub agent: AgentId,
+        /// Its session's handle.
+        pub handle: Handle,
         /// How it holds it.
         pub mode: Mode,
         /// For how long, in milliseconds of the server's clock.
@@ -118,17 +120,15 @@ body! {
         pub generation: Generation,
         /// The agent's label.
         pub label: Bytes8<'a>,
-        /// The agent.
-        pub agent: AgentId,
-        /// Its session.
-        pub session: SessionId,
+        /// Its session's handle.
+        pub handle: Handle,
         /// Since when, in milliseconds before now on the server's clock.
         pub since_ms: u64,
         /// The session's standing.
         pub standing: Standing,
         /// When this ends at the latest, in milliseconds from now; 0: no bound is known.
         pub bound_ms: u64,
-        /// A path of the object, as far as it fits; empty: not known.
+        /// A path of the object, as far as it fits; empty: not known, or not asked for.
         pub place: Bytes16<'a> as Shown::Text,
     }
 }

@@ -7,11 +7,11 @@
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
     Claim, Create, Data, Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, ExtendRun, Failed, Fate, FormerClaim,
-    FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Link, List,
-    ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack,
-    NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir,
-    Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseAll,
-    ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport,
+    FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Link,
+    List, ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode,
+    Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read,
+    ReadDir, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release,
+    ReleaseAll, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport,
     ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms,
     Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
@@ -34,7 +34,7 @@ const ATTR: Attr = Attr {
     atime_ns: 1_700_000_000_000_000_001,
     mtime_ns: 1_700_000_000_000_000_002,
     ctime_ns: -1,
-    owner: SessionId(0),
+    owner: Handle(0),
 };
 const DIR: Attr = Attr { object: ObjectId(1), kind: ObjectKind::Directory, mode: 0o755, nlink: 2, ..ATTR };
 const TERMS: Terms<'static> = Terms {
@@ -46,7 +46,7 @@ const TERMS: Terms<'static> = Terms {
 };
 const HOLDER: Holder<'static> = Holder {
     label: Bytes8(b"host-a:4711"),
-    agent: AgentId([0xA1; 16]),
+    handle: Handle(0xA1B2_C3D4_E5F6_0718),
     mode: Mode::Exclusive,
     since_ms: 1_500,
     standing: Standing::TimingOut,
@@ -128,8 +128,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
                 mode: Mode::Shared,
                 generation: Generation(0),
                 label: HOLDER.label,
-                agent: HOLDER.agent,
-                session: SessionId(0x1122_3344_5566_7788),
+                handle: HOLDER.handle,
                 since_ms: 20,
                 standing: Standing::Good,
                 bound_ms: 0,
@@ -170,7 +169,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
             names: List::of(&[Bytes8(b"user.a"), Bytes8(b"user.b")]),
         }),
         Reply::BatchFailed(BatchFailed { status: Status::EEXIST, item: 1 }),
-        Reply::Watched(Watched { attr: Attr { owner: SessionId(0x0102_0304_0506_0708), ..ATTR } }),
+        Reply::Watched(Watched { attr: Attr { owner: Handle(0x0102_0304_0506_0708), ..ATTR } }),
         Reply::Batched(crate::Batched {
             items: List::of(&[ItemResult { object: ObjectId(42), version: 3 }, ItemResult { object: ObjectId(43), version: 0 }]),
         }),
@@ -212,6 +211,7 @@ fn handshake_samples() -> Vec<Message<'static>> {
             echo: 2,
             version: 1,
             session: SessionId(0x1122_3344_5566_7788),
+            handle: Handle(0xA1B2_C3D4_E5F6_0718),
             store: StoreId([0x5A; 16]),
             epoch: 1,
             server_incarnation: 2,
@@ -305,7 +305,7 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::RemoveXattr(RemoveXattr { ask, object, name: XATTR, terms }),
         Message::Lock(Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Queue }),
         Message::ExtendRun(ExtendRun { ask, lock: LOCK, generation: Generation(9) }),
-        Message::ListLocks(ListLocks { ask, object: ObjectId(0), after_object: ObjectId(41), after_row: 1 }),
+        Message::ListLocks(ListLocks { ask, object: ObjectId(0), after_object: ObjectId(41), after_row: 1, places: true }),
         Message::ServerStatus(ServerStatus { ask }),
         Message::Watch(Watch { ask, object: ObjectId(42) }),
         Message::Unwatch(Unwatch { ask, object: ObjectId(42) }),

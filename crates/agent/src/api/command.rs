@@ -288,7 +288,7 @@ pub enum Command {
     },
     /// Who holds and waits for advisory locks → [`Output::Locks`](super::Output::Locks).
     ListLocks {
-        /// On what; `None`: everywhere.
+        /// On what; `None`: everywhere, and each row tells a path of its object.
         target: Option<Target>,
     },
     /// How the server is → [`Output::Server`](super::Output::Server).

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_wire::{
-    AgentId, Attr, Generation, ItemResult, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RowState, SessionId, Standing, Status,
+    Attr, Generation, Handle, ItemResult, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RowState, SessionId, Standing, Status,
 };
 use core::time::Duration;
 
@@ -49,7 +49,7 @@ pub struct Locked {
 pub struct LockInfo {
     /// The object.
     pub object: ObjectId,
-    /// A path of it, as far as the server told; may be empty.
+    /// A path of it, as far as the server told; empty where none was asked for.
     pub place: Bytes,
     /// What about it is locked.
     pub class: LockClass,
@@ -61,10 +61,8 @@ pub struct LockInfo {
     pub generation: Generation,
     /// The agent's label.
     pub label: Bytes,
-    /// The agent.
-    pub agent: AgentId,
-    /// Its session.
-    pub session: SessionId,
+    /// The handle of the agent's session: the same for all that it holds and waits for.
+    pub handle: Handle,
     /// Since when, in milliseconds before the answer.
     pub since_ms: u64,
     /// Its session's standing.

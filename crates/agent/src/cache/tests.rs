@@ -19,7 +19,7 @@ fn attr(object: u64, version: u64) -> Attr {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: cistern_wire::SessionId(0),
+        owner: cistern_wire::Handle(0),
     }
 }
 

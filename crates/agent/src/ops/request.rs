@@ -151,8 +151,10 @@ impl Request {
             }
             Self::Change { change, guard, expect } => change.encode(terms(change.want(), *guard, held, expect)),
             Self::ListLocks { object, after_object, after_row } => {
-                Message::from(cistern_wire::ListLocks { ask: UNASKED, object: *object, after_object: *after_object, after_row: *after_row })
-                    .to_bytes()
+                // Who asks about one object knows where it is.
+                let places = object.0 == 0;
+                let (object, after_object, after_row) = (*object, *after_object, *after_row);
+                Message::from(cistern_wire::ListLocks { ask: UNASKED, object, after_object, after_row, places }).to_bytes()
             }
             Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: UNASKED }).to_bytes(),
         }

@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
-    Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Claim, Datagram, FormerFate, Generation, GetAttr, Granted, Header, Hello, Hint,
-    Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply, SessionFate,
-    SessionId, Standing, Stated, StoreId, Want, Welcome,
+    Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Claim, Datagram, FormerFate, Generation, GetAttr, Granted, Handle, Header, Hello,
+    Hint, Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply,
+    SessionFate, SessionId, Standing, Stated, StoreId, Want, Welcome,
 };
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -20,6 +20,7 @@ use core::time::Duration;
 /// τ of every session.
 pub(super) const TAU_MS: u64 = 2_000;
 pub(super) const SESSION: SessionId = SessionId(0xAB);
+pub(super) const HANDLE: Handle = Handle(0x5E);
 pub(super) const STORE: StoreId = StoreId([7; 16]);
 
 /// One datagram of the agent.
@@ -81,7 +82,7 @@ pub(super) fn attr(id: u64, version: u64) -> Attr {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: SessionId(0),
+        owner: Handle(0),
     }
 }
 
@@ -121,14 +122,8 @@ pub(super) fn granted(nonce: u64, echo: u64, id: u64, mode: Mode, generation: u6
     Ack { nonce, echo, reply }.into()
 }
 
-pub(super) const SOMEBODY: Holder<'static> = Holder {
-    label: Bytes8(b"somebody"),
-    agent: AgentId([9; 16]),
-    mode: Mode::Exclusive,
-    since_ms: 5,
-    standing: Standing::Good,
-    bound_ms: 0,
-};
+pub(super) const SOMEBODY: Holder<'static> =
+    Holder { label: Bytes8(b"somebody"), handle: Handle(0x4A), mode: Mode::Exclusive, since_ms: 5, standing: Standing::Good, bound_ms: 0 };
 
 pub(super) fn queued(nonce: u64, echo: u64, id: u64) -> Message<'static> {
     Queued { nonce, echo, lock: object(id), ahead: 0, holder: SOMEBODY }.into()
@@ -144,6 +139,7 @@ pub(super) fn welcome(hello: &Hello<'_>, echo: u64) -> Welcome<'static> {
         echo,
         version: VERSION,
         session: SESSION,
+        handle: HANDLE,
         store: STORE,
         epoch: 1,
         server_incarnation: 3,

@@ -183,7 +183,7 @@ fn with_ephemeral() -> Script {
         terms: Terms { want: Want::Exclusive, ..Terms::NONE },
     };
     let echo = script.sends(&[create.into()]);
-    let made = Attr { owner: SESSION, ..attr(9, 1) };
+    let made = Attr { owner: HANDLE, ..attr(9, 1) };
     let effects =
         [Effect { before: 1, attr: attr(1, 2), grant: CacheGrant::NONE }, Effect { before: 0, attr: made, grant: CacheGrant::NONE }];
     script.say(&[Ack { nonce: 2, echo, reply: Reply::Changed(Changed { effects: List::of(&effects) }) }.into()]);

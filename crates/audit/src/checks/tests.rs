@@ -10,8 +10,8 @@ use crate::rule::Rule;
 use crate::vantage::{Side, Terms, Vantage};
 use crate::{Auditor, Count, Why};
 use cistern_wire::{
-    Ack, Bytes8, Demand, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Hint, Keep, List, LockClass, LockId, Message, Mode, Nack,
-    NackReason, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
+    Ack, Bytes8, Demand, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Handle, Hint, Keep, List, LockClass, LockId, Message,
+    Mode, Nack, NackReason, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
 };
 
 type Audit = Bench<Auditor>;
@@ -232,7 +232,7 @@ fn result_and_answer_of_one_outcome_differ_in_grants_only() {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: SessionId(0),
+        owner: Handle(0),
     };
     let given = CacheGrant { mode: Want::Shared, generation: Generation(100) };
     let effects = |version, grant| [Effect { before: 3, attr: Attr { version, ..attr }, grant }];

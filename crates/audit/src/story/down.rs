@@ -280,6 +280,11 @@ impl Story {
             replies::owned(reply, |object, owner| {
                 server.owners.insert(object, owner);
             });
+            // What was made in this session bears its handle; its WELCOME may have come before the capture began.
+            if let Reply::Changed(changed) = reply {
+                let made = changed.effects.iter().filter(|effect| effect.before == 0 && effect.attr.is_ephemeral());
+                server.handles.extend(made.map(|effect| (effect.attr.owner, seen.session())));
+            }
         }
         for (object, version) in shown {
             self.shown(seen, object, version, nonce);
@@ -483,7 +488,7 @@ impl Story {
         let Some(session) = self.sessions.get(&seen.session()) else { return };
         let Some(server) = self.servers.get(&session.server) else { return };
         let owner = server.owner(object);
-        if owner.is_none() && server.short.owners.is_none_or(|up_to| object > up_to) {
+        if owner.is_none() && !server.owners.contains_key(&object) && server.short.owners.is_none_or(|up_to| object > up_to) {
             return;
         }
         let removed = server.objects.get(&object).is_some_and(|object| object.gone);

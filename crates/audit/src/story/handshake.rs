@@ -242,6 +242,9 @@ impl Story {
             ..promise
         });
         session.evidence = (0, seen.passage.at);
+        if let Some(server) = self.servers.get_mut(&server) {
+            server.handles.insert(welcome.handle, welcome.session);
+        }
     }
 }
 

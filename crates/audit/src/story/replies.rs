@@ -84,8 +84,8 @@ pub(super) fn shown(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, u64)) {
     }
 }
 
-/// Every ephemeral file in a reply, and the session that made it.
-pub(super) fn owned(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, cistern_wire::SessionId)) {
+/// Every ephemeral file in a reply, and the handle of the session that made it.
+pub(super) fn owned(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, cistern_wire::Handle)) {
     let mut one = |attr: &Attr| {
         if attr.owner.0 != 0 {
             tell(attr.object, attr.owner);

@@ -6,7 +6,7 @@
 
 use super::session::Mark;
 use crate::event::HostId;
-use cistern_wire::{AgentId, Claim, Generation, LockId, Mode, ObjectId, SessionId, StoreId};
+use cistern_wire::{AgentId, Claim, Generation, Handle, LockId, Mode, ObjectId, SessionId, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -114,8 +114,10 @@ pub(crate) struct Server {
     pub(crate) short: Short,
     /// Past the last token of the runs that were forgotten.
     pub(crate) runs_from: u64,
-    /// Ephemeral files and the sessions that made them.
-    pub(crate) owners: BTreeMap<ObjectId, SessionId>,
+    /// Ephemeral files and the handles of the sessions that made them.
+    pub(crate) owners: BTreeMap<ObjectId, Handle>,
+    /// Sessions whose WELCOME was seen, by their handles.
+    pub(crate) handles: BTreeMap<Handle, SessionId>,
     /// Sessions bound after a reclaim: the former one, and the present.
     pub(crate) heirs: BTreeMap<SessionId, SessionId>,
 }
@@ -139,9 +141,9 @@ impl Server {
         self.active = now;
     }
 
-    /// The session that an ephemeral file is bound to now.
+    /// The session that an ephemeral file is bound to now, if the WELCOME of the one that made it was seen.
     pub(crate) fn owner(&self, object: ObjectId) -> Option<SessionId> {
-        let mut owner = *self.owners.get(&object)?;
+        let mut owner = *self.handles.get(self.owners.get(&object)?)?;
         for _ in 0..self.heirs.len() {
             match self.heirs.get(&owner) {
                 Some(heir) => owner = *heir,
@@ -229,6 +231,10 @@ impl Server {
         }
         for _ in 0..beyond(self.owners.len()) {
             self.short.owners = self.short.owners.max(self.owners.pop_first().map(|(object, _)| object));
+            dropped += 1;
+        }
+        for _ in 0..beyond(self.handles.len()) {
+            self.handles.pop_first();
             dropped += 1;
         }
         for _ in 0..beyond(self.holds.len()) {

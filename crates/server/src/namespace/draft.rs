@@ -10,7 +10,7 @@ use super::content::Content;
 use crate::store::{Counter, EntryRecord, Lack, ObjectRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Attr, ObjectId, ObjectKind, SessionId};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +98,8 @@ pub(super) struct Birth {
     pub(super) gid: u32,
     pub(super) nlink: u32,
     pub(super) size: u64,
-    /// Of an ephemeral file, the session that makes it; otherwise 0.
-    pub(super) owner: SessionId,
+    /// Of an ephemeral file, the handle of the session that makes it; otherwise 0.
+    pub(super) owner: Handle,
 }
 
 impl Draft {
@@ -211,7 +211,7 @@ impl Draft {
     }
 
     /// Writes all of it into the open batch. `data`: what each item brings.
-    pub(super) fn commit(&self, view: &mut View<'_>, data: &[&[u8]]) -> Result<(), Lack> {
+    pub(super) fn commit(&self, view: &mut View<'_>, data: &[&[u8]], maker: SessionId) -> Result<(), Lack> {
         if self.is_idle() {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl Draft {
         for Filling { object, content, item } in &self.contents {
             content.commit(view, *object, data.get(*item).copied().unwrap_or_default(), self.is_new(*object))?;
         }
-        self.commit_objects(view);
+        self.commit_objects(view, maker);
         for Xattrs { object, record, .. } in &self.xattrs {
             view.put_xattrs(*object, record.clone());
         }
@@ -244,7 +244,7 @@ impl Draft {
         Ok(())
     }
 
-    fn commit_objects(&self, view: &mut View<'_>) {
+    fn commit_objects(&self, view: &mut View<'_>, maker: SessionId) {
         for touched in &self.touched {
             let attr = &touched.record.attr;
             match touched.fate {
@@ -264,7 +264,7 @@ impl Draft {
                     //= wire-spec.md#11-7-restart-and-recovery
                     //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
                     if attr.is_ephemeral() {
-                        view.bind_ephemeral(attr.owner, attr.object, Some(attr.owner));
+                        view.bind_ephemeral(attr.owner, attr.object, Some(maker));
                     }
                 }
             }

@@ -36,6 +36,7 @@ mod xattr;
 
 pub use draft::Removal;
 pub use mutation::{Mutation, carried, staged};
+pub use place::Places;
 pub use plan::{Became, Plan};
 pub use read::Reading;
 
@@ -43,7 +44,7 @@ use crate::store::{Counter, Lack, ObjectRecord, Query, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, ObjectId, ObjectKind, SessionId, Status, Step as WalkStep, is_name};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId, Status, Step as WalkStep, is_name};
 use draft::Draft;
 
 /// What a run of an operation came to.
@@ -91,6 +92,8 @@ pub struct Namespace {
     limits: NamespaceLimits,
     /// For whom the runs that follow are: the maker of ephemeral files.
     requester: SessionId,
+    /// That session's handle.
+    handle: Handle,
     draft: Draft,
     steps: Vec<WalkStep>,
     bytes: Vec<u8>,
@@ -104,7 +107,16 @@ impl Namespace {
     /// A namespace within bounds.
     #[must_use]
     pub fn new(limits: NamespaceLimits) -> Self {
-        Self { limits, requester: SessionId(0), draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), room: true, failed: None }
+        Self {
+            limits,
+            requester: SessionId(0),
+            handle: Handle(0),
+            draft: Draft::default(),
+            steps: Vec::new(),
+            bytes: Vec::new(),
+            room: true,
+            failed: None,
+        }
     }
 
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and
@@ -116,8 +128,10 @@ impl Namespace {
     }
 
     /// Says for which session the mutations that follow are planned and applied; 0: the server itself.
-    pub const fn act_for(&mut self, requester: SessionId) {
+    /// `handle` is that session's: what it makes ephemeral names it by that.
+    pub const fn act_for(&mut self, requester: SessionId, handle: Handle) {
         self.requester = requester;
+        self.handle = handle;
     }
 
     /// For whom the last mutation was planned or applied; 0: the server itself.
@@ -177,7 +191,7 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
         atime_ns: wall_ns,
         mtime_ns: wall_ns,
         ctime_ns: wall_ns,
-        owner: SessionId(0),
+        owner: Handle(0),
     };
     view.put_object(ObjectRecord { attr, parent: root, name: Bytes::new(), xattrs: 0 });
     view.new_directory(root);

@@ -13,7 +13,7 @@ use super::{check_mode, check_name, join};
 use crate::store::{EntryRecord, Lack, View};
 use bytes::Bytes;
 use cistern_wire::limits::SYMLINK_MAX;
-use cistern_wire::{Create, Link, Mkdir, ObjectId, ObjectKind, Rmdir, SessionId, Status, Symlink, Unlink};
+use cistern_wire::{Create, Handle, Link, Mkdir, ObjectId, ObjectKind, Rmdir, Status, Symlink, Unlink};
 
 impl Draft {
     pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<ObjectId, Lack> {
@@ -37,7 +37,7 @@ impl Draft {
             None => {
                 let at = self.show(view, dir)?;
                 self.change_entries(at, frame.wall_ns, 1, 0);
-                let owner = if m.ephemeral { frame.requester } else { SessionId(0) };
+                let owner = if m.ephemeral { frame.handle } else { Handle(0) };
                 let birth = Birth { kind: ObjectKind::File, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 1, size: 0, owner };
                 self.make(view, dir, m.name.0, &birth, frame.wall_ns)
             }
@@ -50,7 +50,7 @@ impl Draft {
         let at = self.free_name(view, dir, m.name.0)?;
         self.check_links(frame, at)?;
         self.change_entries(at, frame.wall_ns, 1, 1);
-        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0, owner: SessionId(0) };
+        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0, owner: Handle(0) };
         self.make(view, dir, m.name.0, &birth, frame.wall_ns)
     }
 
@@ -66,7 +66,7 @@ impl Draft {
         let at = self.free_name(view, dir, m.name.0)?;
         self.change_entries(at, frame.wall_ns, 1, 0);
         let size = target.len() as u64;
-        let birth = Birth { kind: ObjectKind::Symlink, mode: 0o777, uid: m.uid, gid: m.gid, nlink: 1, size, owner: SessionId(0) };
+        let birth = Birth { kind: ObjectKind::Symlink, mode: 0o777, uid: m.uid, gid: m.gid, nlink: 1, size, owner: Handle(0) };
         let object = self.make(view, dir, m.name.0, &birth, frame.wall_ns)?;
         self.fill(object, Content::Write { before: 0, offset: 0, len: target.len(), truncate: false });
         Ok(object)

@@ -26,8 +26,7 @@ use super::{Namespace, NamespaceLimits, Step};
 use crate::store::{Counter, Lack, View};
 use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX};
 use cistern_wire::{
-    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Item, ItemResult, List, ObjectId, Reply, SessionId, Status, Want,
-    Writer,
+    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, List, ObjectId, Reply, Status, Want, Writer,
 };
 
 /// Most objects in the answer of a mutation that is no batch.
@@ -81,7 +80,7 @@ pub enum Became {
 pub(super) struct Frame {
     pub(super) limits: NamespaceLimits,
     pub(super) wall_ns: i64,
-    pub(super) requester: SessionId,
+    pub(super) handle: Handle,
     /// Whether the answer tells what each item was about.
     pub(super) batch: bool,
 }
@@ -129,7 +128,7 @@ impl Namespace {
         //# The server MUST grant no cache lock and execute no other mutation between two items of a BATCH.
         // Until the draft of all items is complete nothing is written, and then all of it in this call.
         let plan = self.sketch(view, mutation, data, wall_ns);
-        plan.and_then(|plan| self.draft.commit(view, data).map(|()| plan)).into()
+        plan.and_then(|plan| self.draft.commit(view, data, self.requester).map(|()| plan)).into()
     }
 
     /// The item by which the last mutation failed, if it was a batch and failed by an item.
@@ -140,7 +139,7 @@ impl Namespace {
 
     /// Makes the draft of a mutation.
     fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Result<Plan, Lack> {
-        let frame = Frame { limits: self.limits, wall_ns, requester: self.requester, batch: mutation.is_batch() };
+        let frame = Frame { limits: self.limits, wall_ns, handle: self.handle, batch: mutation.is_batch() };
         self.draft.clear();
         self.failed = None;
         check_expected(view, mutation.terms().expect)?;

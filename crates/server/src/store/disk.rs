@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, SessionId};
 use core::ops::Bound::{Excluded, Unbounded};
 
 /// The durable values, the questions not answered, the batches not durable.
@@ -93,7 +93,7 @@ impl Disk {
         Answer::Sessions { records, end }
     }
 
-    fn ephemerals(&self, after: (SessionId, ObjectId), limit: usize) -> Answer {
+    fn ephemerals(&self, after: (Handle, ObjectId), limit: usize) -> Answer {
         let from = Key::Ephemeral(after.0, after.1);
         // Records of ephemeral files stand together.
         let mut range = self.values.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {

@@ -9,7 +9,7 @@ use super::overlay::Overlay;
 use super::{Answer, EphemeralRecord, Lack, Query};
 use alloc::vec;
 use alloc::vec::Vec;
-use cistern_wire::{ObjectId, SessionId, Status};
+use cistern_wire::{Handle, ObjectId, Status};
 
 /// Records in a page: some 100 KiB of them.
 const PAGE: u32 = 4_096;
@@ -17,7 +17,7 @@ const PAGE: u32 = 4_096;
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(super) struct FoundEphemerals {
-    records: Vec<((SessionId, ObjectId), EphemeralRecord)>,
+    records: Vec<((Handle, ObjectId), EphemeralRecord)>,
     /// Whether there are no more.
     end: bool,
     /// Whether something could not be read.
@@ -25,12 +25,12 @@ pub(super) struct FoundEphemerals {
 }
 
 impl FoundEphemerals {
-    fn last(&self) -> (SessionId, ObjectId) {
-        self.records.last().map_or((SessionId(0), ObjectId(0)), |found| found.0)
+    fn last(&self) -> (Handle, ObjectId) {
+        self.records.last().map_or((Handle(0), ObjectId(0)), |found| found.0)
     }
 
     /// Takes in what the store said of those after `after`. False: it cannot be read.
-    pub(super) fn loaded(&mut self, after: (SessionId, ObjectId), answer: Answer) -> bool {
+    pub(super) fn loaded(&mut self, after: (Handle, ObjectId), answer: Answer) -> bool {
         if self.end || after != self.last() {
             return true;
         }
@@ -42,7 +42,7 @@ impl FoundEphemerals {
         read.is_some()
     }
 
-    fn take(&mut self, records: Vec<((SessionId, ObjectId), bytes::Bytes)>, end: bool) -> Option<()> {
+    fn take(&mut self, records: Vec<((Handle, ObjectId), bytes::Bytes)>, end: bool) -> Option<()> {
         if records.is_empty() && !end {
             return None;
         }
@@ -69,7 +69,7 @@ impl Overlay {
     }
 
     /// The records of ephemeral files that the store had at the start, in order of their keys; empty the second time.
-    pub fn take_ephemerals(&mut self) -> Vec<((SessionId, ObjectId), EphemeralRecord)> {
+    pub fn take_ephemerals(&mut self) -> Vec<((Handle, ObjectId), EphemeralRecord)> {
         core::mem::take(&mut self.ephemerals.records)
     }
 }

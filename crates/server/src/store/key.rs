@@ -9,7 +9,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_wire::limits::NAME_MAX;
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, SessionId};
 use core::fmt;
 
 /// A durable number of the server.
@@ -64,8 +64,8 @@ pub enum Key {
     Block(ObjectId, u32),
     /// All extended attributes of an object, in one value: [`XattrRecord`](super::XattrRecord).
     Xattrs(ObjectId),
-    /// An ephemeral file, by the session that made it; its value says to which session it is bound now (R63).
-    Ephemeral(SessionId, ObjectId),
+    /// An ephemeral file, by the handle of the session that made it; its value says to which session it is bound now (R63).
+    Ephemeral(Handle, ObjectId),
 }
 
 /// Bytes that are no key: the store is damaged, or of a newer format.
@@ -118,8 +118,8 @@ impl Key {
                 bytes.extend_from_slice(&block.to_be_bytes());
             }
             Self::Xattrs(object) => tagged(bytes, XATTRS, object.0),
-            Self::Ephemeral(session, object) => {
-                tagged(bytes, EPHEMERAL, session.0);
+            Self::Ephemeral(maker, object) => {
+                tagged(bytes, EPHEMERAL, maker.0);
                 bytes.extend_from_slice(&object.0.to_be_bytes());
             }
         }
@@ -156,7 +156,7 @@ impl Key {
             (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
             (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
             (EPHEMERAL, rest) if let Ok(object) = rest.try_into() => {
-                Ok(Self::Ephemeral(SessionId(number), ObjectId(u64::from_be_bytes(object))))
+                Ok(Self::Ephemeral(Handle(number), ObjectId(u64::from_be_bytes(object))))
             }
             (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
             (XATTRS, []) => Ok(Self::Xattrs(ObjectId(number))),
@@ -193,7 +193,7 @@ mod tests {
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
             id.clone().prop_map(|n| Key::Xattrs(ObjectId(n))),
-            (id.clone(), id).prop_map(|(n, object)| Key::Ephemeral(SessionId(n), ObjectId(object))),
+            (id.clone(), id).prop_map(|(n, object)| Key::Ephemeral(Handle(n), ObjectId(object))),
         ]
     }
 

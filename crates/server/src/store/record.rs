@@ -293,6 +293,7 @@ fn read_as<'a, T>(wanted: u8, bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cistern_wire::Handle;
 
     fn object() -> ObjectRecord {
         ObjectRecord {
@@ -308,7 +309,7 @@ mod tests {
                 atime_ns: -1,
                 mtime_ns: 2,
                 ctime_ns: 3,
-                owner: SessionId(7),
+                owner: Handle(7),
             },
             parent: ObjectId(1),
             name: Bytes::from_static(b"jobs"),

@@ -25,7 +25,7 @@ fn record(object: ObjectId, version: u64) -> ObjectRecord {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: cistern_wire::SessionId(0),
+        owner: cistern_wire::Handle(0),
     };
     ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name"), xattrs: 0 }
 }

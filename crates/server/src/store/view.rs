@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{ObjectId, SessionId, Status};
+use cistern_wire::{Handle, ObjectId, SessionId, Status};
 use core::cell::Cell;
 
 /// Why an operation cannot go on.
@@ -176,8 +176,8 @@ impl View<'_> {
         self.overlay.write_entry(dir, name, None);
     }
 
-    /// An ephemeral file that `made_by` has made is bound to a session; `None`: the file is gone.
-    pub(crate) fn bind_ephemeral(&mut self, made_by: SessionId, object: ObjectId, bound: Option<SessionId>) {
+    /// An ephemeral file that the session `made_by` has made is bound to a session; `None`: the file is gone.
+    pub(crate) fn bind_ephemeral(&mut self, made_by: Handle, object: ObjectId, bound: Option<SessionId>) {
         self.wrote();
         let record = bound.map(|bound| EphemeralRecord { bound }.to_bytes().into());
         self.overlay.put(Key::Ephemeral(made_by, object), record);

@@ -7,8 +7,8 @@ use crate::config::PresenceLimits;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Item, Kind, Link, List, Lookup, Message, ObjectId,
-    ReadDir, Receipt, ReceiptAnswer, Reply, SessionId, Status, Terms, Unlink, Want, Watch,
+    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Handle, Item, Kind, Link, List, Lookup, Message,
+    ObjectId, ReadDir, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Want, Watch,
 };
 use core::time::Duration;
 
@@ -51,8 +51,8 @@ pub(super) fn close(world: &mut World, peer: &mut Peer) {
     world.got(peer);
 }
 
-pub(super) fn records(world: &World) -> Vec<(SessionId, ObjectId)> {
-    let of = |key: &Key| if let Key::Ephemeral(session, object) = key { Some((*session, *object)) } else { None };
+pub(super) fn records(world: &World) -> Vec<(Handle, ObjectId)> {
+    let of = |key: &Key| if let Key::Ephemeral(maker, object) = key { Some((*maker, *object)) } else { None };
     world.disk.values.keys().filter_map(of).collect()
 }
 
@@ -65,8 +65,8 @@ fn ephemeral_file_says_whose_it_is_and_ordinary_ones_are_nobodys() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let (mine, plain) = (ephemeral(&mut world, &mut peer, "m"), world.create(&mut peer, "plain"));
-    assert_eq!((mine.owner, plain.owner), (peer.session, SessionId(0)));
-    assert_eq!(records(&world), [(peer.session, mine.object)]);
+    assert_eq!((mine.owner, plain.owner), (peer.handle, Handle(0)));
+    assert_eq!(records(&world), [(peer.handle, mine.object)]);
     assert_eq!(world.server.status(world.now).ephemerals, 1);
 }
 

@@ -51,6 +51,7 @@ fn welcome_says_everything_and_waits_for_the_durable_record() {
         echo: last,
         version: 1,
         session: welcome.session,
+        handle: welcome.handle,
         store: STORE,
         epoch: 1,
         server_incarnation: 7,

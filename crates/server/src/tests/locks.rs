@@ -1,9 +1,10 @@
 //! Advisory locks as they look on the wire: queues, cancellations, refusals, lists.
 
-use super::world::{Peer, World, advisory, lock, ms};
+use super::world::{Peer, ROOT, World, advisory, lock, ms};
 use crate::store::StoreEvent;
+use alloc::vec::Vec;
 use cistern_wire::{
-    Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId,
+    Bytes8, Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId,
     Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms,
 };
 
@@ -45,7 +46,7 @@ fn held_lock_refuses_who_only_tries_and_says_by_whom() {
     world.send(&mut waiter, &[lock(ask, file, LockWait::Try).into()]);
     let got = world.got_one(&waiter);
     let Reply::LockRefused(refused) = got.reply() else { panic!("{got:?}") };
-    assert_eq!((refused.lock, refused.holder.agent, refused.holder.label.0), (advisory(file), holder.agent, b"alpha".as_slice()));
+    assert_eq!((refused.lock, refused.holder.handle, refused.holder.label.0), (advisory(file), holder.handle, b"alpha".as_slice()));
 }
 
 //= wire-spec.md#11-2-delivery
@@ -60,7 +61,7 @@ fn duplicate_of_a_queued_request_is_told_so_again_and_waits_once() {
         let echo = world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
         let got = world.got_one(&waiter);
         let Message::Queued(queued) = got.message() else { panic!("{got:?}") };
-        assert_eq!((queued.nonce, queued.echo, queued.ahead, queued.holder.agent), (1, echo, 0, holder.agent));
+        assert_eq!((queued.nonce, queued.echo, queued.ahead, queued.holder.handle), (1, echo, 0, holder.handle));
     }
     assert_eq!(world.server.status(world.now).waiting, 1);
     give_back(&mut world, &mut holder, file, generation);
@@ -180,19 +181,62 @@ fn list_shows_holders_before_waiters_with_their_place() {
     let (holder, mut waiter, file, generation) = waiting(&mut world);
     world.pass(ms(40));
     let ask = waiter.ask();
-    world.send(&mut waiter, &[ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0 }.into()]);
+    world.send(&mut waiter, &[ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: true }.into()]);
     let got = world.got_one(&waiter);
     let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
     assert!(rows.end);
     let rows: alloc::vec::Vec<_> = rows.rows.iter().collect();
     assert_eq!(rows.len(), 2);
     assert_eq!(
-        (rows[0].state, rows[0].generation, rows[0].agent, rows[0].session),
-        (RowState::Holds, generation, holder.agent, holder.session)
+        (rows[0].state, rows[0].generation, rows[0].handle, rows[0].label.0),
+        (RowState::Holds, generation, holder.handle, b"alpha".as_slice())
     );
     assert_eq!((rows[1].state, rows[1].generation, rows[1].label.0), (RowState::Waits, Generation(0), b"beta".as_slice()));
     assert_eq!((rows[0].lock, rows[0].place.0), (advisory(file), b"/job".as_slice()));
     assert_eq!((rows[0].since_ms, rows[1].since_ms), (40, 40));
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: false }.into()]);
+    let got = world.got_one(&waiter);
+    let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
+    assert!(rows.rows.iter().map(|row| row.place.0).eq([b"", b""]), "places are told to who asks for them");
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A server MUST name a session to other agents by its handle and label alone, never by its id or its agent's identity.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session's handle MUST be random, and independent of the session's id and of the agent's.
+#[test]
+fn no_message_tells_an_agent_the_session_or_identity_of_another() {
+    let mut world = World::new();
+    let (holder, mut waiter, file, _) = waiting(&mut world);
+    let ephemeral = super::ephemerals::ephemeral(&mut world, &mut waiter, "member");
+    let mut asker = world.open(3);
+    let (a, b, c, d) = (asker.ask(), asker.ask(), asker.ask(), asker.ask());
+    let names = [Bytes8(b"member")];
+    let want = cistern_wire::Want::Nothing;
+    let list = ListLocks { ask: d, object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: true };
+    world.send(
+        &mut asker,
+        &[
+            lock(a, file, LockWait::Try).into(),
+            lock(b, file, LockWait::Queue).into(),
+            cistern_wire::Lookup { ask: c, start: ROOT, want, names: List::of(&names) }.into(),
+            list.into(),
+        ],
+    );
+    let got = world.got(&asker);
+    assert_eq!(got.len(), 4);
+    let told: Vec<u8> = got.iter().flat_map(|got| got.bytes.clone()).collect();
+    let tells = |what: &[u8]| told.windows(what.len()).any(|part| part == what);
+    for other in [&holder, &waiter] {
+        assert!(tells(&other.handle.0.to_be_bytes()), "it is told apart");
+        assert!(!tells(&other.session.0.to_be_bytes()) && !tells(&other.agent.0), "but not given away");
+    }
+    assert_eq!(ephemeral.owner, waiter.handle);
+    let handles = [holder.handle, waiter.handle, asker.handle];
+    assert!(handles.iter().all(|one| handles.iter().filter(|other| *other == one).count() == 1 && one.0 != 0));
 }
 
 #[test]
@@ -206,7 +250,7 @@ fn long_list_comes_in_pages() {
     let (mut after, mut seen, mut pages) = ((ObjectId(0), 0), 0, 0);
     loop {
         let ask = peer.ask_only();
-        world.send(&mut peer, &[ListLocks { ask, object: ObjectId(0), after_object: after.0, after_row: after.1 }.into()]);
+        world.send(&mut peer, &[ListLocks { ask, object: ObjectId(0), after_object: after.0, after_row: after.1, places: true }.into()]);
         let got = world.got_one(&peer);
         let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
         for row in rows.rows {

@@ -244,7 +244,7 @@ impl Theatre {
             6..=8 => lock(ask, object, LockWait::Queue).into(),
             9 => lock(ask, object, LockWait::Try).into(),
             10 => Lookup { ask, start: ROOT, want, names: List::of(&names) }.into(),
-            11 => ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0 }.into(),
+            11 => ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: true }.into(),
             12 => ExtendRun { ask, lock: lock_id, generation }.into(),
             _ if which.is_multiple_of(2) => Stage { ask, stage: 1, total: 8, offset: 0, data: Bytes16(b"contents") }.into(),
             _ => ServerStatus { ask }.into(),

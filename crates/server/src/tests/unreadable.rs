@@ -76,7 +76,7 @@ fn locks_of_two_objects_that_cannot_be_read_are_listed_without_their_places() {
         world.lock(&mut peer, file);
     }
     break_all(&mut world, &files);
-    let list = ListLocks { ask: peer.ask_only(), object: ObjectId(0), after_object: ObjectId(0), after_row: 0 };
+    let list = ListLocks { ask: peer.ask_only(), object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: true };
     let got = asked(&mut world, &mut peer, list.into());
     let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
     assert!(rows.rows.iter().map(|row| row.place.0).eq([b"", b""]));

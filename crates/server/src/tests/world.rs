@@ -14,8 +14,9 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{
-    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, FormerFate, Generation, Header, Hello, List, Lock,
-    LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Receipt, ReceiptAnswer, Reply, SessionId, StoreId, Terms, Want, Welcome,
+    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, FormerFate, Generation, Handle, Header, Hello, List,
+    Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Receipt, ReceiptAnswer, Reply, SessionId, StoreId, Terms, Want,
+    Welcome,
 };
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -41,7 +42,8 @@ pub(super) struct Got {
     pub(super) datagram: usize,
     /// The server's address from which that left.
     pub(super) from: Option<IpAddr>,
-    bytes: Vec<u8>,
+    /// The message with its header.
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Got {
@@ -67,6 +69,8 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) handshake: u64,
     pub(super) session: SessionId,
+    /// That session's handle, by which others are told of it.
+    pub(super) handle: Handle,
     /// Last packet number used.
     pub(super) packet: u64,
     pub(super) nonce: u64,
@@ -81,6 +85,7 @@ impl Peer {
             incarnation: 1,
             handshake: 1_000 * u64::from(n),
             session: SessionId(0),
+            handle: Handle(0),
             packet: 0,
             nonce: 0,
             serial: 0,
@@ -404,7 +409,7 @@ impl World {
         let got = self.got_one(peer);
         let welcome = welcome(&got);
         assert_eq!((welcome.handshake, welcome.echo), (peer.handshake, packet));
-        *peer = Peer { session: welcome.session, packet: 0, nonce: 0, serial: 0, ..peer.clone() };
+        *peer = Peer { session: welcome.session, handle: welcome.handle, packet: 0, nonce: 0, serial: 0, ..peer.clone() };
         welcome.former.iter().collect()
     }
 

@@ -89,8 +89,10 @@ impl Watcher {
                     match (key, value) {
                         (Key::Session(session), None) => self.session_ends(sight, *session, count),
                         (Key::Ephemeral(..), None) => count(Sometimes::EphemeralRemoved, 1),
-                        (Key::Ephemeral(made_by, _), Some(bytes)) => {
-                            count(Sometimes::EphemeralRebound, u64::from(!bytes.ends_with(&made_by.0.to_be_bytes())));
+                        (Key::Ephemeral(_, object), Some(_)) => {
+                            // What is made is written together with the object.
+                            let made = batch.writes.iter().any(|(key, value)| *key == Key::Object(*object) && value.is_some());
+                            count(Sometimes::EphemeralRebound, u64::from(!made));
                         }
                         _ => {}
                     }

@@ -14,8 +14,8 @@ use cistern_link::Instant;
 use cistern_server::store::{Batch, Key};
 use cistern_wire::limits::VERSION;
 use cistern_wire::{
-    Attr, Bytes8, Datagram, Field as _, Generation, Header, Hello, List, Message, Mode, ObjectId, ObjectKind, Packer, SessionId, StoreId,
-    Welcome,
+    Attr, Bytes8, Datagram, Field as _, Generation, Handle, Header, Hello, List, Message, Mode, ObjectId, ObjectKind, Packer, SessionId,
+    StoreId, Welcome,
 };
 use std::net::SocketAddr;
 
@@ -240,6 +240,7 @@ pub(super) fn welcome_by(session: u64, echo: u64, incarnation: u64) -> Message<'
         echo,
         version: VERSION,
         session: SessionId(session),
+        handle: Handle(session),
         store: StoreId([9; 16]),
         epoch: 0,
         server_incarnation: incarnation,
@@ -307,7 +308,7 @@ pub(super) fn attr(object: u64, version: u64) -> Attr {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: SessionId(0),
+        owner: Handle(0),
     }
 }
 

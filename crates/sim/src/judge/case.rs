@@ -6,7 +6,7 @@
 
 use crate::observe::{Node, Seen, Sight, Violation};
 use cistern_link::Instant;
-use cistern_wire::{Attr, CacheGrant, Datagram, Generation, Header, LockClass, LockId, Message, Mode, ObjectId, Reply, SessionId};
+use cistern_wire::{Attr, CacheGrant, Datagram, Generation, Handle, Header, LockClass, LockId, Message, Mode, ObjectId, Reply, SessionId};
 
 /// What a judge says: nothing, or what does not hold.
 pub(super) type Verdict = Result<(), Violation>;
@@ -149,7 +149,7 @@ pub(super) fn shown_by(reply: &Reply<'_>, mut tell: impl FnMut(&Attr)) {
                 atime_ns: 0,
                 mtime_ns: 0,
                 ctime_ns: 0,
-                owner: SessionId(0),
+                owner: Handle(0),
             };
             tell(&none);
         }),

@@ -249,6 +249,7 @@ fn nanos(span: Duration) -> u64 {
 mod tests {
     use super::super::bench::{Bench, fired, object_record};
     use super::*;
+    use cistern_wire::Handle;
 
     const FILE: u64 = 7;
     const OWNER: u64 = 0xAB;
@@ -267,7 +268,7 @@ mod tests {
 
     fn row() -> (Key, Bytes) {
         let bound = [&[1][..], &OWNER.to_be_bytes()].concat();
-        (Key::Ephemeral(SessionId(OWNER), ObjectId(FILE)), bound.into())
+        (Key::Ephemeral(Handle(OWNER), ObjectId(FILE)), bound.into())
     }
 
     #[test]

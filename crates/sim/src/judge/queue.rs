@@ -209,7 +209,7 @@ impl Queue {
 mod tests {
     use super::super::bench::{Bench, fired};
     use super::*;
-    use cistern_wire::{Ack, AgentId, Ask, Bytes8, Cancel, Cancelled, Grant, Granted, Holder, Lock, LockWait, ObjectId, Queued, Standing};
+    use cistern_wire::{Ack, Ask, Bytes8, Cancel, Cancelled, Grant, Granted, Handle, Holder, Lock, LockWait, ObjectId, Queued, Standing};
 
     const LOCK: LockId = LockId { object: ObjectId(7), class: LockClass::Advisory };
 
@@ -223,7 +223,7 @@ mod tests {
 
     fn queued(nonce: u64) -> Message<'static> {
         let holder =
-            Holder { label: Bytes8(b""), agent: AgentId([0; 16]), mode: Mode::Shared, since_ms: 0, standing: Standing::Good, bound_ms: 0 };
+            Holder { label: Bytes8(b""), handle: Handle(0), mode: Mode::Shared, since_ms: 0, standing: Standing::Good, bound_ms: 0 };
         Queued { nonce, echo: 1, lock: LOCK, ahead: 0, holder }.into()
     }
 

@@ -217,7 +217,9 @@ fn waited(case: &Case<'_>, id: SessionId, session: &Session) -> Verdict {
 mod tests {
     use super::super::bench::{Bench, T, fired};
     use super::*;
-    use cistern_wire::{Ack, Alive, EndReason, EndSession, Fate, Generation, Granted, KeepAlive, LockClass, Nack, NackReason, ObjectId};
+    use cistern_wire::{
+        Ack, Alive, EndReason, EndSession, Fate, Generation, Granted, Handle, KeepAlive, LockClass, Nack, NackReason, ObjectId,
+    };
 
     const A: u64 = 71;
     const B: u64 = 72;
@@ -398,7 +400,7 @@ mod tests {
             atime_ns: 0,
             mtime_ns: 0,
             ctime_ns: 0,
-            owner: SessionId(0),
+            owner: Handle(0),
         };
         let grant = CacheGrant { mode: Want::Shared, generation: Generation(300) };
         let read = Ack { nonce: 2, echo: 5, reply: Reply::Stated(Stated { attr: attr(4), grant }) };

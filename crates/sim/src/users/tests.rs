@@ -18,7 +18,7 @@ fn file() -> cistern_wire::Attr {
         atime_ns: 0,
         mtime_ns: 0,
         ctime_ns: 0,
-        owner: cistern_wire::SessionId(0),
+        owner: cistern_wire::Handle(0),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::world::{ID, ask, entry, hand, numbered, open, opened, value, wait};
 use bytes::Bytes;
 use cistern_server::store::{Answer, Key, Query};
 use cistern_store::{DurableStore, Making, Options, Problem, StoppedStore};
-use cistern_wire::{ObjectId, SessionId, StoreId};
+use cistern_wire::{Handle, ObjectId, SessionId, StoreId};
 use std::fs;
 
 #[test]
@@ -68,10 +68,10 @@ fn pages_of_ephemeral_files_have_their_records_alone_in_order_in_both_stores() {
     let dir = tempfile::tempdir().unwrap();
     let mut durable = opened(dir.path());
     let mut memory = cistern_store::MemoryStore::new();
-    let key = |session, object| Key::Ephemeral(SessionId(session), ObjectId(object));
+    let key = |maker, object| Key::Ephemeral(Handle(maker), ObjectId(object));
     let rows = [(9, 1), (3, u64::MAX), (3, 7), (u64::MAX, 2)];
     let mut writes: Vec<_> =
-        rows.iter().map(|(session, object)| (key(*session, *object), Some(Bytes::from(object.to_be_bytes().to_vec())))).collect();
+        rows.iter().map(|(maker, object)| (key(*maker, *object), Some(Bytes::from(object.to_be_bytes().to_vec())))).collect();
     // Their neighbours in the order of the keys are none of them.
     writes.extend(
         [Key::Xattrs(ObjectId(u64::MAX)), Key::Session(SessionId(3)), entry(3, "a")].map(|key| (key, Some(Bytes::from_static(b"x")))),
@@ -80,12 +80,12 @@ fn pages_of_ephemeral_files_have_their_records_alone_in_order_in_both_stores() {
     wait(&mut durable, 1);
     memory.take(cistern_server::store::StoreWork::Persist(cistern_server::store::Batch { id: 1, writes }));
     let mut pages = |after: (u64, u64), limit| {
-        let query = Query::Ephemerals { after: (SessionId(after.0), ObjectId(after.1)), limit };
+        let query = Query::Ephemerals { after: (Handle(after.0), ObjectId(after.1)), limit };
         let told = [ask(&mut durable, query.clone()), ask_memory(&mut memory, query)].map(|answer| match answer {
             Answer::Ephemerals { records, end } => {
                 let values_fit = records.iter().all(|((_, object), value)| value[..] == object.0.to_be_bytes());
                 assert!(values_fit, "each with its own value");
-                (records.iter().map(|((session, object), _)| (session.0, object.0)).collect::<Vec<_>>(), end)
+                (records.iter().map(|((maker, object), _)| (maker.0, object.0)).collect::<Vec<_>>(), end)
             }
             other => panic!("{other:?}"),
         });

@@ -16,9 +16,9 @@ use cistern_agent::{Agent, Identity};
 use cistern_link::{Instant, Machine as _, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
-    Ack, AgentId, Alive, Bytes8, Datagram, Done, Fate, FormerClaim, FormerFate, Generation, Granted, Header, Hello, Hint, List, LockClass,
-    LockId, Message, Mode, Nack, NackReason, Packer, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate, SessionId, Status, StoreId,
-    Welcome,
+    Ack, AgentId, Alive, Bytes8, Datagram, Done, Fate, FormerClaim, FormerFate, Generation, Granted, Handle, Header, Hello, Hint, List,
+    LockClass, LockId, Message, Mode, Nack, NackReason, Packer, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate, SessionId,
+    Status, StoreId, Welcome,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -195,6 +195,7 @@ impl World {
             echo,
             version: VERSION,
             session: self.session,
+            handle: Handle(self.incarnation),
             store: StoreId([0x5C; 16]),
             epoch: 1,
             server_incarnation: self.incarnation,

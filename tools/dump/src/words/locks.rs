@@ -21,7 +21,8 @@ pub(super) fn list_of(object: ObjectId) -> String {
 
 pub(super) fn list(m: &ListLocks) -> String {
     let after = if m.after_object.0 == 0 { String::new() } else { format!(", after row {} of {}", m.after_row, m.after_object) };
-    format!("asks who holds and who waits for locks on {}{after}", list_of(m.object))
+    let places = if m.places { ", and where they are" } else { "" };
+    format!("asks who holds and who waits for locks on {}{places}{after}", list_of(m.object))
 }
 
 pub(super) fn release(m: &Release<'_>) -> String {

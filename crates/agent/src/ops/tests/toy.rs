@@ -93,7 +93,7 @@ impl Space {
             atime_ns: 0,
             mtime_ns: self.clock,
             ctime_ns: self.clock,
-            owner: cistern_wire::SessionId(0),
+            owner: cistern_wire::Handle(0),
         };
         self.objects.insert(id, Object { attr, node });
         self.measure(id);

@@ -8,8 +8,8 @@ use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
 use cistern_wire::{
     Ack, Attr, Bytes8, CacheGrant, Changed, Claim, Effect, EndReason, EndSession, FormerClaim, FormerFate, Generation, GetAttr, Granted,
-    Keep, List, Lock, LockClass, LockId, LockWait, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Released, Reply,
-    ServerStatus, SessionFate, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent, Watched,
+    Handle, Keep, List, Lock, LockClass, LockId, LockWait, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Released,
+    Reply, ServerStatus, SessionFate, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent, Watched,
 };
 use std::net::SocketAddr;
 
@@ -159,7 +159,7 @@ fn ephemeral() -> Audit {
     audit.open(0, 5);
     audit.open(1, 6);
     audit.up(1, 6, 1, &[Watch { ask: ask(1), object: ObjectId(7) }.into()]);
-    let attr = Attr { owner: SessionId(5), ..ATTR };
+    let attr = Attr { owner: Handle(5), ..ATTR };
     audit.down(1, 6, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Watched(Watched { attr }) }.into()]);
     audit
 }
@@ -182,7 +182,7 @@ fn ephemeral_file_whose_removal_may_be_forgotten_is_gone_undecidably() {
     let mut audit = ephemeral();
     // Its own session took it away.
     audit.up(0, 5, 1, &[Unlink { ask: ask(1), dir: ObjectId(1), name: Bytes8(b"f"), force: false, terms: Terms::NONE }.into()]);
-    let effects = [Effect { before: 4, attr: Attr { version: 5, nlink: 0, owner: SessionId(5), ..ATTR }, grant: CacheGrant::NONE }];
+    let effects = [Effect { before: 4, attr: Attr { version: 5, nlink: 0, owner: Handle(5), ..ATTR }, grant: CacheGrant::NONE }];
     audit.down(0, 5, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Changed(Changed { effects: List::of(&effects) }) }.into()]);
     // Of two objects the file is the one that falls out.
     audit.up(0, 5, 2, &[GetAttr { ask: ask(2), object: ObjectId(9), want: Want::Nothing }.into()]);

@@ -7,8 +7,8 @@ use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello,
 use crate::rule::Rule;
 use crate::vantage::Side;
 use cistern_wire::{
-    Ack, AgentId, Ask, Attr, Bytes8, Bytes16, CacheGrant, Cancel, Challenge, Changed, Claim, Effect, EndReason, EndSession, Fate,
-    FormerClaim, FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Held, Holder, Keep, List, Lock, LockClass, LockId, LockWait,
+    Ack, Ask, Attr, Bytes8, Bytes16, CacheGrant, Cancel, Challenge, Changed, Claim, Effect, EndReason, EndSession, Fate, FormerClaim,
+    FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Holder, Keep, List, Lock, LockClass, LockId, LockWait,
     Message, Mode, Nack, NackReason, ObjectId, ObjectKind, Probe, Queued, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Reclaimed,
     ReclaimedItem, Release, ReleaseItem, Reply, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Standing, Stated, Status,
     Terms, Want, Watch, WatchEvent, Watched, Xattr, XattrRule,
@@ -26,7 +26,7 @@ pub(super) const ATTR: Attr = Attr {
     atime_ns: 0,
     mtime_ns: 0,
     ctime_ns: 0,
-    owner: SessionId(0),
+    owner: Handle(0),
 };
 
 #[test]
@@ -419,7 +419,7 @@ fn queue_order(wrong: bool) -> Audit {
     audit.open(2, 8);
     audit.up(1, 6, 1, &[asks(1, 7, Mode::Exclusive, LockWait::Queue)]);
     let (label, mode, standing) = (Bytes8(b"bench"), Mode::Exclusive, Standing::Good);
-    let holder = Holder { label, agent: AgentId([1; 16]), mode, since_ms: 0, standing, bound_ms: 0 };
+    let holder = Holder { label, handle: Handle(1), mode, since_ms: 0, standing, bound_ms: 0 };
     audit.down(1, 6, 1, &[Queued { nonce: 1, echo: 1, lock: LOCK, ahead: 0, holder }.into()]);
     if !wrong {
         audit.up(1, 6, 2, &[Cancel { serial: 1, nonce: 1 }.into()]);
@@ -520,7 +520,7 @@ fn ephemeral(wrong: bool) -> Audit {
     let mut audit = one();
     audit.open(1, 6);
     audit.up(1, 6, 1, &[Watch { ask: ask(1), object: ObjectId(7) }.into()]);
-    let attr = Attr { owner: SessionId(5), ..ATTR };
+    let attr = Attr { owner: Handle(5), ..ATTR };
     audit.down(1, 6, 1, &[Ack { nonce: 1, echo: 1, reply: Reply::Watched(Watched { attr }) }.into()]);
     audit.pass(if wrong { 500 } else { 2_100 });
     audit.down(1, 6, 2, &[WatchEvent { seq: 1, object: ObjectId(7), version: 5, gone: true }.into()]);

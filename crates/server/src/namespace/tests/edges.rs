@@ -1,6 +1,6 @@
 //! Claims about the edges: where blocks meet, where sizes end, which times an operation sets, and bounds that are just met.
 
-use super::super::NamespaceLimits;
+use super::super::{NamespaceLimits, Places};
 use super::contents::{resize, set};
 use super::{ROOT_DIR, RenameRule, World, create, link, mkdir, open_or_create, read, removed, rename, rmdir, symlink, unlink, write};
 use crate::store::BLOCK_LEN;
@@ -185,7 +185,7 @@ fn exchange_of_directories_across_parents_keeps_both_link_counts() {
     // Each knows its new parent: what is below whom has changed.
     assert_eq!(w.fails(rename((ROOT_DIR, b"a"), (y, b"in"), RenameRule::Replace)), Status::EINVAL);
     w.done(rename((ROOT_DIR, b"b"), (y, b"in"), RenameRule::Replace));
-    assert_eq!(w.namespace.place(&w.overlay.view(), x, 100), super::Step::Done(b"/a/x/in/y".to_vec()));
+    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), x, 100), super::Step::Done(b"/a/x/in/y".to_vec()));
 }
 
 #[test]
@@ -195,12 +195,30 @@ fn place_is_cut_to_its_end_however_deep_it_is() {
     for _ in 0..300 {
         dir = w.dir(dir, b"d");
     }
-    for max in [4, 5, 255, 599] {
-        let super::Step::Done(place) = w.namespace.place(&w.overlay.view(), dir, max) else { panic!("all is in memory") };
+    for max in [4, 5, 255] {
+        let super::Step::Done(place) = w.namespace.place(&w.overlay.view(), &mut Places::new(), dir, max) else {
+            panic!("all is in memory")
+        };
         assert!(place.len() == max && place.starts_with(b"...") && place.ends_with(b"d"), "{max}");
     }
-    assert_eq!(w.namespace.place(&w.overlay.view(), dir, 600), super::Step::Done(b"/d".repeat(300)));
+    let end = [&b"..."[..], &b"/d".repeat(128)].concat();
+    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), dir, 600), super::Step::Done(end), "a list costs so much at most");
     assert_eq!(w.fails(rename((ROOT_DIR, b"d"), (dir, b"x"), RenameRule::Replace)), Status::EINVAL, "however deep");
+}
+
+#[test]
+fn places_of_one_list_share_what_was_looked_up() {
+    let mut w = World::new();
+    let mut dir = ROOT_DIR;
+    for _ in 0..100 {
+        dir = w.dir(dir, b"d");
+    }
+    let files: Vec<_> = (b'a'..=b'z').map(|name| (name, w.done(create(dir, &[name]))[1].attr.object)).collect();
+    let mut places = Places::new();
+    for (name, file) in files {
+        let whole = [&b"/d".repeat(100)[..], b"/", &[name]].concat();
+        assert_eq!(w.namespace.place(&w.overlay.view(), &mut places, file, 255), super::Step::Done(whole));
+    }
 }
 
 #[test]
@@ -210,8 +228,8 @@ fn place_is_not_that_of_another_object_that_took_the_name() {
     w.done(link(f, ROOT_DIR, b"n"));
     w.done(unlink(ROOT_DIR, b"n"));
     let other = w.file(b"n");
-    assert_eq!(w.namespace.place(&w.overlay.view(), f, 255), super::Step::Done(vec![]));
-    assert_eq!(w.namespace.place(&w.overlay.view(), other, 255), super::Step::Done(b"/n".to_vec()));
+    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), f, 255), super::Step::Done(vec![]));
+    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), other, 255), super::Step::Done(b"/n".to_vec()));
 }
 
 #[test]

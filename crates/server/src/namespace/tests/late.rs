@@ -1,7 +1,7 @@
 //! Claims about operations that wait for the store: no effect before all is there, no guess about what cannot be read, and no waiting
 //! for what has nothing to do with them.
 
-use super::super::{Mutation, Reading, Step};
+use super::super::{Mutation, Places, Reading, Step};
 use super::contents::resize;
 use super::{ASK, ROOT_DIR, RenameRule, SMALL, World, create, mkdir, open_or_create, read, rename, unlink, write};
 use crate::store::{Answer, BLOCK_LEN, CacheLimits, Counter, Key, Loaded, Overlay, Query};
@@ -195,7 +195,7 @@ fn directories_that_lie_in_each_other_end_in_an_error_and_not_in_a_circle() {
         w.disk.values.insert(Key::Object(d), Bytes::from(circle));
     });
     assert_eq!(w.fails(rename((ROOT_DIR, b"x"), (e, b"x"), RenameRule::Replace)), Status::EIO);
-    w.namespace.place(&w.overlay.view(), ObjectId(99), 255);
+    w.namespace.place(&w.overlay.view(), &mut Places::new(), ObjectId(99), 255);
 }
 
 #[test]

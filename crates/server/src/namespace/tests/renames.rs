@@ -1,6 +1,6 @@
 //! Claims about RENAME.
 
-use super::super::NamespaceLimits;
+use super::super::{NamespaceLimits, Places};
 use super::{ROOT_DIR, RenameRule, World, create, link, removed, rename, symlink};
 use alloc::vec::Vec;
 use cistern_wire::{ObjectId, Status, Want};
@@ -113,7 +113,7 @@ fn exchange_swaps_two_names_of_any_kind() {
     assert_eq!(counts[..2], [(4, 2), (2, 1)]);
     assert_eq!(w.names(ROOT_DIR), [(b"d".to_vec(), d), (b"l".to_vec(), sub)]);
     assert_eq!(w.names(d), [(b"sub".to_vec(), l)]);
-    assert_eq!(w.namespace.place(&w.overlay.view(), sub, 100), super::Step::Done(b"/l".to_vec()));
+    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), sub, 100), super::Step::Done(b"/l".to_vec()));
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),
             Self::Key(Key::Xattrs(object)) => write!(f, "object {object}, extended attributes"),
-            Self::Key(Key::Ephemeral(session, object)) => write!(f, "object {object}, ephemeral of session {session}"),
+            Self::Key(Key::Ephemeral(maker, object)) => write!(f, "object {object}, ephemeral, made under the handle {maker}"),
         }
     }
 }

@@ -9,7 +9,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{AgentId, Attr, Done, Field as _, ObjectId, ObjectKind, Reply, SessionId};
+use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Reply, SessionId};
 use core::convert::Infallible;
 
 use ObjectKind::{Directory, File, Symlink};
@@ -92,7 +92,7 @@ impl Store {
             atime_ns: times.0,
             mtime_ns: times.1,
             ctime_ns: times.2,
-            owner: SessionId(0),
+            owner: Handle(0),
         };
         let record = ObjectRecord { attr, parent: ObjectId(parent), name: Bytes::copy_from_slice(name.as_bytes()), xattrs: 0 };
         self.put(&Key::Object(ObjectId(id)), &record.to_bytes());
@@ -285,10 +285,10 @@ damages! {
         s.xattrs(INNER, &[(b"user.a", &vec![0; (64 << 10) + 1])]);
         s.count(Counter::Bytes, 70_001 + (64 << 10) + 1);
     } => ["bad_xattrs" at "/d/e"];
-    an_ephemeral_record_of_nothing: |s| s.put(&Key::Ephemeral(SessionId(SESSION), ObjectId(99)), &EphemeralRecord { bound: SessionId(SESSION) }.to_bytes()) =>
-        ["orphan_ephemeral" at "object #99, ephemeral of session 000000000000004d"];
+    an_ephemeral_record_of_nothing: |s| s.put(&Key::Ephemeral(Handle(SESSION), ObjectId(99)), &EphemeralRecord { bound: SessionId(SESSION) }.to_bytes()) =>
+        ["orphan_ephemeral" at "object #99, ephemeral, made under the handle 000000000000004d"];
     an_ephemeral_file_without_a_record: |s| {
-        s.change(FILE, |file| file.attr.owner = SessionId(SESSION));
+        s.change(FILE, |file| file.attr.owner = Handle(SESSION));
     } => ["bad_ephemeral" at "/d/g", "bad_ephemeral" at "/d/g"];
     objects_counted_wrong: |s| s.count(Counter::Objects, 6) => ["wrong_counter" at "counter Objects"];
     bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_001) => ["wrong_counter" at "counter Bytes"];

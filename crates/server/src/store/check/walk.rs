@@ -17,7 +17,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
-use cistern_wire::{ObjectId, ObjectKind, Reader, Reply, SessionId};
+use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Reply, SessionId};
 use core::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
@@ -38,8 +38,8 @@ pub(super) struct Walk {
     /// Id and window of each session; 0: its record cannot be read.
     sessions: Vec<(u64, u16)>,
     group: Option<Group>,
-    /// Ephemeral files whose records were not read yet: the session that made each.
-    ephemerals: BTreeMap<u64, SessionId>,
+    /// Ephemeral files whose records were not read yet: the handle under which each was made.
+    ephemerals: BTreeMap<u64, Handle>,
     /// No record was unreadable that would have told of bytes.
     pub(super) bytes_known: bool,
     last: Vec<u8>,
@@ -107,7 +107,7 @@ impl Walk {
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
             Key::Xattrs(object) => self.xattrs(*object, &key, value),
-            Key::Ephemeral(session, object) => self.ephemeral(*session, *object, &key, value),
+            Key::Ephemeral(maker, object) => self.ephemeral(*maker, *object, &key, value),
         }
     }
 
@@ -326,24 +326,24 @@ impl Walk {
         }
     }
 
-    fn ephemeral(&mut self, session: SessionId, object: ObjectId, key: &Key, value: &[u8]) {
+    fn ephemeral(&mut self, maker: Handle, object: ObjectId, key: &Key, value: &[u8]) {
         if let Err(error) = EphemeralRecord::from_bytes(value) {
             self.at(Fault::BadRecord, key, error.to_string());
         }
         match self.ephemerals.get(&object.0) {
-            Some(owner) if *owner == session => {
+            Some(owner) if *owner == maker => {
                 self.ephemerals.remove(&object.0);
             }
             // Of an object whose record cannot be read that was said.
             _ if self.table.get(object.0).is_some_and(|row| row.kind.is_none()) => {}
-            _ => self.at(Fault::OrphanEphemeral, key, "there is no such ephemeral file of that session"),
+            _ => self.at(Fault::OrphanEphemeral, key, "there is no such ephemeral file of that maker"),
         }
     }
 
     /// All was read: each ephemeral file must have had its record.
     pub(super) fn end_ephemerals(&mut self) {
-        for (object, session) in core::mem::take(&mut self.ephemerals) {
-            let what = format!("it is an ephemeral file of session {session}, and has no record as such");
+        for (object, maker) in core::mem::take(&mut self.ephemerals) {
+            let what = format!("it is an ephemeral file made under the handle {maker}, and has no record as such");
             self.find(Fault::BadEphemeral, Self::object_place(object), what);
         }
     }
