@@ -1,6 +1,6 @@
 //! What somebody meets who has just installed Cistern: no flags, no rights, no settings but a file.
 
-use crate::world::{CISTERN, CISTERND, command, said};
+use crate::world::{CISTERN, CISTERND, Server, command, said};
 use nix::unistd::{Gid, Uid, chown, geteuid};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -130,5 +130,57 @@ fn where_no_state_can_be_kept_the_flag_is_named() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("--state DIR"), "{}", said(&output));
         let homeless = user.prepared(program, args).env_remove("HOME").output().unwrap();
         assert!(String::from_utf8_lossy(&homeless.stderr).contains("XDG_STATE_HOME nor HOME"), "{}", said(&homeless));
+    }
+}
+
+/// An address on which nothing listens.
+fn closed_port() -> String {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn a_closed_port_is_reported_at_once_and_tried_again_quietly() {
+    let user = User::new();
+    let address = closed_port();
+    let mut child = user.prepared(CISTERN, &["ls", "--server", &address, "--give-up", "1h"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(&address) && line.contains("the port is closed"), "{line}");
+    assert!(child.try_wait().unwrap().is_none(), "it goes on trying: {line}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Closed and given up are two facts, a line each.
+    let output = user.run(&["ls", "--server", &address, "--give-up", "300ms"]);
+    assert_eq!(output.status.code(), Some(69));
+    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 2, "{}", said(&output));
+}
+
+#[test]
+fn ping_counts_what_was_lost() {
+    let user = User::new();
+    // Somebody who listens and says nothing.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let output = user.run(&["ping", "-c", "2", "-i", "1ms", "--give-up", "150ms", "--server", &address]);
+    assert_eq!(output.status.code(), Some(69), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told, "no answer: seq=1\nno answer: seq=2\n2 sent, 0 answered, 100 % lost\n");
+    assert!(output.stderr.is_empty(), "{}", said(&output));
+    let server = Server::start();
+    let told = server.ok(&["ping", "-c", "2", "-i", "1ms", "--give-up", "20s"]);
+    assert!(told.contains("2 sent, 2 answered, 0 % lost, min/median/max "), "{told}");
+}
+
+#[test]
+fn a_log_level_that_is_none_is_an_error_and_help_names_the_variable() {
+    let user = User::new();
+    for (program, args, code) in [(CISTERN, &["ls"][..], 2), (CISTERN, &["lock", "/x", "--", "true"], 125), (CISTERND, &["--volatile"], 2)] {
+        let output = user.prepared(program, args).env("CISTERN_LOG", "inof").output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("CISTERN_LOG: \"inof\" is no level"), "{}", said(&output));
+    }
+    for program in [CISTERN, CISTERND] {
+        let help = user.prepared(program, &["--help"]).output().unwrap();
+        assert!(String::from_utf8_lossy(&help.stdout).contains("CISTERN_LOG"), "{}", said(&help));
     }
 }

@@ -48,6 +48,10 @@ Exit status:
   69  no answer from the server, or it refuses a session
   70  a defect of cistern itself
   74  the outcome of a change is unknown
+
+CISTERN_LOG=LEVEL says what is logged to standard error: off, error, warn (commands), info (daemons), debug, trace; also by crate:
+  CISTERN_LOG=warn,cistern_server=debug
+
 `cistern lock` has more: see `cistern lock --help`.";
 
 /// Locks, leases and metadata for groups of computers.
@@ -119,6 +123,7 @@ pub(crate) enum Command {
     /// Show what the server is and how it is
     Status(Status),
     /// Measure round trips to the server's application
+    #[command(after_help = run::PING_HELP)]
     Ping(Ping),
     /// Print each change of files and directories as it happens
     #[command(after_help = locks::WATCH_HELP)]
@@ -150,13 +155,13 @@ pub(crate) struct Common {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas. Else the settings file's, else 127.0.0.1:7311
-    #[arg(long, env = "CISTERN_SERVER", value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
+    #[arg(long, env = "CISTERN_SERVER", hide_env_values = true, value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
     pub(crate) server: Vec<String>,
     /// Control socket of a host agent to go through, instead of an identity of its own
-    #[arg(long, env = "CISTERN_AGENT", value_name = "SOCKET", global = true, help_heading = CONNECTION)]
+    #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]
     pub(crate) agent: Option<PathBuf>,
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
-    #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE", global = true, help_heading = CONNECTION)]
+    #[arg(long, env = "CISTERN_CONFIG", hide_env_values = true, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) config: Option<PathBuf>,
     /// Give up when the server does not answer for so long
     #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]

@@ -6,7 +6,8 @@
 use crate::args::Common;
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
 use crate::local::{Answer, Failure, Request, Response};
-use crate::{capture, settings};
+use crate::capture;
+use crate::contact::{self, Wanted};
 use cistern_client::Client;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -132,37 +133,10 @@ pub(crate) fn host_agent(common: &Common) -> Result<Option<&Path>, Failure> {
 
 /// A client with an identity of its own, and a session.
 pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Client, Failure> {
-    let (client, hint) = open(common, label)?;
-    client.ping().wait().map_err(|error| {
-        let failure = Failure::from(error);
-        Failure { message: format!("{}{hint}", failure.message), ..failure }
-    })?;
-    Ok(client)
+    contact::start(common, Wanted { label, ..Wanted::default() })?.open()
 }
 
 /// A client with an identity of its own, which opens a session when it needs one.
 pub(crate) fn own_agent(common: &Common, label: Option<String>) -> Result<Client, Failure> {
-    open(common, label).map(|opened| opened.0)
-}
-
-/// A client, and what to say should its server not be there.
-fn open(common: &Common, label: Option<String>) -> Result<(Client, &'static str), Failure> {
-    let settings = settings::load(common.config.as_deref())?;
-    let mut config = settings.agent_config()?;
-    if let Some(span) = common.give_up {
-        config.give_up_after = span;
-    }
-    let mut builder = Client::builder().config(config);
-    let servers = settings.servers(&common.server);
-    for server in servers.names {
-        builder = builder.server(server);
-    }
-    if let Some(label) = label {
-        builder = builder.label(label);
-    }
-    if let Some(tap) = capture::tap() {
-        builder = builder.tap(tap);
-    }
-    let hint = if servers.default { " (no server was named: --server, CISTERN_SERVER or the settings file names one)" } else { "" };
-    Ok((builder.start()?, hint))
+    Ok(contact::start(common, Wanted { label, ..Wanted::default() })?.client)
 }

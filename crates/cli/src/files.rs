@@ -1,9 +1,9 @@
-//! The commands that people know: ls, stat, cat, put, mkdir, rm, mv, ln, status, ping.
+//! The commands that people know: ls, stat, cat, put, mkdir, rm, mv, ln, status.
 //!
 //! Decides: what each shows and how it treats several paths: one that fails is told, the others go on, the exit status says so.
 //! Leaves to others: through whom they act (`backend`), trees (`tree`), locks (`locks`).
 
-use crate::args::{Ln, Ls, Mkdir, Mv, Paths, Ping, Put, Rm, Status};
+use crate::args::{Ln, Ls, Mkdir, Mv, Paths, Put, Rm, Status};
 use crate::backend::Backend;
 use crate::execute::EXIT_SOFTWARE;
 use crate::local::{Attributes, Failure, Request, Response, Row, Rule};
@@ -288,36 +288,4 @@ pub(crate) fn status(args: &Status) -> Result<(), Failure> {
     });
     backend.close();
     result
-}
-
-pub(crate) fn ping(args: &Ping) -> Result<(), Failure> {
-    let mut backend = Backend::open(&args.common)?;
-    let mut times = Vec::new();
-    let result = (0..args.count).try_for_each(|turn| {
-        if turn > 0 {
-            std::thread::sleep(args.interval);
-        }
-        match backend.call(Request::Ping)? {
-            Response::Pong { round_trip_us } => {
-                times.push(round_trip_us);
-                if args.common.json {
-                    show::json(&json!({ "seq": turn + 1, "round_trip_us": round_trip_us }))
-                } else {
-                    show::line(format!("ACK from the server's application: seq={} time={} ms", turn + 1, in_ms(round_trip_us)))
-                }
-            }
-            other => unexpected(&other),
-        }
-    });
-    backend.close();
-    if !args.common.json && !times.is_empty() {
-        times.sort_unstable();
-        let (min, median, max) = (times[0], times[times.len() / 2], times[times.len() - 1]);
-        show::line(format!("{} round trips, min/median/max {}/{}/{} ms", times.len(), in_ms(min), in_ms(median), in_ms(max)))?;
-    }
-    result
-}
-
-fn in_ms(us: u64) -> String {
-    format!("{}.{:03}", us / 1_000, us % 1_000)
 }

@@ -13,7 +13,8 @@ use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Answer, Failure};
 use crate::places::{Daemon, make_above};
 use crate::signals::{End, wait_for};
-use crate::{capture, settings, show};
+use crate::contact::{self, Contact, Wanted};
+use crate::show;
 use cistern_client::{Client, IdlePolicy};
 use nix::poll::{PollFd, PollFlags};
 use serde_json::json;
@@ -39,12 +40,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     let named = args.state.as_deref();
     let (state, socket) = (Daemon::Agent.state(named)?, Daemon::Agent.socket(named)?);
-    let (client, close_within) = start(args, &state)?;
+    let wanted = Wanted { label: args.label.clone(), state: Some(&state), idle: args.idle.map(IdlePolicy::from) };
+    let contact = contact::start(&args.common, wanted)?;
+    let (client, close_within) = (contact.client.clone(), contact.close_within);
     make_above(&socket)?;
     let (listener, file) = cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
     let end = Arc::new(End::catch()?);
     announce(args, &client, &socket)?;
-    greet(&client);
+    greet(contact);
     let rooms = Arc::new(Rooms::default());
     receive(&listener, &client, &rooms, &end);
     // Programs that start from now on find no agent, rather than one that does not answer.
@@ -58,36 +61,6 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
         log::warn!("the session was not closed, and ends by its lease: {error}");
     }
     Ok(())
-}
-
-/// An agent with the identity of the state directory, and how long the clean end of its session may take.
-fn start(args: &Agent, state: &Path) -> Result<(Client, Duration), Failure> {
-    let common = &args.common;
-    let settings = settings::load(common.config.as_deref())?;
-    let mut config = settings.agent_config()?;
-    if let Some(span) = common.give_up {
-        config.give_up_after = span;
-    }
-    if let Some(idle) = args.idle {
-        config.idle = idle.into();
-    }
-    let close_within = config.close_within;
-    let mut builder = Client::builder().config(config).state_dir(state);
-    for server in settings.servers(&common.server).names {
-        builder = builder.server(server);
-    }
-    if let Some(label) = &args.label {
-        builder = builder.label(label);
-    }
-    if let Some(tap) = capture::tap() {
-        builder = builder.tap(tap);
-    }
-    let client = builder.start().map_err(|error| {
-        let hint = if matches!(error, cistern_client::Error::State { .. }) { "; --state DIR names another" } else { "" };
-        let failure = Failure::from(error);
-        Failure { message: format!("{}{hint}", failure.message), ..failure }
-    })?;
-    Ok((client, close_within))
 }
 
 impl From<Idle> for IdlePolicy {
@@ -112,12 +85,10 @@ fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure>
 }
 
 /// Opens the session at once, so that a wrong address or a server that is down is told now and not to the first program.
-fn greet(client: &Client) {
-    let client = client.clone();
+fn greet(contact: Contact) {
     let hello = move || {
-        if let Err(error) = client.ping().wait() {
-            log::warn!("{error}; the agent goes on trying when it is asked for something");
-        }
+        // Why there is no session the client logs itself, now and later.
+        let _ = contact.wait(contact.client.ping(), |refused| log::warn!("{refused}"));
     };
     // Without the thread nothing but that word is missing.
     if let Err(error) = std::thread::Builder::new().name("cistern-hello".to_owned()).spawn(hello) {

@@ -14,6 +14,7 @@ mod bell;
 mod capture;
 mod change;
 mod changes;
+mod contact;
 mod demo;
 mod execute;
 mod files;
@@ -25,6 +26,7 @@ mod logging;
 mod member;
 mod metrics;
 mod model;
+mod ping;
 mod places;
 mod plan;
 mod serve;
@@ -50,27 +52,29 @@ pub fn main_cistern() -> ExitCode {
     }
     let args = Cistern::read();
     let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(_));
-    logging::start(daemon);
-    finish("cistern", carry_out(&args))
+    finish("cistern", logging::start(daemon).map_err(|failure| own(&args, failure)).and_then(|()| carry_out(&args)))
 }
 
 /// The program `cisternd`: its exit status.
 #[must_use]
 pub fn main_cisternd() -> ExitCode {
     let args = Cisternd::read();
-    logging::start(args.command.is_none());
-    let result = match &args.command {
+    let result = logging::start(args.command.is_none()).and_then(|()| match &args.command {
         Some(command) => stopped::run(command),
         None => serve::serve(&args.serve).map(|()| 0),
-    };
+    });
     finish("cisternd", result)
 }
 
+/// A failure of the program itself: of `cistern lock` it must be told from the command's.
+fn own(args: &Cistern, failure: Failure) -> Failure {
+    if matches!(args.command, Command::Lock(_)) { lock::own(failure) } else { failure }
+}
+
 fn carry_out(args: &Cistern) -> Result<u8, Failure> {
-    let exit = |failure: Failure| if matches!(args.command, Command::Lock(_)) { lock::own(failure) } else { failure };
     // The capture of these two is of other datagrams than a command's.
     if !matches!(args.command, Command::Demo(_) | Command::Serve(_)) {
-        capture::start(args.common.pcap.as_deref()).map_err(exit)?;
+        capture::start(args.common.pcap.as_deref()).map_err(|failure| own(args, failure))?;
     }
     match &args.command {
         Command::Demo(args) => demo::demo(args),
@@ -94,7 +98,7 @@ fn carry_out(args: &Cistern) -> Result<u8, Failure> {
         Command::Evict(args) => server_control::evict(args).map(|()| 0),
         Command::Admin(args) => admin::admin(args).map(|()| 0),
         Command::Status(args) => files::status(args).map(|()| 0),
-        Command::Ping(args) => files::ping(args).map(|()| 0),
+        Command::Ping(args) => ping::ping(args),
         Command::Watch(args) => changes::watch(args),
         Command::Member(args) => member::member(args),
         Command::WatchLease(args) => watch::watch_lease(args).map(|()| 0),

@@ -1,15 +1,18 @@
-//! The log: where it goes, how a line looks, what is in it by default.
+//! The log: where it goes, how a line looks, what is in it.
 //!
 //! Decides: that it goes to standard error, never to standard output, which belongs to results; that it goes there by a queue, so that
-//! nothing waits for whoever reads it; that daemons tell sessions and lease events (`info`) and commands only what needs a person
-//! (`warn`), unless `CISTERN_LOG` says otherwise (`debug`: changes of state, `trace`: datagrams; by crate: `warn,cistern_server=debug`).
-//! Leaves to others: what is said; each line begins with who says it.
+//! nothing waits for whoever reads it; that daemons log sessions and lease events (`info`) and commands only what needs a person (`warn`).
+//! `CISTERN_LOG` takes precedence over the settings file (daemons only), the file over the default. A running daemon takes another filter
+//! from the file. Leaves to others: what is said; each line begins with who says it.
 
+use crate::local::Failure;
 use cistern_driver::LogQueue;
 use cistern_wire::Printable;
-use env_logger::{Builder, Env, Target, WriteStyle};
+use env_filter::{Builder as FilterBuilder, Filter};
+use env_logger::{Builder, Logger, Target, WriteStyle};
+use log::{LevelFilter, Log, Metadata, Record};
 use std::io::{IsTerminal, Write};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How long the end of the program waits for a reader of standard error.
@@ -17,13 +20,51 @@ const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 static QUEUE: LazyLock<LogQueue> = LazyLock::new(LogQueue::default);
 
-/// Starts the log; `daemon` chooses the default level.
-pub(crate) fn start(daemon: bool) {
-    // The store's engine says at `info` what nobody but its makers needs.
-    let level = if daemon { "info,fjall=warn,lsm_tree=warn" } else { "warn" };
-    let env = Env::new().filter_or("CISTERN_LOG", level);
-    let mut builder = Builder::from_env(env);
-    builder.format(|out, record| {
+/// The filter of daemons. The store's engine says at `info` what nobody but its makers needs.
+pub(crate) const DAEMON_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
+/// The filter of commands, which tell themselves why they have no session.
+const COMMAND_FILTER: &str = "warn,cistern_client=error";
+
+/// The variable that sets the filter.
+const VARIABLE: &str = "CISTERN_LOG";
+
+/// The log of this process, once it has started.
+static LOG: OnceLock<Filtered> = OnceLock::new();
+
+/// Lines of the log that pass a filter, which may be exchanged.
+struct Filtered {
+    sink: Logger,
+    filter: RwLock<Filter>,
+    /// `CISTERN_LOG` has set the filter: no file changes it.
+    fixed: bool,
+}
+
+impl Log for Filtered {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.filter.read().unwrap_or_else(PoisonError::into_inner).enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            self.sink.log(record);
+        }
+    }
+
+    fn flush(&self) {
+        self.sink.flush();
+    }
+}
+
+/// Starts the log; `daemon` chooses the default filter.
+///
+/// # Errors
+/// `CISTERN_LOG` is no filter; whoever set it is at fault.
+pub(crate) fn start(daemon: bool) -> Result<(), Failure> {
+    let set = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()).map(|text| text.to_string_lossy().into_owned());
+    let default = if daemon { DAEMON_FILTER } else { COMMAND_FILTER };
+    let (filter, most) = parse(set.as_deref().unwrap_or(default)).map_err(|why| Failure::usage(format!("{VARIABLE}: {why}")))?;
+    let mut builder = Builder::new();
+    builder.filter_level(LevelFilter::Trace).format(|out, record| {
         let style = out.default_level_style(record.level());
         let (time, level) = (out.timestamp_millis(), record.level());
         writeln!(out, "{time} {style}{level:<5}{style:#} {}", Printable(&record.args().to_string()))
@@ -31,9 +72,64 @@ pub(crate) fn start(daemon: bool) {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     builder.write_style(if std::io::stderr().is_terminal() && !plain { WriteStyle::Always } else { WriteStyle::Never });
     builder.target(Target::Pipe(Box::new(QUEUE.clone())));
+    let log = LOG.get_or_init(|| Filtered { sink: builder.build(), filter: RwLock::new(filter), fixed: set.is_some() });
     // Fails only if there is a log already, which then goes on.
-    if builder.try_init().is_err() {
-        log::debug!("the log had been started before");
+    if log::set_logger(log).is_ok() {
+        log::set_max_level(most);
+    }
+    Ok(())
+}
+
+/// Takes the filter of the settings file, unless `CISTERN_LOG` has set one; whether it has.
+pub(crate) fn adopt(filter: &str) -> bool {
+    let Some(log) = LOG.get().filter(|log| !log.fixed) else { return false };
+    // Checked when the file was read.
+    if let Ok((filter, most)) = parse(filter) {
+        *log.filter.write().unwrap_or_else(PoisonError::into_inner) = filter;
+        log::set_max_level(most);
+    }
+    true
+}
+
+/// What `CISTERN_LOG` says, if that is in force.
+pub(crate) fn fixed() -> Option<String> {
+    std::env::var(VARIABLE).ok().filter(|text| !text.is_empty())
+}
+
+/// Checks a filter; says what is wrong with it.
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    parse(text).map(drop)
+}
+
+/// `LEVEL`, or `CRATE=LEVEL`, separated by commas; and the highest of the levels.
+fn parse(text: &str) -> Result<(Filter, LevelFilter), String> {
+    let mut filter = FilterBuilder::new();
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    for word in words {
+        let (part, level) = word.split_once('=').map_or((None, word), |(part, level)| (Some(part.trim()), level.trim()));
+        let level: LevelFilter = level.parse().map_err(|_| {
+            format!("{level:?} is no level: use off, error, warn, info, debug or trace, for all or for a crate: warn,cistern_server=debug")
+        })?;
+        filter.filter(part, level);
+    }
+    let filter = filter.build();
+    let most = filter.filter();
+    Ok((filter, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_levels_for_all_and_for_crates() {
+        for (text, most) in [("info", LevelFilter::Info), ("WARN, cistern_server=debug", LevelFilter::Debug), ("off", LevelFilter::Off)] {
+            assert_eq!(parse(text).map(|(_, most)| most), Ok(most), "{text}");
+        }
+        for text in ["inof", "warn,cistern_server=dbug", "warn=", "cistern_server"] {
+            assert!(check(text).unwrap_err().contains("is no level: use off, error, warn"), "{text}");
+        }
+        assert!(check(DAEMON_FILTER).is_ok() && check(COMMAND_FILTER).is_ok());
     }
 }
 

@@ -96,6 +96,7 @@ impl Builder {
             boot: identity.boot,
             label: label.into_bytes(),
         };
+        let servers = self.servers.join(", ");
         let ports = open_ports(&addresses)?;
         let sources = Sources::of(addresses.clone());
         if let Err(error) = &sources {
@@ -103,11 +104,11 @@ impl Builder {
         }
         let services = Guests { sources: sources.ok() };
         let core = Agent::new(self.config, core_identity, seed, addresses);
-        let hub = Arc::new(Mutex::new(Hub::new(core, name.clone())));
+        let hub = Arc::new(Mutex::new(Hub::new(core, name.clone(), servers.clone(), give_up_after)));
         let options = LoopOptions { name: name.clone(), tap: self.tap, ..LoopOptions::default() };
         let mut event_loop =
             EventLoop::new(ports, Turned(Arc::clone(&hub)), services, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
-        let handle = event_loop.handle();
+        let (handle, stats) = (event_loop.handle(), event_loop.stats());
         let until_over = UntilOver(Arc::clone(&hub));
         std::thread::Builder::new()
             .name("cistern-agent".to_owned())
@@ -120,8 +121,7 @@ impl Builder {
                 }
             })
             .map_err(|e| Error::Start(format!("no thread to be had: {e}")))?;
-        let servers = self.servers.join(", ");
-        Ok(Client::new(Inner { home: Home::here(), hub, clock, handle, servers, agent, incarnation, give_up_after }))
+        Ok(Client::new(Inner { home: Home::here(), hub, clock, handle, servers, agent, incarnation, give_up_after, stats }))
     }
 }
 

@@ -257,6 +257,13 @@ impl Client {
         self.inner.with(|hub| hub.agent.view(self.inner.clock.now()))
     }
 
+    /// How many ICMP messages have said that the server's host, network or port is unreachable: above 0 before the first answer, most
+    /// likely nothing listens on the port.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.inner.stats.read().icmp_unreachable
+    }
+
     /// Who this agent is: its identity, and which start of it this is.
     #[must_use]
     pub fn identity(&self) -> (AgentId, u64) {

@@ -14,7 +14,7 @@ use crate::guard::GuardShared;
 use crate::watcher::{Seen, WatcherShared};
 use cistern_agent::Agent;
 use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted, WatchEvent, WatchId};
-use cistern_driver::{Clock, Handle, Owner, Poisoned, Registry, Services, Sources, Token};
+use cistern_driver::{Clock, Handle, Owner, Poisoned, Registry, Services, Sources, Stats, Token};
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::{AgentId, ObjectId};
 use std::collections::BTreeMap;
@@ -45,12 +45,16 @@ pub(crate) struct Hub {
     /// The driver's thread has ended.
     over: bool,
     name: String,
+    /// The server's addresses, for messages.
+    servers: String,
+    /// How long an operation may take, for messages.
+    give_up_after: Duration,
 }
 
 impl Hub {
-    pub(crate) fn new(agent: Agent, name: String) -> Self {
+    pub(crate) fn new(agent: Agent, name: String, servers: String, give_up_after: Duration) -> Self {
         let (slots, guards, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { agent, slots, guards, watches, wakers: Vec::new(), wakes_at: None, over: false, name }
+        Self { agent, slots, guards, watches, wakers: Vec::new(), wakes_at: None, over: false, name, servers, give_up_after }
     }
 
     /// Whether the driver, which may be asleep, has to be woken after a command: there is something to send, or an earlier time to wake.
@@ -79,7 +83,10 @@ impl Hub {
                     log::info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.name);
                 }
                 Event::SessionEnded { session, why } => log::debug!("{}: session {session} has ended: {why}", self.name),
-                Event::NoSession { error } => log::warn!("{}: no session: {error:?}", self.name),
+                Event::NoSession { error } => {
+                    let error = Error::of(error, "", &self.servers, self.give_up_after);
+                    log::warn!("{}: no session: {error}", self.name);
+                }
             }
         }
     }
@@ -246,6 +253,8 @@ pub(crate) struct Inner {
     pub(crate) agent: AgentId,
     pub(crate) incarnation: u64,
     pub(crate) give_up_after: Duration,
+    /// What the sockets have met.
+    pub(crate) stats: Arc<Stats>,
 }
 
 impl std::fmt::Debug for Inner {

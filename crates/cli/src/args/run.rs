@@ -17,6 +17,9 @@ Examples:
   cisternd --volatile --new-cluster                         to try it out: everything in memory
   cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
 
+CISTERN_LOG=LEVEL says what is logged to standard error: off, error, warn, info (the default), debug, trace; also by crate: \
+CISTERN_LOG=warn,cistern_server=debug
+
 Exit status:
   0   ended because it was asked to
   1   cannot serve: an address or a control socket cannot be used
@@ -37,6 +40,18 @@ pub(crate) struct Status {
     #[arg(long, value_name = "SOCKET", env = "CISTERN_CONTROL")]
     pub(crate) control: Option<PathBuf>,
 }
+
+pub(super) const PING_HELP: &str = "\
+Every round trip gets --give-up, 2 s by default, and is lost when it takes longer.
+
+Examples:
+  cistern ping
+  cistern ping --server 10.0.0.1 -c 10 -i 200ms
+
+Exit status:
+  0   the server answered at least once
+  2   wrong usage or settings
+  69  it never answered, or it refuses a session";
 
 #[derive(Args, Debug)]
 pub(crate) struct Ping {

@@ -1,0 +1,108 @@
+//! The first contact of an agent with its server: which server, and what is said while nobody answers.
+//!
+//! Decides: that a port that refuses datagrams is reported at once, and tried again quietly until the time is up: a server that is
+//! being started anew refuses, too. Leaves to others: settings (`settings`), handshakes (the agent).
+
+use crate::args::Common;
+use crate::local::Failure;
+use crate::{capture, settings, show};
+use cistern_client::{Call, Client, Error};
+use std::path::Path;
+use std::time::Duration;
+
+/// How often a call looks whether the port has refused.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An agent that has started, and may have no session yet.
+pub(crate) struct Contact {
+    pub(crate) client: Client,
+    /// The servers, for a person.
+    servers: String,
+    /// Nobody named them.
+    default: bool,
+    /// How long an operation may take.
+    pub(crate) give_up: Duration,
+    /// How long the clean end of its session may take.
+    pub(crate) close_within: Duration,
+}
+
+/// What is asked of an agent besides [`Common`].
+#[derive(Debug, Default)]
+pub(crate) struct Wanted<'a> {
+    /// What people see of it in listings.
+    pub(crate) label: Option<String>,
+    /// Where its identity is kept; else it is fresh.
+    pub(crate) state: Option<&'a Path>,
+    pub(crate) idle: Option<cistern_client::IdlePolicy>,
+}
+
+/// Starts an agent.
+///
+/// # Errors
+/// Its settings, its state directory or the server's name cannot be used.
+pub(crate) fn start(common: &Common, wanted: Wanted<'_>) -> Result<Contact, Failure> {
+    let settings = settings::load(common.config.as_deref())?;
+    let mut config = settings.agent_config()?;
+    config.give_up_after = common.give_up.unwrap_or(config.give_up_after);
+    config.idle = wanted.idle.unwrap_or(config.idle);
+    let (give_up, close_within) = (config.give_up_after, config.close_within);
+    let servers = settings.servers(&common.server);
+    let mut builder = Client::builder().config(config);
+    for server in &servers.names {
+        builder = builder.server(server);
+    }
+    if let Some(label) = wanted.label {
+        builder = builder.label(label);
+    }
+    if let Some(state) = wanted.state {
+        builder = builder.state_dir(state);
+    }
+    if let Some(tap) = capture::tap() {
+        builder = builder.tap(tap);
+    }
+    let client = builder.start().map_err(|error| {
+        let hint = if matches!(error, Error::State { .. }) { "; --state DIR names another" } else { "" };
+        with_hint(error, hint)
+    })?;
+    Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
+}
+
+fn with_hint(error: Error, hint: &str) -> Failure {
+    let failure = Failure::from(error);
+    Failure { message: format!("{}{hint}", failure.message), ..failure }
+}
+
+impl Contact {
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// No server answers, or it refuses.
+    pub(crate) fn open(self) -> Result<Client, Failure> {
+        let tell = |what: &str| show::error("cistern", &Failure::new("PORT_REFUSED", 0, what));
+        match self.wait(self.client.ping(), tell) {
+            Ok(_) => Ok(self.client),
+            Err(error) => Err(with_hint(error, self.hint())),
+        }
+    }
+
+    /// Waits for a call, and says once if the port refuses.
+    pub(crate) fn wait<T>(&self, mut call: Call<T>, tell: impl FnOnce(&str)) -> Result<T, Error> {
+        let before = self.client.refusals();
+        let mut tell = Some(tell);
+        loop {
+            if let Some(result) = call.wait_at_most(LOOK) {
+                return result;
+            }
+            if self.client.refusals() > before
+                && let Some(tell) = tell.take()
+            {
+                let span = self.give_up.as_secs_f64();
+                tell(&format!("server {}: the port is closed (ICMP); trying for {span} s{}", self.servers, self.hint()));
+            }
+        }
+    }
+
+    const fn hint(&self) -> &'static str {
+        if self.default { " (no server was named: --server, CISTERN_SERVER or the settings file names one)" } else { "" }
+    }
+}
