@@ -174,7 +174,8 @@ fn ping_counts_what_was_lost() {
 #[test]
 fn a_log_level_that_is_none_is_an_error_and_help_names_the_variable() {
     let user = User::new();
-    for (program, args, code) in [(CISTERN, &["ls"][..], 2), (CISTERN, &["lock", "/x", "--", "true"], 125), (CISTERND, &["--volatile"], 2)] {
+    for (program, args, code) in [(CISTERN, &["ls"][..], 2), (CISTERN, &["lock", "/x", "--", "true"], 125), (CISTERND, &["--volatile"], 2)]
+    {
         let output = user.prepared(program, args).env("CISTERN_LOG", "inof").output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         assert!(String::from_utf8_lossy(&output.stderr).contains("CISTERN_LOG: \"inof\" is no level"), "{}", said(&output));

@@ -28,6 +28,7 @@ mod models;
 mod netfault;
 mod posix;
 mod relay;
+mod reload;
 mod stopped;
 mod trees;
 mod units;

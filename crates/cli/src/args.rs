@@ -16,7 +16,7 @@ mod values;
 pub(crate) use change::{BatchArgs, Chmod, Truncate, Xattr, XattrAct, XattrName, XattrSet};
 pub(crate) use files::{Export, Import, Ln, Ls, Mkdir, Mv, Paths, Put, Rm};
 pub(crate) use locks::{Lock, Locks, Member, Watch};
-pub(crate) use operate::{Admin, Backup, Check, Compact, Evict, Restore, Stats, StoppedCommand};
+pub(crate) use operate::{Admin, Backup, Check, Compact, Evict, Restore, SettingsArgs, Stats, StoppedCommand};
 pub(crate) use run::{Agent, Idle, Ping, Serve, Status, WatchLease};
 pub(crate) use values::{duration, octal};
 
@@ -138,8 +138,9 @@ pub(crate) enum Command {
     /// Run a metadata server
     #[command(after_help = run::SERVE_HELP)]
     Serve(Serve),
-    /// Print every setting, its default and the relation it must keep, as a TOML file
-    Settings,
+    /// Print every setting, its default and the relation it must keep, as a TOML file; or the settings in force
+    #[command(after_help = operate::SETTINGS_HELP)]
+    Settings(SettingsArgs),
     /// Choose a lease period: what each costs in messages and availability, and how long a failover takes
     #[command(after_help = model::PLAN_HELP)]
     Plan(model::Plan),

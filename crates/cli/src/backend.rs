@@ -4,10 +4,10 @@
 //! Leaves to others: what a request does (`execute`), the socket of the host's agent (`host_agent`).
 
 use crate::args::Common;
-use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
-use crate::local::{Answer, Failure, Request, Response};
 use crate::capture;
 use crate::contact::{self, Wanted};
+use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
+use crate::local::{Answer, Failure, Request, Response};
 use cistern_client::Client;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};

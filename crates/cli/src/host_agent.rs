@@ -8,13 +8,14 @@
 
 mod connection;
 
-use crate::args::{Agent, Idle};
+use crate::args::{Agent, Common, Idle};
+use crate::contact::{self, Contact, Wanted};
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Answer, Failure};
 use crate::places::{Daemon, make_above};
+use crate::settings::{self, Row, tell_changes};
 use crate::signals::{End, wait_for};
-use crate::contact::{self, Contact, Wanted};
-use crate::show;
+use crate::{logging, show};
 use cistern_client::{Client, IdlePolicy};
 use nix::poll::{PollFd, PollFlags};
 use serde_json::json;
@@ -45,7 +46,10 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     let (client, close_within) = (contact.client.clone(), contact.close_within);
     make_above(&socket)?;
     let (listener, file) = cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
-    let end = Arc::new(End::catch()?);
+    let settings = settings::load(args.common.config.as_deref())?;
+    logging::adopt(&settings.log_filter());
+    let (common, mut rows) = (args.common.clone(), settings.effective(&args.common)?);
+    let end = Arc::new(End::catch_or_reload(move || reload(&common, &mut rows))?);
     announce(args, &client, &socket)?;
     greet(contact);
     let rooms = Arc::new(Rooms::default());
@@ -82,6 +86,25 @@ fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure>
     }
     log::info!("agent {agent}/{incarnation}: serves programs of this user on {}", socket.display());
     Ok(())
+}
+
+/// Reads the settings file again. Of an agent only the log can change while its session is open.
+fn reload(common: &Common, in_force: &mut Vec<Row>) {
+    let read = settings::load(common.config.as_deref()).and_then(|settings| Ok((settings.effective(common)?, settings)));
+    match read {
+        Ok((mut rows, settings)) => {
+            // The server's settings are another program's.
+            rows.retain(|row| !row.setting.starts_with("server."));
+            tell_changes("agent", in_force, &rows);
+            logging::adopt(&settings.log_filter());
+            in_force.iter_mut().filter(|row| row.live).for_each(|old| {
+                if let Some(row) = rows.iter().find(|row| row.setting == old.setting) {
+                    old.clone_from(row);
+                }
+            });
+        }
+        Err(failure) => log::error!("agent: SIGHUP: {}; the settings stay as they were", failure.message),
+    }
 }
 
 /// Opens the session at once, so that a wrong address or a server that is down is told now and not to the first program.

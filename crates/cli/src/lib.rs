@@ -104,7 +104,7 @@ fn carry_out(args: &Cistern) -> Result<u8, Failure> {
         Command::WatchLease(args) => watch::watch_lease(args).map(|()| 0),
         Command::Agent(args) => host_agent::agent(args).map(|()| 0),
         Command::Serve(args) => serve::serve(args).map(|()| 0),
-        Command::Settings => settings::print_all().map(|()| 0),
+        Command::Settings(args) => settings::settings(args).map(|()| 0),
         Command::Plan(args) => plan::plan(args),
         Command::Model(args) => model::model(args).map(|()| 0),
     }

@@ -8,6 +8,7 @@
 //! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
 
 mod backups;
+mod in_force;
 mod kept;
 mod state;
 
@@ -15,7 +16,7 @@ use crate::args::Serve;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
-use crate::{capture, server_control, settings, show, signals};
+use crate::{capture, logging, server_control, settings, show, signals};
 use backups::Backups;
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
@@ -25,6 +26,7 @@ use cistern_driver::{Response, seed};
 use cistern_link::Instant;
 use cistern_server::{Config, Server};
 use cistern_wire::StoreId;
+use in_force::InForce;
 use kept::{Bell, Kept};
 use serde_json::json;
 use state::StateDir;
@@ -42,7 +44,10 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     capture::start(args.pcap.as_deref())?;
     refuse_no_choice(args)?;
     refuse_to_be_reached(args)?;
-    let config = settings::load(args.config.as_deref())?.server_config(args)?;
+    let settings = settings::load(args.config.as_deref())?;
+    let config = settings.server_config(args)?;
+    logging::adopt(&settings.log_filter());
+    let in_force = InForce::new(args, &settings, &config);
     let state = StateDir::hold(args.state.as_deref())?;
     let ports = open_ports(&args.listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
@@ -51,10 +56,18 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
     let (store, id) = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
     let mut event_loop = set_up(config, ports, control, store, id, bell)?;
+    event_loop.services_mut().in_force = Arc::clone(&in_force);
     let handle = event_loop.handle();
     let metrics_address = metrics.as_ref().map(Port::address);
     event_loop.services_mut().metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
-    signals::at_end(move || handle.stop())?;
+    let again = handle.clone();
+    signals::at_end_or_reload(
+        move || handle.stop(),
+        move || {
+            in_force.reload();
+            again.wake();
+        },
+    )?;
     announce(args, event_loop.local_addrs().collect(), metrics_address, &state)?;
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
@@ -134,6 +147,7 @@ fn set_up(
         stats: Arc::default(),
         metrics: None,
         wall_clock_told: now,
+        in_force: Arc::default(),
         clock: clock.clone(),
         failure: None,
     };
@@ -174,6 +188,7 @@ struct Daemon {
     stats: Arc<Stats>,
     metrics: Option<Publisher>,
     wall_clock_told: Instant,
+    in_force: Arc<InForce>,
     clock: Clock,
     /// Why the loop was ended.
     failure: Option<String>,
@@ -187,12 +202,13 @@ impl Services<Server> for Daemon {
     }
 
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let (stats, store, backups) = (&self.stats, &self.store, &mut self.backups);
+        let (stats, store, backups, in_force) = (&self.stats, &self.store, &mut self.backups, &self.in_force);
         let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
             Some(dir) => match backups.begin(asked, dir, || store.backup()) {
                 Ok(()) => Response::Later,
                 Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
             },
+            None if server_control::settings_wanted(line) => Response::Line(json!({ "ok": in_force.rows() }).to_string()),
             None => Response::Line(server_control::answer(server, now, &stats.read(), store.stats(), line)),
         };
         self.control.on_ready(token, &mut answer);
@@ -208,6 +224,9 @@ impl Services<Server> for Daemon {
             // What it showed at `now`: both are read here, and the turn may have taken its time since.
             let since = i64::try_from(self.clock.now().since(now).as_nanos()).unwrap_or(0);
             server.set_wall_clock(now, wall_clock() - since);
+        }
+        if let Some(config) = self.in_force.take() {
+            server.adopt_limits(now, &config);
         }
         self.store.serve(server, now);
         self.backups.tell(&mut self.control);

@@ -1,6 +1,6 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
-//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "backup", "dir": "…"}`
+//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
 //! or `{"op": "evict", "agent": "…"}`; the answer is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. All but `evict` change
 //! nothing. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
@@ -8,7 +8,7 @@
 
 mod ask;
 
-pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, status};
+pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, settings, status};
 
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
 use crate::local::{Failure, micros, millis};
@@ -38,6 +38,8 @@ enum Request {
     Sessions {},
     /// Every figure, as the metrics have it.
     Stats {},
+    /// The settings in force, with their sources.
+    Settings {},
     /// A copy of the store in this directory; answered when it is whole.
     Backup { dir: Text },
     /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
@@ -98,6 +100,11 @@ pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
     }
 }
 
+/// Whether a line asks for the settings in force, which the server's process knows.
+pub(crate) fn settings_wanted(line: &str) -> bool {
+    matches!(serde_json::from_str(line), Ok(Request::Settings {}))
+}
+
 /// Answers one line; called by the server's loop.
 pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: Option<CommitStats>, line: &str) -> String {
     let result = match serde_json::from_str(line) {
@@ -107,9 +114,9 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: 
             let snapshot = Snapshot { figures: server.figures(now), driver: *driver, store };
             Ok(metrics::as_json(&metrics::all(&snapshot)))
         }
-        Ok(Request::Backup { .. }) => Err(Failure::usage("a backup is not answered here")),
+        Ok(Request::Backup { .. } | Request::Settings {}) => Err(Failure::usage("this is not answered here")),
         Ok(Request::Evict { agent }) => evict_from(server, now, &agent),
-        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, stats, backup, evict"))),
+        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, stats, settings, backup, evict"))),
     };
     match result {
         Ok(value) => json!({ "ok": value }),

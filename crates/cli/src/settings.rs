@@ -6,6 +6,7 @@
 //! Invariant: what is given out has passed the checks of the crate that uses it.
 //! Leaves to others: the relations between settings (`cistern_server::config`, `cistern_agent::config`), flags (`args`).
 
+mod effective;
 mod file;
 mod kind;
 mod print;
@@ -13,11 +14,13 @@ mod table;
 
 use crate::args;
 use crate::local::Failure;
-use crate::{places, show};
+use crate::{places, server_control, show};
 use file::File;
 use std::path::Path;
 use std::time::Duration;
-use table::{AGENT, CLIENT, Client, SERVER, Setting};
+use table::{AGENT, CLIENT, Client, LOG, Log, SERVER, Setting};
+
+pub(crate) use effective::{Row, tell_changes};
 
 /// What the settings file says, if there is one.
 #[derive(Debug, Default)]
@@ -42,9 +45,16 @@ pub(crate) struct Servers {
     pub(crate) default: bool,
 }
 
-/// Prints every setting with its default, as a settings file.
-pub(crate) fn print_all() -> Result<(), Failure> {
-    show::bytes(print::toml().as_bytes())
+/// `cistern settings`: every setting with its default, as a settings file; or those in force, with where they come from.
+pub(crate) fn settings(args: &args::SettingsArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let rows = match &args.control {
+        Some(socket) => server_control::settings(socket)?,
+        None if args.effective => load(common.config.as_deref())?.effective(common)?,
+        None if common.json => Settings::default().effective(&args::Common { server: Vec::new(), give_up: None, ..common.clone() })?,
+        None => return show::bytes(print::toml().as_bytes()),
+    };
+    if common.json { rows.iter().try_for_each(show::json) } else { effective::table(&rows) }
 }
 
 /// Where the value of a setting comes from, when it is not its default.
@@ -75,6 +85,14 @@ impl Settings {
         if named.is_empty() { Servers { names: client.server, default: !set } } else { Servers { names: named, default: false } }
     }
 
+    /// What daemons log: the file's filter, else the default.
+    pub(crate) fn log_filter(&self) -> String {
+        let mut log = Log::default();
+        // Checked when the file was read.
+        let _ = self.apply(LOG, &mut log);
+        log.filter
+    }
+
     /// The server's configuration: the file's, with the flags over it.
     ///
     /// # Errors
@@ -82,27 +100,21 @@ impl Settings {
     pub(crate) fn server_config(&self, args: &args::Serve) -> Result<cistern_server::Config, Failure> {
         let mut config = cistern_server::Config::for_lease(self.server_lease(args)?);
         self.apply(SERVER, &mut config)?;
-        let mut flags = Vec::new();
-        let mut flag = |setting, flag| flags.push(Flag { setting, flag });
         if let Some(lease) = args.lease {
             config.lease = lease;
-            flag("lease", "--lease");
         }
         if let Some(delta) = args.delta {
             config.delta_ppm = kind::ppm(delta).ok_or_else(|| Failure::usage(format!("--delta is {delta}; it must be 0.003 to 1")))?;
-            flag("delta", "--delta");
         }
         if let Some(timeout) = args.delivery_timeout {
             config.delivery_timeout = timeout;
-            flag("delivery-timeout", "--delivery-timeout");
         }
         if let Some(count) = args.max_sessions {
             config.sessions_max = count;
-            flag("sessions-max", "--max-sessions");
         }
         config.volatile = args.volatile;
         config.new_cluster = args.new_cluster;
-        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, e.rule, &flags))?;
+        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, e.rule, &effective::flags_of(args)))?;
         Ok(config)
     }
 

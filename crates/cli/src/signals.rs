@@ -23,19 +23,35 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// When the system gives no thread or no handler; without it the process could only be killed.
 pub(crate) fn at_end(act: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    catch(|_| act()).map(drop)
+    catch(|_| act(), None).map(drop)
 }
 
-/// As [`at_end`], and `act` is told the signal; closing the handle leaves the signals to somebody else.
-fn catch(act: impl FnOnce(i32) + Send + 'static) -> Result<Handle, Failure> {
+/// As [`at_end`] for a daemon, whose terminal is none of its concern: SIGHUP calls `reload`.
+///
+/// # Errors
+/// As [`at_end`].
+pub(crate) fn at_end_or_reload(act: impl FnOnce() + Send + 'static, reload: impl FnMut() + Send + 'static) -> Result<(), Failure> {
+    catch(|_| act(), Some(Box::new(reload))).map(drop)
+}
+
+/// As [`at_end_or_reload`], and `act` is told the signal; closing the handle leaves the signals to somebody else.
+fn catch(act: impl FnOnce(i32) + Send + 'static, mut reload: Option<Box<dyn FnMut() + Send>>) -> Result<Handle, Failure> {
     let broken = |e: std::io::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("cannot wait for signals: {e}"));
     let ignored = cistern_run::ignored_from_start();
-    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal));
+    let reloads = reload.is_some();
+    let caught = |signal: &i32| (reloads && *signal == SIGHUP) || !ignored.contains(signal);
+    let wanted: Vec<_> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(caught).collect();
     let mut signals = Signals::new(wanted).map_err(broken)?;
     let handle = signals.handle();
     let wait = move || {
         let mut act = Some(act);
         for signal in signals.forever() {
+            if signal == SIGHUP
+                && let Some(reload) = &mut reload
+            {
+                reload();
+                continue;
+            }
             match act.take() {
                 Some(act) => {
                     log::info!("cistern: asked to end by {}", signal_name(signal).unwrap_or("a signal"));
@@ -72,10 +88,11 @@ impl Caught {
         let (end, asker) = End::pair()?;
         let signal = Arc::new(AtomicI32::new(0));
         let noted = Arc::clone(&signal);
-        let handle = catch(move |signal| {
+        let act = move |signal| {
             noted.store(signal, Ordering::Release);
             drop(asker);
-        })?;
+        };
+        let handle = catch(act, None)?;
         Ok(Self { end, handle, signal })
     }
 
@@ -115,6 +132,16 @@ impl End {
     pub(crate) fn catch() -> Result<Self, Failure> {
         let (end, asker) = Self::pair()?;
         at_end(move || drop(asker))?;
+        Ok(end)
+    }
+
+    /// As [`Self::catch`] for a daemon, as [`at_end_or_reload`].
+    ///
+    /// # Errors
+    /// As [`at_end`].
+    pub(crate) fn catch_or_reload(reload: impl FnMut() + Send + 'static) -> Result<Self, Failure> {
+        let (end, asker) = Self::pair()?;
+        at_end_or_reload(move || drop(asker), reload)?;
         Ok(end)
     }
 

@@ -62,6 +62,7 @@ mod warnings;
 mod watches;
 
 pub mod config;
+pub mod live;
 pub mod locks;
 pub mod namespace;
 pub mod stage;

@@ -14,6 +14,7 @@ use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
 use crate::handshake::Awaiting;
 use crate::listening::Listening;
+use crate::live::challenges;
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
 use crate::parked::Parking;
@@ -152,7 +153,6 @@ impl Server {
         config.check()?;
         let mut rng = Rng::from_seed(seed);
         let who = format!("server {:.8}", format!("{store}"));
-        let challenge_interval = Duration::from_secs(1) / config.challenges_per_second;
         let mut server = Self {
             who,
             gathering_since: None,
@@ -163,7 +163,7 @@ impl Server {
             wall: Wall { read_at: now, unix_ns },
             cookies: Cookies::new(&mut rng, config.cookie_life),
             probes: Rate::new(now, config.rto_floor(), 1),
-            challenges: Rate::new(now, challenge_interval, config.challenges_per_second.div_ceil(100)),
+            challenges: challenges(now, &config),
             hints: Rate::new(now, config.hint_interval, 1),
             warnings: Warnings::default(),
             awaiting: BTreeMap::new(),

@@ -81,6 +81,30 @@ Exit status:
   0   success
   69  no server answers at the control socket";
 
+pub(super) const SETTINGS_HELP: &str = "\
+Examples:
+  cistern settings > cistern.toml
+  cistern settings --effective
+  cistern settings --effective --json | grep -v '\"default\"'
+  cistern settings --control /var/lib/cistern/server/control.sock
+
+Exit status:
+  0   success
+  2   a setting cannot be used
+  69  --control: no server answers there";
+
+#[derive(Args, Debug)]
+pub(crate) struct SettingsArgs {
+    #[command(flatten)]
+    pub(crate) common: super::Common,
+    /// Print the settings in force with their sources: default, settings file, flag or environment
+    #[arg(long)]
+    pub(crate) effective: bool,
+    /// Ask the running server with this control socket for the settings in force there
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Evict {
     /// The agent: its id or the beginning of it, or its label

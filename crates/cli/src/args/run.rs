@@ -77,7 +77,7 @@ pub(crate) struct WatchLease {
     pub(crate) count: Option<u64>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Agent {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -104,7 +104,7 @@ pub(crate) enum Idle {
     Auto,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
     /// Address to listen on; repeat for several
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]

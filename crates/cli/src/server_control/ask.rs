@@ -4,9 +4,10 @@
 //! Leaves to others: what is answered (the parent), the connection (`cistern_driver::control`).
 
 use crate::args::Evict;
-use crate::execute::EXIT_UNAVAILABLE;
+use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE};
 use crate::local::Failure;
 use crate::places::Daemon;
+use crate::settings::Row;
 use crate::show;
 use crate::text::Text;
 use cistern_driver::{ClientError, ControlClient};
@@ -64,6 +65,17 @@ fn read_answer(line: &str) -> Option<Result<Value, Failure>> {
 /// None is named and the environment gives none.
 pub(crate) fn server_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
     named.map_or_else(|| Daemon::Server.socket(None), |socket| Ok(socket.to_owned()))
+}
+
+/// The settings in force at a running server.
+///
+/// # Errors
+/// Nobody answers there, or the answer is none.
+pub(crate) fn settings(socket: &Path) -> Result<Vec<Row>, Failure> {
+    let rows = ask(socket, &json!({ "op": "settings" }))?;
+    let rows: Result<Vec<Row>, _> = serde_json::from_value(rows);
+    let rows = rows.map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{}: {e}", socket.display())))?;
+    Ok(rows.into_iter().map(Row::told).collect())
 }
 
 /// Evicts an agent.

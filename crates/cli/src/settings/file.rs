@@ -4,7 +4,7 @@
 //! kind) and how it is told: file, line, what is written there, what would be right. Of several mistakes the first is told.
 //! Leaves to others: which settings there are (`table`), whether a value can be used (the crates' own checks).
 
-use super::table::{AGENT, CLIENT, Client, Named, SERVER, Setting};
+use super::table::{AGENT, CLIENT, Client, LOG, Log, Named, SERVER, Setting};
 use crate::local::Failure;
 use cistern_agent::config::Config as Agent;
 use cistern_server::Config as Server;
@@ -94,11 +94,13 @@ fn parse(text: &str) -> Result<Vec<Given>, Mistake> {
     })?;
     let mut given = Vec::new();
     for Entry { name, at, value, .. } in in_order(document.into_inner()) {
-        let wrong = |what: &str| Mistake { at, what: format!("{name:?} {what}; settings belong below [server], [agent] or [client]") };
+        let wrong =
+            |what: &str| Mistake { at, what: format!("{name:?} {what}; settings belong below [server], [agent], [client] or [log]") };
         match value {
             DeValue::Table(table) if name == Server::TABLE => collect(SERVER, table, text, &mut given)?,
             DeValue::Table(table) if name == Agent::TABLE => collect(AGENT, table, text, &mut given)?,
             DeValue::Table(table) if name == Client::TABLE => collect(CLIENT, table, text, &mut given)?,
+            DeValue::Table(table) if name == Log::TABLE => collect(LOG, table, text, &mut given)?,
             DeValue::Table(_) => return Err(wrong("is no table of settings")),
             _ => return Err(wrong("stands alone")),
         }
@@ -162,8 +164,8 @@ mod tests {
             ("[server]\nlease = = 2", 2, "this is not TOML"),
             ("[server]\n\nleese = 2", 3, "has no setting \"leese\"; is \"lease\" meant?"),
             ("[server]\nzzzz = 2", 2, "`cistern settings` prints all"),
-            ("[sever]\nlease = 2", 1, "\"sever\" is no table of settings; settings belong below [server], [agent] or [client]"),
-            ("lease = 2\n", 1, "settings belong below [server], [agent] or [client]"),
+            ("[sever]\nlease = 2", 1, "\"sever\" is no table of settings; settings belong below [server], [agent], [client] or [log]"),
+            ("lease = 2\n", 1, "settings belong below [server], [agent], [client] or [log]"),
             ("[server]\nlease = \"2 fortnights\"", 2, "lease is \"2 fortnights\"; it must be a time"),
             ("[server]\nwindow = 70000", 2, "window is 70000; it must be a whole number: 1 to 4,096 requests"),
             ("[server]\nwindow = 99999999999999999999", 2, "window is 99999999999999999999; it must be a whole number"),

@@ -146,6 +146,22 @@ impl Kind for Names {
     }
 }
 
+/// What is in the log.
+pub(super) struct LogFilter;
+
+impl Kind for LogFilter {
+    type Field = String;
+    const WANTED: &'static str = "a text";
+
+    fn read(value: &Value) -> Option<String> {
+        value.as_str().filter(|text| crate::logging::check(text).is_ok()).map(str::to_owned)
+    }
+
+    fn text(filter: &String) -> String {
+        Value::from(filter.as_str()).to_string()
+    }
+}
+
 /// What an idle agent does.
 pub(super) struct Policy;
 

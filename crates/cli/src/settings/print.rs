@@ -3,7 +3,7 @@
 //! Decides: how both look. Invariant: both are made from `table` alone, and the file is a valid one that changes nothing.
 //! Leaves to others: the words about each setting (`table`).
 
-use super::table::{AGENT, CLIENT, Named, SERVER, Setting};
+use super::table::{AGENT, CLIENT, LOG, Named, SERVER, Setting};
 
 /// Widest line of the file's comments.
 const WIDTH: usize = 110;
@@ -19,6 +19,7 @@ pub(super) fn toml() -> String {
     toml_table(&mut text, SERVER);
     toml_table(&mut text, AGENT);
     toml_table(&mut text, CLIENT);
+    toml_table(&mut text, LOG);
     text
 }
 
@@ -62,12 +63,15 @@ pub(super) fn markdown() -> String {
          `CISTERN_CONFIG` names, else `$XDG_CONFIG_HOME/cistern/cistern.toml` (`~/.config` where the variable is not set), else\n\
          `/etc/cistern/cistern.toml`. `cistern settings` prints such a file with all settings. Some are flags, too; a flag wins\n\
          over the environment, the environment over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are numbers of bytes. A\n\
-         setting that cannot be used is told with its file and line, and the exit status is 2.\n\n\
+         setting that cannot be used is told with its file and line, and the exit status is 2. What is marked by ↻ a running\n\
+         daemon takes up when it gets SIGHUP (`systemctl reload`); it logs which changed settings wait for its next start.\n\
+         `cistern settings --effective` shows what is in force, and where it comes from; with `--control SOCKET`, of a running server.\n\n\
          This page is made from `crates/cli/src/settings/table.rs`, by `CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings`.\n",
     );
     markdown_table(&mut text, SERVER, "`cisternd`, `cistern serve`");
     markdown_table(&mut text, AGENT, "`cistern agent`, and every command with an agent of its own");
     markdown_table(&mut text, CLIENT, "`cistern agent`, and every command that asks a server");
+    markdown_table(&mut text, LOG, "`cisternd`, `cistern agent`");
     text
 }
 
@@ -78,7 +82,8 @@ fn markdown_table<C: Named>(text: &mut String, table: &[Setting<C>], who: &str) 
         let default = default_text(table, name).replace('"', "");
         let default = follows.map_or_else(|| default.clone(), |what| format!("{default}; follows τ: {what}"));
         let flag = flag.map_or_else(String::new, |flag| format!(" (`{flag}`)"));
-        text.push_str(&format!("| `{name}`{flag} | {default} | {rule} | {help} |\n"));
+        let live = if C::TABLE == "log" || (C::TABLE == "server" && cistern_server::live::LIVE.contains(name)) { " ↻" } else { "" };
+        text.push_str(&format!("| `{name}`{flag}{live} | {default} | {rule} | {help} |\n"));
     }
 }
 
@@ -112,7 +117,7 @@ mod tests {
         let text = lines.join("\n");
         assert_eq!(configs(&text), Default::default());
         let set = lines.iter().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()).count();
-        assert_eq!(set, SERVER.len() + AGENT.len() + CLIENT.len());
+        assert_eq!(set, SERVER.len() + AGENT.len() + CLIENT.len() + LOG.len());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Invariant: the names are those by which the crates' own checks call their settings, so a refusal leads back to the file.
 //! Leaves to others: defaults and checks (`cistern_server::config`, `cistern_agent::config`), which hold whatever is said here.
 
-use super::kind::{Fraction, Kind, Names, Number, Policy, Switch, Time};
+use super::kind::{Fraction, Kind, LogFilter, Names, Number, Policy, Switch, Time};
 use cistern_agent::config::Config as Agent;
 use cistern_server::Config as Server;
 use toml::Value;
@@ -38,6 +38,23 @@ impl Default for Client {
 
 impl Named for Client {
     const TABLE: &'static str = "client";
+}
+
+/// What is in the log of daemons.
+#[derive(Debug)]
+pub(super) struct Log {
+    /// Levels, for all and for crates.
+    pub(super) filter: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: crate::logging::DAEMON_FILTER.to_owned() }
+    }
+}
+
+impl Named for Log {
+    const TABLE: &'static str = "log";
 }
 
 /// One setting of a configuration.
@@ -179,6 +196,12 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
 pub(super) const CLIENT: &[Setting<Client>] = settings! { Client:
     "server" Names = server, "a host name or an address, with a port or without; or a list of them",
         "The server's address; several are tried in turn", flag "--server";
+};
+
+/// The log of `cisternd` and `cistern agent`.
+pub(super) const LOG: &[Setting<Log>] = settings! { Log:
+    "filter" LogFilter = filter, "levels (off, error, warn, info, debug, trace), for all or for a crate as in \"warn,cistern_server=debug\"",
+        "What daemons log; CISTERN_LOG takes precedence, for commands, too";
 };
 
 /// The agent's settings.

@@ -1,0 +1,68 @@
+//! Settings of a running server: which are in force, and what SIGHUP takes up.
+
+use crate::world::{Agent, CISTERN, Server, command, eventually, said};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+
+/// A server's settings in force, by name: value and source.
+fn in_force(server: &Server, name: &str) -> (Value, String) {
+    let told = server.ok(&["settings", "--json", "--control", server.control().to_str().unwrap()]);
+    let mut rows = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let row = rows.find(|row| row["setting"] == name).unwrap_or_else(|| panic!("no {name} in {told}"));
+    (row["value"].clone(), row["source"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_hangup_takes_up_bounds_on_load_and_leaves_the_rest_to_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cistern.toml");
+    fs::write(&file, "[server]\nsessions-max = 1\nwindow = 32\n").unwrap();
+    let mut server = Server::with(&["--lease", "1s", "--config", file.to_str().unwrap()]);
+    assert_eq!(in_force(&server, "server.sessions-max"), (1.into(), format!("settings file {} line 2", file.display())));
+    assert_eq!(in_force(&server, "server.lease"), ("1s".into(), "--lease".to_owned()));
+    assert_eq!(in_force(&server, "server.surrender").1, "default");
+    let mut agent = Agent::start(&server, "A");
+    agent.put("/f", "");
+    let refused = server.cistern(&["ls", "/", "--give-up", "300ms"]);
+    assert_eq!(refused.status.code(), Some(69), "{}", said(&refused));
+    // A mistake changes nothing.
+    fs::write(&file, "[server]\nsessions-max = 0\n").unwrap();
+    server.process.signal(Signal::SIGHUP);
+    fs::write(&file, "[server]\nsessions-max = 100\nwindow = 64\n").unwrap();
+    eventually("the server has taken up the file", || {
+        server.process.signal(Signal::SIGHUP);
+        (in_force(&server, "server.sessions-max").0 == 100).then_some(())
+    });
+    assert_eq!(server.ok(&["ls", "/"]), "f\n");
+    assert_eq!(in_force(&server, "server.window").0, 32, "sessions have been told of the window");
+    agent.put("/g", "");
+    assert_eq!(server.process.end(), Some(0));
+}
+
+#[test]
+fn settings_in_force_are_shown_with_where_they_come_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cistern.toml");
+    fs::write(&file, "[agent]\nidle = \"lazy\"\n[client]\nserver = \"a\"\n").unwrap();
+    let show = |args: &[&str], variables: &[(&str, &str)]| {
+        let all = [&["settings", "--effective", "--config", file.to_str().unwrap()], args].concat();
+        let output = command(CISTERN, &all).envs(variables.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let line = |told: &str, name: &str| {
+        let line = told.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap_or_else(|| panic!("no {name} in {told}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let at = |line: usize| format!("settings file {} line {line}", file.display());
+    let told = show(&[], &[]);
+    assert_eq!(line(&told, "agent.idle"), format!("agent.idle \"lazy\" {}", at(2)));
+    assert_eq!(line(&told, "client.server"), format!("client.server \"a\" {}", at(4)));
+    assert_eq!(line(&told, "server.lease"), "server.lease \"2s\" default");
+    let told = show(&["--give-up", "3s"], &[("CISTERN_SERVER", "b,c"), ("CISTERN_LOG", "warn")]);
+    assert_eq!(line(&told, "agent.give-up-after"), "agent.give-up-after \"3s\" --give-up");
+    assert_eq!(line(&told, "client.server"), "client.server [\"b\", \"c\"] CISTERN_SERVER");
+    assert_eq!(line(&told, "log.filter"), "log.filter \"warn\" CISTERN_LOG");
+    assert!(line(&show(&["--server", "d"], &[]), "client.server").ends_with(" --server"));
+}
