@@ -89,7 +89,7 @@ fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure>
 }
 
 /// Reads the settings file again. Of an agent only the log can change while its session is open.
-fn reload(common: &Common, in_force: &mut Vec<Row>) {
+fn reload(common: &Common, in_force: &mut [Row]) {
     let read = settings::load(common.config.as_deref()).and_then(|settings| Ok((settings.effective(common)?, settings)));
     match read {
         Ok((mut rows, settings)) => {
