@@ -117,6 +117,18 @@ fn parse(text: &str) -> Result<(Filter, LevelFilter), String> {
     Ok((filter, most))
 }
 
+/// Writes a line of the program's own to standard error, behind what was logged. If nobody reads there, it is not waited for.
+pub(crate) fn say(line: &str) {
+    // A queue in memory takes everything.
+    let _ = QUEUE.clone().write_all(format!("{line}\n").as_bytes());
+    flush();
+}
+
+/// Waits until everything is written, if somebody reads it.
+pub(crate) fn flush() {
+    QUEUE.flush(FLUSH_TIME);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,16 +143,4 @@ mod tests {
         }
         assert!(check(DAEMON_FILTER).is_ok() && check(COMMAND_FILTER).is_ok());
     }
-}
-
-/// Writes a line of the program's own to standard error, behind what was logged. If nobody reads there, it is not waited for.
-pub(crate) fn say(line: &str) {
-    // A queue in memory takes everything.
-    let _ = QUEUE.clone().write_all(format!("{line}\n").as_bytes());
-    flush();
-}
-
-/// Waits until everything is written, if somebody reads it.
-pub(crate) fn flush() {
-    QUEUE.flush(FLUSH_TIME);
 }
