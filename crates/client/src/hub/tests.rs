@@ -29,6 +29,7 @@ pub(crate) fn child_of(client: &Client) -> Arc<Inner> {
         agent: inner.agent,
         incarnation: inner.incarnation,
         give_up_after: inner.give_up_after,
+        stats: Arc::default(),
     })
 }
 
@@ -72,7 +73,7 @@ fn driver_that_sleeps_ends_when_a_use_finds_that_a_thread_has_panicked_under_the
 fn a_panic_under_the_lock_leaves_nobody_waiting() {
     let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [0; 16], label: Vec::new() };
     let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new());
-    let hub = Arc::new(Mutex::new(Hub::new(agent, "test".to_owned())));
+    let hub = Arc::new(Mutex::new(Hub::new(agent, "test".to_owned(), String::new(), Duration::ZERO)));
     let (slot, guard) = (Arc::new(Slot::default()), Arc::new(GuardShared::default()));
     let until_over = UntilOver(Arc::clone(&hub));
     let (here, there) = (Arc::clone(&slot), Arc::clone(&guard));
