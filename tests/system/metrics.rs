@@ -205,6 +205,42 @@ fn whoever_sends_nonsense_or_nothing_to_the_port_is_refused_and_the_next_is_serv
 }
 
 #[test]
+fn many_silent_connections_keep_nobody_from_a_scrape() {
+    let (_server, address) = with_metrics();
+    // If each were waited for in turn, all of them would take longer than anything here waits.
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for _ in 0..3 {
+        parse(&scrape(address));
+    }
+    drop(silent);
+}
+
+#[test]
+fn a_head_that_is_too_long_is_refused_also_when_it_comes_with_its_end() {
+    let (_server, address) = with_metrics();
+    let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(8_300));
+    // It is read to its end, so that the answer is not reset away.
+    let response = exchange(address, long.as_bytes());
+    assert!(response.starts_with("HTTP/1.1 431 "), "{response}");
+}
+
+#[test]
+fn idle_time_is_no_stall() {
+    let (_server, address) = with_metrics();
+    let look = || {
+        let all = parse(&scrape(address));
+        (all["cistern_uptime_seconds"], all["cistern_stalled_seconds_total"])
+    };
+    let (began, stalled) = look();
+    let (uptime, now) = crate::world::eventually("some idle seconds have passed", || {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let (uptime, now) = look();
+        (uptime - began > 4.0).then_some((uptime - began, now - stalled))
+    });
+    assert!(now < uptime / 2.0, "of {uptime} idle seconds {now} count as stalled");
+}
+
+#[test]
 fn the_format_is_what_promtool_takes() {
     if Command::new("promtool").arg("--version").output().is_err() {
         eprintln!("skipped: promtool is not installed");

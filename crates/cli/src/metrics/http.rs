@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ impl Port {
         let (sender, snapshots) = sync_channel(1);
         let wanted = Arc::new(AtomicBool::new(false));
         let asker = Asker { wanted: Arc::clone(&wanted), snapshots: Mutex::new(snapshots), handle };
-        let guests = Arc::new(Guests { asker, open: Mutex::default() });
+        let guests = Arc::new(Guests { asker, open: Mutex::default(), ended: Condvar::new() });
         let run = move || serve(&self.listener, &guests);
         thread::Builder::new()
             .name("metrics".to_owned())
@@ -124,6 +124,8 @@ impl Asker {
 struct Guests {
     asker: Asker,
     open: Mutex<Open>,
+    /// Rung when a thread ends.
+    ended: Condvar,
 }
 
 #[derive(Default)]
@@ -144,8 +146,9 @@ impl Guests {
             // Its thread notices; a connection that is broken already has, too.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        if open.threads >= THREADS_MAX {
-            return Err(io::Error::other("too many connections"));
+        // Those whose connection was closed end soon, and all others in their time.
+        while open.threads >= THREADS_MAX {
+            open = self.ended.wait(open).unwrap_or_else(PoisonError::into_inner);
         }
         let number = open.next;
         open.next += 1;
@@ -157,6 +160,7 @@ impl Guests {
             let mut open = guests.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.streams.retain(|(other, ..)| *other != number);
             open.threads -= 1;
+            guests.ended.notify_one();
         };
         thread::Builder::new().name("metrics-guest".to_owned()).spawn(run)?;
         open.threads += 1;
