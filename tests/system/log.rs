@@ -74,6 +74,44 @@ fn a_standard_error_that_nobody_reads_stops_nothing() {
 }
 
 #[test]
+fn a_command_is_one_line_and_a_steal_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let log = std::fs::File::create(path("log")).unwrap();
+    let args = ["--volatile", "--new-cluster", "--lease", "500ms", "--listen", "127.0.0.1:0", "--json", "--state", &path("server")];
+    let mut server = command(CISTERND, &args);
+    let mut server = Server(server.stdout(Stdio::piped()).stderr(log).process_group(0).spawn().unwrap());
+    let mut ready = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let ready: Value = serde_json::from_str(&ready).unwrap();
+    let address = ready["listen"][0].as_str().unwrap();
+    let lines = |what: &str| {
+        let log = std::fs::read_to_string(path("log")).unwrap();
+        log.lines().filter(|line| line.contains(what)).map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    let made = command(CISTERN, &["mkdir", "--server", address, "/d"]).output().unwrap();
+    assert!(made.status.success(), "{}", said(&made));
+    let of_session = eventually("the session is told of", || Some(lines("session")).filter(|lines| !lines.is_empty()));
+    assert_eq!(of_session.len(), 1, "{of_session:#?}");
+    // Whoever holds the lock is gone at once, with the session.
+    let agent = ["agent", "--json", "--state", &path("agent"), "--server", address];
+    let mut agent = Server(command(CISTERN, &agent).stdout(Stdio::piped()).process_group(0).spawn().unwrap());
+    let mut ready = String::new();
+    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let ready: Value = serde_json::from_str(&ready).unwrap();
+    let mut holder = UnixStream::connect(ready["socket"].as_str().unwrap()).unwrap();
+    holder.write_all(b"{\"op\":\"lock\",\"path\":\"/d\",\"shared\":false,\"wait_ms\":20000}\n").unwrap();
+    let mut locked = String::new();
+    BufReader::new(&holder).read_line(&mut locked).unwrap();
+    assert!(locked.contains("locked"), "{locked}");
+    agent.0.kill().unwrap();
+    let waited = command(CISTERN, &["lock", "--server", address, "--wait", "30s", "/d", "--", "true"]).output().unwrap();
+    assert!(waited.status.success(), "{}", said(&waited));
+    let stolen = eventually("the steal is told", || Some(lines("stolen from")).filter(|lines| !lines.is_empty()));
+    assert!(stolen.iter().all(|line| line.contains(" WARN ")), "{stolen:#?}");
+}
+
+#[test]
 fn a_server_ends_although_nobody_reads_its_standard_error() {
     let (_reader, writer) = full_stream();
     // Wrong usage is told there.

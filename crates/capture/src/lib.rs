@@ -22,6 +22,7 @@ mod datagram;
 mod feed;
 #[cfg(feature = "read")]
 mod frame;
+pub mod private;
 #[cfg(feature = "read")]
 mod reader;
 mod record;

@@ -5,17 +5,15 @@
 //! what is recorded reaches the file as soon as the file takes it, so that a killed program leaves nearly all of it.
 //! Leaves to others: the bytes (`record`), which datagrams there are (`cistern-driver`'s tap, the fault proxy).
 
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::record;
 use crate::writer::CreateError;
+use crate::{private, record};
 
 /// Most bytes that wait for the file: a second of 60,000 small datagrams, and of what a disk may take to be awake again.
 const WAITING_MAX: usize = 8 << 20;
@@ -67,14 +65,14 @@ struct State {
 }
 
 impl Recorder {
-    /// Makes (or empties) the file at `path`, writes the header, and starts the thread. A new file is for its owner alone: whoever reads the
-    /// datagrams of a session can forge some.
+    /// Makes the file at `path`, in place of one that is there, writes the header, and starts the thread. The file is for its owner alone
+    /// ([`private::create`]): whoever reads the datagrams of a session can forge some.
     ///
     /// # Errors
     /// [`CreateError`], which names the file: whoever chose the path is at fault.
     pub fn create(path: &Path) -> Result<Self, CreateError> {
         let failed = |source| CreateError::new(path, source);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
+        let file = private::create(path).map_err(failed)?;
         Self::start(file, path).map_err(failed)
     }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::record;
+use crate::{private, record};
 
 /// Bytes gathered before they are written without being asked to.
 const GATHERED: usize = 64 << 10;
@@ -40,13 +40,13 @@ pub struct Writer<W: Write> {
 }
 
 impl Writer<File> {
-    /// Makes (or empties) the file at `path` and writes the header.
+    /// Makes the file at `path`, in place of one that is there, and writes the header.
     ///
     /// # Errors
     /// [`CreateError`], which names the file: whoever chose the path is at fault.
     pub fn create(path: &Path) -> Result<Self, CreateError> {
         let failed = |source| CreateError::new(path, source);
-        Self::new(File::create(path).map_err(failed)?).map_err(failed)
+        Self::new(private::create(path).map_err(failed)?).map_err(failed)
     }
 }
 

@@ -167,7 +167,8 @@ pub(crate) struct Common {
     /// Give up when the server does not answer for so long
     #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
     pub(crate) give_up: Option<Duration>,
-    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark);
+    /// a file of yours that is there is replaced, a symbolic link is refused
     #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) pcap: Option<PathBuf>,
 }

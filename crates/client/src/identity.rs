@@ -4,11 +4,12 @@
 //! Implements `wire-spec.md` section 11.6. Leaves to others: what the server makes of it.
 
 use crate::error::Error;
+use cistern_driver::private;
 use cistern_wire::AgentId;
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// An agent's identity and incarnation.
@@ -41,12 +42,13 @@ impl Identity {
     /// # Errors
     /// [`Error::State`] when the directory cannot be made or written, is in use by another process, or is damaged.
     pub fn durable(dir: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(dir).map_err(|e| state(dir, &format!("cannot be made: {e}")))?;
+        make(dir).map_err(|e| state(dir, &format!("cannot be made: {e}")))?;
+        private::check_directory(dir).map_err(|e| state(dir, &format!("is not to be trusted: {e}")))?;
         let lock = lock(&dir.join("lock"))?;
         let path = dir.join("agent");
-        let (agent, last) = match fs::read_to_string(&path) {
+        let (agent, last) = match read(&path) {
             Ok(text) => parse(&text).ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent"))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (Self::fresh()?.agent, 0),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (Self::fresh()?.agent, 0),
             Err(e) => return Err(state(&path, &format!("cannot be read: {e}"))),
         };
         let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory"))?;
@@ -61,14 +63,25 @@ fn state(path: &Path, why: &str) -> Error {
     Error::State { path: PathBuf::from(path), why: why.to_owned() }
 }
 
+/// Makes the directory for this user alone; those above it as usual.
+fn make(dir: &Path) -> io::Result<()> {
+    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+        fs::create_dir_all(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 fn lock(path: &Path) -> Result<Flock<File>, Error> {
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| state(path, &format!("cannot be opened: {e}")))?;
+    let file = private::open(path).map_err(|e| state(path, &format!("cannot be opened: {e}")))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|(_, e)| state(path, &format!("is in use by another agent ({e}); give each agent a directory of its own")))
 }
@@ -84,7 +97,12 @@ fn parse(text: &str) -> Option<(AgentId, u64)> {
 fn store(dir: &Path, path: &Path, agent: AgentId, incarnation: u64) -> Result<(), Error> {
     let write = || {
         let beside = dir.join("agent.new");
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+        // An earlier start may have left one; nobody else makes files here.
+        match fs::remove_file(&beside) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut file = private::create_new(&beside)?;
         writeln!(file, "{agent} {incarnation}")?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
@@ -102,6 +120,7 @@ fn boot_id() -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     //= wire-spec.md#11-6-sessions-handshake-and-paths
     //= type=test
@@ -114,6 +133,20 @@ mod tests {
         drop(first);
         let second = Identity::durable(dir.path()).unwrap();
         assert_eq!((second.agent, second.incarnation), (agent, incarnation + 1));
+    }
+
+    #[test]
+    fn no_link_is_followed_to_an_identity_and_a_directory_in_which_others_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, outside) = (dir.path().join("own"), dir.path().join("outside"));
+        drop(Identity::durable(&own).unwrap());
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(&outside, "kept").unwrap();
+        symlink(&outside, own.join("agent.new")).unwrap();
+        drop(Identity::durable(&own).unwrap());
+        assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(Identity::durable(&own).unwrap_err().to_string().contains("chmod go-w"));
     }
 
     #[test]

@@ -28,6 +28,8 @@ mod turn;
 
 use crc32fast as _;
 
+/// Files for their owner alone.
+pub use cistern_capture::private;
 /// The tap that writes a capture file.
 pub use cistern_capture::{Recorded, Recorder};
 pub use clock::{Clock, ClockError};

@@ -7,11 +7,12 @@
 use crate::execute::EXIT_USAGE;
 use crate::local::Failure;
 use crate::places::{Daemon, make_above};
+use cistern_driver::private;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// A state directory that is this process's.
@@ -32,9 +33,8 @@ impl StateDir {
             Failure::new("STATE", EXIT_USAGE, format!("state directory {}: {why}; --state DIR names another", path.display()))
         };
         make(path).map_err(|e| unusable(format!("cannot be made: {e}")))?;
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(path.join("lock")).map_err(|e| match e.kind() {
+        private::check_directory(path).map_err(|e| unusable(format!("is not to be trusted: {e}")))?;
+        let file = private::open(&path.join("lock")).map_err(|e| match e.kind() {
             io::ErrorKind::NotADirectory => unusable("is not a directory".to_owned()),
             _ => unusable(format!("cannot be written: {e}")),
         })?;
