@@ -5,6 +5,7 @@ use crate::world::{Agent, Server, eventually};
 use cistern_netfault::stats::Lost;
 use serde_json::json;
 use std::thread;
+use std::time::Duration;
 
 /// A server, agents A and B behind one proxy.
 fn both_behind_one(lease: &str) -> (Server, Relay, Agent, Agent) {
@@ -69,4 +70,34 @@ fn slow_narrow_lossy_and_shuffled_network_changes_no_answer() {
     let stats = relay.stats();
     let (up, down) = (&stats.total.up, &stats.total.down);
     assert!(up.lost_all() + down.lost_all() > 0 && up.corrupted + down.corrupted > 0 && down.delayed > 0, "{stats}");
+}
+
+#[test]
+fn no_agent_loses_its_session_to_a_network_that_is_merely_bad() {
+    let server = Server::with(&["--lease", "1s"]);
+    let relay = Relay::start(server.address);
+    let mut agents: Vec<Agent> = (0..6).map(|n| Agent::by(&server, relay.address, &format!("agent {n}"))).collect();
+    let held: Vec<_> = agents
+        .iter_mut()
+        .enumerate()
+        .map(|(n, agent)| {
+            agent.put(&format!("/f{n}"), "");
+            let mut user = agent.line();
+            let (hold, _) = user.lock(&format!("/f{n}"));
+            (user, hold, agent.lease()["session"].clone())
+        })
+        .collect();
+    // Nobody waits for anybody, so no delivery can fail: whatever is lost here, its own agent has ended.
+    for rules in [&["loss 40%"][..], &["loss 50% s->a"], &["delay 150ms jitter 100ms"], &["flap 300ms", "loss 10%"]] {
+        for rule in rules {
+            relay.command(rule);
+        }
+        thread::sleep(Duration::from_secs(5));
+        relay.command("heal");
+    }
+    for ((mut user, hold, session), agent) in held.into_iter().zip(&mut agents) {
+        eventually("the network is whole, and everything is valid again", || (user.hold(hold) == "certain").then_some(()));
+        assert_eq!(agent.lease()["session"], session, "the same session goes on");
+    }
+    assert_eq!(server.count("delivery_failures"), 0);
 }

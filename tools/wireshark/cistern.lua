@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [16] = "KEEPALIVE", [17] = "RELEASE", [18] = "RELEASE_ALL", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [97] = "EXTEND_RUN", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [18] = "RELEASE_ALL", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [97] = "EXTEND_RUN", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -24,7 +24,7 @@ types["AgentId"] = { is = "fixed", bytes = 16, shown = "bytes" }
 types["16 bytes"] = { is = "fixed", bytes = 16, shown = "bytes" }
 types["StoreId"] = { is = "fixed", bytes = 16, shown = "bytes" }
 types["bytes8"] = { is = "bytes", prefix = 1, shown = "text" }
-types["Claim"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "unknown", [1] = "reclaiming", [2] = "surrendered" } }
+types["Claim"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "lost", [1] = "reclaiming", [2] = "surrendered", [3] = "continuing" } }
 types["FormerClaim"] = { is = "structure", name = "FormerClaim",
   { name = "session", type = types["SessionId"], doc = "The session." },
   { name = "claim", type = types["Claim"], doc = "The agent's word." },
@@ -45,7 +45,7 @@ types["Hello"] = { is = "structure", name = "Hello",
   { name = "server_incarnation", type = types["u64"], doc = "The server incarnation last seen." },
   { name = "label", type = types["bytes8"], doc = "What people call the agent (host and process, say); at most 64 bytes." },
   { name = "cookie", type = types["bytes8"], shown = "bytes", doc = "The cookie of CHALLENGE; empty in the first HELLO." },
-  { name = "former", type = types["list of FormerClaim"], doc = "Former sessions of the agent that it does not know to have ended; at most 8." },
+  { name = "former", type = types["list of FormerClaim"], doc = "The agent's session, then former ones that it does not know to have ended; at most 8." },
 }
 types["Challenge"] = { is = "structure", name = "Challenge",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
@@ -54,7 +54,7 @@ types["Challenge"] = { is = "structure", name = "Challenge",
 }
 types["Handle"] = { is = "number", bytes = 8, signed = false, shown = "hex" }
 types["u32"] = { is = "number", bytes = 4, signed = false, shown = "decimal" }
-types["SessionFate"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "ending", [1] = "timing out", [2] = "ended", [3] = "reclaimable" } }
+types["SessionFate"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "timing out", [2] = "ended", [3] = "reclaimable" } }
 types["FormerFate"] = { is = "structure", name = "FormerFate",
   { name = "session", type = types["SessionId"], doc = "The session." },
   { name = "fate", type = types["SessionFate"], doc = "The server's word." },
@@ -90,6 +90,11 @@ types["Refuse"] = { is = "structure", name = "Refuse",
 types["bytes16"] = { is = "bytes", prefix = 2, shown = "bytes" }
 types["Padding"] = { is = "structure", name = "Padding",
   { name = "bytes", type = types["bytes16"], doc = "Ignored." },
+}
+types["Known"] = { is = "structure", name = "Known",
+  { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
+  { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },
+  { name = "session", type = types["SessionId"], doc = "The session that goes on." },
 }
 types["KeepAlive"] = { is = "structure", name = "KeepAlive",
   { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
@@ -743,6 +748,7 @@ local kinds = {
   [3] = { name = "WELCOME", field = "welcome", direction = "server", lane = "Renewal", renews = true, body = types["Welcome"] },
   [4] = { name = "REFUSE", field = "refuse", direction = "server", lane = "Handshake", renews = false, body = types["Refuse"] },
   [5] = { name = "PADDING", field = "padding", direction = "both", lane = "Any", renews = false, body = types["Padding"] },
+  [6] = { name = "KNOWN", field = "known", direction = "server", lane = "Handshake", renews = false, body = types["Known"] },
   [16] = { name = "KEEPALIVE", field = "keepalive", direction = "agent", lane = "Control", renews = false, body = types["KeepAlive"] },
   [17] = { name = "RELEASE", field = "release", direction = "agent", lane = "Control", renews = false, body = types["Release"] },
   [18] = { name = "RELEASE_ALL", field = "release_all", direction = "agent", lane = "Control", renews = false, body = types["ReleaseAll"] },

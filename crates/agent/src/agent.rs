@@ -11,7 +11,7 @@ use crate::api::{Command, Event, LockEvent, OpError, OpId, Output, Submitted, Wa
 use crate::config::Config;
 use crate::lease::Lease;
 use crate::locks::{Effect, Locks};
-use crate::opening::{Known, Opening};
+use crate::opening::{Opening, ServerIdentity};
 use crate::ops::Ops;
 use crate::outcome::Questions;
 use crate::port::{Ctx, Outbound, TaskId};
@@ -116,7 +116,7 @@ pub struct Agent {
     /// Mutations of former sessions whose outcome is not known.
     pub(crate) questions: Questions,
     /// The server as last seen.
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<ServerIdentity>,
     /// Not before this a handshake begins (R59, R86).
     pub(crate) not_before: Option<Instant>,
     pub(crate) lease: Lease,

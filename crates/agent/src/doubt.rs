@@ -1,24 +1,30 @@
-//! Doubt: whether the server still knows the present session.
+//! Doubt: whether the server still holds the present session.
 //!
-//! Decides when the agent begins a handshake although it has a session: a hint says that the server does not know it, or the server
-//! is silent while the lease runs out. Place in the walk: `incoming` comes here with a HINT, `Agent::tend` looks for silence.
-//! Implements `wire-spec.md` sections 11.6 (hints) and 11.7. Invariant: doubt changes nothing of the session; only the authenticated
-//! answer, or a NACK, does (R37, R86).
+//! Decides when the agent verifies its session by a handshake that continues it: a hint says that the server does not hold it, or the
+//! server is silent while the lease runs out. A server that holds the session answers KNOWN, so asking is harmless, and keep-alives go
+//! on meanwhile. Place in the walk: `incoming` comes here with HINT and KNOWN, `Agent::tend` looks for silence.
+//! Implements `wire-spec.md` sections 11.6 (verification, hints) and 11.7. Invariant: nothing here changes the session or its lease;
+//! only an answer in the session, a NACK, or WELCOME of another session does (R37, R86).
 //! Leaves to others: the handshake (`opening`), what becomes of the session (`reclaim`, `recovery`).
 
 use crate::agent::{Agent, Closing, Timer};
 use crate::api::Phase;
-use crate::opening::Cause;
-use cistern_link::{Instant, Question};
+use crate::lease::Renewal;
+use crate::stats::Dropped;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Path, Question};
+use cistern_wire::Known;
+use log::info;
 
-/// After so many timeouts without a word from the server, while the lease runs out, a handshake is begun.
+/// After so many timeouts without a word from the server, while the lease runs out, the session is verified.
 const SILENCE_IN_DOUBT: u32 = 2;
+/// So long after KNOWN the session is not verified again: this part of τ.
+const KNOWN_PART: u32 = 4;
 
 impl Agent {
-    /// A hint has come that the server does not know the session. It proves nothing: a handshake will tell (R37, R86).
+    /// A hint has come that the server does not hold the session. It proves nothing: a handshake will tell (R37, R86).
     pub(crate) fn hinted(&mut self, echo: u64) -> bool {
         let Some(session) = &self.session else { return false };
-        let probing = self.opening.as_ref().is_some_and(|opening| opening.cause == Cause::Silence);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
         if session.sent_at(echo).is_none() {
@@ -31,17 +37,16 @@ impl Agent {
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HINT MUST NOT make an agent discard, release or surrender anything.
-        if let Some(opening) = self.opening.as_mut().filter(|_| probing) {
-            opening.cause = Cause::Hint;
-            opening.due = true;
-        } else if self.opening.is_none() {
-            let rto = session.rtt.rto();
-            let spread = self.spread();
-            let begin: Instant = self.not_before.filter(|_| self.is_too_soon()).unwrap_or(self.now).plus(spread);
+        if self.opening.is_none() {
+            self.verify();
+        } else if !self.is_too_soon() {
+            let (rto, begin) = (session.rtt.rto(), self.now.plus(self.spread()));
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# An agent MUST NOT start handshakes for hints faster than once in an RTO.
             self.not_before = Some(begin.plus(rto));
-            self.begin_opening(Some(begin), Cause::Hint);
+            if self.timers.get(Timer::Handshake).is_some_and(|at| at.waited(begin)) {
+                self.time(Timer::Handshake, Some(begin), Question::Waited);
+            }
         }
         true
     }
@@ -57,32 +62,44 @@ impl Agent {
         let silent = asking && !session.dormant && session.silence >= SILENCE_IN_DOUBT;
         // In a reclaim the lease of before runs out in any case; what is asked for then is asked in the session that was just opened.
         let runs_out = self.session_lease().phase(self.now) != Phase::Valid;
-        if !silent || !runs_out || self.opening.is_some() || self.is_too_soon() {
-            return;
+        if silent && runs_out && self.opening.is_none() {
+            self.verify();
         }
+    }
+
+    /// Asks, by a handshake that continues the session, whether the server holds it.
+    fn verify(&mut self) {
+        let Some(rto) = self.session.as_ref().map(|session| session.rtt.rto()) else { return };
         //= wire-spec.md#11-7-restart-and-recovery
         //# Handshakes after a restart SHOULD be spread at random, and begin early enough to end within τ.
-        let rto = session.rtt.rto();
         let spread = self.spread();
-        let begin = self.now.plus(spread);
+        let begin = self.not_before.filter(|_| self.is_too_soon()).unwrap_or(self.now).plus(spread);
         self.not_before = Some(begin.plus(rto));
-        self.begin_opening(Some(begin), Cause::Silence);
+        self.begin_opening(Some(begin));
     }
 
-    /// The server is there after all, and has not said anything of the session: it has one more timeout to do so.
-    pub(crate) fn ask_once_more(&mut self) {
+    /// KNOWN: the server holds the session. Only an answer in it can renew, so one is asked for where KNOWN came from.
+    pub(crate) fn is_known(&mut self, path: Path, known: &Known) {
+        let own = self.session.as_ref().is_some_and(|session| session.id == known.session);
+        let Some((_, sent)) = self.answer_to(known.handshake, known.echo).filter(|_| own) else {
+            return self.dropped(Dropped::StrayHandshake);
+        };
+        self.stop_opening();
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# KNOWN MUST NOT renew a lease, move or prove an address, retire a request, stand for a receipt, or rescue or end a session.
+        if bugs::is(Bug::H2) {
+            self.session_lease_mut().renew(sent, Renewal::Explicit);
+        }
+        let one_sided = !self.session_lease().certain(self.now);
+        self.server_is_at(path);
         let Some(session) = &mut self.session else { return };
+        if one_sided {
+            info!("{}: the server at {} holds session {}, but nothing is heard in it", self.who, path.remote, session.id);
+        }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# After KNOWN an agent MUST NOT verify the session again before τ/4 has passed.
+        self.not_before = Some(self.now.plus(session.tau / KNOWN_PART));
         session.controls.keep_alive();
         session.controls.wake();
-        let by = self.now.plus(session.rtt.rto());
-        self.time(Timer::Handshake, Some(by), Question::Waited);
-    }
-
-    /// The server knows the session. Also when HELLO has gone out with a cookie: had that arrived, the server would not say so; it was lost,
-    /// and another one would only cost a session that lives.
-    pub(crate) fn is_known(&mut self) {
-        if self.opening.as_ref().is_some_and(|opening| opening.cause == Cause::Silence) {
-            self.stop_opening();
-        }
     }
 }

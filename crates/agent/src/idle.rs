@@ -11,6 +11,7 @@
 use crate::agent::{Agent, Closing, Timer};
 use crate::api::Phase;
 use crate::config::IdlePolicy;
+use crate::opening::PAUSE_MAX;
 use cistern_link::{Instant, Question};
 use core::time::Duration;
 
@@ -25,7 +26,7 @@ enum Worth {
     GivingBack,
 }
 
-/// RTO and its cap are this part of τ while locks are held (R27), and the other part while none are.
+/// RTO and its cap are at most this part of τ while something is held or in use (R27), and the other part while nothing is.
 const RTO_PART_HELD: u32 = 8;
 const RTO_PART_FREE: u32 = 2;
 /// After so many timeouts without a word from the server, an agent without a user sends nothing more by itself.
@@ -85,7 +86,8 @@ impl Agent {
         };
         //= wire-spec.md#11-2-delivery
         //# The RTO and its doubled values MUST be at most τ/8 while the agent holds locks.
-        session.rtt.set_cap(session.tau / if holds { RTO_PART_HELD } else { RTO_PART_FREE });
+        let held = (session.tau / RTO_PART_HELD).min(PAUSE_MAX);
+        session.rtt.set_cap(if holds || in_use { held } else { session.tau / RTO_PART_FREE });
         if has_user {
             session.wake();
         }

@@ -53,7 +53,8 @@ impl Agent {
     fn handshake(&mut self, path: Path, messages: Messages<'_>) {
         for message in messages {
             match message {
-                Message::Challenge(challenge) => self.challenged(&challenge),
+                Message::Challenge(challenge) => self.challenged(path, &challenge),
+                Message::Known(known) => self.is_known(path, &known),
                 Message::Welcome(welcome) => self.welcomed(path, &welcome),
                 Message::Refuse(refuse) => self.refused(&refuse),
                 // The decoder lets nothing else through in session 0 but padding.
@@ -98,7 +99,11 @@ impl Agent {
         let Some(session) = &mut self.session else { return };
         session.silence = 0;
         session.wake();
-        self.is_known();
+        self.server_is_at(path);
+    }
+
+    /// What goes to the server goes to the address from which this came, if it is one of its own.
+    pub(crate) fn server_is_at(&mut self, path: Path) {
         let Some(session) = &mut self.session else { return };
         if session.path.remote != path.remote
             && let Some(address) = self.servers.iter().position(|server| *server == path.remote)
@@ -134,8 +139,12 @@ impl Agent {
             Message::Probe(probe) => self.probed(probe.seq),
             Message::WatchEvent(event) => self.watch_event(&event),
             Message::PathChallenge(challenge) => {
+                // Answers went to the address that was proven last, and may be lost: the keep-alive goes with the proof.
+                let now = self.now;
                 if let Some(session) = &mut self.session {
                     session.challenged = Some(challenge.token);
+                    session.moved = Some(now);
+                    session.controls.wake();
                 }
             }
             // A NACK that echoes nothing of this agent's, or a hint among other messages.
@@ -158,6 +167,11 @@ impl Agent {
         //= wire-spec.md#11-1-lease
         //# The packet number in the header of an answer MUST NOT renew anything.
         let Some(mut sent) = session.sent_at(echo) else { return true };
+        if self.opening.as_ref().is_some_and(|opening| sent.waited(opening.began)) {
+            // What is asked by it is answered: the server holds the session.
+            self.stop_opening();
+        }
+        let Some(session) = &mut self.session else { return false };
         if bugs::is(Bug::M1) {
             sent = self.now;
         } else if bugs::is(Bug::M2) {

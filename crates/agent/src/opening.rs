@@ -1,11 +1,11 @@
-//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE; and which server the agent takes.
+//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE, for a session or to verify the present one; and which server the agent takes.
 //!
 //! Decides when HELLO goes out and to which of the server's addresses, and whether an offered session is accepted: not that of another
 //! store, nor of an older state of the store that is known (R47). Place in the walk: `incoming` hands the messages of session 0 over,
 //! `outgoing` asks for HELLO. Implements `wire-spec.md` sections 6.1 and 11.6.
 //! Invariants: one handshake at a time, with one number (R42); the lease of the session begins at the send time of the very HELLO that
 //! WELCOME echoes (R1); an agent that needs no session opens none.
-//! Leaves to others: what becomes of the former session (`recovery`).
+//! Leaves to others: what becomes of the former session (`recovery`), KNOWN (`doubt`).
 
 use crate::agent::{Agent, Closing, Timer};
 use crate::api::{Event, OpError};
@@ -25,13 +25,13 @@ use log::{debug, info, warn};
 
 /// HELLO is sent so often to one address before the next is tried.
 const TRIES_PER_ADDRESS: u32 = 3;
-/// Longest pause between two HELLOs of a handshake: somebody waits for it.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest pause between two HELLOs of a handshake, and two keep-alives of what is in use: somebody waits for the answer.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// HELLOs whose send times are remembered: more than PAUSE_MAX apart, they span longer than any round trip.
 const SENT_MAX: usize = 64;
 /// So many challenges are answered at once; a server that sends more is answered no faster than it is asked.
 const CHALLENGES_AT_ONCE: u32 = 3;
-/// So many HELLOs are sent about a session in doubt of which nothing is in use.
+/// So many HELLOs are sent to verify a session of which nothing is in use.
 const HELLOS_IN_DOUBT: u64 = 24;
 /// Longest lease that is believed: a server that promises more is out of its mind.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
@@ -40,7 +40,7 @@ const LEASE_MIN: Duration = Duration::from_millis(100);
 
 /// The server as last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ServerIdentity {
     store: StoreId,
     epoch: u8,
     incarnation: u64,
@@ -56,7 +56,7 @@ enum Judgement {
     Refuse,
 }
 
-impl Known {
+impl ServerIdentity {
     fn of(welcome: &Welcome<'_>) -> Self {
         let Welcome { store, epoch, server_incarnation, features, .. } = *welcome;
         //= wire-spec.md#10-3-features
@@ -83,28 +83,15 @@ impl Known {
     }
 }
 
-/// Why a handshake is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// There is no session, and one is wanted.
-    Wanted,
-    /// The server does not know the present session, as a hint says.
-    Hint,
-    /// The server is silent while the lease runs out. That may be the network's fault: a server that is there and knows the session
-    /// would end it for the handshake. So the handshake stops short of its second HELLO as long as an answer may come.
-    Silence,
-}
-
 /// A handshake under way.
 #[derive(Debug)]
 pub(crate) struct Opening {
     handshake: u64,
-    pub(crate) cause: Cause,
+    /// When it was begun: what was sent in the session since asks the same.
+    pub(crate) began: Instant,
     counter: PacketCounter,
     log: SentLog,
     pub(crate) cookie: Vec<u8>,
-    /// HELLO with a cookie was sent: from here on the server may have opened another session.
-    pub(crate) committed: bool,
     /// Newest HELLO that was answered, but not by WELCOME.
     answered: u64,
     challenges: u32,
@@ -128,9 +115,9 @@ impl Agent {
         let counts = self.locks.counts();
         let needed = self.closing == Closing::No && (self.ops.count() > 0 || counts.waiters > 0 || self.watches.has_users());
         let tried = self.opening.as_ref().map(|opening| opening.counter.last());
-        if self.session.is_some() {
-            // A hint has put the session in doubt. Nobody waits for the truth, so it is not sought for ever.
-            if tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT) && !self.has_user() {
+        if let Some(session) = &self.session {
+            // The session is verified. If nobody waits for the truth, it is not sought for ever.
+            if (session.dormant || tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT)) && !self.has_user() {
                 self.stop_opening();
             }
             return;
@@ -142,19 +129,18 @@ impl Agent {
             return;
         }
         let begin = self.not_before.filter(|at| !self.now.waited(*at));
-        self.begin_opening(begin, Cause::Wanted);
+        self.begin_opening(begin);
     }
 
-    /// Begins a handshake, now or later.
-    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>, cause: Cause) {
+    /// Begins a handshake, now or later: for a session, or to verify the present one.
+    pub(crate) fn begin_opening(&mut self, begin: Option<Instant>) {
         let address = self.session.as_ref().map_or(0, |session| session.address);
         self.opening = Some(Opening {
             handshake: self.rng.nonzero_u64().get(),
-            cause,
+            began: self.now,
             counter: PacketCounter::new(),
             log: SentLog::new(SENT_MAX),
             cookie: Vec::new(),
-            committed: false,
             answered: 0,
             challenges: 0,
             address,
@@ -177,10 +163,12 @@ impl Agent {
 
     /// The pause before HELLO is over.
     pub(crate) fn hello_is_due(&mut self) {
-        let addresses = self.servers.len();
+        let (addresses, verifying) = (self.servers.len(), self.session.is_some());
         let Some(opening) = &mut self.opening else { return };
         opening.due = true;
-        if opening.tries >= TRIES_PER_ADDRESS {
+        // Keep-alives go to the address of the session; whoever verifies it asks at all of them.
+        let most = if verifying && opening.cookie.is_empty() { 1 } else { TRIES_PER_ADDRESS };
+        if opening.tries >= most {
             let last = opening.address + 1 >= addresses;
             opening.move_on(addresses);
             if last && opening.error.is_none() {
@@ -191,8 +179,10 @@ impl Agent {
 
     /// Tells once for each handshake that there is no session for now.
     fn tell_no_session(&mut self, error: OpError) {
-        let in_session = self.session.is_some();
-        let Some(opening) = self.opening.as_mut().filter(|opening| !in_session || opening.cause != Cause::Silence) else { return };
+        if self.session.is_some() && error == OpError::Unreachable {
+            return;
+        }
+        let Some(opening) = self.opening.as_mut() else { return };
         opening.error = Some(error);
         if !core::mem::replace(&mut opening.told, true) {
             self.events.push_back(Event::NoSession { error });
@@ -203,16 +193,15 @@ impl Agent {
     pub(crate) fn next_hello(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
         let now = self.now;
         let former = self.claims();
-        // While the lease of a session in doubt runs, no pause may be a large part of it (R27).
+        // While the lease of a session that is verified runs, no pause may be a large part of it (R27).
         let runs = self.session.as_ref().filter(|_| self.lease.certain(now)).map(|session| session.tau / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
         let Self { opening, identity, known, config, servers, rng, timers, .. } = self;
         let opening = opening.as_mut().filter(|opening| opening.due)?;
         opening.due = false;
-        opening.committed |= !opening.cookie.is_empty();
         let packet = opening.counter.take()?;
         opening.log.record(packet, now);
-        let known = known.unwrap_or(Known { store: StoreId::default(), epoch: 0, incarnation: 0, volatile: false });
+        let known = known.unwrap_or(ServerIdentity { store: StoreId::default(), epoch: 0, incarnation: 0, volatile: false });
         let hello = Hello {
             handshake: opening.handshake,
             version_min: VERSION,
@@ -241,26 +230,25 @@ impl Agent {
         servers.get(opening.address).copied().map(Path::to)
     }
 
-    pub(crate) fn challenged(&mut self, challenge: &Challenge<'_>) {
-        let (now, in_session) = (self.now, self.session.is_some());
+    pub(crate) fn challenged(&mut self, path: Path, challenge: &Challenge<'_>) {
+        let (now, address) = (self.now, self.servers.iter().position(|server| *server == path.remote));
         let Some((opening, sent)) = self.answer_to(challenge.handshake, challenge.echo) else {
             return self.dropped(Dropped::StrayHandshake);
         };
         opening.challenges += 1;
         opening.cookie = challenge.cookie.0.to_vec();
         opening.rtt.sample(now.since(sent));
-        if opening.cause == Cause::Silence && in_session && !opening.committed {
-            return self.ask_once_more();
-        }
+        // The cookie is worth something where it was made.
+        opening.address = address.unwrap_or(opening.address);
+        opening.tries = 0;
         if opening.challenges <= CHALLENGES_AT_ONCE {
-            opening.tries = 0;
             opening.attempts = 0;
             opening.due = true;
         }
     }
 
     /// The handshake and the HELLO that an answer is about, if it is the first answer to that or a newer one.
-    fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<(&mut Opening, Instant)> {
+    pub(crate) fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<(&mut Opening, Instant)> {
         let opening = self.opening.as_mut().filter(|opening| opening.handshake == handshake && opening.answered < echo)?;
         let sent = opening.log.sent_at(echo)?;
         opening.answered = echo;
@@ -309,12 +297,18 @@ impl Agent {
             return self.no_session_here(OpError::Refused(RefuseReason::Version), 0);
         }
         let tau = Duration::from_micros(welcome.lease_us);
-        let sane = welcome.session != SessionId(0) && welcome.window > 0 && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent that has a session MUST take no WELCOME that does not tell its fate.
+        let told = |session: &Session| welcome.former.into_iter().any(|told| told.session == session.id);
+        let sane = self.session.as_ref().is_none_or(told)
+            && welcome.session != SessionId(0)
+            && welcome.window > 0
+            && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
         let other = !self.has_been(welcome.session) && self.session.as_ref().is_none_or(|session| session.id != welcome.session);
         if !sane || !other || !(LEASE_MIN..=LEASE_MAX).contains(&tau) {
             return self.dropped(Dropped::BadWelcome);
         }
-        let server = Known::of(welcome);
+        let server = ServerIdentity::of(welcome);
         match self.known.map_or(Judgement::Accept, |known| known.judge(server, self.lease.certain(self.now))) {
             Judgement::Accept => {}
             Judgement::Wait => {
@@ -329,10 +323,10 @@ impl Agent {
                 return self.no_session_here(OpError::AnotherServer, 0);
             }
         }
-        self.open_session(welcome, sent, tau, server);
+        self.open_session(path, welcome, sent, tau, server);
     }
 
-    fn open_session(&mut self, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: Known) {
+    fn open_session(&mut self, path: Path, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: ServerIdentity) {
         let fates: BTreeMap<SessionId, SessionFate> = welcome.former.into_iter().map(|told| (told.session, told.fate)).collect();
         self.leave_session(&fates);
         self.former_told(&fates);
@@ -354,7 +348,7 @@ impl Agent {
             self.locks.session_opened();
         }
         self.ops.set_datagram(max_datagram.into());
-        let address = opening.address;
+        let address = self.servers.iter().position(|server| *server == path.remote).unwrap_or(opening.address);
         let mut rtt = opening.rtt;
         rtt.set_cap(tau / 2);
         self.session = Some(Session {
@@ -386,6 +380,11 @@ impl Agent {
 }
 
 impl Opening {
+    /// Whether a HELLO of it has gone out.
+    pub(crate) const fn has_asked(&self) -> bool {
+        self.counter.last() > 0
+    }
+
     /// Goes on at the next address.
     fn move_on(&mut self, addresses: usize) {
         self.tries = 0;

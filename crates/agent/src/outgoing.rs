@@ -123,16 +123,19 @@ impl Session {
 
     /// Receipts, control messages, and the answer to a path challenge.
     fn push_urgent(&mut self, packer: &mut Packer<'_>, now: Instant, rng: &mut Rng) {
+        // What proves the address goes before what is acted on only from a proven one.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent that answers PATH_CHALLENGE SHOULD send a keep-alive in the same datagram if it would renew its lease.
+        if let Some(token) = self.challenged.take()
+            && !packer.push(&PathResponse { token }.into())
+        {
+            self.challenged = Some(token);
+        }
         while let Some(receipt) = self.receipts.front() {
             if !packer.push(&(*receipt).into()) {
                 return;
             }
             self.receipts.pop_front();
-        }
-        if let Some(token) = self.challenged.take()
-            && !packer.push(&PathResponse { token }.into())
-        {
-            self.challenged = Some(token);
         }
         for sent in self.controls.send(packer, now) {
             let again = now.plus(self.rtt.backoff(sent.before, rng));

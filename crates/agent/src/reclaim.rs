@@ -138,7 +138,10 @@ impl Agent {
         let is_reclaimable = |session: SessionId| fates.get(&session) == Some(&SessionFate::Reclaimable);
         let earlier = self.reclaim.iter().flat_map(Reclaim::sources);
         if !earlier.chain([present]).any(is_reclaimable) {
-            let why = "the server did not know it any more, and has opened another";
+            let why = match fates.get(&present) {
+                Some(SessionFate::Ended) => "it has ended at the server, which has opened another",
+                _ => "the server takes its locks back, and has opened another",
+            };
             return self.session_over(why, &BTreeMap::new(), &[]);
         }
         //= wire-spec.md#11-7-restart-and-recovery

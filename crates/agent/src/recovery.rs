@@ -51,6 +51,10 @@ impl Agent {
         };
         let spread = self.spread();
         self.not_before = Some(self.now.plus(spread));
+        // A verification that has asked nothing yet waits for longer than a session that is wanted may.
+        if self.opening.as_ref().is_some_and(|opening| !opening.has_asked()) {
+            self.stop_opening();
+        }
         self.session_over(why, &fates, &results);
         self.have_ended(|session| reason == NackReason::Ended && session == id);
         true

@@ -199,25 +199,29 @@ impl Agent {
         }
     }
 
-    /// What HELLO says of the former sessions, and of the present one, which is in doubt if there is one.
+    /// What HELLO says of the present session, which is verified if there is one, and of the former ones.
     pub(crate) fn claims(&self) -> Vec<FormerClaim> {
-        let former = self.former.iter().map(|remains| {
-            let claim = if remains.is_surrendered() { Claim::Surrendered } else { Claim::Unknown };
+        let former = self.former.iter().rev().map(|remains| {
+            let claim = if remains.is_surrendered() { Claim::Surrendered } else { Claim::Lost };
             FormerClaim { session: remains.session, claim }
         });
         let sources = self.reclaim.iter().flat_map(|reclaim| reclaim.sources());
-        let present = self.session.as_ref().map(|session| session.id);
-        let reclaiming = sources.chain(present).map(|session| FormerClaim { session, claim: Claim::Reclaiming });
+        let reclaiming = sources.map(|session| FormerClaim { session, claim: Claim::Reclaiming });
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
-        //# unknown, reclaiming or surrendered.
+        //# lost, reclaiming or surrendered.
         // Where not all can be named, those from which something can be reclaimed come first, and of them those that hold locks.
-        let mut claims: Vec<FormerClaim> = former.chain(reclaiming).collect();
+        let mut claims: Vec<FormerClaim> = reclaiming.chain(former).collect();
         claims.sort_by_key(|named| {
             let empty = self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_empty_source(named.session));
-            (named.claim == Claim::Reclaiming, !empty)
+            (named.claim != Claim::Reclaiming, empty)
         });
-        claims.drain(..claims.len().saturating_sub(FORMER_MAX));
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent that has a session MUST name it first in HELLO, as continuing.
+        if let Some(session) = &self.session {
+            claims.insert(0, FormerClaim { session: session.id, claim: Claim::Continuing });
+        }
+        claims.truncate(FORMER_MAX);
         claims
     }
 }

@@ -129,6 +129,14 @@ bugs! {
     M55 "M55",
     /// The time of each renewal is noted although the setting `last-heard` is off.
     L1 "L1",
+    /// A session that its agent continues is taken as lost: another one is opened in its place.
+    H1 "H1",
+    /// The agent takes KNOWN for an answer that renews its lease.
+    H2 "H2",
+    /// Only a HELLO without a cookie is answered KNOWN.
+    H3 "H3",
+    /// A HELLO with an older cookie opens a session, and ends those that it does not name.
+    H4 "H4",
     /// Ephemeral files go as soon as their session has failed.
     E1 "E1",
     /// A session that reclaims does not take over the ephemeral files of the former one.

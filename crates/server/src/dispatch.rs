@@ -233,6 +233,7 @@ impl Server {
             | Kind::Released
             | Kind::Cancelled
             | Kind::Ended
+            | Kind::Known
             | Kind::Hint => debug_assert!(false, "{} came from an agent in a session", raw.kind.name()),
         }
     }

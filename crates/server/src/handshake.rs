@@ -1,8 +1,9 @@
-//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE.
+//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE, KNOWN.
 //!
-//! Decides who gets a session. A HELLO without a good cookie changes nothing and is answered by one (R42); with it, a repeated HELLO
-//! of one handshake gets the same session, another handshake or a higher incarnation ends the agent's former sessions (R40, R42), a
-//! lower incarnation or an older handshake is refused (R41). Place in the walk: after `dispatch`, for session 0.
+//! Decides who gets a session. A HELLO that continues a session in good standing is answered KNOWN, and does nothing else. A HELLO
+//! without a good cookie changes nothing and is answered by one (R42); with it, a repeated HELLO of one handshake gets the same session,
+//! another handshake ends the sessions that its agent has discarded or never heard of, a higher incarnation ends all former ones (R40,
+//! R42), a lower incarnation or an older handshake is refused (R41). Place in the walk: after `dispatch`, for session 0.
 //! Implements `wire-spec.md` section 6.1. Invariants: the session's record is durable before WELCOME leaves (R48); WELCOME renews, so
 //! it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause (R87).
 //! Leaves to others: cookies, the end of former sessions (`timing_out`).
@@ -24,7 +25,8 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{Path, Question};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION};
 use cistern_wire::{
-    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, List, Message, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
+    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Refuse, RefuseReason, SessionFate, SessionId,
+    Welcome,
 };
 use core::time::Duration;
 use log::{debug, info, warn};
@@ -35,6 +37,8 @@ const BUSY_RETRY_MS: u32 = 1_000;
 const AROUND: usize = HEADER_LEN + MESSAGE_HEADER_LEN + CHECKSUM_LEN;
 /// Bytes of the body of REFUSE.
 const REFUSE_LEN: usize = 8 + 8 + 1 + 1 + 1 + 4;
+/// Bytes of the body of KNOWN.
+const KNOWN_LEN: usize = 8 + 8 + 8;
 
 /// What a WELCOME waits with until the session's record is durable.
 #[derive(Debug)]
@@ -43,8 +47,6 @@ pub(crate) struct Awaiting {
     packet: u64,
     /// The former sessions that it names: what is said of them is what is true when WELCOME is made.
     former: Vec<FormerClaim>,
-    /// Those of them that were in good standing until this handshake.
-    superseded: Vec<SessionId>,
 }
 
 /// A HELLO and how it came.
@@ -76,6 +78,10 @@ impl Server {
         if hello.label.0.len() > LABEL_MAX || hello.former.len() > FORMER_MAX {
             return self.drop_datagram(path, Dropped::Oversized);
         }
+        // Looked at whenever such a HELLO comes, with a cookie or without: the session may have been rescued since it was challenged.
+        if let Some(session) = self.continued(&hello) {
+            return self.known(path, packet, hello.handshake, session, len);
+        }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO without a valid cookie MUST NOT change anything at the server, nor leave anything behind there.
         let Some(cookie) = self.cookies.check(self.now, path.remote, hello.handshake, hello.cookie.0) else {
@@ -93,7 +99,7 @@ impl Server {
         let recorded = self.grace.as_ref().and_then(|grace| grace.incarnation(hello.agent));
         let incarnation = live.map(|agent| agent.incarnation).max(recorded).unwrap_or(0);
         // A cookie made before that of the accepted handshake belongs to an older one, delayed on the way.
-        let older = live.is_some_and(|agent| hello.incarnation == agent.incarnation && cookie < agent.cookie);
+        let older = !bugs::is(Bug::H4) && live.is_some_and(|agent| hello.incarnation == agent.incarnation && cookie < agent.cookie);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -113,6 +119,28 @@ impl Server {
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Superseded, 0);
         }
         self.open(&greeting, len);
+    }
+
+    /// The session that a HELLO continues, if its agent's incarnation has it in good standing.
+    fn continued(&self, hello: &Hello<'_>) -> Option<SessionId> {
+        let second = !hello.cookie.0.is_empty();
+        let continues = |claim: &FormerClaim| {
+            let session = self.sessions.find(claim.session).and_then(|key| self.sessions.get(key));
+            let own = session.filter(|s| s.agent == hello.agent && s.incarnation == hello.incarnation);
+            claim.claim == Claim::Continuing && own.is_some_and(|session| session.standing() == Standing::Good)
+        };
+        let ignored = bugs::is(Bug::H1) || bugs::is(Bug::H3) && second;
+        hello.former.iter().filter(|_| !ignored).find(continues).map(|claim| claim.session)
+    }
+
+    /// Answers that the session goes on; nothing is done, and no cookie is given by which another could be opened.
+    fn known(&mut self, path: Path, packet: u64, handshake: u64, session: SessionId, len: usize) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST
+        //# be answered KNOWN and MUST NOT change anything.
+        if self.may_answer(path, AROUND + KNOWN_LEN, len) {
+            self.send_handshake(path, &Message::Known(Known { handshake, echo: packet, session }), None);
+        }
     }
 
     /// Answers by a cookie; nothing is kept.
@@ -170,7 +198,7 @@ impl Server {
             }
             Standing::Good => {
                 let claims: Vec<FormerClaim> = greeting.hello.former.iter().collect();
-                let former = self.fates(key, &claims, &[]);
+                let former = self.fates(key, &claims);
                 self.welcome(key, greeting.packet, &former);
             }
             // It failed before the agent heard of it; a new handshake will open another.
@@ -203,7 +231,7 @@ impl Server {
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
         }
         self.check_known_server(hello);
-        let superseded = self.supersede(hello);
+        self.supersede(hello);
         let id = self.fresh_session_id();
         self.meet_recorded(hello, id);
         let session = Session::new(Opening {
@@ -232,7 +260,7 @@ impl Server {
             self.sessions.inherit(old, key);
         }
         self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
-        self.awaiting.insert(key, Awaiting { packet: greeting.packet, former: hello.former.iter().collect(), superseded });
+        self.awaiting.insert(key, Awaiting { packet: greeting.packet, former: hello.former.iter().collect() });
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The session's record MUST be durable before WELCOME is sent.
@@ -254,33 +282,32 @@ impl Server {
         }
     }
 
-    /// Ends the agent's former sessions: what it says to have surrendered at once, if that is believed; the others by D, without a
-    /// way back (R40, R42). Gives those that were in good standing until now.
-    fn supersede(&mut self, hello: &Hello<'_>) -> Vec<SessionId> {
-        let former = self.sessions.of_agent(hello.agent);
-        let mut ending = Vec::new();
-        for key in former {
+    /// Ends the agent's other sessions, without a way back: those that were never used and those that it surrenders at once, the
+    /// others by D (R40, R42). One in good standing is here only if its agent has discarded it, has never heard of it, or is another
+    /// incarnation: one that it continues is answered KNOWN.
+    fn supersede(&mut self, hello: &Hello<'_>) {
+        for key in self.sessions.of_agent(hello.agent) {
             let Some(session) = self.sessions.get(key) else {
                 continue;
             };
             let surrendered = session.incarnation == hello.incarnation
                 && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
+            let unused = session.replay.highest() == 0;
             match session.standing() {
-                // Never welcomed: the agent has no lease under it.
-                Standing::Opening => self.over(key, Cause::Superseded),
+                // Never welcomed, or never answered: nothing was granted in it, and nothing can be used under it.
                 //= wire-spec.md#11-6-sessions-handshake-and-paths
-                //# A HELLO of a new handshake of the same incarnation MUST end the earlier session: as surrendered, if the agent says
-                //# so, otherwise by D.
+                //# A session in which no datagram of its agent was ever received MUST end at once when its agent opens another.
+                Standing::Opening => self.over(key, Cause::Superseded),
+                Standing::Good | Standing::TimingOut { .. } if unused => self.over(key, Cause::Superseded),
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as
+                //# surrendered, if the agent says so, otherwise by D.
                 Standing::Good if surrendered => self.over(key, Cause::Surrendered),
-                Standing::Good => {
-                    ending.push(key.id());
-                    //= wire-spec.md#11-6-sessions-handshake-and-paths
-                    //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
-                    //= wire-spec.md#11-6-sessions-handshake-and-paths
-                    //# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still
-                    //# act.
-                    self.fail(key, Cause::Superseded);
-                }
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still act.
+                Standing::Good => self.fail(key, Cause::Superseded),
                 Standing::TimingOut { .. } if surrendered && self.config.surrender => self.over(key, Cause::Surrendered),
                 // It was superseded before: an agent that starts again and again has many such.
                 Standing::TimingOut { cause: Cause::Superseded, .. } => {}
@@ -288,24 +315,20 @@ impl Server {
                 Standing::Ending { .. } | Standing::Ended { .. } => {}
             }
         }
-        ending
     }
 
-    /// What is said, in session `key`, of each former session that its agent names; of another agent's sessions nothing is told.
-    fn fates(&self, key: Key, claims: &[FormerClaim], superseded: &[SessionId]) -> Vec<FormerFate> {
+    /// What is said, in session `key`, of each session that its agent names; of another agent's sessions nothing is told.
+    fn fates(&self, key: Key, claims: &[FormerClaim]) -> Vec<FormerFate> {
         let Some((agent, incarnation)) = self.sessions.get(key).map(|session| (session.agent, session.incarnation)) else {
             return Vec::new();
         };
         let fate = |claim: &FormerClaim| {
             let session = self.sessions.find(claim.session).and_then(|key| self.sessions.get(key)).filter(|s| s.agent == agent);
             let fate = match session.map(Session::standing) {
-                Some(Standing::TimingOut { .. }) if superseded.contains(&claim.session) => SessionFate::Ending,
+                Some(Standing::Ended { .. }) | None => SessionFate::Ended,
                 //= wire-spec.md#11-3-failure-and-ending
                 //# The server MUST NOT say that a session has ended before its end is durable.
-                Some(Standing::TimingOut { .. } | Standing::Ending { .. }) => SessionFate::TimingOut,
-                // Its own session, named as a former one while it is the present one, stays what it is.
-                Some(Standing::Opening | Standing::Good) => SessionFate::Ending,
-                Some(Standing::Ended { .. }) | None => SessionFate::Ended,
+                Some(_) => SessionFate::TimingOut,
             };
             FormerFate { session: claim.session, fate: self.recorded_fate(agent, incarnation, claim).unwrap_or(fate) }
         };
@@ -343,7 +366,7 @@ impl Server {
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
                 self.stats.welcomes += 1;
-                let former = self.fates(key, &awaiting.former, &awaiting.superseded);
+                let former = self.fates(key, &awaiting.former);
                 if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
                     grace.progressed(self.now);
                 }

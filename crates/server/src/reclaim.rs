@@ -72,13 +72,15 @@ impl Server {
                 continue;
             }
             match hello.former.iter().find(|former| former.session == id).map(|former| former.claim) {
-                Some(Claim::Reclaiming) if grace.eligible(id, hello.agent, hello.incarnation) => grace.claim(self.now, id, by),
+                Some(Claim::Reclaiming | Claim::Continuing) if grace.eligible(id, hello.agent, hello.incarnation) => {
+                    grace.claim(self.now, id, by)
+                }
                 Some(Claim::Surrendered) if self.config.surrender => {
                     info!("{}: session {id} of before the restart was surrendered", self.who);
                     self.account_for(id);
                 }
                 // It times out with the grace, unless a later handshake still claims it.
-                Some(Claim::Reclaiming | Claim::Surrendered | Claim::Unknown) | None => {}
+                Some(Claim::Reclaiming | Claim::Continuing | Claim::Surrendered | Claim::Lost) | None => {}
             }
         }
     }
@@ -91,7 +93,7 @@ impl Server {
         // One that has left files is recorded until grace ends, whatever became of it.
         Some(if grace.is_accounted_for(claim.session) && !self.ephemerals.any_of(claim.session) {
             SessionFate::Ended
-        } else if claim.claim == Claim::Reclaiming && grace.eligible(claim.session, agent, incarnation) {
+        } else if matches!(claim.claim, Claim::Reclaiming | Claim::Continuing) && grace.eligible(claim.session, agent, incarnation) {
             SessionFate::Reclaimable
         } else {
             SessionFate::TimingOut

@@ -171,6 +171,8 @@ sometimes! {
     Hint "HINT" Required,
     /// An agent's new incarnation superseded a session.
     Superseded "superseded incarnation" Required,
+    /// An agent asked whether the server holds its session, and it does.
+    Known "session known" Required,
     // Presence.
     /// A watcher was told of a change.
     WatchChanged "watcher told of a change" Required,

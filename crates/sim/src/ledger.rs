@@ -95,7 +95,7 @@ impl Row {
 /// Where a bug is looked for, and the mistake in words.
 #[must_use]
 pub const fn about(bug: Bug) -> (Profile, &'static str) {
-    use Profile::{Calm, Clocks, Crash, Disk, Kinds, Partition, Pauses, Restart, Swarm};
+    use Profile::{Calm, Clocks, Crash, Disk, Kinds, Lossy, Partition, Pauses, Restart, Swarm};
     match bug {
         Bug::M1 => (Clocks, "lease counted from the receipt of the answer"),
         Bug::M2 => (Clocks, "lease counted from the last transmission"),
@@ -148,6 +148,10 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::M53 => (Restart, "an answer without a session larger than its cause"),
         Bug::M55 => (Calm, "behaviour depends on what the process did before"),
         Bug::L1 => (Calm, "renewals are noted although last-heard is off"),
+        Bug::H1 => (Lossy, "a session that its agent continues is taken as lost"),
+        Bug::H2 => (Lossy, "KNOWN renews the lease"),
+        Bug::H3 => (Lossy, "only a HELLO without a cookie is answered KNOWN"),
+        Bug::H4 => (Lossy, "an older cookie opens a session"),
         Bug::E1 => (Partition, "ephemeral files go when their session fails"),
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
         Bug::W1 => (Disk, "a change is told before it is durable"),

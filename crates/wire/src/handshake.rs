@@ -1,4 +1,4 @@
-//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE, and PADDING.
+//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE, KNOWN, and PADDING.
 //!
 //! Decides: the layout of the messages that open a session (session 0 in the datagram header). Implements `wire-spec.md` section 6.1.
 //! Leaves to others: when a session is opened, ended or refused (`server::handshake`, `agent::opening`).
@@ -12,25 +12,25 @@ use crate::shape::Shown;
 const FEATURES: Shown = Shown::Bits(&[(FEATURE_VOLATILE, "volatile")]);
 
 codes! {
-    /// What an agent says of a former session of its own (R43).
+    /// What an agent says of a session of its own (R43).
     pub enum Claim {
-        /// The agent has not discarded what it held; it does not know whether the session ended.
-        Unknown = 0 "unknown",
-        /// The agent wants to reclaim its locks in the new session.
+        /// The agent has discarded it, and does not know whether it has ended; a local user may still act under it.
+        Lost = 0 "lost",
+        /// The agent reclaims its locks into its present session.
         Reclaiming = 1 "reclaiming",
         /// Nothing of the session can be used again (R36).
         Surrendered = 2 "surrendered",
+        /// The agent uses it: it goes on if the server holds it, and is reclaimed if the server was started anew.
+        Continuing = 3 "continuing",
     }
 }
 
 codes! {
     /// What the server says of a former session.
     pub enum SessionFate {
-        /// In good standing until this handshake; it is being timed out from now on (R40).
-        Ending = 0 "ending",
-        /// Timing out since before this handshake.
+        /// Timing out; or given up, and its end is not durable yet.
         TimingOut = 1 "timing out",
-        /// Ended: stolen from, closed, surrendered, or never known.
+        /// Ended, durably: stolen from, closed, surrendered; or never known.
         Ended = 2 "ended",
         /// May be reclaimed from.
         Reclaimable = 3 "reclaimable",
@@ -52,7 +52,7 @@ codes! {
 }
 
 body! {
-    /// A former session and what the agent says of it.
+    /// A session of the agent's own and what it says of it.
     pub struct FormerClaim {
         /// The session.
         pub session: SessionId,
@@ -102,7 +102,7 @@ body! {
         pub label: Bytes8<'a>,
         /// The cookie of CHALLENGE; empty in the first HELLO.
         pub cookie: Bytes8<'a> as Shown::Bytes,
-        /// Former sessions of the agent that it does not know to have ended; at most 8.
+        /// The agent's session, then former ones that it does not know to have ended; at most 8.
         pub former: List<'a, FormerClaim>,
     }
 }
@@ -172,6 +172,18 @@ body! {
         pub version_max: u8,
         /// When to try again, in milliseconds; 0: not by itself.
         pub retry_ms: u32,
+    }
+}
+
+body! {
+    /// Server to agent: the session that HELLO continues is in good standing, and nothing was done. Does not renew.
+    pub struct Known {
+        /// The handshake.
+        pub handshake: u64 as Shown::Hex,
+        /// Packet number of the HELLO answered.
+        pub echo: u64,
+        /// The session that goes on.
+        pub session: SessionId,
     }
 }
 

@@ -7,9 +7,9 @@
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
     Claim, Create, Data, Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, ExtendRun, Failed, Fate, FormerClaim,
-    FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Link,
-    List, ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode,
-    Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read,
+    FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known,
+    Link, List, ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir,
+    Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read,
     ReadDir, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release,
     ReleaseAll, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport,
     ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms,
@@ -203,7 +203,7 @@ fn handshake_samples() -> Vec<Message<'static>> {
             server_incarnation: 2,
             label: Bytes8(b"host-a:4711"),
             cookie: Bytes8(b"0123456789abcdef"),
-            former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Unknown }]),
+            former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Continuing }]),
         }),
         Message::Challenge(Challenge { handshake: 1, echo: 1, cookie: Bytes8(b"0123456789abcdef") }),
         Message::Welcome(Welcome {
@@ -226,6 +226,7 @@ fn handshake_samples() -> Vec<Message<'static>> {
         }),
         Message::Refuse(Refuse { handshake: 1, echo: 2, reason: RefuseReason::Version, version_min: 2, version_max: 3, retry_ms: 0 }),
         Message::Padding(Padding { bytes: Bytes16(&[0; 8]) }),
+        Message::Known(Known { handshake: 1, echo: 2, session: SessionId(5) }),
     ]
 }
 

@@ -124,6 +124,7 @@ impl Follow {
             Message::Challenge(m) => Some(m.handshake),
             Message::Welcome(m) => Some(m.handshake),
             Message::Refuse(m) => Some(m.handshake),
+            Message::Known(m) => Some(m.handshake),
             _ => None,
         });
         let concerns = packet.concerns(&self.session);

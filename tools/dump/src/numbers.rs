@@ -50,6 +50,7 @@ impl Numbers {
             Message::Challenge(m) => (Some(Number::Handshake(m.handshake)), Some(m.echo)),
             Message::Welcome(m) => (Some(Number::Handshake(m.handshake)), Some(m.echo)),
             Message::Refuse(m) => (Some(Number::Handshake(m.handshake)), Some(m.echo)),
+            Message::Known(m) => (Some(Number::Handshake(m.handshake)), Some(m.echo)),
             Message::KeepAlive(m) => (Some(Number::Serial(m.serial)), None),
             Message::Release(m) => (Some(Number::Serial(m.serial)), None),
             Message::ReleaseAll(m) => (Some(Number::Serial(m.serial)), None),
@@ -92,7 +93,7 @@ impl Numbers {
 #[must_use]
 pub fn is_answer(kind: Kind) -> bool {
     use cistern_wire::Lane;
-    matches!(kind.lane(), Lane::Answer | Lane::Renewal) || matches!(kind, Kind::Challenge | Kind::Refuse)
+    matches!(kind.lane(), Lane::Answer | Lane::Renewal) || matches!(kind, Kind::Challenge | Kind::Refuse | Kind::Known)
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use super::script::*;
 use crate::api::{Command, Event, LockEvent};
 use crate::config::Config;
 use alloc::vec::Vec;
-use cistern_wire::{Bytes8, Challenge, Claim, Done, Message, Reply, SessionFate, SessionId};
+use cistern_wire::{
+    Bytes8, Challenge, Claim, Done, Fate, FormerClaim, Known, Message, Nack, NackReason, PathChallenge, PathResponse, Reply, SessionFate,
+    SessionId,
+};
 
 const SECOND: SessionId = SessionId(0xCD);
 
@@ -43,7 +46,7 @@ fn a_silent_server_is_asked_for_a_session_early_enough_to_take_the_locks_over_be
     let left = script.now().until_lease_over(script.agent.view(script.now()).valid_until.unwrap());
     assert!(left.as_millis() > 400, "{left:?}");
     challenge(&mut script, &sent);
-    assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]), [(SESSION, Claim::Reclaiming)]);
+    assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]), [(SESSION, Claim::Continuing)]);
     let sent = script.one();
     let Message::Reclaim(asked) = sent.messages()[0] else { panic!("RECLAIM") };
     let kept = asked.items.into_iter().next().unwrap();
@@ -56,38 +59,103 @@ fn a_silent_server_is_asked_for_a_session_early_enough_to_take_the_locks_over_be
     assert!(!events.iter().any(|event| matches!(event, Event::Lock { .. })), "the holder sees nothing: {events:?}");
 }
 
+/// KNOWN, in answer to a HELLO.
+fn known(script: &mut Script, sent: &Sent, session: SessionId) {
+    let (hello, echo) = hello_of(sent);
+    script.say_outside(&[Known { handshake: hello.handshake, echo, session }.into()]);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# KNOWN MUST NOT renew a lease, move or prove an address, retire a request, stand for a receipt, or rescue or end a session.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# After KNOWN an agent MUST NOT verify the session again before τ/4 has passed.
 #[test]
-fn a_server_that_is_there_and_knows_the_session_is_not_made_to_end_it() {
+fn known_ends_the_verification_and_renews_nothing() {
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
-    // The network is there again.
-    challenge(&mut script, &sent);
+    let valid_until = script.agent.view(script.now()).valid_until;
+    known(&mut script, &sent, SESSION);
+    assert_eq!(script.agent.view(script.now()).valid_until, valid_until, "no lease rests on it");
     let sent = script.one();
-    assert!(matches!(sent.messages()[..], [Message::KeepAlive(_)]), "it is asked at once whether it knows the session");
-    let Message::KeepAlive(asked) = sent.messages()[0] else { return };
+    let Message::KeepAlive(asked) = sent.messages()[0] else { panic!("it asks in the session at once: {sent:?}") };
+    let after = script.run(499);
+    assert!(hellos(&after).is_empty(), "not verified again within τ/4");
+    assert!(after.len() >= 2, "but asked in the session: {}", after.len());
+    assert!(!hellos(&script.run(500)).is_empty(), "and later again, for nothing is heard");
     script.say(&[cistern_wire::Alive { serial: asked.serial, echo: sent.packet() }.into()]);
+    let told = script.events();
+    assert!(!told.iter().any(|event| matches!(event, Event::Lock { what: LockEvent::Lost, .. })), "nothing is lost: {told:?}");
+}
+
+#[test]
+fn known_of_another_session_or_handshake_is_dropped() {
+    let mut script = Script::open(Config::default());
+    let sent = silent(&mut script);
+    let (hello, echo) = hello_of(&sent);
+    let (handshake, session) = (hello.handshake, SESSION);
+    for stray in [Known { handshake, echo, session: SECOND }, Known { handshake: 1, echo, session }, Known { handshake, echo: 99, session }]
+    {
+        script.say_outside(&[stray.into()]);
+        script.drops += 1;
+    }
+    assert!(!hellos(&script.run(300)).is_empty(), "the verification goes on");
+}
+
+#[test]
+fn an_answer_to_what_was_sent_since_the_verification_began_ends_it_and_an_older_one_does_not() {
+    let mut script = Script::open(Config::default());
+    let sent = silent(&mut script);
+    // The network is there again; the answer to the first keep-alive comes late.
+    script.say(&[cistern_wire::Alive { serial: 1, echo: 2 }.into()]);
+    challenge(&mut script, &sent);
+    let sent = script.run(100);
+    assert_eq!(hello_of(&hellos(&sent)[0].1).0.cookie.0, b"cookie", "it asks on, which does no harm");
+    let newest = sent.iter().rfind(|(_, sent)| sent.datagram().header.session == SESSION);
+    let (_, newest) = newest.expect("keep-alives go on");
+    let Message::KeepAlive(asked) = newest.messages()[0] else { panic!("a keep-alive") };
+    script.say(&[cistern_wire::Alive { serial: asked.serial, echo: newest.packet() }.into()]);
     assert!(hellos(&script.run(1_000)).is_empty());
     script.hears(&[]);
 }
 
 #[test]
-fn a_server_that_answers_the_handshake_only_is_asked_for_a_session_one_timeout_later() {
+fn a_server_that_does_not_hold_the_session_is_asked_for_another_as_soon_as_it_challenges() {
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
     challenge(&mut script, &sent);
-    let sent = script.run(60);
-    let second = hellos(&sent)[0];
-    assert!(second.0 >= 20 && hello_of(&second.1).0.cookie.0 == b"cookie", "{second:?}");
+    let second = script.one();
+    let (hello, _) = hello_of(&second);
+    assert_eq!(hello.cookie.0, b"cookie");
+    assert_eq!(hello.former.iter().next(), Some(FormerClaim { session: SESSION, claim: Claim::Continuing }));
 }
 
 #[test]
-fn a_hint_makes_the_handshake_go_on_at_once() {
+fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_session_as_lost() {
     let mut script = Script::open(Config::default());
-    let sent = silent(&mut script);
-    challenge(&mut script, &sent);
-    let echo = script.one().packet();
-    script.say(&[cistern_wire::Hint { echo, detail: Bytes8(b"") }.into()]);
-    assert_eq!(hello_of(&script.one()).0.cookie.0, b"cookie");
+    let locked = script.hold(7, 2, 40, 16);
+    script.silence(1_199);
+    let sent = script.run(300);
+    let echo = sent.iter().rfind(|(_, sent)| sent.datagram().header.session == SESSION).unwrap().1.packet();
+    assert!(!hellos(&sent).is_empty());
+    script.say(&[Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()]);
+    script.submit(Command::Ping);
+    assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]), [(SESSION, Claim::Lost)]);
+    assert!(script.events().contains(&Script::told(&locked, LockEvent::Lost)));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent that answers PATH_CHALLENGE SHOULD send a keep-alive in the same datagram if it would renew its lease.
+#[test]
+fn a_path_challenge_is_answered_together_with_a_keep_alive() {
+    let mut script = Script::open(Config::default());
+    script.hold(7, 2, 40, 16);
+    script.sleep(10);
+    script.say(&[PathChallenge { token: 77 }.into()]);
+    let sent = script.one();
+    assert!(matches!(sent.messages()[..], [Message::PathResponse(PathResponse { token: 77 }), Message::KeepAlive(_)]), "{sent:?}");
 }
 
 #[test]

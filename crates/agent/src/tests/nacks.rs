@@ -136,7 +136,7 @@ fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     script.session = SessionId(0xCD);
     let first = script.one();
     let (hello, echo) = hello_of(&first);
-    assert_eq!(hello.former.iter().collect::<alloc::vec::Vec<_>>(), [FormerClaim { session: SESSION, claim: Claim::Unknown }]);
+    assert_eq!(hello.former.iter().collect::<alloc::vec::Vec<_>>(), [FormerClaim { session: SESSION, claim: Claim::Lost }]);
     assert_eq!((hello.store, hello.epoch, hello.server_incarnation), (STORE, 1, 3), "the server that it knows");
     let fates = [FormerFate { session: SESSION, fate: SessionFate::TimingOut }];
     script.say_outside(&[cistern_wire::Welcome { session: script.session, former: List::of(&fates), ..welcome(&hello, echo) }.into()]);

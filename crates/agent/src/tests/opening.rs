@@ -5,7 +5,10 @@ use crate::api::{Command, Event, LockEvent, OpError, Phase, Submitted};
 use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Bytes8, Challenge, Fate, Hint, List, Message, Nack, NackReason, Refuse, RefuseReason, SessionId, StoreId, Welcome};
+use cistern_wire::{
+    Bytes8, Challenge, Claim, Fate, FormerClaim, FormerFate, Hint, List, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate,
+    SessionId, StoreId, Welcome,
+};
 use core::time::Duration;
 
 const OTHER: SessionId = SessionId(0xCD);
@@ -242,7 +245,9 @@ fn a_volatile_store_may_take_the_place_of_a_volatile_one_once_the_old_lease_is_o
     script.start(Command::Ping);
     let echo = script.sends(&[ping(3, 0)]);
     script.say(&[hint(echo)]);
-    let second = |welcome| Welcome { session: OTHER, store: StoreId([8; 16]), features: FEATURE_VOLATILE, ..welcome };
+    let ended = [FormerFate { session: SESSION, fate: SessionFate::Ended }];
+    let second =
+        |welcome| Welcome { session: OTHER, former: List::of(&ended), store: StoreId([8; 16]), features: FEATURE_VOLATILE, ..welcome };
     let (mut cookie, mut opened_at) = (false, None);
     for _ in 0..400 {
         script.sleep(10);
@@ -290,13 +295,17 @@ fn a_hint_starts_a_handshake_and_changes_nothing_until_the_answer_tells() {
     let sent = script.run(TAU_MS / 32 + 1);
     let first = sent.iter().find(|(_, sent)| sent.datagram().header.session == SessionId(0)).expect("spread, but soon");
     let (hello, echo) = hello_of(&first.1);
-    assert_eq!(hello.former.iter().next().unwrap().session, SESSION);
+    assert_eq!(hello.former.iter().next().unwrap(), FormerClaim { session: SESSION, claim: Claim::Continuing });
     script.is_cached(9);
     script.say_outside(&[challenge(hello.handshake, echo, b"cookie")]);
     let mut sent = script.turn();
     sent.retain(|sent| sent.datagram().header.session == SessionId(0));
     let (hello, echo) = hello_of(&sent[0]);
     script.say_outside(&[Welcome { session: OTHER, former: List::of(&[]), ..welcome(&hello, echo) }.into()]);
+    script.drops += 1;
+    script.is_cached(9);
+    let ended = [FormerFate { session: SESSION, fate: SessionFate::Ended }];
+    script.say_outside(&[Welcome { session: OTHER, former: List::of(&ended), ..welcome(&hello, echo) }.into()]);
     let events = script.events();
     assert_eq!(events[0], Script::told(&locked, LockEvent::Lost));
     assert!(matches!(events[1], Event::SessionEnded { session: SESSION, .. }));

@@ -112,7 +112,7 @@ fn the_session_is_surrendered_only_after_the_outcome_was_told_for_the_server_for
     script.say(&[nack(echo)]);
     script.quiet();
     let claims = script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]);
-    assert_eq!(claims, [(SESSION, Claim::Unknown)]);
+    assert_eq!(claims, [(SESSION, Claim::Lost)]);
     let echo = script.sends(&[question(1, 0, 2)]);
     script.say(&[told(1, echo, Fate::Unknown, b"")]);
     let sent = script.one();

@@ -426,8 +426,8 @@ fn has_nonce(sent: &Sent, nonce: u64) -> bool {
 
 fn fate_of(former: cistern_wire::FormerClaim, rng: &mut Rng) -> FormerFate {
     let fate = match former.claim {
-        Claim::Reclaiming if rng.below(4) > 0 => SessionFate::Reclaimable,
-        _ => [SessionFate::Ending, SessionFate::TimingOut, SessionFate::Ended][below(rng, 3)],
+        Claim::Reclaiming | Claim::Continuing if rng.below(4) > 0 => SessionFate::Reclaimable,
+        _ => [SessionFate::TimingOut, SessionFate::Ended][below(rng, 2)],
     };
     FormerFate { session: former.session, fate }
 }

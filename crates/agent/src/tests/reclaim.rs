@@ -59,7 +59,7 @@ fn over_a_quick_restart_a_holder_sees_nothing_and_all_is_held_as_before() {
     script.cache(9, 3, 80);
     script.hint();
     let claims = script.shake_amid(SECOND, &RECLAIMABLE);
-    assert_eq!(claims, [(SESSION, Claim::Reclaiming)]);
+    assert_eq!(claims, [(SESSION, Claim::Continuing)]);
     script.is_cached(9);
     let named = [advisory_item(7, 40), cache_item(9, 80, 1)];
     let echo = script.sends(&[reclaim(1, 0, SESSION, &named)]);
@@ -88,7 +88,7 @@ fn over_a_quick_restart_a_holder_sees_nothing_and_all_is_held_as_before() {
 /// Restarted once, with the handshake done; nothing was asked in the new session yet.
 fn restarted(script: &mut Script) {
     script.hint();
-    assert_eq!(script.shake_amid(SECOND, &RECLAIMABLE), [(SESSION, Claim::Reclaiming)]);
+    assert_eq!(script.shake_amid(SECOND, &RECLAIMABLE), [(SESSION, Claim::Continuing)]);
 }
 
 /// All of what one RECLAIM names is given back, and the reclaim is completed.
@@ -341,7 +341,7 @@ fn a_server_that_restarts_again_in_the_midst_is_told_of_both_sessions_and_gives_
     script.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
     let fates = [(SESSION, SessionFate::Reclaimable), (SECOND, SessionFate::Reclaimable)];
     let claims = script.shake_amid(THIRD, &fates);
-    assert_eq!(claims, [(SESSION, Claim::Reclaiming), (SECOND, Claim::Reclaiming)]);
+    assert_eq!(claims, [(SECOND, Claim::Continuing), (SESSION, Claim::Reclaiming)]);
     let echo = script.sends(&[reclaim(1, 0, SESSION, &rest), reclaim(2, 1, SECOND, &first)]);
     script.say(&[reclaimed(1, echo, &[kept(cached(31), 131, 1)]), reclaimed(2, echo, &told)]);
     let echo = script.sends(&[complete(3, 0, SESSION), complete(4, 1, SECOND)]);
@@ -406,7 +406,7 @@ fn a_nack_in_the_midst_ends_all_and_names_both_sessions_afterwards() {
     assert!(matches!(script.submit(stat(9)), Submitted::Later(_)));
     assert_eq!(script.agent.view(script.now()).phase, Phase::NoSession);
     let claims = script.shake_amid(THIRD, &[(SESSION, SessionFate::Ended), (SECOND, SessionFate::Ended)]);
-    assert_eq!(claims, [(SESSION, Claim::Unknown), (SECOND, Claim::Unknown)], "the holder may act on");
+    assert_eq!(claims, [(SECOND, Claim::Lost), (SESSION, Claim::Lost)], "the holder may act on");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn hello_says_unknown_as_long_as_somebody_may_act_and_surrendered_from_then_on()
             let gone = script.submit(Command::Unlock { holder: locked.holder });
             assert!(matches!(gone, Submitted::Now(Err(_))), "it is lost all the same");
         }
-        let claim = if stopped { Claim::Surrendered } else { Claim::Unknown };
+        let claim = if stopped { Claim::Surrendered } else { Claim::Lost };
         assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]), [(SESSION, claim)]);
         // The new session changes nothing about that.
         script.submit(Command::Unlock { holder: locked.holder });
@@ -119,7 +119,7 @@ fn a_hint_never_surrenders() {
         .filter(|(_, sent)| sent.datagram().header.session == SessionId(0))
         .flat_map(|(_, sent)| hello_of(sent).0.former.into_iter().map(|former| former.claim).collect::<Vec<_>>())
         .collect();
-    assert!(!claims.is_empty() && claims.iter().all(|claim| *claim == Claim::Reclaiming), "{claims:?}");
+    assert!(!claims.is_empty() && claims.iter().all(|claim| *claim == Claim::Continuing), "{claims:?}");
 }
 
 #[test]
@@ -166,14 +166,14 @@ fn several_lost_sessions_are_each_surrendered_in_their_own_numbers() {
     let sent = script.turn();
     assert!(sent.iter().any(|sent| sent.datagram().header.session == SESSION && sent.messages() == [surrender(1)]));
     let claims = script.shake_amid(SessionId(0xEF), &[(SESSION, SessionFate::Ended), (SECOND, SessionFate::Ended)]);
-    assert_eq!(claims, [(SESSION, Claim::Surrendered), (SECOND, Claim::Surrendered)]);
+    assert_eq!(claims, [(SECOND, Claim::Surrendered), (SESSION, Claim::Surrendered)]);
 }
 
 #[test]
 fn surrender_can_be_switched_off() {
     let mut script = Script::open(Config { surrender: false, ..Config::default() });
     nacked(&mut script);
-    assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]), [(SESSION, Claim::Unknown)]);
+    assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]), [(SESSION, Claim::Lost)]);
     assert!(of_the_dead(&script.run(3_000)).is_empty());
 }
 

@@ -10,12 +10,12 @@ use cistern_wire::{Kind, Message};
 /// An answer that is sent without a session is smaller than its cause; a WELCOME answers what its HELLO says.
 pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, passage: Passage<'_>, court: &mut Court) {
     match (answer.kind, answer.cause) {
-        (Kind::Hint | Kind::Challenge | Kind::Refuse, Cause::Seen { frame, length, .. }) => {
+        (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Known, Cause::Seen { frame, length, .. }) => {
             court.judge(Rule::StrangerSmaller, event.length < length, event, Some(frame), || {
                 format!("{} has {} bytes; the datagram that caused it has {length}", answer.kind.name(), event.length)
             });
         }
-        (Kind::Hint | Kind::Challenge | Kind::Refuse, _) => court.open(Rule::StrangerSmaller, Why::Incomplete),
+        (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Known, _) => court.open(Rule::StrangerSmaller, Why::Incomplete),
         (Kind::Welcome, Cause::Seen { frame, .. }) => fits(bench, event, answer, frame, passage, court),
         (Kind::Welcome, _) => court.open(Rule::Cookie, Why::Incomplete),
         _ => {}

@@ -30,6 +30,9 @@ impl Story {
                 Message::Refuse(m) => {
                     let _cause = self.opening_answer(seen, Kind::Refuse, m.handshake, m.echo);
                 }
+                Message::Known(m) => {
+                    let _cause = self.opening_answer(seen, Kind::Known, m.handshake, m.echo);
+                }
                 Message::Welcome(welcome) => self.welcome(seen, &welcome),
                 _ => {}
             }

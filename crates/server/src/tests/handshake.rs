@@ -5,8 +5,8 @@ use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Bytes8, Claim, EndReason, EndSession, Ended, Fate, FormerFate, Hello, Hint, KeepAlive, List, LockWait, Message, Nack, NackReason,
-    Refuse, RefuseReason, SessionFate, SessionId, Welcome,
+    Bytes8, Claim, EndReason, EndSession, Ended, Fate, FormerClaim, FormerFate, Hello, Hint, KeepAlive, Known, List, LockWait, Message,
+    Nack, NackReason, Receipt, ReceiptAnswer, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
 };
 
 fn keep_alive(peer: &mut Peer) -> Message<'static> {
@@ -103,15 +103,16 @@ fn lost_welcome_is_repeated_for_the_same_session() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO of a new handshake of the same incarnation MUST end the earlier session: as surrendered, if the agent says so, otherwise
-//# by D.
+//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered,
+//# if the agent says so, otherwise by D.
 #[test]
 fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
     let mut world = World::new();
     let mut peer = world.open(1);
+    world.create(&mut peer, "job");
     let mut former = peer.clone();
-    let fates = world.open_again(&mut peer, &[(former.session, Claim::Unknown)]);
-    assert_eq!(fates, [FormerFate { session: former.session, fate: SessionFate::Ending }]);
+    let fates = world.open_again(&mut peer, &[(former.session, Claim::Lost)]);
+    assert_eq!(fates, [FormerFate { session: former.session, fate: SessionFate::TimingOut }]);
     assert_eq!(world.server.lease_timers(), 1);
     let message = keep_alive(&mut former);
     let echo = world.send(&mut former, &[message]);
@@ -122,8 +123,8 @@ fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO of a new handshake of the same incarnation MUST end the earlier session: as surrendered, if the agent says so, otherwise
-//# by D.
+//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered,
+//# if the agent says so, otherwise by D.
 #[test]
 fn surrendered_former_session_ends_at_once() {
     let mut world = World::new();
@@ -135,6 +136,106 @@ fn surrendered_former_session_ends_at_once() {
     assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::Ended }]);
     assert_eq!(world.server.lease_timers(), 0);
     world.lock(&mut peer, file);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST be
+//# answered KNOWN and MUST NOT change anything.
+#[test]
+fn hello_that_continues_a_session_in_good_standing_is_answered_known_and_does_nothing() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let mut asks = peer.clone();
+    asks.handshake += 1;
+    let cookie = world.cookie(&mut asks);
+    let session = peer.session;
+    for cookie in [b"".as_slice(), &cookie, b"forged"] {
+        let claims = [FormerClaim { session, claim: Claim::Continuing }];
+        let echo = world.hello(&mut asks, cookie, &claims);
+        world.expect(&asks, &[Known { handshake: asks.handshake, echo, session }.into()]);
+    }
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+    let message = keep_alive(&mut peer);
+    world.send(&mut peer, &[message]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Alive(_)));
+}
+
+#[test]
+fn who_does_not_hold_a_session_cannot_ask_about_it_by_continuing_it() {
+    let mut world = World::new();
+    let victim = world.open(1);
+    let claims = [FormerClaim { session: victim.session, claim: Claim::Continuing }];
+    for (agent, incarnation) in [(Peer::new(2).agent, 1), (victim.agent, 2), (victim.agent, 0)] {
+        let mut peer = Peer { agent, incarnation, ..Peer::new(2) };
+        world.hello(&mut peer, b"", &claims);
+        assert!(matches!(world.got_one(&peer).message(), Message::Challenge(_)), "{incarnation}");
+    }
+}
+
+/// A session that is timing out for want of a receipt of a probe, and can be rescued.
+fn failed(world: &mut World, peer: &mut Peer) -> Message<'static> {
+    let file = world.create(peer, "job").object;
+    world.lock(peer, file);
+    let mut waits = world.open(2);
+    let ask = waits.ask();
+    world.send(&mut waits, &[lock(ask, file, LockWait::Queue).into()]);
+    world.got(&waits);
+    world.attend(&waits);
+    world.pass(ms(1_000));
+    assert_eq!(world.server.lease_timers(), 1);
+    let got = world.got(peer);
+    let seqs = got.iter().filter_map(|got| match got.message() {
+        Message::Probe(probe) => Some(probe.seq),
+        Message::Demand(demand) => Some(demand.seq),
+        _ => None,
+    });
+    Receipt { seq: seqs.max().unwrap(), answer: ReceiptAnswer::InUse }.into()
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST be
+//# answered KNOWN and MUST NOT change anything.
+#[test]
+fn session_that_was_rescued_after_its_agent_was_challenged_goes_on() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let receipt = failed(&mut world, &mut peer);
+    let mut asks = peer.clone();
+    asks.handshake += 1;
+    let claims = [FormerClaim { session: peer.session, claim: Claim::Continuing }];
+    let cookie = world.cookie(&mut asks);
+    world.send(&mut peer, &[receipt]);
+    assert_eq!(world.server.lease_timers(), 0, "rescued");
+    world.got(&peer);
+    let echo = world.hello(&mut asks, &cookie, &claims);
+    world.expect(&asks, &[Known { handshake: asks.handshake, echo, session: peer.session }.into()]);
+}
+
+#[test]
+fn session_that_its_agent_continues_while_it_times_out_is_not_rescued_once_another_is_open() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let receipt = failed(&mut world, &mut peer);
+    let mut next = peer.clone();
+    let fates = world.open_again(&mut next, &[(peer.session, Claim::Continuing)]);
+    assert_eq!(fates, [FormerFate { session: peer.session, fate: SessionFate::TimingOut }]);
+    world.send(&mut peer, &[receipt]);
+    assert_eq!(world.server.lease_timers(), 1);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session in which no datagram of its agent was ever received MUST end at once when its agent opens another.
+#[test]
+fn session_whose_welcome_was_lost_ends_at_once_when_its_agent_opens_another() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.open_again(&mut peer, &[]);
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
 }
 
 #[test]
@@ -162,7 +263,7 @@ fn higher_incarnation_times_the_former_session_out_whatever_it_claims() {
     let former = peer.session;
     peer.incarnation = 2;
     let fates = world.open_again(&mut peer, &[(former, Claim::Surrendered)]);
-    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::Ending }]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::TimingOut }]);
     let ask = peer.ask();
     world.send(&mut peer, &[lock(ask, file, LockWait::Queue).into()]);
     assert!(matches!(world.got_one(&peer).message(), Message::Queued(_)), "its former self still holds the lock");
@@ -308,6 +409,7 @@ fn hello_with_an_overlong_label_is_dropped() {
 fn superseded_session_that_goes_on_sending_is_reported_once() {
     let mut world = World::new();
     let mut peer = world.open(1);
+    world.create(&mut peer, "job");
     let mut clone = peer.clone();
     peer.incarnation = 2;
     world.open_again(&mut peer, &[]);
@@ -330,6 +432,7 @@ fn superseded_session_that_goes_on_sending_is_reported_once() {
 fn superseded_session_that_is_given_up_late_is_no_clone() {
     let mut world = World::new();
     let mut peer = world.open(1);
+    world.create(&mut peer, "job");
     let mut old = peer.clone();
     peer.incarnation = 2;
     world.open_again(&mut peer, &[]);
@@ -349,16 +452,18 @@ fn welcome_tells_the_fate_of_each_session_named_in_its_order() {
     let mut peer = world.open(1);
     let ended = peer.session;
     world.open_again(&mut peer, &[(ended, Claim::Surrendered)]);
+    world.create(&mut peer, "first");
     let timing_out = peer.session;
     peer.incarnation = 2;
     world.open_again(&mut peer, &[]);
+    world.create(&mut peer, "second");
     let good = peer.session;
     peer.incarnation = 3;
     let unknown = SessionId(4_711);
-    let named = [unknown, good, ended, timing_out].map(|session| (session, Claim::Unknown));
+    let named = [unknown, good, ended, timing_out].map(|session| (session, Claim::Lost));
     let fates: Vec<_> = world.open_again(&mut peer, &named).iter().map(|told| (told.session, told.fate)).collect();
     let expected =
-        [(unknown, SessionFate::Ended), (good, SessionFate::Ending), (ended, SessionFate::Ended), (timing_out, SessionFate::TimingOut)];
+        [(unknown, SessionFate::Ended), (good, SessionFate::TimingOut), (ended, SessionFate::Ended), (timing_out, SessionFate::TimingOut)];
     assert_eq!(fates, expected);
 }
 
@@ -438,8 +543,8 @@ fn table_full_of_the_dead_makes_room_and_keeps_the_living() {
             world.pass(ms(100));
             for got in world.got(&living) {
                 if let Message::Probe(probe) = got.message() {
-                    let answer = cistern_wire::ReceiptAnswer::Received;
-                    world.send(&mut living, &[cistern_wire::Receipt { seq: probe.seq, answer }.into()]);
+                    let answer = ReceiptAnswer::Received;
+                    world.send(&mut living, &[Receipt { seq: probe.seq, answer }.into()]);
                 }
             }
         }

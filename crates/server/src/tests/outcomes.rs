@@ -158,7 +158,7 @@ fn outcome_of_a_session_that_failed_is_told_by_its_replies() {
     let done = lost_with(&mut world, &mut peer, "done", Want::Exclusive);
     let never = done + 1;
     let mut former = peer.clone();
-    world.open_again(&mut peer, &[(former.session, Claim::Unknown)]);
+    world.open_again(&mut peer, &[(former.session, Claim::Lost)]);
     let (fate, reply) = ask(&mut world, &mut peer, former.session, done);
     assert_eq!((fate, effects(&reply)), (Fate::Executed, 2));
     assert_eq!(ask(&mut world, &mut peer, former.session, never).0, Fate::NotExecuted);
@@ -183,7 +183,7 @@ fn outcome_of_a_mutation_that_waits_for_a_lock_is_never() {
     let nonce = lost(&mut world, &mut peer, "file");
     world.got(&holder);
     let former = peer.session;
-    world.open_again(&mut peer, &[(former, Claim::Unknown)]);
+    world.open_again(&mut peer, &[(former, Claim::Lost)]);
     assert_eq!(ask(&mut world, &mut peer, former, nonce).0, Fate::NotExecuted);
     let serial = holder.serial();
     world.send(&mut holder, &[EndSession { serial, reason: EndReason::Close }.into()]);

@@ -190,7 +190,7 @@ fn conflicting_reclaims_cost_both_their_sessions() {
     for _ in 0..2 {
         for (peer, from) in [(&mut a, from[0]), (&mut b, from[1])] {
             let now = peer.session;
-            let told = world.open_again(peer, &[(from, Claim::Reclaiming), (now, Claim::Unknown)]);
+            let told = world.open_again(peer, &[(from, Claim::Reclaiming), (now, Claim::Lost)]);
             assert_eq!(told[0].fate, SessionFate::TimingOut);
             assert_eq!(status(&mut world, peer, from, held(file, generation)), Status::NOT_HELD);
         }
@@ -212,8 +212,8 @@ fn what_an_agent_reclaimed_in_a_session_that_failed_is_no_conflict_with_itself()
     let (mut world, mut peer, from, file, generation) = back();
     assert_eq!(status(&mut world, &mut peer, from, held(file, generation)), Status::OK);
     let failed = peer.session;
-    let told = world.open_again(&mut peer, &[(failed, Claim::Unknown), (from, Claim::Reclaiming)]);
-    assert_eq!((told[0].fate, told[1].fate), (SessionFate::Ending, SessionFate::Reclaimable));
+    let told = world.open_again(&mut peer, &[(failed, Claim::Lost), (from, Claim::Reclaiming)]);
+    assert_eq!((told[0].fate, told[1].fate), (SessionFate::TimingOut, SessionFate::Reclaimable));
     assert_eq!(status(&mut world, &mut peer, from, held(file, generation)), Status::NOT_HELD);
     assert_eq!(world.server.stats().reclaim_conflicts, 0);
 }
@@ -290,7 +290,7 @@ fn handshake_tells_what_can_be_reclaimed_each_time_alike() {
         assert_eq!(fates(&got), [SessionFate::Ended, SessionFate::Reclaimable]);
     }
     // A session that is not claimed times out with the grace; until then it can still be claimed.
-    for claim in [Claim::Unknown, Claim::Surrendered] {
+    for claim in [Claim::Lost, Claim::Surrendered] {
         let told = world.open_again(&mut peer, &[(former, claim)]);
         assert_eq!(told[0].fate, SessionFate::TimingOut, "surrender is switched off");
     }

@@ -79,15 +79,16 @@ fn handshake_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
 fn repeated_handshake_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
     let mut world = World::new();
     let mut owner = world.open(1);
+    world.create(&mut owner, "job");
     let mut again = owner.clone();
-    let former = [FormerClaim { session: owner.session, claim: Claim::Unknown }];
+    let former = [FormerClaim { session: owner.session, claim: Claim::Lost }];
     again.handshake += 1;
     let cookie = world.cookie(&mut again);
     let mut fate = |world: &mut World| {
         world.hello(&mut again, &cookie, &former);
         welcome(&world.got_one(&again)).former.iter().next().unwrap().fate
     };
-    assert_eq!(fate(&mut world), SessionFate::Ending);
+    assert_eq!(fate(&mut world), SessionFate::TimingOut);
     world.stalled = true;
     let serial = owner.serial();
     world.send(&mut owner, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
@@ -133,6 +134,6 @@ fn handshake_in_grace_is_told_of_the_end_of_a_former_session_when_that_is_durabl
     let told = welcome(&world.got_one(&lost)).former.iter().next().unwrap().fate;
     assert!(!world.in_grace());
     assert_eq!(told, SessionFate::Ended);
-    let former = [former[0], (with_file.session, Claim::Unknown)];
+    let former = [former[0], (with_file.session, Claim::Lost)];
     assert_eq!(fates(&mut world, &mut with_file, &former)[0], SessionFate::Ended);
 }

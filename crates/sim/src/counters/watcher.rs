@@ -11,8 +11,7 @@ use cistern_link::Instant;
 use cistern_server::store::Key;
 use cistern_server::{Dropped, Server};
 use cistern_wire::{
-    CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, ReceiptAnswer, RefuseReason, Reply, SessionFate,
-    SessionId, Status,
+    CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, ReceiptAnswer, RefuseReason, Reply, SessionId, Status,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,17 +115,20 @@ impl Watcher {
             self.own.failed = true;
             count(Sometimes::StoreFailed, 1);
         }
+        if stats.failures != self.own.failures {
+            let now = sight.server_clock.at(sight.now);
+            let rows = server.sessions(now).into_iter().filter(|row| matches!(row.standing, "timing out" | "evicted"));
+            for row in rows {
+                let new = !self.failed.contains_key(&row.session);
+                self.failed.entry(row.session).or_insert(now);
+                // Nobody evicts an agent here.
+                count(Sometimes::Superseded, u64::from(new && row.standing == "evicted"));
+            }
+        }
         let mut more = |of: Sometimes, now: u64, before: &mut u64| {
             count(of, now - *before);
             *before = now;
         };
-        if stats.failures != self.own.failures {
-            let now = sight.server_clock.at(sight.now);
-            let rows = server.sessions(now).into_iter().filter(|row| matches!(row.standing, "timing out" | "evicted"));
-            rows.for_each(|row| {
-                self.failed.entry(row.session).or_insert(now);
-            });
-        }
         more(Sometimes::Failure, stats.failures, &mut self.own.failures);
         more(Sometimes::Rescue, stats.rescues, &mut self.own.rescues);
         more(Sometimes::Steal, stats.steals, &mut self.own.steals);
@@ -194,10 +196,9 @@ impl Watcher {
             let counted = match message {
                 Message::Welcome(welcome) => {
                     self.sessions.insert(welcome.session);
-                    let superseded = welcome.former.iter().filter(|former| former.fate == SessionFate::Ending).count();
-                    count(Sometimes::Superseded, superseded as u64);
                     Sometimes::Welcome
                 }
+                Message::Known(_) => Sometimes::Known,
                 Message::Refuse(refuse) if refuse.reason == RefuseReason::Busy => Sometimes::Busy,
                 Message::Nack(nack) => {
                     match nack.fate {

@@ -1,4 +1,4 @@
-//! The judges of a run: what must hold, whatever happens (I1 to I19), judged from outside the cores.
+//! The judges of a run: what must hold, whatever happens (I1 to I20), judged from outside the cores.
 //!
 //! Decides which judges a run has, and in which order they and what they share learn of a happening: sessions and the store's truth
 //! first, then the families, each of which judges one or a few invariants, then the lock table (so that a grant is judged before it
@@ -29,6 +29,7 @@ mod server_rule;
 mod session;
 mod sessions;
 mod strangers;
+mod superseded;
 mod tokens;
 mod truth;
 
@@ -156,6 +157,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(bounds::Bounds::default()),
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),
         Box::new(strangers::Strangers::default()),
+        Box::new(superseded::Superseded::default()),
     ];
     vec![Box::new(Court { facts: Facts::new(plan.agents), families }), Box::new(audit::Audit::new(plan))]
 }

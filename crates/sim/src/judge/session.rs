@@ -30,6 +30,10 @@ impl PacketLog {
         self.0.get(&packet).copied()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether it is not certain that the packet never was: it may have been forgotten.
     pub(super) fn may_be_forgotten(&self, packet: u64) -> bool {
         self.0.len() >= LOG_MAX && self.0.first_key_value().is_some_and(|(first, _)| packet < *first)
@@ -58,6 +62,8 @@ pub(super) enum GivenUp {
     Closed,
     Surrendered,
     Reclaimed,
+    /// Nothing was ever received in it, and its agent opens another (R42).
+    Unused,
 }
 
 /// One session.
@@ -66,6 +72,8 @@ pub(super) struct Session {
     pub(super) agent: Option<usize>,
     /// Which start of the agent has it.
     pub(super) agent_start: u64,
+    /// The handshake that opened it.
+    pub(super) handshake: u64,
     /// τ, and T as the server promised it: τ(1+δ)+ε.
     pub(super) tau: Duration,
     pub(super) wait: Duration,

@@ -189,12 +189,18 @@ impl Sessions {
         let surrenders = case.sight.server_config.surrender;
         if let Some(session) = self.all.get_mut(&packet.session()) {
             session.receipts.note(packet.header.packet, now);
+            session.given_up = session.given_up.filter(|how| *how != GivenUp::Unused);
         }
         for message in &packet.messages {
             match message {
                 Message::Hello(hello) => {
                     let handshake = self.handshakes.entry(hello.handshake).or_default();
                     handshake.receipts.note(packet.header.packet, now);
+                    let agent = handshake.agent.filter(|_| !hello.cookie.0.is_empty());
+                    let others = self.all.values_mut().filter(|session| session.agent == agent && session.handshake != hello.handshake);
+                    for unused in others.filter(|session| agent.is_some() && session.receipts.is_empty()) {
+                        unused.given_up.get_or_insert(GivenUp::Unused);
+                    }
                     for former in hello.former.iter().filter(|former| former.claim == Claim::Surrendered) {
                         self.give_up(former.session, GivenUp::Surrendered);
                     }
@@ -251,6 +257,7 @@ impl Sessions {
         let session = self.all.entry(welcome.session).or_insert_with(|| Session {
             agent,
             agent_start: handshake.map_or(0, |handshake| handshake.agent_start),
+            handshake: welcome.handshake,
             tau: nanos(tau_ns),
             wait: nanos(tau_ns + margin),
             opened: now,

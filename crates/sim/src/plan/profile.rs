@@ -32,11 +32,13 @@ pub enum Profile {
     Fence,
     /// Tiny bounds of every table.
     Tiny,
+    /// A network that loses 10 to 50 % all the time, one way or both, is slow, or flaps.
+    Lossy,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Swarm,
         Self::Calm,
         Self::Partition,
@@ -48,6 +50,7 @@ impl Profile {
         Self::Pauses,
         Self::Fence,
         Self::Tiny,
+        Self::Lossy,
     ];
 
     /// What it is for, in a line.
@@ -65,6 +68,7 @@ impl Profile {
             Self::Pauses => "machines stand still or sleep",
             Self::Fence => "clocks beyond what is allowed: only tokens protect",
             Self::Tiny => "tiny bounds of every table",
+            Self::Lossy => "heavy loss all the time, slow and flapping networks",
         }
     }
 
@@ -83,6 +87,7 @@ impl Profile {
             Self::Pauses => "pauses",
             Self::Fence => "fence",
             Self::Tiny => "tiny",
+            Self::Lossy => "lossy",
         }
     }
 }

@@ -121,6 +121,7 @@ fn classes(rng: &mut SimRng, profile: Profile) -> Vec<Class> {
         Profile::Kinds => (&[DropKind, DropKind, DropKind, DelayKind], &[Duplicate, Reorder]),
         Profile::Pauses => (&[PauseAgent, PauseAgent, PauseServer], &[SleepAgent, SleepServer, Loss, Cut]),
         Profile::Fence => (&[Freeze, PauseAgent], &[Cut, Loss, Freeze, CrashAgent]),
+        Profile::Lossy => (&[Loss, Loss], &[Delay, Delay, Flap, Duplicate, Reorder, Replay, Cut]),
         Profile::Tiny => (&[Loss], &[Cut, CrashAgent, Delay, DropKind]),
     };
     let per_million = if profile == Profile::Swarm { 220_000 } else { 400_000 };
@@ -140,6 +141,9 @@ struct Hand<'a> {
 
 impl Hand<'_> {
     fn draw(&mut self, class: Class, drawn: &mut Vec<Fault>) {
+        if self.plan.profile == Profile::Lossy && matches!(class, Loss | Delay | Flap) {
+            return drawn.push(self.lasting(class));
+        }
         let at = self.rng.between(MS, self.plan.heal_ns);
         let (short, long) = (self.span(20, 1), self.span(10, 3));
         let what = match class {
@@ -180,6 +184,19 @@ impl Hand<'_> {
             drawn.push(Fault { id: 0, at: again, until: again + self.rng.spread(MS, self.wait), what: what.clone() });
         }
         drawn.push(Fault { id: 0, at, until: at + length, what });
+    }
+
+    /// A network that is bad for a good part of the run, and never so bad that nothing comes through.
+    fn lasting(&mut self, class: Class) -> Fault {
+        let (lease, link) = (self.lease, self.link());
+        let what = match class {
+            Delay => What::Delay { link, extra: self.rng.spread(lease / 40, lease / 8), jitter: self.rng.spread(lease / 40, lease / 8) },
+            Flap => What::Flap { link, period: self.rng.spread(lease / 8, lease) },
+            _ => What::Loss { link, ppm: self.rng.between(100_000, 500_000) },
+        };
+        let at = self.rng.between(MS, self.plan.heal_ns / 2);
+        let length = self.rng.between(self.plan.heal_ns / 4, self.plan.heal_ns);
+        Fault { id: 0, at, until: at + length, what }
     }
 
     /// A span from a part of τ to several T, small ones likelier.

@@ -307,7 +307,7 @@ fn small_messages_fit_the_smallest_datagram_at_their_largest() {
             Message::Hello(hello) => Message::Hello(cistern_wire::Hello {
                 label: Bytes8(&longest[..LABEL_MAX]),
                 cookie: Bytes8(&longest[..COOKIE_MAX]),
-                former: List::of(&[cistern_wire::FormerClaim { session: SessionId(1), claim: cistern_wire::Claim::Unknown }; FORMER_MAX]),
+                former: List::of(&[cistern_wire::FormerClaim { session: SessionId(1), claim: cistern_wire::Claim::Lost }; FORMER_MAX]),
                 ..hello
             }),
             Message::Challenge(challenge) => {

@@ -281,7 +281,7 @@ fn tone(broken: bool, kinds: &[Kind]) -> Tone {
         Tone::Refusal
     } else if any(|kind| kind.lane() == Lane::Notice) {
         Tone::Notice
-    } else if any(|kind| matches!(kind, Kind::Hello | Kind::Challenge | Kind::Welcome)) {
+    } else if any(|kind| matches!(kind, Kind::Hello | Kind::Challenge | Kind::Welcome | Kind::Known)) {
         Tone::Handshake
     } else if any(|kind| kind.renews()) {
         Tone::Renewal

@@ -4,13 +4,13 @@
 
 use super::{list, micros, millis, short, text};
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Challenge, EndReason, EndSession, Hello, Padding, Refuse, RefuseReason, Welcome};
+use cistern_wire::{Challenge, EndReason, EndSession, Hello, Known, Padding, Refuse, RefuseReason, Welcome};
 
 pub(super) fn hello(m: &Hello<'_>) -> String {
     let identity = m.agent.to_string();
     let proof = if m.cookie.0.is_empty() { "" } else { ", with the cookie" };
     let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.claim)));
-    let former = if m.former.is_empty() { String::new() } else { format!("; former sessions: {former}") };
+    let former = if m.former.is_empty() { String::new() } else { format!("; its sessions: {former}") };
     format!("asks for a session: agent {} {}, incarnation {}{proof}{former}", &identity[..8], text(m.label.0), m.incarnation)
 }
 
@@ -47,6 +47,10 @@ pub(super) fn refuse(m: &Refuse) -> String {
     };
     let again = if m.retry_ms == 0 { String::new() } else { format!("; try again in {}", millis(m.retry_ms.into())) };
     format!("no session: {}{range}{again}", m.reason)
+}
+
+pub(super) fn known(m: &Known) -> String {
+    format!("session {} is in good standing and goes on; renews nothing", short(m.session))
 }
 
 pub(super) fn padding(m: &Padding<'_>) -> String {

@@ -253,7 +253,7 @@ fn end_of_a_former_session_that_may_hold_what_was_forgotten_is_undecidable() {
     let mut audit = held(at_server());
     trim(&mut audit, 0);
     let session = SessionId(5);
-    let claims = [FormerClaim { session, claim: Claim::Unknown }];
+    let claims = [FormerClaim { session, claim: Claim::Lost }];
     audit.up(0, 0, 3, &[hello_of(0, 50, 1, b"", &claims)]);
     audit.down(0, 0, 1, &[challenge(50, 3)]);
     audit.up(0, 0, 4, &[hello_of(0, 50, 1, b"0123456789abcdef", &claims)]);

@@ -286,7 +286,7 @@ fn cookie(wrong: bool) -> Audit {
 }
 
 fn welcome_fits(wrong: bool) -> Audit {
-    let (mut audit, former) = (at_server(), [FormerClaim { session: SessionId(77), claim: Claim::Unknown }]);
+    let (mut audit, former) = (at_server(), [FormerClaim { session: SessionId(77), claim: Claim::Lost }]);
     let named = if wrong { &former[..] } else { &[] };
     audit.up(0, 0, 1, &[hello_of(0, 5, 1, b"", named)]);
     audit.down(0, 0, 1, &[challenge(5, 1)]);
@@ -469,7 +469,7 @@ fn incarnation(wrong: bool) -> Audit {
 fn former_fate(wrong: bool) -> Audit {
     let mut audit = held(at_server());
     let session = SessionId(5);
-    let claims = [FormerClaim { session, claim: Claim::Unknown }];
+    let claims = [FormerClaim { session, claim: Claim::Lost }];
     if !wrong {
         audit.up(0, 5, 2, &[EndSession { serial: 1, reason: EndReason::Close }.into()]);
     }

@@ -1,0 +1,118 @@
+//! I20, no agent ends its own live session: while the server holds a session in good standing and the agent's process has it open, no
+//! HELLO of that process makes the server end it, and nothing makes the agent discard it.
+//!
+//! Decides: whether a session that was in good standing is on its way out after the server took a HELLO in, and whether an agent has
+//! left a session that the server has in good standing. Invariant: what leaves good standing otherwise (delivery failures, evictions,
+//! restarts, closing) is not judged here.
+//! Leaves to others: leases (`agent_lease`), who may have which lock (`exclusion`).
+
+use super::case::{Case, Verdict, violated};
+use super::{Facts, Family};
+use crate::observe::{Node, Seen};
+use cistern_wire::{Message, SessionId};
+
+/// The judge.
+#[derive(Debug, Default)]
+pub(super) struct Superseded {
+    /// The session of each agent before the happening at hand.
+    before: Vec<Option<SessionId>>,
+}
+
+impl Family for Superseded {
+    fn name(&self) -> &'static str {
+        "superseded"
+    }
+
+    fn needs_no_lease(&self) -> bool {
+        true
+    }
+
+    fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        let verdict = match case.seen {
+            Seen::Received { by: Node::Server, .. } => Self::after_hello(case, facts),
+            Seen::Received { by: Node::Agent(agent), .. } => self.after_message(case, facts, *agent),
+            _ => Ok(()),
+        };
+        self.before.clear();
+        self.before.extend(facts.sessions.agents.iter().map(|agent| agent.view.session));
+        verdict
+    }
+}
+
+impl Superseded {
+    fn after_hello(case: &Case<'_>, facts: &Facts) -> Verdict {
+        let hello = case.packet.iter().flat_map(|packet| &packet.messages).any(|message| matches!(message, Message::Hello(_)));
+        for agent in facts.sessions.agents.iter().filter(|agent| hello && agent.up) {
+            let Some(session) = agent.view.session else { continue };
+            let Some(known) = facts.sessions.get(session).filter(|known| known.failed.is_none() && known.given_up.is_none()) else {
+                continue;
+            };
+            let standing = facts.sessions.standing_now(case, session);
+            if known.agent_start == agent.start && matches!(standing, Some("timing out" | "evicted" | "ending" | "ended")) {
+                let what = format!("session {session}, which its agent has open and nothing was wrong with, is {standing:?} after a HELLO");
+                return violated("I20", "live-session-superseded", what);
+            }
+        }
+        Ok(())
+    }
+
+    fn after_message(&self, case: &Case<'_>, facts: &Facts, agent: usize) -> Verdict {
+        let Some(session) = self.before.get(agent).copied().flatten() else { return Ok(()) };
+        let Some(known) = facts.sessions.get(session) else { return Ok(()) };
+        let left = facts.sessions.agents[agent].view.session != Some(session) && known.given_up.is_none();
+        if left && !known.nacked && facts.sessions.standing_now(case, session) == Some("good") {
+            let what = format!("agent {agent} has left session {session}, which the server has in good standing");
+            return violated("I20", "live-session-left", what);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, address, datagram, fired, hello};
+    use super::*;
+
+    const S: SessionId = SessionId(5);
+
+    /// An agent that has a session open which the server says is `standing`.
+    fn bench(standing: &'static str) -> (Bench, Superseded) {
+        let (mut bench, mut judge) = (Bench::new(1), Superseded::default());
+        bench.open(&mut judge, 0, 5).unwrap();
+        bench.facts.sessions.agents[0].view.session = Some(S);
+        bench.show(&mut judge, &Seen::Settled).unwrap();
+        bench.facts.sessions.standing.insert(S, standing);
+        (bench, judge)
+    }
+
+    #[test]
+    fn hello_that_ends_a_session_in_good_standing_is_caught() {
+        for (standing, caught) in [("good", false), ("evicted", true), ("ending", true)] {
+            let (mut bench, mut judge) = bench(standing);
+            let verdict = bench.server_gets(&mut judge, 0, 9, &[hello(0, 6)]);
+            assert_eq!(verdict.is_err(), caught, "{standing}");
+            if caught {
+                fired(verdict, "I20", "live-session-superseded");
+            }
+        }
+    }
+
+    #[test]
+    fn hello_that_meets_a_session_with_a_failed_delivery_is_clean() {
+        let (mut bench, mut judge) = bench("evicted");
+        bench.facts.sessions.all.get_mut(&S).unwrap().failed = Some(bench.server_clock.at(bench.now));
+        bench.server_gets(&mut judge, 0, 9, &[hello(0, 6)]).unwrap();
+    }
+
+    #[test]
+    fn agent_that_leaves_a_session_in_good_standing_is_caught() {
+        for (standing, caught) in [("timing out", false), ("good", true)] {
+            let (mut bench, mut judge) = bench(standing);
+            bench.facts.sessions.agents[0].view.session = None;
+            let bytes = datagram(true, 5, 9, &[hello(0, 6)]);
+            let seen = Seen::Received { by: Node::Agent(0), from: address(200), bytes: &bytes };
+            let verdict = bench.show(&mut judge, &seen);
+            assert_eq!(verdict.is_err(), caught, "{standing}");
+        }
+    }
+}
