@@ -6,7 +6,7 @@
 //! from the file. Leaves to others: what is said; each line begins with who says it.
 
 use crate::local::Failure;
-use cistern_driver::LogQueue;
+use cistern_driver::{LogQueue, LogRepeats};
 use cistern_wire::Printable;
 use env_filter::{Builder as FilterBuilder, Filter};
 use env_logger::{Builder, Logger, Target, WriteStyle};
@@ -33,7 +33,7 @@ static LOG: OnceLock<Filtered> = OnceLock::new();
 
 /// Lines of the log that pass a filter, which may be exchanged.
 struct Filtered {
-    sink: Logger,
+    sink: LogRepeats<Logger>,
     filter: RwLock<Filter>,
     /// `CISTERN_LOG` has set the filter: no file changes it.
     fixed: bool,
@@ -72,7 +72,7 @@ pub(crate) fn start(daemon: bool) -> Result<(), Failure> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     builder.write_style(if std::io::stderr().is_terminal() && !plain { WriteStyle::Always } else { WriteStyle::Never });
     builder.target(Target::Pipe(Box::new(QUEUE.clone())));
-    let log = LOG.get_or_init(|| Filtered { sink: builder.build(), filter: RwLock::new(filter), fixed: set.is_some() });
+    let log = LOG.get_or_init(|| Filtered { sink: LogRepeats::new(builder.build()), filter: RwLock::new(filter), fixed: set.is_some() });
     // Fails only if there is a log already, which then goes on.
     if log::set_logger(log).is_ok() {
         log::set_max_level(most);

@@ -15,6 +15,7 @@ pub mod control;
 pub mod entropy;
 pub mod event_loop;
 mod log_queue;
+mod log_repeats;
 mod outbox;
 mod overflow;
 mod receive_pool;
@@ -37,6 +38,7 @@ pub use control::{ClientError, ConnectionId, ControlClient, ControlError, Contro
 pub use entropy::{EntropyError, seed};
 pub use event_loop::{Ended, EventLoop, Handle, LoopError, LoopOptions, Owned, Owner, Poisoned};
 pub use log_queue::LogQueue;
+pub use log_repeats::LogRepeats;
 /// What [`Services`] register their sources with.
 pub use mio::{Registry, Token};
 pub use services::{NoServices, Services};
