@@ -139,11 +139,7 @@ impl Directory {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(&self.0, beside, flags, PRIVATE)?);
             (&file).write_all(bytes)?;
-            let changed = Timespec {
-                tv_sec: meta.mtime_ns.div_euclid(1_000_000_000),
-                #[expect(clippy::unnecessary_fallible_conversions, reason = "its type is another on some systems")]
-                tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000).try_into().unwrap_or(0),
-            };
+            let changed = Timespec { tv_sec: meta.mtime_ns.div_euclid(1_000_000_000), tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000) };
             let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             futimens(&file, &Timestamps { last_access: unchanged, last_modification: changed })?;
             Ok(fchmod(&file, Mode::from_raw_mode(u32::from(meta.mode)))?)
@@ -172,11 +168,10 @@ impl Directory {
 }
 
 fn meta(stat: &Stat) -> Meta {
-    let seconds = i64::try_from(stat.st_mtime).unwrap_or(0);
     let nanos = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Meta {
         mode: u16::try_from(stat.st_mode & 0o7777).unwrap_or(0o600),
-        mtime_ns: seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
+        mtime_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanos),
     }
 }
 
