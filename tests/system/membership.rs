@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -19,8 +19,11 @@ struct Telling {
 
 impl Telling {
     fn start(server: &str, args: &[&str]) -> Self {
-        let mut command = command(CISTERN, args);
-        let mut child = command.env("CISTERN_SERVER", server).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::of(command(CISTERN, args).env("CISTERN_SERVER", server))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let (tell, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {
@@ -180,6 +183,131 @@ fn wrong_usage_is_told() {
     let output = server.cistern(&["member", "/group/plain"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no ephemeral file"));
-    assert_eq!(server.cistern(&["member", "--agent", "/nowhere", "/group/m"]).status.code(), Some(2));
+    // What can never succeed ends a member that has not joined yet.
+    for path in ["/nowhere/m", "/group/plain/m"] {
+        assert_eq!(server.cistern(&["member", path]).status.code(), Some(1), "{path}");
+    }
     assert_eq!(server.cistern(&["watch", "/group/none"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_members_file_appears_with_its_contents_or_not_at_all() {
+    let (server, address) = group();
+    let relay = Relay::start(server.address);
+    let mut watcher = Telling::start(&address, &["watch", "--json", "/group"]);
+    watcher.says("watching", "/group");
+    // What would be written after the file is there never arrives.
+    relay.command("loss 100% kind WRITE");
+    let member = Telling::start(&relay.address.to_string(), &["member", "--json", "--data", "10.0.0.1", "/group/a"]);
+    watcher.says("added", "/group/a");
+    assert_eq!(server.ok(&["cat", "/group/a"]), "10.0.0.1");
+    member.says("joined", "/group/a");
+    watcher.end(Signal::SIGTERM);
+}
+
+#[test]
+fn a_member_with_contents_keeps_its_file_although_nothing_else_renews_its_lease() {
+    let (server, address) = group();
+    let member = Telling::start(&address, &["member", "--json", "--data", "x", "/group/a"]);
+    member.says("joined", "/group/a");
+    let watcher = Telling::start(&address, &["watch", "--json", "/group"]);
+    watcher.says("watching", "/group");
+    watcher.says("present", "/group/a");
+    thread::sleep(Duration::from_secs(3));
+    assert!(member.lines.try_recv().is_err(), "nothing has happened to it");
+    assert_eq!(server.ok(&["cat", "/group/a"]), "x");
+}
+
+#[test]
+fn a_member_joins_again_whatever_joining_meets() {
+    let (server, address) = group();
+    let mut a = member(&address, "/group/a");
+    // As one change, so that it cannot join in between.
+    let batch = |text: &str| {
+        let file = server.dir.path().join("batch");
+        std::fs::write(&file, text).unwrap();
+        server.ok(&["batch", file.to_str().unwrap()]);
+    };
+    batch("rm /group/a\nrmdir /group\n");
+    a.says("lost", "/group/a");
+    // No such directory; then a file in its place, and a directory in the place of the member's file.
+    a.silent();
+    server.ok(&["put", "/dev/null", "/group"]);
+    thread::sleep(Duration::from_millis(700));
+    batch("rm /group\nmkdir /group2\nmkdir /group2/a\nmv /group2 /group\n");
+    thread::sleep(Duration::from_millis(700));
+    server.ok(&["rm", "-r", "/group/a"]);
+    a.until("joined", "/group/a");
+    assert_eq!(a.end(Signal::SIGTERM), Some(0));
+}
+
+#[test]
+fn a_member_joins_although_the_server_comes_only_later_than_operations_wait() {
+    let mut server = Server::durable(&["--lease", "1s"]);
+    server.ok(&["mkdir", "/group"]);
+    server.process.kill();
+    let mut a = Telling::start(&server.address.to_string(), &["member", "--json", "--give-up", "500ms", "/group/a"]);
+    thread::sleep(Duration::from_secs(2));
+    assert!(a.child.try_wait().unwrap().is_none(), "it gave up");
+    server.start_again();
+    a.says("joined", "/group/a");
+    // The same in the middle of joining again: the file's making does not arrive until it has been given up.
+    let relay = Relay::start(server.address);
+    let mut b = Telling::start(&relay.address.to_string(), &["member", "--json", "--give-up", "500ms", "/group/b"]);
+    b.says("joined", "/group/b");
+    relay.command("loss 100% kind CREATE");
+    server.ok(&["rm", "/group/b"]);
+    b.until("lost", "/group/b");
+    thread::sleep(Duration::from_secs(2));
+    assert!(b.child.try_wait().unwrap().is_none(), "it gave up");
+    relay.command("heal");
+    b.until("joined", "/group/b");
+    for member in [&mut a, &mut b] {
+        assert_eq!(member.end(Signal::SIGTERM), Some(0));
+    }
+    eventually("both are gone", || server.ok(&["ls", "/group"]).is_empty().then_some(()));
+}
+
+#[test]
+fn members_of_a_host_agent_go_one_by_one_as_they_end() {
+    let (server, _) = group();
+    let mut host = Agent::start(&server, "host");
+    host.put("/group/f", "");
+    server.ok(&["rm", "/group/f"]);
+    let sessions = server.count("sessions");
+    let join = |path: &str, data: &str| {
+        let mut command = server.prepared(&["member", "--json", "--data", data, path]);
+        Telling::of(command.env("CISTERN_AGENT", host.socket()))
+    };
+    let mut a = join("/group/a", "A");
+    a.says("joined", "/group/a");
+    let mut b = join("/group/b", "B");
+    b.says("joined", "/group/b");
+    let second = join("/group/a", "second");
+    second.says("waiting", "/group/a");
+    assert_eq!(server.count("sessions"), sessions, "nobody has a session of its own");
+    assert_eq!(server.ok(&["cat", "/group/a"]), "A");
+    // Asked to end; killed: the agent removes the file at once in both cases, and no delivery fails.
+    assert_eq!(b.end(Signal::SIGTERM), Some(0));
+    assert_eq!(server.ok(&["ls", "/group"]), "a\n");
+    a.signal(Signal::SIGKILL);
+    a.ended();
+    second.says("joined", "/group/a");
+    assert_eq!(server.ok(&["cat", "/group/a"]), "second");
+    assert_eq!(server.count("delivery_failures"), 0);
+}
+
+#[test]
+fn a_member_joins_again_by_the_host_agent_that_comes_after_the_one_that_was_killed() {
+    let (server, _) = group();
+    let mut host = Agent::start(&server, "host");
+    let mut a = Telling::of(server.prepared(&["member", "--json", "/group/a"]).env("CISTERN_AGENT", host.socket()));
+    a.says("joined", "/group/a");
+    host.process.kill();
+    a.until("lost", "/group/a");
+    let host = Agent::start(&server, "host");
+    a.until("joined", "/group/a");
+    assert_eq!(a.end(Signal::SIGTERM), Some(0));
+    eventually("it is gone", || server.ok(&["ls", "/group"]).is_empty().then_some(()));
+    drop(host);
 }

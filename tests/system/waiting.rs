@@ -1,13 +1,14 @@
 //! `cistern lock` before and after its command: waiting, leaving the queue, giving the lock back; by an agent of its own and by the host's.
 
-use crate::world::{Agent, PATIENCE, Server, eventually, said};
+use crate::world::{Agent, CISTERN, PATIENCE, Server, eventually, said};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::UdpSocket;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -262,4 +263,38 @@ fn a_host_agent_that_is_asked_to_end_waits_for_the_command() {
     assert_eq!(writing.cistern.wait().unwrap().code(), Some(79));
     assert_eq!(host.process.ended(), Some(0));
     assert_eq!(server.count("delivery_failures"), 0, "the session was closed");
+}
+
+#[test]
+fn a_host_agent_serves_a_group_and_nobody_else_and_by_default_its_own_user_alone() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can be other users");
+        return;
+    }
+    const GROUP: u32 = 42_424;
+    let server = Server::start();
+    // Others reach neither a directory for temporary files of this user's nor its build.
+    fs::set_permissions(server.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let program = server.dir.path().join("cistern");
+    fs::copy(CISTERN, &program).unwrap();
+    for (label, args) in [("group", &["--socket-group", "42424"][..]), ("own", &[])] {
+        let agent = Agent::with(&server, server.address, label, args);
+        let put = |uid: u32, gid: u32| {
+            let path = format!("/{label}-{uid}-{gid}");
+            let mut command = Command::new(&program);
+            command.args(["put", "/dev/null", &path]).env("CISTERN_AGENT", agent.socket()).uid(uid).gid(gid);
+            (command.output().unwrap(), path)
+        };
+        let served = |(output, _): &(std::process::Output, String)| output.status.code();
+        assert_eq!(served(&put(42_000, GROUP)), Some(if label == "group" { 0 } else { 69 }));
+        assert_eq!(served(&put(42_000, 42_001)), Some(69));
+        assert_eq!(served(&put(0, 0)), Some(0));
+        // Modes that somebody has opened do not let everybody in.
+        fs::set_permissions(agent.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(Path::new(agent.socket()).parent().unwrap(), fs::Permissions::from_mode(0o711)).unwrap();
+        let (output, _) = put(42_000, 42_001);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("does not serve user 42000"), "{}", said(&output));
+    }
+    let row: serde_json::Value = serde_json::from_str(&server.ok(&["stat", "--json", "/group-42000-42424"])).unwrap();
+    assert_eq!((&row["attr"]["uid"], &row["attr"]["gid"]), (&42_000.into(), &GROUP.into()), "{row}");
 }

@@ -214,7 +214,7 @@ impl Agent {
             return;
         }
         if let Some(flight) = self.retire(ack.nonce) {
-            self.note_ephemerals(&ack.reply);
+            self.note_ephemerals(&ack.reply, |at| flight.makes_ephemeral(at));
             self.answered(flight.asker, &ack.reply);
         }
     }
@@ -269,8 +269,11 @@ impl Agent {
         // Of a request for a lock it says nothing that counts: NACK ends the session, or the server is asked again once it is in good
         // standing.
         let of_operation = flight.is_some_and(|flight| matches!(flight.asker, Asker::Op(..)));
-        if of_operation && let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(result.nonce) {
-            self.note_ephemerals(&result.reply);
+        if of_operation
+            && let Some(flight) = self.retire(result.nonce)
+            && let Asker::Op(task, call) = flight.asker
+        {
+            self.note_ephemerals(&result.reply, |at| flight.makes_ephemeral(at));
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
         }
     }

@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::api::{HolderId, LeaseView};
 use crate::stats::Drops;
 use cistern_link::Instant;
+use cistern_wire::ObjectId;
 use core::time::Duration;
 
 /// A look at a hold of an advisory lock.
@@ -54,6 +55,12 @@ impl Agent {
             cache_hits: self.ops.hits(),
             round_trip: self.session.as_ref().and_then(|session| session.rtt.smoothed()),
         }
+    }
+
+    /// Whether an ephemeral file goes with this agent's session, as far as is known.
+    #[must_use]
+    pub fn owns_ephemeral(&self, object: ObjectId) -> bool {
+        self.own_ephemerals.contains(&object)
     }
 
     /// How certain a hold is now; `None` when it is gone. This is the check to make at the moment of use: it needs no timer.

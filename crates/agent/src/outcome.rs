@@ -81,7 +81,8 @@ impl Agent {
             Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply }) => {
                 let told = Reply::get(&mut Reader::new(reply.0)).ok();
                 if let Some(told) = told.as_ref().filter(|_| self.reclaim.is_some()) {
-                    self.note_ephemerals(told);
+                    let made = self.questions.get(&(session, nonce)).map(|asked| self.ops.ephemerals_made(asked.0)).unwrap_or_default();
+                    self.note_ephemerals(told, |at| made.contains(&at));
                 }
                 Answer::Result(told.filter(|_| !reply.0.is_empty()))
             }

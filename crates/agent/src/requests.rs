@@ -11,8 +11,8 @@ use crate::port::TaskId;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Nonces, Window};
-use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN};
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{Item, Kind, Message, ObjectId, SessionId};
 use core::ops::Range;
 use core::time::Duration;
 
@@ -76,6 +76,16 @@ pub(crate) struct Flight {
     losses: u32,
     first_sent: Instant,
     sent: Instant,
+}
+
+impl Flight {
+    /// Whether the request is a batch whose item `at` makes an ephemeral file.
+    pub(crate) fn makes_ephemeral(&self, at: usize) -> bool {
+        let is_batch = self.message.first().is_some_and(|code| *code == Kind::Batch.code());
+        let body = self.message.get(MESSAGE_HEADER_LEN..).filter(|_| is_batch);
+        let batch = body.and_then(|body| Message::decode(Kind::Batch, body).ok());
+        matches!(batch, Some(Message::Batch(batch)) if matches!(batch.items.iter().nth(at), Some(Item::Create(create)) if create.ephemeral))
+    }
 }
 
 /// The requests of one session.

@@ -258,11 +258,16 @@ impl Agent {
 /// Ephemeral files of this agent.
 impl Agent {
     /// A mutation of this agent was acknowledged: keeps account of the files that go with its session, for which it renews its lease. Of one
-    /// that somebody else takes away the server tells.
-    pub(crate) fn note_ephemerals(&mut self, reply: &Reply<'_>) {
+    /// that somebody else takes away the server tells. `makes` says whether an item of the mutation, if it was a batch, makes an ephemeral
+    /// file: the answer of a batch tells no attributes.
+    pub(crate) fn note_ephemerals(&mut self, reply: &Reply<'_>, makes: impl Fn(usize) -> bool) {
         if let Reply::Batched(batched) = reply {
-            for item in batched.items.iter().filter(|item| item.version == 0) {
-                self.own_ephemerals.remove(&item.object);
+            for (at, item) in batched.items.iter().enumerate() {
+                if item.version == 0 {
+                    self.own_ephemerals.remove(&item.object);
+                } else if makes(at) {
+                    self.own_ephemerals.insert(item.object);
+                }
             }
         }
         let Reply::Changed(changed) = reply else { return };

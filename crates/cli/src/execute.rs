@@ -4,6 +4,7 @@
 //! Leaves to others: where the request came from.
 
 use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros, millis};
+use crate::members::{Claims, Members};
 use crate::text::{Blob, Text};
 use cistern_client::{
     AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Status, Watcher, XattrList,
@@ -91,21 +92,60 @@ impl Failure {
     }
 }
 
-/// Who owns what a local program makes: the user that runs it.
+/// Who owns what this process makes: the user that runs it.
 pub(crate) fn ownership(mode: u16) -> Ownership {
-    Ownership { mode, uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
+    User::this().owning(mode)
 }
 
-/// The locks and watches of one local program; given back when it goes.
-#[derive(Debug, Default)]
+/// The user that runs a local program, to whom belongs what it makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl User {
+    /// Of this process.
+    pub(crate) fn this() -> Self {
+        Self { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
+    }
+
+    const fn owning(self, mode: u16) -> Ownership {
+        Ownership { mode, uid: self.uid, gid: self.gid }
+    }
+}
+
+/// The locks, watches and ephemeral files of one local program; given back when it goes.
+#[derive(Debug)]
 pub(crate) struct Holds {
+    user: User,
     next: u64,
     guards: BTreeMap<u64, Guard>,
     /// Its watches, once there was one.
     watcher: Option<Watcher>,
+    /// Its ephemeral files.
+    pub(crate) members: Members,
+}
+
+impl Default for Holds {
+    /// Of a program that has an agent of its own.
+    fn default() -> Self {
+        Self::of(User::this(), Claims::default())
+    }
 }
 
 impl Holds {
+    /// Of one more program of an agent.
+    pub(crate) fn of(user: User, claims: Claims) -> Self {
+        Self { user, next: 0, guards: BTreeMap::new(), watcher: None, members: Members::of(claims) }
+    }
+
+    /// Gives back everything but the ephemeral files.
+    pub(crate) fn let_go(&mut self) {
+        self.guards.clear();
+        self.watcher = None;
+    }
+
     pub(crate) fn keep(&mut self, guard: Guard) -> Response {
         self.next += 1;
         let (token, object) = (guard.token(), guard.object().0);
@@ -154,6 +194,11 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             holds.guards.remove(&hold);
             Response::Done
         }
+        Request::Join { path, data, mode } => {
+            let object = holds.members.join(client, &path, data, holds.user.owning(mode))?;
+            Response::Joined { object: object.0 }
+        }
+        Request::Leave { object } => holds.members.leave(client, ObjectId(object)).map(|()| Response::Done)?,
         Request::Hold { hold } => Response::Hold(look(client, holds.get(hold)?)?),
         Request::Locks { path } => {
             let locks = client.locks(path.as_ref().map(Text::as_os)).wait()?;
@@ -179,18 +224,18 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             let names = names.into_iter().map(|name| Text(name.to_vec())).collect();
             Response::Xattrs { object: object.0, version, names }
         }
-        Request::Batch { items, if_versions } => batch(client, items, &if_versions)?,
+        Request::Batch { items, if_versions } => batch(client, holds.user, items, &if_versions)?,
         Request::Server => Response::Server(client.server_status().wait()?.into()),
         Request::Ping => Response::Pong { round_trip_us: micros(client.ping().wait()?) },
         Request::Lease => Response::Lease(client.lease()?.into()),
-        change => mutate(client, change)?,
+        change => mutate(client, holds.user, change)?,
     })
 }
 
-fn mutate(client: &Client, request: Request) -> Result<Response, Failure> {
+fn mutate(client: &Client, user: User, request: Request) -> Result<Response, Failure> {
     let attr = match request {
-        Request::Put { path, data, mode, if_version: None } => client.put(path.as_os(), data.0, ownership(mode)),
-        Request::Put { path, data, mode, if_version: Some(0) } => return put_new(client, &path, data, mode),
+        Request::Put { path, data, mode, if_version: None } => client.put(path.as_os(), data.0, user.owning(mode)),
+        Request::Put { path, data, mode, if_version: Some(0) } => return put_new(client, &path, data, user.owning(mode)),
         Request::Put { path, data, if_version: Some(version), .. } => {
             let expect = expectation(client, &Version { path: path.clone(), version })?;
             // The very file whose version was looked at, whatever the path leads to by now.
@@ -198,9 +243,9 @@ fn mutate(client: &Client, request: Request) -> Result<Response, Failure> {
         }
         Request::SetXattr { path, name, value, rule } => client.set_xattr(path.as_os(), name.0, value.0, attr_rule(rule)),
         Request::RemoveXattr { path, name } => client.remove_xattr(path.as_os(), name.0),
-        Request::Create { path, exclusive, mode } => client.create(path.as_os(), exclusive, ownership(mode)),
-        Request::Mkdir { path, mode } => client.mkdir(path.as_os(), ownership(mode)),
-        Request::Symlink { target, path } => client.symlink(target.as_os(), path.as_os(), ownership(0o777)),
+        Request::Create { path, exclusive, mode } => client.create(path.as_os(), exclusive, user.owning(mode)),
+        Request::Mkdir { path, mode } => client.mkdir(path.as_os(), user.owning(mode)),
+        Request::Symlink { target, path } => client.symlink(target.as_os(), path.as_os(), user.owning(0o777)),
         Request::Link { existing, path } => client.link(existing.as_os(), path.as_os()),
         Request::SetAttr { path, mode, mtime_ns, atime_ns, size } => {
             client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, atime_ns, size, ..AttrChange::default() })
@@ -243,8 +288,8 @@ fn expectation(client: &Client, wanted: &Version) -> Result<Expect, Failure> {
 }
 
 /// A file that must not exist yet, made with its contents as one.
-fn put_new(client: &Client, path: &Text, data: Blob, mode: u16) -> Result<Response, Failure> {
-    let both = Batch::new().create(path.as_os(), true, ownership(mode)).write(path.as_os(), 0, data.0, false);
+fn put_new(client: &Client, path: &Text, data: Blob, owner: Ownership) -> Result<Response, Failure> {
+    let both = Batch::new().create(path.as_os(), true, owner).write(path.as_os(), 0, data.0, false);
     match client.batch(both).wait() {
         Err(Error::Item { status: Status::EEXIST, .. }) => {
             let message = format!("{path}: it exists; nothing was changed");
@@ -256,12 +301,12 @@ fn put_new(client: &Client, path: &Text, data: Blob, mode: u16) -> Result<Respon
     }
 }
 
-fn batch(client: &Client, items: Vec<Item>, if_versions: &[Version]) -> Result<Response, Failure> {
+fn batch(client: &Client, user: User, items: Vec<Item>, if_versions: &[Version]) -> Result<Response, Failure> {
     let expect = if_versions.iter().map(|wanted| expectation(client, wanted)).collect::<Result<Vec<_>, _>>()?;
     let batch = items.into_iter().fold(Batch::new(), |batch, item| match item {
-        Item::Create { path, exclusive, mode } => batch.create(path.as_os(), exclusive, ownership(mode)),
-        Item::Mkdir { path, mode } => batch.mkdir(path.as_os(), ownership(mode)),
-        Item::Symlink { target, path } => batch.symlink(target.as_os(), path.as_os(), ownership(0o777)),
+        Item::Create { path, exclusive, mode } => batch.create(path.as_os(), exclusive, user.owning(mode)),
+        Item::Mkdir { path, mode } => batch.mkdir(path.as_os(), user.owning(mode)),
+        Item::Symlink { target, path } => batch.symlink(target.as_os(), path.as_os(), user.owning(0o777)),
         Item::Link { existing, path } => batch.link(existing.as_os(), path.as_os()),
         Item::Unlink { path, force } => batch.unlink(path.as_os(), force),
         Item::Rmdir { path } => batch.rmdir(path.as_os()),

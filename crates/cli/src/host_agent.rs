@@ -1,23 +1,26 @@
 //! `cistern agent`: one agent for all programs of a computer, asked through a Unix socket.
 //!
-//! Decides: who may connect (the owner of the state directory, up to a bound), and the order of a clean end: no new connections;
+//! Decides: how many may connect (who: `peers`), and the order of a clean end: no new connections;
 //! every program told, by the end of its connection, that its locks are going; then, once nobody can still act under a lock that
 //! it was shown, the session closed (R36). Place in the walk: the host's end of `local`; `backend` is the other one.
 //! Invariant: a lock taken on a connection is given back when the connection ends, and no later.
 //! Leaves to others: one connection (`connection`), what a request does (`execute`), the identity (`cistern_client::identity`).
 
 mod connection;
+mod peers;
 
 use crate::args::{Agent, Common, Idle};
 use crate::contact::{self, Contact, Wanted};
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Answer, Failure};
+use crate::members::Claims;
 use crate::places::{Daemon, make_above};
 use crate::settings::{self, Row, tell_changes};
 use crate::signals::{End, wait_for};
 use crate::{logging, show};
 use cistern_client::{Client, IdlePolicy};
 use nix::poll::{PollFd, PollFlags};
+use peers::Peers;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -28,8 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most connections at a time, each of which has a thread.
-const CONNECTIONS_MAX: usize = 64;
+/// Most connections at a time, each of which has a thread and, while it waits for a lock, three descriptors: of the 1,024 that a process
+/// usually may have.
+const CONNECTIONS_MAX: usize = 256;
 
 /// How long a program has to take each part of an answer before it counts as stuck.
 const WRITE_TIME: Duration = Duration::from_secs(10);
@@ -41,11 +45,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     let named = args.state.as_deref();
     let (state, socket) = (Daemon::Agent.state(named)?, Daemon::Agent.socket(named)?);
+    let peers = Peers::of(args.socket_group.as_deref())?;
     let wanted = Wanted { label: args.label.clone(), state: Some(&state), idle: args.idle.map(IdlePolicy::from) };
     let contact = contact::start(&args.common, wanted)?;
     let (client, close_within) = (contact.client.clone(), contact.close_within);
     make_above(&socket)?;
-    let (listener, file) = cistern_driver::control::listen(&socket).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
+    peers.open_directory(&socket)?;
+    let (listener, file) =
+        cistern_driver::control::listen(&socket, peers.group()).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
     let settings = settings::load(args.common.config.as_deref())?;
     logging::adopt(&settings.log_filter());
     let (common, mut rows) = (args.common.clone(), settings.effective(&args.common)?);
@@ -53,7 +60,8 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     announce(args, &client, &socket)?;
     greet(contact);
     let rooms = Arc::new(Rooms::default());
-    receive(&listener, &client, &rooms, &end);
+    let served = Served { client: client.clone(), peers, claims: Claims::default() };
+    receive(&listener, &served, &rooms, &end);
     // Programs that start from now on find no agent, rather than one that does not answer.
     drop((listener, file));
     // Every instant until which a lock was shown as certain lies at most one lease period ahead.
@@ -65,6 +73,14 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
         log::warn!("the session was not closed, and ends by its lease: {error}");
     }
     Ok(())
+}
+
+/// What connections are served with.
+struct Served {
+    client: Client,
+    peers: Peers,
+    /// The ephemeral files of all programs.
+    claims: Claims,
 }
 
 impl From<Idle> for IdlePolicy {
@@ -84,7 +100,8 @@ fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure>
         let socket = socket.to_string_lossy();
         return show::json(&json!({ "ready": true, "socket": socket, "agent": agent.to_string(), "incarnation": incarnation }));
     }
-    log::info!("agent {agent}/{incarnation}: serves programs of this user on {}", socket.display());
+    let whom = args.socket_group.as_ref().map_or_else(|| "this user".to_owned(), |group| format!("this user and of group {group}"));
+    log::info!("agent {agent}/{incarnation}: serves programs of {whom} on {}", socket.display());
     Ok(())
 }
 
@@ -120,7 +137,7 @@ fn greet(contact: Contact) {
 }
 
 /// Takes connections until the agent is asked to end.
-fn receive(listener: &UnixListener, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>) {
+fn receive(listener: &UnixListener, served: &Served, rooms: &Arc<Rooms>, end: &Arc<End>) {
     // Programs that were refused still have to read why; the oldest of them are forgotten first.
     let mut refused = VecDeque::new();
     loop {
@@ -131,7 +148,7 @@ fn receive(listener: &UnixListener, client: &Client, rooms: &Arc<Rooms>, end: &A
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                if let Some(stream) = admit(stream, client, rooms, end) {
+                if let Some(stream) = admit(stream, served, rooms, end) {
                     refused.push_back(stream);
                     while refused.len() > CONNECTIONS_MAX {
                         refused.pop_front();
@@ -148,7 +165,7 @@ fn receive(listener: &UnixListener, client: &Client, rooms: &Arc<Rooms>, end: &A
 }
 
 /// Gives a connection a thread of its own; or tells why it cannot have one, and gives it back.
-fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>) -> Option<UnixStream> {
+fn admit(stream: UnixStream, served: &Served, rooms: &Arc<Rooms>, end: &Arc<End>) -> Option<UnixStream> {
     let refuse = |mut stream: UnixStream, why: String| {
         // Told aloud once for each time that it begins: a program that tries again and again is not to fill the log.
         let level = if rooms.begin_refusing() { log::Level::Warn } else { log::Level::Debug };
@@ -159,6 +176,10 @@ fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>
         let _ = writeln!(stream, "{line}");
         Some(stream)
     };
+    let user = match served.peers.admit(&stream) {
+        Ok(user) => user,
+        Err(why) => return refuse(stream, why),
+    };
     let Some(room) = rooms.enter() else {
         return refuse(stream, format!("serves {CONNECTIONS_MAX} connections already, the most it does; end one"));
     };
@@ -168,10 +189,10 @@ fn admit(stream: UnixStream, client: &Client, rooms: &Arc<Rooms>, end: &Arc<End>
         Ok(kept) => kept,
         Err(e) => return refuse(stream, format!("cannot serve one more connection: {e}")),
     };
-    let (client, end) = (client.clone(), Arc::clone(end));
+    let (client, claims, end) = (served.client.clone(), served.claims.clone(), Arc::clone(end));
     let serve = move || {
         let _room = room;
-        connection::serve(client, stream, &end);
+        connection::serve(client, stream, (user, claims), &end);
     };
     match std::thread::Builder::new().name("cistern-local".to_owned()).spawn(serve) {
         Ok(_) => None,

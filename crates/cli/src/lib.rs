@@ -24,6 +24,7 @@ mod lock;
 mod locks;
 mod logging;
 mod member;
+mod members;
 mod metrics;
 mod model;
 mod ping;

@@ -128,6 +128,17 @@ pub(crate) enum Request {
     Unlock {
         hold: u64,
     },
+    /// Makes an ephemeral file with its contents, whole or not at all; it must not exist. It belongs to this connection, and goes when the
+    /// connection ends.
+    Join {
+        path: Text,
+        data: Blob,
+        mode: u16,
+    },
+    /// Removes an ephemeral file that `join` has made.
+    Leave {
+        object: u64,
+    },
     Hold {
         hold: u64,
     },
@@ -210,6 +221,9 @@ pub(crate) enum Response {
         object: u64,
     },
     Hold(Hold),
+    Joined {
+        object: u64,
+    },
     News(Vec<News>),
 }
 

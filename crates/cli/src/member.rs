@@ -1,17 +1,18 @@
 //! `cistern member`: an ephemeral file as long as the command runs.
 //!
-//! Decides: what is done when the file is there already (another one's end is waited for), and when it is lost (made again).
-//! The file always belongs to an agent of this process's own, never to the host's: its session ends when this process is gone.
-//! Leaves to others: removing the file (the server), who hears of it (`changes`).
+//! Decides: what is done when the file is there already (another one's end is waited for), when it is lost (made again), and when it cannot
+//! be made: tried again until asked to end, but for what can never succeed, which ends the command before it has joined once.
+//! The file belongs to the session of an agent of this process's own, or of the host's agent, which removes it when this process is gone.
+//! Leaves to others: making it whole (`members`), removing it with the session (the server), who hears of it (`changes`).
 
 use crate::args::Member;
-use crate::backend::own_client;
-use crate::execute::{EXIT_FAILED, ownership};
-use crate::local::{Failure, millis};
+use crate::backend::{Backend, Line, host_agent, own_agent};
+use crate::execute::{EXIT_FAILED, Holds};
+use crate::files::unexpected;
+use crate::local::{Failure, News, Request, Response, What, millis};
 use crate::show;
 use crate::signals::End;
-use crate::text::Text;
-use cistern_client::{Attr, Client, ObjectId, Seen, Status, WatchEvent, Watcher};
+use crate::text::{Blob, Text};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,29 +21,43 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// How long news are waited for at a time: as long as a signal may take to be noticed.
 const STEP: Duration = Duration::from_millis(100);
+/// Until another program's end has been seen by everybody.
+const MOMENT: Duration = Duration::from_millis(10);
+/// Between attempts to join that fail.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What no later attempt can mend.
+const HOPELESS: [&str; 9] = ["ENOENT", "ENOTDIR", "EEXIST", "ENAMETOOLONG", "ELOOP", "EINVAL", "EISDIR", "EFBIG", "ANOTHER_SERVER"];
+/// Failures of this program itself, and of its output.
+const OWN: [&str; 3] = ["OUTPUT", "INTERNAL", "USAGE"];
 
 struct Membership<'a> {
     args: &'a Member,
     path: Text,
-    client: &'a Client,
     end: &'a End,
-    watcher: Watcher,
+    /// None: the host's agent has ended the connection.
+    backend: Option<Backend>,
+    /// It has been a member before.
+    has_joined: bool,
+    /// What was told last of why it cannot join.
+    told: String,
 }
 
 /// Is a member until it is asked to end; the exit status.
 pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
-    if args.common.agent.is_some() {
-        return Err(Failure::usage("`cistern member` has an agent of its own; --agent is for the other commands"));
-    }
     let end = End::catch()?;
     let path = Text::from(args.path.as_os_str());
-    let client = own_client(&args.common, Some(format!("member {path}")))?;
-    let mut membership = Membership { args, path, client: &client, end: &end, watcher: client.watcher() };
+    let backend = match host_agent(&args.common)? {
+        Some(_) => None,
+        None => Some(Backend::Own(own_agent(&args.common, Some(format!("member {path}")))?, Holds::default())),
+    };
+    let mut membership = Membership { args, path, end: &end, backend, has_joined: false, told: String::new() };
     let result = membership.run();
-    drop(membership);
-    // With the session the file goes, at once.
-    if let Err(error) = client.close(CLOSE_TIME) {
-        log::warn!("the session was not closed, and ends by its lease: {error}");
+    if let Some(Backend::Own(client, _)) = membership.backend {
+        // With the session the file goes, at once.
+        if let Err(error) = client.close(CLOSE_TIME) {
+            log::warn!("the session was not closed, and ends by its lease: {error}");
+        }
     }
     match result {
         // Whoever read the lines has had enough.
@@ -54,93 +69,157 @@ pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
 impl Membership<'_> {
     fn run(&mut self) -> Result<(), Failure> {
         while !self.end.is_asked() {
-            let Some(attr) = self.join()? else { break };
-            self.tell("joined", Some(attr.object))?;
-            if self.stay(attr.object)? {
-                break;
+            match self.once() {
+                Ok(()) => {}
+                Err(failure) if self.is_final(&failure) => return Err(failure),
+                Err(failure) => {
+                    self.complain(&failure);
+                    self.end.wait(PAUSE);
+                }
             }
-            self.tell("lost", None)?;
         }
         Ok(())
     }
 
+    /// Joins, and stays until the file is gone, or until asked to end.
+    fn once(&mut self) -> Result<(), Failure> {
+        let Some(object) = self.join()? else { return Ok(()) };
+        self.has_joined = true;
+        self.told.clear();
+        self.tell("joined", Some(object))?;
+        match self.stay(object) {
+            Ok(true) => self.leave(object),
+            // What could not be asked is as uncertain as what is gone: it is found out by joining again.
+            Err(failure) if OWN.contains(&failure.code.as_str()) => return Err(failure),
+            Ok(false) | Err(_) => self.tell("lost", None)?,
+        }
+        Ok(())
+    }
+
+    fn is_final(&self, failure: &Failure) -> bool {
+        let code = failure.code.as_str();
+        OWN.contains(&code) || (!self.has_joined && HOPELESS.contains(&code))
+    }
+
+    /// Tells a person why it is no member yet, once for each reason.
+    fn complain(&mut self, failure: &Failure) {
+        if self.told != failure.message {
+            self.told.clone_from(&failure.message);
+            let message = format!("{}: no member yet, trying again: {}", self.path, failure.message);
+            show::error("cistern", &Failure { message, ..failure.clone() });
+        }
+    }
+
+    fn call(&mut self, request: Request) -> Result<Response, Failure> {
+        let backend = match &mut self.backend {
+            Some(backend) => backend,
+            None => {
+                let socket = host_agent(&self.args.common)?.ok_or_else(|| Failure::usage("no agent is named"))?;
+                self.backend.insert(Backend::Host(Line::open(socket)?))
+            }
+        };
+        let result = backend.call(request);
+        if let (Backend::Host(_), Err(failure)) = (backend, &result)
+            && failure.code == "NO_AGENT"
+        {
+            self.backend = None;
+        }
+        result
+    }
+
     /// Makes the file; `None`: asked to end before that could be.
-    fn join(&mut self) -> Result<Option<Attr>, Failure> {
+    fn join(&mut self) -> Result<Option<u64>, Failure> {
+        let data = Blob(self.args.data.as_ref().map(|data| Text::from(data.as_os_str()).0).unwrap_or_default());
         let mut told = false;
-        loop {
-            match self.client.create_ephemeral(self.path.as_os(), ownership(self.args.mode)).wait() {
-                Ok(attr) => return self.fill(attr).map(Some),
-                Err(error) if error.status() == Some(Status::EEXIST) => {}
+        while !self.end.is_asked() {
+            match self.call(Request::Join { path: self.path.clone(), data: data.clone(), mode: self.args.mode }) {
+                Ok(Response::Joined { object }) => return Ok(Some(object)),
+                Ok(other) => return unexpected(&other),
+                Err(failure) if failure.code == "EEXIST" => {}
                 // A server that was started anew lets nobody begin anything for a moment.
-                Err(error) if error.status() == Some(Status::IN_GRACE) => {
-                    if self.end.wait(STEP) {
-                        return Ok(None);
-                    }
+                Err(failure) if failure.code == "IN_GRACE" => {
+                    self.end.wait(STEP);
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(failure) => return Err(failure),
             }
-            let there = match self.client.lstat(self.path.as_os()).wait() {
-                Ok(attr) => attr,
-                Err(error) if error.status() == Some(Status::ENOENT) => continue,
-                Err(error) => return Err(error.into()),
+            let there = match self.call(Request::Stat { path: self.path.clone(), follow: false }) {
+                Ok(Response::Attr(there)) => there,
+                Ok(other) => return unexpected(&other),
+                Err(failure) if failure.code == "ENOENT" => {
+                    self.end.wait(MOMENT);
+                    continue;
+                }
+                Err(failure) => return Err(failure),
             };
-            if !there.is_ephemeral() {
+            if there.made_by.is_none() {
                 let why = format!("{}: is there, and is no ephemeral file; remove it, or choose another name", self.path);
                 return Err(Failure::new("EEXIST", EXIT_FAILED, why));
             }
             if !std::mem::replace(&mut told, true) {
                 self.tell("waiting", Some(there.object))?;
             }
-            if self.wait_for_end(there.object)? {
-                return Ok(None);
-            }
+            self.wait_for_end(there.object)?;
         }
+        Ok(None)
     }
 
-    fn fill(&self, attr: Attr) -> Result<Attr, Failure> {
-        let Some(data) = &self.args.data else { return Ok(attr) };
-        let file = self.client.open(self.path.as_os()).wait()?;
-        if file.object() != attr.object {
-            return Err(Failure::failed(format!("{}: was renamed or replaced by somebody", self.path)));
-        }
-        let data = Text::from(data.as_os_str()).0;
-        Ok(file.write(0, data, None).wait()?)
-    }
-
-    /// Waits until another one's file is gone; true: asked to end before.
-    fn wait_for_end(&mut self, object: ObjectId) -> Result<bool, Failure> {
-        self.watcher.watch(object)?;
+    /// Waits until another one's file is gone, or until asked to end.
+    fn wait_for_end(&mut self, object: u64) -> Result<(), Failure> {
+        self.watch(object)?;
         while !self.end.is_asked() {
-            if self.watcher.wait_event(STEP) == Some(Seen { object, what: WatchEvent::Gone }) {
-                return Ok(false);
+            if self.news(object)?.contains(&What::Gone) {
+                break;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Is a member; true: until it was asked to end; false: until the file was gone.
-    fn stay(&mut self, object: ObjectId) -> Result<bool, Failure> {
-        self.watcher.watch(object)?;
+    fn stay(&mut self, object: u64) -> Result<bool, Failure> {
+        self.watch(object)?;
         let mut uncertain = false;
         while !self.end.is_asked() {
-            match self.watcher.wait_event(STEP).filter(|seen| seen.object == object).map(|seen| seen.what) {
-                Some(WatchEvent::Gone) => return Ok(false),
-                Some(WatchEvent::Uncertain) => {
-                    uncertain = true;
-                    self.tell("uncertain", Some(object))?;
+            for what in self.news(object)? {
+                match what {
+                    What::Gone => return Ok(false),
+                    What::Uncertain => {
+                        uncertain = true;
+                        self.tell("uncertain", Some(object))?;
+                    }
+                    What::Certain { .. } if std::mem::take(&mut uncertain) => self.tell("certain", Some(object))?,
+                    What::Certain { .. } | What::Changed { .. } => {}
                 }
-                Some(WatchEvent::Certain { .. }) if std::mem::take(&mut uncertain) => self.tell("certain", Some(object))?,
-                Some(WatchEvent::Certain { .. } | WatchEvent::Changed { .. }) | None => {}
             }
         }
         Ok(true)
     }
 
-    fn tell(&self, event: &str, object: Option<ObjectId>) -> Result<(), Failure> {
+    /// Removes the file of a host agent; that of an agent of this process's own goes with its session.
+    fn leave(&mut self, object: u64) {
+        if let Some(Backend::Host(_)) = self.backend
+            && let Err(failure) = self.call(Request::Leave { object })
+        {
+            log::warn!("the agent removes the file later: {}", failure.message);
+        }
+    }
+
+    fn watch(&mut self, object: u64) -> Result<(), Failure> {
+        self.call(Request::Watch { object }).map(drop)
+    }
+
+    /// What has become of the object within a moment.
+    fn news(&mut self, object: u64) -> Result<Vec<What>, Failure> {
+        match self.call(Request::News { wait_ms: millis(STEP) })? {
+            Response::News(news) => Ok(news.into_iter().filter(|news: &News| news.object == object).map(|news| news.what).collect()),
+            other => unexpected(&other),
+        }
+    }
+
+    fn tell(&self, event: &str, object: Option<u64>) -> Result<(), Failure> {
         if self.args.common.json {
             let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis);
-            return show::json(&json!({ "event": event, "path": self.path, "object": object.map(|object| object.0), "unix_ms": unix_ms }));
+            return show::json(&json!({ "event": event, "path": self.path, "object": object, "unix_ms": unix_ms }));
         }
         show::line(format!("{event:<9} {}", self.path))
     }

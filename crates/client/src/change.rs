@@ -206,6 +206,12 @@ impl Batch {
         self.with(Command::Create { path: path_bytes(path), exclusive, ephemeral: false, owner })
     }
 
+    /// As [`Client::create_ephemeral`].
+    #[must_use]
+    pub fn create_ephemeral(self, path: impl AsRef<OsStr>, owner: Ownership) -> Self {
+        self.with(Command::Create { path: path_bytes(path), exclusive: true, ephemeral: true, owner })
+    }
+
     /// As [`Client::mkdir`].
     #[must_use]
     pub fn mkdir(self, path: impl AsRef<OsStr>, owner: Ownership) -> Self {

@@ -13,7 +13,7 @@ use crate::watcher::Watcher;
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, LeaseView, Listed, LockInfo, Output, Ownership, Target};
 use cistern_link::Instant;
-use cistern_wire::{AgentId, Attr, RenameRule, ServerReport};
+use cistern_wire::{AgentId, Attr, ObjectId, RenameRule, ServerReport};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -262,6 +262,15 @@ impl Client {
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.inner.stats.read().icmp_unreachable
+    }
+
+    /// Whether this agent's session has made an ephemeral file, as far as the agent has heard: also one whose making was given up before the
+    /// answer came.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub fn owns_ephemeral(&self, object: ObjectId) -> Result<bool, Error> {
+        self.inner.with(|hub| hub.agent.owns_ephemeral(object))
     }
 
     /// Who this agent is: its identity, and which start of it this is.

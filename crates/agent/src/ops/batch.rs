@@ -140,8 +140,6 @@ impl Task {
 /// The guard of a command that makes one change, and so can be an item of a batch; `None`: it is no such command.
 pub(super) const fn guard_of(command: &Command) -> Option<&Option<Guard>> {
     Some(match command {
-        // The answer of a batch tells no attributes, by which the agent keeps account of its ephemeral files.
-        Command::Create { ephemeral: true, .. } => return None,
         Command::Create { .. }
         | Command::Mkdir { .. }
         | Command::Symlink { .. }

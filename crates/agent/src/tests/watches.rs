@@ -224,3 +224,30 @@ fn agent_with_an_ephemeral_file_reclaims_after_a_restart_though_it_holds_no_lock
     );
     assert_eq!(script.agent.view(script.now()).ephemerals, 1);
 }
+
+#[test]
+fn agent_keeps_account_of_ephemeral_files_that_it_makes_in_batches() {
+    let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
+    let owner = Ownership { mode: 0o600, uid: 1, gid: 1 };
+    let make = |name, ephemeral| Command::Create { path: Bytes::from_static(name), exclusive: true, ephemeral, owner };
+    let op = script.start(Command::Batch { items: alloc::vec![make(b"/f", false), make(b"/m", true)], guard: None });
+    let create = |name, ephemeral| cistern_wire::Create {
+        ask: cistern_wire::Ask::NONE,
+        dir: ObjectId(1),
+        name: Bytes8(name),
+        exclusive: true,
+        mode: 0o600,
+        uid: 1,
+        gid: 1,
+        ephemeral,
+        terms: Terms::NONE,
+    };
+    let items = [cistern_wire::Item::Create(create(b"f", false)), cistern_wire::Item::Create(create(b"m", true))];
+    let batch = cistern_wire::Batch { ask: ask(2, 0), items: List::of(&items), terms: Terms::NONE };
+    let echo = script.sends(&[batch.into()]);
+    let results = [9, 10].map(|object| cistern_wire::ItemResult { object: ObjectId(object), version: 1 });
+    let reply = Reply::Batched(cistern_wire::Batched { items: List::of(&results) });
+    script.say(&[Ack { nonce: 2, echo, reply }.into()]);
+    script.hears(&[Event::Done { op, result: Ok(Output::Batched(results.to_vec())) }]);
+    assert_eq!(script.agent.view(script.now()).ephemerals, 1);
+}

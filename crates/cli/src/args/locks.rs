@@ -49,7 +49,10 @@ Examples:
 pub(super) const MEMBER_HELP: &str = "\
 PATH is made as an ephemeral file; its parent directories must exist. While another one's ephemeral file is there, its end is waited for. \
 The file goes at once when this command ends, and within 3.8 s plus commits by default when it or its host dies while somebody watches. \
-If the session is lost, the command joins again.
+The command joins again whenever it is no member, whatever joining meets, and says why on standard error. Before it has joined for the first \
+time it ends (status 1) where that is hopeless: no such directory, not a directory, a file of that name that is not ephemeral.
+
+With --agent or CISTERN_AGENT the file belongs to the host's agent, which removes it at once when this command ends or is killed.
 
 Prints joined, uncertain, certain and lost, each with the path. Ends by SIGINT or SIGTERM: exit status 0.
 

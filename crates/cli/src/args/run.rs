@@ -88,6 +88,9 @@ pub(crate) struct Agent {
     /// What people see of this agent in listings
     #[arg(long)]
     pub(crate) label: Option<String>,
+    /// Serve the members of this group, too (name or number): the socket gets mode 0660, its directory 0710, and that group
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) socket_group: Option<String>,
     /// What the agent does when it is idle and its lease runs out
     #[arg(long, value_enum)]
     pub(crate) idle: Option<Idle>,

@@ -9,8 +9,9 @@
 //! Leaves to others: what requests mean (`local`, `execute`).
 
 use crate::bell::Bell;
-use crate::execute::{Holds, execute, lock};
+use crate::execute::{Holds, User, execute, lock};
 use crate::local::{Answer, Failure, Hold, Request, Response, Until};
+use crate::members::Claims;
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Call, Client, Guard};
@@ -31,15 +32,18 @@ use std::time::Duration;
 const LINE_MAX: usize = 2 << 20;
 const CHUNK: usize = 16 << 10;
 
+/// Between attempts to remove the files of a program that has gone.
+const LEAVE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Serves a connection to its end.
-pub(super) fn serve(client: Client, stream: UnixStream, end: &End) {
+pub(super) fn serve(client: Client, stream: UnixStream, (user, claims): (User, Claims), end: &End) {
     let our_clocks = has_our_clocks(&stream);
     let mut connection = Connection {
         client,
         stream,
         end,
         our_clocks,
-        holds: Holds::default(),
+        holds: Holds::of(user, claims),
         lingers: false,
         told: None,
         buffer: Vec::new(),
@@ -208,7 +212,7 @@ impl Connection<'_> {
 
     /// The end: locks go back at once when the program has ended the connection. When the agent ends it, the program is told so by
     /// its end, and the locks go back when it has closed its side, or when no instant that it was shown lies ahead any more.
-    fn hand_in(self) {
+    fn hand_in(mut self) {
         // Fails only if the connection is gone altogether.
         let _ = self.stream.shutdown(Shutdown::Write);
         if self.end.is_asked() && !self.holds.is_empty() {
@@ -223,7 +227,17 @@ impl Connection<'_> {
             log::debug!("a program ended without giving its lock back, which is kept for {left:?}");
             std::thread::sleep(left);
         }
-        drop(self.holds);
+        self.holds.let_go();
+        self.leave();
+    }
+
+    /// Removes the program's ephemeral files, as soon as the server can be asked; with the end of the agent they go with its session.
+    fn leave(&mut self) {
+        while !self.holds.members.is_empty() && !self.end.is_asked() {
+            let Err(failure) = self.holds.members.leave_all(&self.client) else { return };
+            log::warn!("an ephemeral file of a program that has gone cannot be removed yet: {}", failure.message);
+            self.end.wait(LEAVE_PAUSE);
+        }
     }
 }
 
@@ -248,7 +262,7 @@ mod tests {
             let client = Client::builder().server("127.0.0.1:9").start().unwrap();
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (end, asker) = End::pair().unwrap();
-            let agent = thread::spawn(move || serve(client, theirs, &end));
+            let agent = thread::spawn(move || serve(client, theirs, (User::this(), Claims::default()), &end));
             Self { lines: BufReader::new(ours), asker: Some(asker), agent }
         }
 

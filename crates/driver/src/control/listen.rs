@@ -1,4 +1,4 @@
-//! The file of a control socket: made with mode 0600, cleared of what a dead process left, gone at the end.
+//! The file of a control socket: made with mode 0600 (or 0660, for a group), cleared of what a dead process left, gone at the end.
 //!
 //! Decides whether a path can become a control socket. Invariants: no moment at which another user could connect
 //! (the mode is set before the file exists); a socket that somebody listens on is never removed.
@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -94,9 +94,12 @@ impl Drop for SocketFile {
 /// Makes the socket file at `path` with mode 0600 and listens on it, without blocking; for programs that serve their connections
 /// themselves. A file that a dead process left is replaced, as [`ControlServer::bind`](super::ControlServer::bind) does.
 ///
+/// With a `group` (its id) the members of that group may connect, too: the file gets that group and mode 0660.
+///
 /// # Errors
-/// [`ControlError`]: somebody listens there, or the file cannot be made; whoever chose the path is at fault.
-pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ControlError> {
+/// [`ControlError`]: somebody listens there, the file cannot be made, or this process may not give it that group; whoever chose the path and
+/// the group is at fault.
+pub fn listen(path: &Path, group: Option<u32>) -> Result<(UnixListener, SocketFile), ControlError> {
     let at = |step| move |source| from_io(path, step, source);
     let address = address(path)?;
     clear_stale(path, &address)?;
@@ -107,6 +110,11 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ControlError> {
     socket.bind(&address).map_err(at("bind"))?;
     let made = fs::symlink_metadata(path).map_err(at("reading the new file"))?;
     let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
+    if group.is_some() {
+        // Nobody can connect before `listen`, so this leaves no gap.
+        chown(path, None, group).map_err(at("giving the socket to the group"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(at("opening the socket to the group"))?;
+    }
     socket.listen(BACKLOG).map_err(at("listen"))?;
     Ok((UnixListener::from(OwnedFd::from(socket)), file))
 }

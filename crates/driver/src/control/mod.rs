@@ -92,7 +92,7 @@ impl ControlServer {
     /// Makes the socket file at `path` with mode 0600 and listens on it. A file that a dead process left is replaced
     /// (only if nobody answers there); the caller holds the lock of the state directory. The file goes with the value.
     pub fn bind(path: &Path, limits: ControlLimits) -> Result<Self, ControlError> {
-        let (listener, file) = listen(path)?;
+        let (listener, file) = listen(path, None)?;
         Ok(Self {
             listener: UnixListener::from_std(listener),
             file,

@@ -1,0 +1,133 @@
+//! Ephemeral files of local programs, each of which goes with the program although it belongs to the agent's session.
+//!
+//! Decides: that a file comes with its contents, as one change; that one which this agent made without having heard so is taken for the
+//! program that asks for it again; and that a file is removed only as long as its name leads to it.
+//! Invariant: of the programs of one agent only one at a time makes or has the file of a path.
+//! Leaves to others: when a program has gone (`host_agent`), the end of files with the session (the server).
+
+use crate::local::Failure;
+use crate::text::{Blob, Text};
+use cistern_client::{Batch, Client, Error, Expect, ObjectId, Ownership, Status};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The paths at which programs of an agent have, or are making, ephemeral files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claims(Arc<Mutex<BTreeSet<Vec<u8>>>>);
+
+/// One program's place in them; given back when dropped.
+#[derive(Debug)]
+struct Claim {
+    claims: Claims,
+    path: Text,
+}
+
+impl Claims {
+    fn claim(&self, path: &Text) -> Option<Claim> {
+        let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.0.clone());
+        new.then(|| Claim { claims: self.clone(), path: path.clone() })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claims.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path.0);
+    }
+}
+
+/// The ephemeral files of one program.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    claims: Claims,
+    files: BTreeMap<ObjectId, Claim>,
+}
+
+impl Members {
+    /// Of one more program of an agent.
+    pub(crate) fn of(claims: Claims) -> Self {
+        Self { claims, files: BTreeMap::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Makes a file.
+    pub(crate) fn join(&mut self, client: &Client, path: &Text, data: Blob, owner: Ownership) -> Result<ObjectId, Failure> {
+        // Whoever asks again has lost the file that it had.
+        self.files.retain(|_, claim| claim.path != *path);
+        let exists = || Error::Status { what: path.to_string(), status: Status::EEXIST };
+        let claim = self.claims.claim(path).ok_or_else(exists)?;
+        let made = match make(client, path, &data, owner) {
+            Err(error) if error.status() == Some(Status::EEXIST) => adopt(client, path, data)?.ok_or_else(exists),
+            other => other,
+        };
+        let object = made.map_err(|error| match error {
+            Error::Item { status, .. } => Error::Status { what: path.to_string(), status },
+            error => error,
+        })?;
+        self.files.insert(object, claim);
+        Ok(object)
+    }
+
+    /// Removes one of the files.
+    pub(crate) fn leave(&mut self, client: &Client, object: ObjectId) -> Result<(), Failure> {
+        let Some(claim) = self.files.get(&object) else {
+            return Err(Failure::failed(format!("{object} is no ephemeral file of this connection")));
+        };
+        remove(client, &claim.path, object)?;
+        self.files.remove(&object);
+        Ok(())
+    }
+
+    /// Removes all of them.
+    pub(crate) fn leave_all(&mut self, client: &Client) -> Result<(), Failure> {
+        while let Some(object) = self.files.keys().next().copied() {
+            self.leave(client, object)?;
+        }
+        Ok(())
+    }
+}
+
+fn make(client: &Client, path: &Text, data: &Blob, owner: Ownership) -> Result<ObjectId, Error> {
+    if data.0.is_empty() {
+        return client.create_ephemeral(path.as_os(), owner).wait().map(|attr| attr.object);
+    }
+    let both = Batch::new().create_ephemeral(path.as_os(), owner).write(path.as_os(), 0, data.0.clone(), false);
+    let results = client.batch(both).wait()?;
+    results.first().map(|made| made.object).ok_or(Error::Broken { why: "a batch of two changes had no results".to_owned() })
+}
+
+/// Takes a file that is there already, if this agent's session made it and no program has it: its making was given up before the answer came.
+fn adopt(client: &Client, path: &Text, data: Blob) -> Result<Option<ObjectId>, Failure> {
+    let there = match client.lstat(path.as_os()).wait() {
+        Err(error) if error.status() == Some(Status::ENOENT) => return Ok(None),
+        other => other?,
+    };
+    if !there.is_ephemeral() || !client.owns_ephemeral(there.object)? {
+        return Ok(None);
+    }
+    if there.size != 0 || !data.0.is_empty() {
+        client.expecting([Expect { object: there.object, version: there.version }]).replace(there.object, data.0).wait()?;
+    }
+    Ok(Some(there.object))
+}
+
+/// Takes the file's name away, unless it leads to something else by now.
+fn remove(client: &Client, path: &Text, object: ObjectId) -> Result<(), Failure> {
+    loop {
+        let there = match client.lstat(path.as_os()).wait() {
+            Err(error) if error.status() == Some(Status::ENOENT) => return Ok(()),
+            other => other?,
+        };
+        if there.object != object {
+            return Ok(());
+        }
+        match client.expecting([Expect { object, version: there.version }]).unlink(path.as_os(), true).wait() {
+            // It has changed since: its version is looked at again.
+            Err(error) if error.status() == Some(Status::VERSION_CHANGED) => {}
+            Err(error) if error.status() == Some(Status::ENOENT) => return Ok(()),
+            other => return Ok(other?),
+        }
+    }
+}
