@@ -117,19 +117,30 @@ fn a_plan_keeps_to_what_was_asked_or_says_that_nothing_does() {
 
 #[test]
 fn simulated_and_solved_are_near() {
-    let pairs = json("model simulate --requests 100000 --seed 3");
+    // Exits with 0 only if all points are within 15 %.
+    let pairs = json("model simulate --requests 300000 --seed 3");
     let pairs = pairs.as_array().unwrap();
     assert!(pairs.len() > 50);
-    for pair in pairs {
-        let solved = number(pair, "solved");
-        // The rarest quantity has some two hundred events in such a run; the real cores are asked a 150th as often, and of the gaps
-        // between bursts, which count most, there is one in ten requests or fewer.
-        let is_real = pair["policy"].as_str().is_some_and(|policy| policy.ends_with("real cores"));
-        let near = if is_real { 4.0 / (solved.min(0.1) * 100_000.0 / 150.0).sqrt() } else { 0.0 };
-        assert!(number(pair, "off").abs() < near.max(0.25) && solved > 0.0, "{pair}");
-    }
+    assert!(pairs.iter().all(|pair| number(pair, "off").abs() <= 0.15 && number(pair, "solved") > 0.0 && pair["why"].is_null()));
     let of = |quantity: &str| pairs.iter().filter(|pair| pair["quantity"] == quantity).count();
     assert!(of("overhead") > 0 && of("unavailable") > 0);
+}
+
+#[test]
+fn points_that_are_far_off_say_why_and_end_in_a_failure() {
+    let output = run("model simulate --requests 1000 --seed 3 --json");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("points are more than 15 % off"), "{}", said(&output));
+    let pairs: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for pair in &pairs {
+        assert_eq!(number(pair, "off").abs() > 0.15, pair["why"].is_string(), "{pair}");
+    }
+    let reasons = pairs.iter().filter_map(|pair| pair["why"].as_str());
+    assert!(
+        reasons.clone().count() > 0 && reasons.clone().all(|why| why.contains("renewals or outages")),
+        "{:?}",
+        reasons.collect::<Vec<_>>()
+    );
 }
 
 /// Counts what real processes sent; how near it is to the solution depends on how busy the machine is, so only the order is claimed.
@@ -159,7 +170,10 @@ fn a_plan_from_a_capture_of_the_real_stack_counts_its_requests() {
     assert_eq!((seen["sessions"].as_u64(), seen["foreign"].as_u64()), (Some(1), Some(0)));
     assert!(number(seen, "requests") >= 8.0, "{seen}");
     assert!(number(seen, "rate") > 1.0 && number(&plan, "rate") == number(seen, "rate"));
-    let traced = json(&format!("model simulate --requests 1000 --from {path}"));
+    // So few requests that some points are far off.
+    let output = run(&format!("model simulate --requests 1000 --from {path} --json"));
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", said(&output));
+    let traced: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(traced.as_array().unwrap().iter().any(|pair| pair["arrivals"] == "traced"));
 }
 

@@ -12,7 +12,7 @@ use super::wires::{Act, Passed};
 use super::{Setting, from, to};
 use crate::observe::True;
 use crate::plan::nanos;
-use cistern_agent::api::Command;
+use cistern_agent::api::{Command, Event};
 use cistern_agent::config::Phases;
 use cistern_wire::{Datagram, Message};
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub struct Costs {
     pub requests: u64,
     /// Keep-alives that it sent.
     pub keep_alives: u64,
+    /// Sessions that took the place of the first one: the lock was lost with each.
+    pub sessions_lost: u64,
     /// How long its lease was in each phase, in nanoseconds: valid, renewing, suspect, flush, expired (or without a session).
     pub in_phases: [u64; 5],
 }
@@ -72,6 +74,7 @@ pub fn costs(load: Load, gaps: impl IntoIterator<Item = Duration>, outages: impl
     let mut course = agent.course();
     course.is_judged = false;
     course.wires.recorded.clear();
+    course.told.clear();
     let mut counted = Counting { costs: Costs::default(), last_nonce: 0, agent: &agent, lease: nanos(lease()) };
     let begin = course.stage.now;
     let mut changes = changes(begin, outages);
@@ -132,7 +135,8 @@ impl Counting<'_> {
             self.note(&passed);
         }
         course.ended.clear();
-        course.told.clear();
+        let opened = course.told.drain(..).filter(|(_, _, event)| matches!(event, Event::SessionOpened { .. }));
+        self.costs.sessions_lost += opened.count() as u64;
     }
 
     /// What is left of the lease now, in nanoseconds.
