@@ -8,10 +8,17 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Puts files of 64 KiB until one is refused; how many there are, and what the refusal said.
+/// Puts files of 64 KiB, which no compression makes smaller, until one is refused; how many there are, and what the refusal said.
 fn fill(server: &Server, dir: &str) -> (u32, String) {
     let agent = crate::world::Agent::start(server, dir);
-    let (mut line, data) = (agent.line(), base64(&vec![0x5A; 1 << 16]));
+    let mut state = 7u64;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+    .take(1 << 16)
+    .collect();
+    let (mut line, data) = (agent.line(), base64(&bytes));
     line.ok(json!({ "op": "mkdir", "path": format!("/{dir}"), "mode": 0o755 }));
     for n in 0..4_000 {
         if let Err(error) = line.ask(&json!({ "op": "put", "path": format!("/{dir}/{n}"), "data": data, "mode": 0o644 })) {
@@ -58,12 +65,12 @@ fn without_room_what_grows_is_refused_and_everything_else_goes_on_until_there_is
         println!("skipped: a small file system of one's own needs root");
         return;
     }
-    let mut server = Server::durable(&["--store-reserve", "16M", "--lease", "1s"]);
+    let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "1s"]);
     assert_eq!(server.process.end(), Some(0));
     let store = server.store();
     // A namespace of its own for mounts: gone with the server.
     let shell = format!(
-        "exec unshare -m sh -c 'mount -t tmpfs -o size=96m none {0} && head -c 64m /dev/zero > {0}.ballast && mv {0}.ballast {0}/lost+found && \
+        "exec unshare -m sh -c 'mount -t tmpfs -o size=288m none {0} && head -c 64m /dev/zero > {0}.ballast && mv {0}.ballast {0}/lost+found && \
          exec \"$0\" \"$@\"' \"$0\" \"$@\"",
         store.display()
     );
@@ -73,7 +80,7 @@ fn without_room_what_grows_is_refused_and_everything_else_goes_on_until_there_is
     assert!(made > 10, "only {made} files of 64 KiB fitted");
     assert_eq!(server.status()["room"], false);
     // Reads, locks and removals go on.
-    assert_eq!(server.ok(&["cat", "/full/0"]).len(), 1 << 16);
+    assert_eq!(server.cistern(&["cat", "/full/0"]).stdout.len(), 1 << 16);
     server.ok(&["lock", "/full/0", "--", "true"]);
     server.ok(&["rm", "/full/1"]);
     let refused = server.cistern(&["mkdir", "/more"]);
@@ -109,11 +116,18 @@ impl Small {
         format!("exec nsenter -t {} -m \"$0\" \"$@\"", self.holder.id())
     }
 
-    fn resize(&self, size: &str) {
-        let id = self.holder.id().to_string();
-        let status =
-            Command::new("nsenter").args(["-t", &id, "-m", "mount", "-o", &format!("remount,size={size}")]).arg(&self.store).status();
-        assert!(status.unwrap().success());
+    /// A path in it, as seen from outside.
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{}/{name}", self.holder.id(), self.store.display()))
+    }
+
+    /// Somebody else takes all that is free; given back when the file is removed.
+    fn fill(&self) -> PathBuf {
+        let path = self.path("lost+found");
+        let mut file = fs::File::create(&path).unwrap();
+        let error = std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        path
     }
 }
 
@@ -125,33 +139,69 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_disk_that_is_full_all_the_same_ends_the_server_which_has_lost_nothing_that_it_answered() {
+fn a_server_on_a_disk_that_others_filled_serves_reads_locks_and_removals_also_after_a_start() {
     if !geteuid().is_root() {
         println!("skipped: a small file system of one's own needs root");
         return;
     }
-    // More than one table, and less than two: it is full in the middle of writing one.
-    let mut server = Server::durable(&["--store-reserve", "0", "--lease", "500ms"]);
+    let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "500ms"]);
     assert_eq!(server.process.end(), Some(0));
-    let small = Small::mount(server.store(), "56m");
+    let small = Small::mount(server.store(), "288m");
     server.start_again_after(&small.enter());
-    let mut made = 0;
-    while made < 100 {
-        let path = format!("/f{made}");
-        let mut child =
-            server.prepared(&["put", "--give-up", "1s", "-", &path]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        std::io::copy(&mut std::io::Read::take(std::io::repeat(0x5A), 1 << 20), &mut child.stdin.take().unwrap()).unwrap();
-        if !child.wait().unwrap().success() {
-            break;
-        }
-        made += 1;
+    let agent = crate::world::Agent::start(&server, "A");
+    let mut line = agent.line();
+    for n in 0..40 {
+        line.ok(json!({ "op": "put", "path": format!("/f{n}"), "data": base64(&vec![b'a' + n % 26; 200_000]), "mode": 0o644 }));
     }
-    assert!((20..100).contains(&made), "{made} files of 1 MiB fitted into 56 MiB");
-    assert_eq!(server.process.ended(), Some(74));
-    small.resize("300m");
+    eventually("space is taken in advance", || small.path("spare").exists().then_some(()));
+    let ballast = small.fill();
+    for round in 0..3_u8 {
+        eventually("the server has seen that there is no room", || (server.status()["room"] == false).then_some(()));
+        for n in 0..10 {
+            let n = round * 10 + n;
+            let path = format!("/f{n}");
+            assert_eq!(server.ok(&["cat", &path]).len(), 200_000);
+            server.ok(&["lock", &path, "--", "true"]);
+            server.ok(&["rm", &path]);
+        }
+        let refused = server.cistern(&["mkdir", "/more"]);
+        assert!(refused.status.code() == Some(1) && said(&refused).contains("space"), "{}", said(&refused));
+        server.process.kill();
+        server.start_again_after(&small.enter());
+    }
+    fs::remove_file(&ballast).unwrap();
+    eventually("the server has seen that there is room", || (server.status()["room"] == true).then_some(()));
+    server.ok(&["mkdir", "/more"]);
+    assert_eq!(server.ok(&["ls", "/"]).lines().filter(|name| name.starts_with('f')).count(), 10);
+}
+
+#[test]
+fn room_that_removals_made_is_found_by_the_running_server() {
+    if !geteuid().is_root() {
+        println!("skipped: a small file system of one's own needs root");
+        return;
+    }
+    let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "1s"]);
+    assert_eq!(server.process.end(), Some(0));
+    let small = Small::mount(server.store(), "288m");
     server.start_again_after(&small.enter());
-    for n in 0..made {
-        assert_eq!(server.ok(&["cat", &format!("/f{n}")]).len(), 1 << 20, "answered and lost: /f{n}");
+    let (made, why) = fill(&server, "full");
+    assert!(why.contains("ENOSPC") && made > 100, "{made} files of 64 KiB: {why}");
+    let agent = crate::world::Agent::start(&server, "A");
+    let mut line = agent.line();
+    for n in 0..made * 3 / 4 {
+        line.ok(json!({ "op": "unlink", "path": format!("/full/{n}"), "force": false }));
+    }
+    let begun = std::time::Instant::now();
+    while server.status()["room"] == false {
+        assert!(begun.elapsed().as_secs() < 120, "no room is found of what three quarters of all files took");
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
     server.ok(&["mkdir", "/more"]);
+}
+
+#[test]
+fn a_reserve_that_the_store_cannot_keep_is_refused() {
+    let output = crate::world::command(crate::world::CISTERND, &["--store", "/nowhere", "--store-reserve", "16M"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && said(&output).contains("must be at least 192M"), "{}", said(&output));
 }

@@ -18,6 +18,7 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -146,13 +147,13 @@ fn compact(args: &Compact) -> Result<(), Failure> {
     show::line(format!("{}: {} before, {} now", args.store.display(), report::bytes(before), report::bytes(after)))
 }
 
-/// Bytes of all files below a directory.
+/// Bytes that all files below a directory take on the disk.
 fn size_of(dir: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let data = entry.metadata()?;
-        sum += if data.is_dir() { size_of(&entry.path())? } else { data.len() };
+        sum += if data.is_dir() { size_of(&entry.path())? } else { data.blocks() * 512 };
     }
     Ok(sum)
 }

@@ -13,6 +13,7 @@ use crate::engine::{Engine, MEMTABLE};
 use crate::error::OpenError;
 use crate::place::{Making, Place, Purpose};
 use crate::space::{Gauge, Seen, SpaceLimits};
+use crate::spare::{Spare, make_way};
 use crate::stopped::{Entries, copy};
 use crate::witness::Witness;
 use cistern_server::store::{Batch, Query, StoreEvent, StoreWork};
@@ -70,6 +71,7 @@ impl DurableStore {
     /// [`OpenError`]: there is none, it is something else, a copy, damaged, in use, or may not be used; nothing was changed then.
     pub fn open(dir: &Path, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
         let place = Place::take(dir, options.making, Purpose::Serve, |data| Engine::make(data, options.memtable_bytes))?;
+        make_way(dir);
         let (engine, number) = Engine::open(&place, options.cache_bytes)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
@@ -84,6 +86,7 @@ impl DurableStore {
             questions: Mutex::default(),
             asked: Condvar::new(),
             gauge,
+            spare: Spare::new(dir, options.space.reserve),
             ended: Mutex::new(false),
             end: Condvar::new(),
             broken: AtomicBool::new(false),
@@ -203,6 +206,7 @@ struct Shared {
     questions: Mutex<Questions>,
     asked: Condvar,
     gauge: Mutex<Gauge>,
+    spare: Spare,
     ended: Mutex<bool>,
     end: Condvar,
     broken: AtomicBool,
@@ -286,7 +290,7 @@ impl Shared {
     /// Tells the server if there is room no more, or again.
     fn look_at_space(&self, count: bool) {
         // Without the gauge, for the server's loop reads it, and must not wait for the disk.
-        let seen = match Seen::of(self.place.dir(), count) {
+        let seen = match Seen::of(self.place.dir(), count, &self.spare) {
             Ok(seen) => seen,
             Err(e) => return log::warn!("store {}: its space cannot be looked at: {e}", self.place.dir().display()),
         };
@@ -300,8 +304,23 @@ impl Shared {
             }
             changed
         };
-        if changed.is_some() {
+        if let Some(room) = changed {
+            self.log_room(room);
             (self.wake)();
+        }
+    }
+
+    /// The figures behind what the server says of the room.
+    fn log_room(&self, room: bool) {
+        let (used, free, (least, most)) = {
+            let gauge = lock(&self.gauge);
+            (gauge.used, gauge.free, gauge.again())
+        };
+        let dir = self.place.dir().display();
+        let most = most.map_or_else(String::new, |most| format!(" and it takes at most {most}"));
+        match room {
+            true => log::info!("store {dir}: takes {used} bytes, {free} are free: there is room"),
+            false => log::info!("store {dir}: takes {used} bytes, {free} are free; there is room again when {least} bytes are free{most}"),
         }
     }
 

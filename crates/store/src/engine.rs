@@ -13,7 +13,8 @@ use std::fs;
 use std::io;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Name of the one keyspace.
@@ -23,6 +24,12 @@ const NAME: &str = "values";
 pub(crate) const MEMTABLE: u64 = 32 << 20;
 /// Bytes of journals that may be kept: with the above, what a start has to read at most.
 const JOURNALS: u64 = 128 << 20;
+/// Tables of the first level from which on the engine merges them into the next, as it is set by default.
+const L0_TABLES: usize = 4;
+/// Bytes that such a merge is expected to need at most: those of the first level.
+const REWRITTEN_MAX: u64 = L0_TABLES as u64 * MEMTABLE;
+/// Bytes for lists of tables, blocks at the ends of files, names.
+const SLACK: u64 = 8 << 20;
 /// Time between two looks whether what was in memory is in tables.
 const FLUSH_POLL: Duration = Duration::from_millis(10);
 /// Files that are kept open.
@@ -66,8 +73,20 @@ pub(crate) struct Committed {
 }
 
 /// A database of the engine.
-#[derive(Clone)]
 pub(crate) struct Engine {
+    /// `None`: it was closed to be made smaller, and could not be opened again.
+    files: RwLock<Option<Files>>,
+    /// Where they are.
+    data: PathBuf,
+    /// Memory for blocks, in bytes.
+    cache: u64,
+    /// Held by each [`Frozen`]: the files stay open for it.
+    frozen: Arc<()>,
+}
+
+/// The engine's handles of its open files.
+#[derive(Clone)]
+struct Files {
     database: Database,
     values: Keyspace,
 }
@@ -110,7 +129,6 @@ impl Engine {
 
     /// Opens files that were checked; they are closed again if this fails.
     fn open_checked(dir: &Path, data: &Path, cache: u64, promised: u64) -> Result<(Self, u64), OpenError> {
-        // The size is that with which it was made, whatever is said here.
         let engine = Self::start(data, cache, MEMTABLE).map_err(|e| OpenError { dir: dir.to_owned(), ..e })?;
         let mark = engine.get(MARK_KEY).map_err(|what| OpenError::damaged(dir, what))?;
         match mark.as_deref().and_then(Mark::from_bytes) {
@@ -122,7 +140,150 @@ impl Engine {
         }
     }
 
+    /// Opens the engine's files, or makes them; those that are there keep the memtable with which they were made.
     fn start(data: &Path, cache: u64, memtable: u64) -> Result<Self, OpenError> {
+        let files = RwLock::new(Some(Files::open(data, cache, memtable)?));
+        Ok(Self { files, data: data.to_owned(), cache, frozen: Arc::new(()) })
+    }
+
+    /// Calls the engine; what went wrong in words.
+    fn call<T>(&self, call: impl FnOnce(&Files) -> fjall::Result<T>) -> Result<T, String> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = files.as_ref().ok_or("it was closed, and could not be opened again")?;
+        caught(|| call(files))
+    }
+
+    /// Makes writes durable, whole or not at all, as transaction `number`; returns after the sync.
+    ///
+    /// # Errors
+    /// What failed; nothing may be written any more (R62).
+    pub(crate) fn commit(&self, writes: Writes, number: u64) -> Result<Committed, String> {
+        let writes = writes.settled();
+        let removed = writes.iter().filter(|(_, value)| value.is_none()).count() as u64;
+        let committed = Committed { keys: writes.len() as u64, removed };
+        self.call(|Files { database, values }| {
+            let batch = OwnedWriteBatch::with_capacity(database.clone(), 1 + writes.len());
+            let mut batch = batch.durability(Some(PersistMode::SyncData));
+            let mark = Mark { number, floor: database.seqno() };
+            batch.insert(values, MARK_KEY, mark.to_bytes());
+            for (key, value) in writes {
+                match value {
+                    Some(value) => batch.insert(values, key, &value[..]),
+                    None => batch.remove(values, key),
+                }
+            }
+            batch.commit()
+        })?;
+        Ok(committed)
+    }
+
+    /// Whether nothing has failed so far, in the background either; does not wait for the disk.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        self.call(|files| files.database.persist(PersistMode::Buffer))
+    }
+
+    /// Bytes that must be free so that a commit of `bytes` is followed by no failure: the journal's, the table's of what is in memory, and,
+    /// where it is due, of what is rewritten after that, as far as that is bounded.
+    pub(crate) fn needs(&self, bytes: usize) -> Result<u64, String> {
+        self.call(|Files { database, values }| {
+            let (unwritten, bytes) = (database.write_buffer_size(), bytes as u64);
+            let flushes = unwritten + bytes >= MEMTABLE;
+            let rewritten = if flushes && values.l0_table_count() + 1 >= L0_TABLES { values.disk_space().min(REWRITTEN_MAX) } else { 0 };
+            Ok(unwritten + 2 * bytes + SLACK + rewritten)
+        })
+    }
+
+    /// The value of a key.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, String> {
+        // Copied, for the engine's own slices hold on to the whole block that they lie in.
+        self.call(|files| files.values.get(key)).map(|value| value.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    /// The first values after `after` whose keys begin with `prefix`, at most `limit`, and whether there are no more.
+    pub(crate) fn page(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Page, String> {
+        self.call(|files| {
+            let mut found = Vec::new();
+            for guard in files.values.range::<&[u8], _>((Excluded(after), Unbounded)) {
+                let (key, value) = guard.into_inner()?;
+                if !key.starts_with(prefix) {
+                    break;
+                }
+                if found.len() == limit {
+                    return Ok((found, false));
+                }
+                found.push((key[prefix.len()..].into(), Bytes::copy_from_slice(&value)));
+            }
+            Ok((found, true))
+        })
+    }
+
+    /// All that there is at this moment.
+    pub(crate) fn snapshot(&self) -> Frozen {
+        self.call(|files| Ok(Frozen { seen: Ok((files.values.clone(), files.database.snapshot())), open: Arc::clone(&self.frozen) }))
+            .unwrap_or_else(|what| Frozen { seen: Err(what), open: Arc::clone(&self.frozen) })
+    }
+
+    /// Puts values in that come in the order of their keys; only into an empty engine. Durable after the next commit.
+    fn fill(&self, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
+        let Files { values, .. } = self.call(|files| Ok(files.clone()))?;
+        let mut ingestion = caught(|| values.start_ingestion())?;
+        for entry in entries {
+            let (key, value) = entry?;
+            caught(|| ingestion.write(key, value))?;
+        }
+        caught(|| ingestion.finish())
+    }
+
+    /// Rewrites all tables without what was deleted or replaced; needs as much space again while it runs, and commits and reads go on.
+    /// What was there before takes its space until [`Engine::reopen`].
+    pub(crate) fn compact(&self) -> Result<(), String> {
+        self.health()?;
+        let files = self.call(|files| Ok(files.clone()))?;
+        files.flush()?;
+        caught(|| files.values.major_compact())
+    }
+
+    /// Closes the engine and opens it again with an empty journal, for it gives back neither the tables of before the last compaction nor
+    /// a journal of less than 64 MB while it is open. Commits and reads wait meanwhile: for a flush of what is in memory.
+    ///
+    /// Gives whether that was possible: it is not while there is a [`Frozen`].
+    ///
+    /// # Errors
+    /// What failed; nothing may be written any more (R62).
+    pub(crate) fn reopen(&self) -> Result<bool, String> {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        // Frozen ones are made under the lock.
+        if Arc::strong_count(&self.frozen) > 1 {
+            return Ok(false);
+        }
+        let open = files.take().ok_or("it was closed, and could not be opened again")?;
+        open.flush()?;
+        // Whatever is in a journal is now in synced tables, so the engine would remove it too, had it begun another.
+        let mark = caught(|| open.values.get(MARK_KEY))?;
+        drop(open);
+        guard::renew_journal(&self.data).map_err(|e| format!("beginning a new journal: {e}"))?;
+        let open = Files::open(&self.data, self.cache, MEMTABLE).map_err(|e| e.what)?;
+        if caught(|| open.values.get(MARK_KEY))? != mark {
+            return Err("after it was opened again its newest transaction was another".to_owned());
+        }
+        *files = Some(open);
+        Ok(true)
+    }
+}
+
+impl Files {
+    /// Makes a table of what is in memory.
+    fn flush(&self) -> Result<(), String> {
+        caught(|| self.values.rotate_memtable())?;
+        // The engine's own way of waiting would not end when a flush has failed, for then nothing is flushed any more.
+        while self.values.sealed_memtable_count() > 0 {
+            caught(|| self.database.persist(PersistMode::Buffer))?;
+            std::thread::sleep(FLUSH_POLL);
+        }
+        Ok(())
+    }
+
+    fn open(data: &Path, cache: u64, memtable: u64) -> Result<Self, OpenError> {
         let open = || {
             let database = Database::builder(data)
                 .cache_size(cache)
@@ -142,86 +303,6 @@ impl Engine {
             Err(panic) => Err(OpenError::damaged(data, panic_words(&*panic))),
         }
     }
-
-    /// Makes writes durable, whole or not at all, as transaction `number`; returns after the sync.
-    ///
-    /// # Errors
-    /// What failed; nothing may be written any more (R62).
-    pub(crate) fn commit(&self, writes: Writes, number: u64) -> Result<Committed, String> {
-        let writes = writes.settled();
-        let removed = writes.iter().filter(|(_, value)| value.is_none()).count() as u64;
-        let committed = Committed { keys: writes.len() as u64, removed };
-        caught(|| {
-            let batch = OwnedWriteBatch::with_capacity(self.database.clone(), 1 + writes.len());
-            let mut batch = batch.durability(Some(PersistMode::SyncData));
-            let mark = Mark { number, floor: self.database.seqno() };
-            batch.insert(&self.values, MARK_KEY, mark.to_bytes());
-            for (key, value) in writes {
-                match value {
-                    Some(value) => batch.insert(&self.values, key, &value[..]),
-                    None => batch.remove(&self.values, key),
-                }
-            }
-            batch.commit()
-        })?;
-        Ok(committed)
-    }
-
-    /// Whether nothing has failed so far, in the background either; does not wait for the disk.
-    pub(crate) fn health(&self) -> Result<(), String> {
-        caught(|| self.database.persist(PersistMode::Buffer))
-    }
-
-    /// The value of a key.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, String> {
-        // Copied, for the engine's own slices hold on to the whole block that they lie in.
-        caught(|| self.values.get(key)).map(|value| value.map(|value| Bytes::copy_from_slice(&value)))
-    }
-
-    /// The first values after `after` whose keys begin with `prefix`, at most `limit`, and whether there are no more.
-    pub(crate) fn page(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Page, String> {
-        caught(|| {
-            let mut found = Vec::new();
-            for guard in self.values.range::<&[u8], _>((Excluded(after), Unbounded)) {
-                let (key, value) = guard.into_inner()?;
-                if !key.starts_with(prefix) {
-                    break;
-                }
-                if found.len() == limit {
-                    return Ok((found, false));
-                }
-                found.push((key[prefix.len()..].into(), Bytes::copy_from_slice(&value)));
-            }
-            Ok((found, true))
-        })
-    }
-
-    /// All that there is at this moment.
-    pub(crate) fn snapshot(&self) -> Frozen {
-        Frozen { values: self.values.clone(), snapshot: self.database.snapshot() }
-    }
-
-    /// Puts values in that come in the order of their keys; only into an empty engine. Durable after the next commit.
-    fn fill(&self, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
-        let mut ingestion = caught(|| self.values.start_ingestion())?;
-        for entry in entries {
-            let (key, value) = entry?;
-            caught(|| ingestion.write(key, value))?;
-        }
-        caught(|| ingestion.finish())
-    }
-
-    /// Rewrites all tables without what was deleted or replaced.
-    pub(crate) fn compact(&self) -> Result<(), String> {
-        self.health()?;
-        caught(|| self.values.rotate_memtable())?;
-        // The engine's own way of waiting would not end when a flush has failed, for then nothing is flushed any more.
-        while self.values.sealed_memtable_count() > 0 {
-            self.health()?;
-            std::thread::sleep(FLUSH_POLL);
-        }
-        caught(|| self.values.major_compact())
-    }
 }
 
 /// A key and its value, or why it cannot be read.
@@ -232,20 +313,26 @@ pub(crate) type Page = (Vec<(Box<[u8]>, Bytes)>, bool);
 
 /// All values of one moment.
 pub(crate) struct Frozen {
-    values: Keyspace,
-    snapshot: Snapshot,
+    /// Or why nothing can be read.
+    seen: Result<(Keyspace, Snapshot), String>,
+    /// Keeps the engine's files open, for what is read of them too.
+    open: Arc<()>,
 }
 
 impl Frozen {
     /// Keys and values, in the order of the keys, without what transactions say of themselves.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> + use<> {
-        let mut entries = self.snapshot.iter(&self.values);
-        let mut over = false;
+        let mut entries = self.seen.as_ref().map(|(values, snapshot)| snapshot.iter(values)).map_err(Clone::clone);
+        let (mut over, open) = (false, Arc::clone(&self.open));
         std::iter::from_fn(move || {
             if over {
                 return None;
             }
-            let next = caught(|| entries.next().map(fjall::Guard::into_inner).transpose());
+            let _open = &open;
+            let next = match &mut entries {
+                Ok(entries) => caught(|| entries.next().map(fjall::Guard::into_inner).transpose()),
+                Err(what) => Err(what.clone()),
+            };
             over = next.is_err();
             next.map(|next| next.map(|(key, value)| (key.to_vec(), value.to_vec()))).transpose()
         })

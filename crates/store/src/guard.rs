@@ -20,8 +20,10 @@
 //!
 //! Integers are little endian. The first item of each batch is the transaction's own record ([`Mark`]).
 
+mod renew;
 mod tables;
 
+pub(crate) use renew::renew_journal;
 pub(crate) use tables::sync_names;
 
 use crate::witness;

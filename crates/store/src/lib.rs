@@ -19,6 +19,7 @@ mod memory;
 mod place;
 mod slow;
 mod space;
+mod spare;
 mod stopped;
 mod witness;
 

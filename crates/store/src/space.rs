@@ -5,6 +5,8 @@
 //! is on the way, and what goes on without room (the ends of sessions, removals), still fits.
 //! Leaves to others: what is refused without room (`cistern_server`).
 
+use crate::engine::MEMTABLE;
+use crate::spare::Spare;
 use nix::sys::statvfs::statvfs;
 use std::fs;
 use std::io;
@@ -28,20 +30,24 @@ impl Default for SpaceLimits {
     }
 }
 
+/// Free bytes above which commits do not look before they write.
+const AMPLE: u64 = 1 << 30;
+
 /// One look at the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Bytes that the store takes; `None`: not counted.
     used: Option<u64>,
-    /// Bytes that are free.
+    /// Bytes that are free, or taken in advance.
     free: u64,
 }
 
 impl Seen {
     /// Looks at the disk, and waits for it; `count`: also at what the store takes, file by file.
-    pub(crate) fn of(dir: &Path, count: bool) -> io::Result<Self> {
-        let used = if count { Some(taken(dir)?) } else { None };
-        Ok(Self { used, free: free(dir)? })
+    pub(crate) fn of(dir: &Path, count: bool, spare: &Spare) -> io::Result<Self> {
+        let spare = spare.taken();
+        let used = if count { Some(taken(dir)?.saturating_sub(spare)) } else { None };
+        Ok(Self { used, free: free(dir)? + spare })
     }
 }
 
@@ -51,7 +57,7 @@ pub(crate) struct Gauge {
     limits: SpaceLimits,
     /// Bytes that the store takes, when they were counted last.
     pub(crate) used: u64,
-    /// Bytes that are free.
+    /// Bytes that are free, or taken in advance.
     pub(crate) free: u64,
     /// What the server was told.
     pub(crate) room: bool,
@@ -79,16 +85,31 @@ impl Gauge {
     fn judge(&mut self) -> Option<bool> {
         let SpaceLimits { limit, reserve } = self.limits;
         let limit = limit.unwrap_or(u64::MAX);
-        let (most, least) = if self.room { (limit, reserve) } else { (limit - limit / 32, reserve + reserve / 8) };
+        let (least, most) = if self.room { (reserve, limit) } else { (self.again().0, self.again().1.unwrap_or(limit)) };
         let room = self.used <= most && self.free >= least;
         let changed = room != self.room;
         self.room = room;
         changed.then_some(room)
     }
 
-    /// Whether a rewriting of everything could win space back without running out of it on the way.
+    /// How many bytes must be free, and how many the store may take, before there is room again.
+    pub(crate) const fn again(&self) -> (u64, Option<u64>) {
+        let SpaceLimits { limit, reserve } = self.limits;
+        let most = match limit {
+            Some(limit) => Some(limit - limit / 32),
+            None => None,
+        };
+        (reserve + reserve / 8, most)
+    }
+
+    /// Whether so much is free that the next commit need not look: others do not fill it between two looks.
+    pub(crate) const fn is_ample(&self) -> bool {
+        self.free > AMPLE
+    }
+
+    /// Whether everything could be rewritten without running out of space on the way.
     pub(crate) const fn can_rewrite(&self) -> bool {
-        self.free > self.used.saturating_mul(2)
+        self.free > self.used.saturating_add(2 * MEMTABLE)
     }
 }
 
@@ -131,7 +152,7 @@ impl Frugal {
 }
 
 /// Bytes that are free for this user on a directory's file system.
-fn free(dir: &Path) -> io::Result<u64> {
+pub(crate) fn free(dir: &Path) -> io::Result<u64> {
     let disk = statvfs(dir)?;
     Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
 }

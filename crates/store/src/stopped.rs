@@ -9,6 +9,7 @@ use crate::engine::{Engine, Frozen, MEMTABLE, Writes};
 use crate::error::{OpenError, Problem};
 use crate::place::{Making, Place, Purpose};
 use crate::space::Frugal;
+use crate::spare::make_way;
 use crate::witness::Witness;
 use bytes::Bytes;
 use cistern_wire::StoreId;
@@ -53,6 +54,7 @@ impl StoppedStore {
 
     fn take(dir: &Path, making: Making) -> Result<Self, OpenError> {
         let place = Place::take(dir, making, Purpose::Work, |data| Engine::make(data, MEMTABLE))?;
+        make_way(dir);
         let (engine, number) = Engine::open(&place, CACHE)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
         let witness = witness.map_err(|e| OpenError::io(dir, "writing `witness`", &e))?;
@@ -97,12 +99,16 @@ impl StoppedStore {
         self.witness.saw(self.number).map_err(|e| format!("writing `witness`: {e}"))
     }
 
-    /// Rewrites all tables without what was deleted or replaced. Needs as much space again while it runs.
+    /// Rewrites all tables without what was deleted or replaced, and empties the journals. Needs as much space again while it runs.
     ///
     /// # Errors
     /// What failed, in words; nothing is lost.
     pub fn compact(&self) -> Result<(), String> {
-        self.engine.compact()
+        self.engine.compact()?;
+        match self.engine.reopen()? {
+            true => Ok(()),
+            false => Err("it is being read at the same time".to_owned()),
+        }
     }
 
     /// Makes of a copy a store that a server may serve; durable when this returns. Only after what ends its sessions and raises its

@@ -43,7 +43,8 @@ Exit status:
   66, 74, 75, 76, 77  as of `cisternd check`";
 
 pub(super) const COMPACT_HELP: &str = "\
-Needs as much space again while it runs. A server does this by itself, a little at a time; after much was removed at once it is quicker.
+Rewrites the tables without what was removed, and empties the journals. Needs as much space again while it runs. A server does this by
+itself, a little at a time, and when it has no room; after much was removed at once it is quicker.
 
 Examples:
   cisternd compact /var/lib/cistern/store

@@ -124,11 +124,13 @@ pub(crate) struct Serve {
     /// Make the store if there is none; the time of a lease is waited for, as agents may hold locks of a server before
     #[arg(long, conflicts_with = "volatile")]
     pub(crate) new_store: bool,
-    /// Most bytes that the store may take on disk; then only reads, locks and removals go on (256M at least)
+    /// Most bytes that the store may take on disk; then only reads, locks and removals go on, until it takes a thirty-second less (256M
+    /// at least)
     #[arg(long, value_parser = store_limit, value_name = "SIZE", conflicts_with = "volatile")]
     pub(crate) store_limit: Option<u64>,
-    /// Bytes to be kept free on the store's file system; with fewer only reads, locks and removals go on
-    #[arg(long, value_parser = size, default_value = "256M", value_name = "SIZE")]
+    /// Bytes to be kept free on the store's file system; with fewer only reads, locks and removals go on, until an eighth more is free
+    /// (192M at least)
+    #[arg(long, value_parser = store_reserve, default_value = "256M", value_name = "SIZE")]
     pub(crate) store_reserve: u64,
     /// Listen on other than loopback addresses although datagrams are neither sealed nor authenticated
     #[arg(long)]
@@ -176,6 +178,17 @@ fn store_limit(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "must be at least 256M: journals alone may take half of that".to_owned())
 }
 
+/// What the engine may need for a while when the last commit has found no room: tables of what is in memory, and merging the newest ones.
+const RESERVE_MIN: u64 = 192 << 20;
+
+fn store_reserve(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes >= RESERVE_MIN {
+        return Ok(bytes);
+    }
+    Err("must be at least 192M: the store needs as much for a while to write what it has taken in, and fails without it".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +204,6 @@ mod tests {
     #[test]
     fn a_store_has_room_for_its_journals() {
         assert_eq!((store_limit("256M"), store_limit("255M").is_err()), (Ok(256 << 20), true));
+        assert_eq!((store_reserve("192M"), store_reserve("191M").is_err()), (Ok(192 << 20), true));
     }
 }

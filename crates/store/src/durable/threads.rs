@@ -7,6 +7,7 @@
 
 use super::{BUCKETS, DurableStore, Shared, lock};
 use crate::engine::{Committed, Writes};
+use crate::space::free;
 use crate::witness::Witness;
 use bytes::Bytes;
 use cistern_server::store::{Answer, Batch, Key, Loaded, Query, StoreEvent};
@@ -29,6 +30,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(10);
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// Shortest time between two attempts to win space back.
 const REWRITE_PERIOD: Duration = Duration::from_secs(10);
+/// Bytes of free space that go in a second when somebody fills the disk.
+const SHRINKS_BY: u64 = 4 << 20;
 /// An attempt is followed by so many times its own duration without one, for it takes the disk from everybody.
 const REWRITE_REST: u32 = 10;
 
@@ -104,8 +107,11 @@ impl Writer {
             if self.shared.is_broken() {
                 return;
             }
-            if let Err(what) = self.commit(group) {
-                return self.shared.broke(&what);
+            match self.shared.wait_for_space(group.bytes).and_then(|on| if on { self.commit(group).map(|()| true) } else { Ok(false) }) {
+                Ok(true) => {}
+                // The store is being dropped, with what was promised to nobody.
+                Ok(false) => return,
+                Err(what) => return self.shared.broke(&what),
             }
         }
     }
@@ -251,28 +257,95 @@ impl Shared {
                 return self.broke(&what);
             }
             self.look_at_space(true);
+            self.spare_again();
         }
     }
 
-    /// Rewrites the tables of a full store when keys were removed; once also without, for the removals may be those before a restart.
-    fn win_back(&self, removed: &AtomicU64) {
-        let (mut not_before, mut done) = (Instant::now() + REWRITE_PERIOD, None);
-        while !self.over() {
-            let (full, can) = {
-                let gauge = lock(&self.gauge);
-                (!gauge.room, gauge.can_rewrite())
-            };
-            let (now, count) = (Instant::now(), removed.load(Ordering::Relaxed));
-            if !full || !can || done == Some(count) || now < not_before {
+    /// Waits until a commit of `bytes` cannot be the one that fails for want of space, for after that nothing can be written any more.
+    /// False: the store is being dropped.
+    fn wait_for_space(&self, bytes: usize) -> Result<bool, String> {
+        if lock(&self.gauge).is_ample() {
+            return Ok(true);
+        }
+        let (dir, mut told) = (self.place.dir(), false);
+        loop {
+            let needs = self.engine.needs(bytes)?;
+            let free = free(dir).map_err(|e| format!("looking at its free space: {e}"))?;
+            if free >= needs {
+                if told {
+                    log::warn!("store {}: {free} bytes are free: goes on writing", dir.display());
+                }
+                return Ok(true);
+            }
+            if self.spare.give_up() {
+                log::warn!("store {}: {free} bytes are free; gives up `spare`, so that removals go on", dir.display());
                 continue;
             }
-            log::info!("store {}: rewrites its tables, to win back the space of what was removed", self.place.dir().display());
-            if let Err(what) = self.engine.compact() {
-                return self.broke(&what);
+            if !told {
+                told = true;
+                log::error!(
+                    "store {}: its file system is full: {free} bytes are free, and {needs} must be before anything is written; changes and \
+                     new sessions wait until others make room, reads and locks that are held go on",
+                    dir.display()
+                );
+                self.look_at_space(true);
             }
-            done = Some(count);
-            not_before = Instant::now() + rest_after(now.elapsed());
+            if self.over() {
+                return Ok(false);
+            }
         }
+    }
+
+    /// Takes the spare space again when there is enough.
+    fn spare_again(&self) {
+        let gauge = lock(&self.gauge);
+        let enough = gauge.room && gauge.free >= gauge.reserve() + self.spare.wants();
+        drop(gauge);
+        if enough && let Err(e) = self.spare.take() {
+            log::debug!("store {}: no space can be taken in advance: {e}", self.place.dir().display());
+        }
+    }
+
+    /// Gives the space of removed keys back while the store is full: after every removal, and once also without, for the removals may be
+    /// those before a restart.
+    fn win_back(&self, removed: &AtomicU64) {
+        let (mut not_before, mut done, mut last_free) = (Instant::now(), None, 0);
+        while !self.over() {
+            let (full, can_rewrite, free_now) = {
+                let gauge = lock(&self.gauge);
+                (!gauge.room, gauge.can_rewrite(), gauge.free)
+            };
+            // Who fills the disk right now could fill it in the midst of the rewriting, which would fail and end the server.
+            let shrinks = free_now + SHRINKS_BY < std::mem::replace(&mut last_free, free_now);
+            let (now, count) = (Instant::now(), removed.load(Ordering::Relaxed));
+            if !full || shrinks || done == Some((count, can_rewrite)) || now < not_before {
+                continue;
+            }
+            let can_flush = self.engine.needs(0).and_then(|needs| Ok(free(self.place.dir()).is_ok_and(|free| free >= needs)));
+            match can_flush.and_then(|can| if can { self.rewrite(can_rewrite) } else { Ok(false) }) {
+                Ok(true) => done = Some((count, can_rewrite)),
+                // A backup is being written: tried again.
+                Ok(false) => {}
+                Err(what) => return self.broke(&what),
+            }
+            not_before = Instant::now() + rest_after(now.elapsed());
+            self.look_at_space(true);
+        }
+    }
+
+    /// Rewrites the tables, if there is space for that, and gives back what the engine keeps of former ones and of its journal. Gives
+    /// whether all of that was possible.
+    fn rewrite(&self, tables: bool) -> Result<bool, String> {
+        let dir = self.place.dir().display();
+        if tables {
+            log::info!("store {dir}: rewrites its tables, to win back the space of what was removed");
+            self.engine.compact()?;
+        }
+        let before = lock(&self.gauge).used;
+        let reopened = self.engine.reopen()?;
+        self.look_at_space(true);
+        log::info!("store {dir}: took {before} bytes before, takes {} now", lock(&self.gauge).used);
+        Ok(reopened)
     }
 }
 

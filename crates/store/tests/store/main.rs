@@ -7,4 +7,5 @@ mod crash;
 mod damage;
 mod kills;
 mod promises;
+mod room;
 mod world;

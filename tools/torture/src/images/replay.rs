@@ -279,6 +279,13 @@ impl Calls for Replay {
                 }
                 Ok(())
             }
+            // Of a new file, whose bytes are zeros.
+            "fallocate" if call.word(1) == "0" && call.word(2) == "0" => {
+                if let Some(open) = self.open(&call, 0)? {
+                    self.step(Step::Change(open.node, Change::Resize(call.number(3)?)));
+                }
+                Ok(())
+            }
             "lseek" => {
                 if let Some(open) = self.open(&call, 0)? {
                     open.at.set(result);
