@@ -266,3 +266,22 @@ fn an_address_in_use_is_told_by_name() {
         said(&output)
     );
 }
+
+#[test]
+fn what_was_removed_is_not_counted_as_memory() {
+    let server = Server::with(&["--metrics", "0"]);
+    let agent = Agent::start(&server, "A");
+    let mut line = agent.line();
+    for n in 0..300 {
+        line.ok(serde_json::json!({ "op": "mkdir", "path": format!("/d{n}"), "mode": 0o755 }));
+        line.ok(serde_json::json!({ "op": "put", "path": format!("/f{n}"), "data": "dGV4dA==", "mode": 0o644 }));
+    }
+    for n in 0..300 {
+        line.ok(serde_json::json!({ "op": "rmdir", "path": format!("/d{n}") }));
+        line.ok(serde_json::json!({ "op": "unlink", "path": format!("/f{n}"), "force": false }));
+    }
+    let address = server.process.ready["metrics"].as_str().unwrap().parse().unwrap();
+    let samples = parse(&scrape(address));
+    assert!(samples["cistern_memory_objects"] < 20.0, "{} objects", samples["cistern_memory_objects"]);
+    assert!(samples["cistern_memory_blocks"] < 20.0, "{} blocks", samples["cistern_memory_blocks"]);
+}

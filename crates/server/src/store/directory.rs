@@ -21,6 +21,8 @@ const ENTRY_WEIGHT: usize = 80;
 const RANGE_WEIGHT: usize = 32;
 /// Most entries that one step of the clock's hand lets go of: bounds the time of a step.
 const SWEEP: usize = 64;
+/// Most names that are looked at for one directory that is gone.
+const LOOK_MAX: usize = 1_024;
 
 /// Every name `n` with `after < n`, and `n <= to` if there is an end, is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,6 +196,11 @@ impl Directory {
             self.names.remove(name);
             self.weight -= ENTRY_WEIGHT + name.len();
         }
+    }
+
+    /// Whether nothing of a directory that is gone has to be known any more. One of which very many names are known is left to the hand.
+    pub(super) fn is_over(&self, durable: BatchId) -> bool {
+        self.pins == 0 && self.names.len() <= LOOK_MAX && self.names.values().all(|slot| slot.clean(durable))
     }
 
     /// What is written for a name when a batch is sealed.

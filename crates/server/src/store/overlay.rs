@@ -75,6 +75,14 @@ pub(super) enum Unit {
     Block(ObjectId, u32),
 }
 
+/// Something that a batch takes away.
+#[derive(Debug)]
+pub(super) enum Deleted {
+    Name(ObjectId, Box<[u8]>),
+    Object(ObjectId),
+    Block(ObjectId, u32),
+}
+
 /// Values loaded from the store, and what batches not durable yet write.
 #[derive(Debug)]
 pub struct Overlay {
@@ -92,10 +100,12 @@ pub struct Overlay {
     pub(super) dirty: Vec<Key>,
     /// What the machine itself writes.
     pub(super) raw: BTreeMap<Key, Option<Bytes>>,
-    /// Every object, directory and block in memory once, in the order of the clock's hand.
+    /// Every object, directory and block in memory once, in the order of the clock's hand; and some that are there no more.
     pub(super) ring: VecDeque<Unit>,
-    /// Names taken away by batches, oldest first, until those are durable.
-    pub(super) deleted: VecDeque<(BatchId, ObjectId, Box<[u8]>)>,
+    /// Names, objects and blocks taken away by batches, oldest first, until those are durable.
+    pub(super) deleted: VecDeque<(BatchId, Deleted)>,
+    /// Places in the ring of what is in memory no more.
+    pub(super) left_behind: usize,
     /// Units that could not be read.
     pub(super) broken: Vec<Unit>,
     /// The sessions recorded at the start, as far as they were read.
@@ -124,6 +134,7 @@ impl Overlay {
             raw: BTreeMap::new(),
             ring: VecDeque::new(),
             deleted: VecDeque::new(),
+            left_behind: 0,
             broken: Vec::new(),
             sessions: Found::default(),
             ephemerals: FoundEphemerals::default(),
@@ -231,10 +242,8 @@ impl Overlay {
     pub fn durable(&mut self, batch: BatchId) {
         debug_assert!(batch < self.open, "a batch that was never sealed cannot be durable");
         self.durable = self.durable.max(batch);
-        while let Some((_, dir, name)) = self.deleted.pop_front_if(|deleted| deleted.0 <= batch) {
-            if self.directories.contains_key(&dir) {
-                self.change_directory(dir, |directory| directory.forget_absent(&name, batch));
-            }
+        while let Some((_, deleted)) = self.deleted.pop_front_if(|deleted| deleted.0 <= batch) {
+            self.forget_deleted(deleted);
         }
     }
 
@@ -306,6 +315,9 @@ impl Overlay {
     }
 
     pub(super) fn write_object(&mut self, id: ObjectId, value: Option<ObjectRecord>) {
+        if value.is_none() {
+            self.deleted.push_back((self.open, Deleted::Object(id)));
+        }
         let slot = Slot::written(value, self.open);
         let old = match self.objects.get_mut(id) {
             Some(old) => {
@@ -323,13 +335,16 @@ impl Overlay {
     pub(super) fn write_entry(&mut self, dir: ObjectId, name: &[u8], value: Option<EntryRecord>) {
         let open = self.open;
         if value.is_none() {
-            self.deleted.push_back((open, dir, name.into()));
+            self.deleted.push_back((open, Deleted::Name(dir, name.into())));
         }
         let old = self.change_directory(dir, |directory| directory.write(name, value, open));
         self.touch(old, || Key::Entry(dir, name.into()));
     }
 
     pub(super) fn write_block(&mut self, id: ObjectId, n: u32, value: Option<Bytes>) {
+        if value.is_none() {
+            self.deleted.push_back((self.open, Deleted::Block(id, n)));
+        }
         let slot = Slot::written(value, self.open);
         let old = match self.blocks.get_mut(&(id, n)) {
             Some(old) => {

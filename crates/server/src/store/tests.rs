@@ -314,3 +314,51 @@ proptest! {
         prop_assert!(overlay.bytes() <= 300, "{} bytes", overlay.bytes());
     }
 }
+
+#[test]
+fn objects_that_came_and_went_leave_no_memory_behind() {
+    let mut overlay = overlay();
+    overlay.view().put_object(record(ObjectId(1), 1));
+    let kept = overlay.seal().unwrap().id;
+    overlay.durable(kept);
+    overlay.trim();
+    let (before, places) = (overlay.memory(), overlay.ring.len());
+    for round in 0..40 {
+        let ids = (0..50).map(|n| ObjectId(100 + round * 50 + n));
+        for id in ids.clone() {
+            let mut view = overlay.view();
+            view.put_object(record(id, 1));
+            view.new_directory(id);
+            view.put_entry(id, b"x", entry(5));
+            view.put_block(id, 0, Some(Bytes::from_static(b"text")));
+        }
+        let made = overlay.seal().unwrap().id;
+        for id in ids {
+            let mut view = overlay.view();
+            view.delete_entry(id, b"x");
+            view.put_block(id, 0, None);
+            view.delete_object(id);
+        }
+        let gone = overlay.seal().unwrap().id;
+        overlay.durable(made);
+        assert!(overlay.memory().objects > 50, "a crash could still bring them back");
+        overlay.durable(gone);
+        overlay.trim();
+    }
+    assert_eq!(overlay.memory(), before);
+    assert!(overlay.ring.len() < places + 1_000, "{} places in the ring", overlay.ring.len());
+    assert_eq!(overlay.view().object(ObjectId(1)).unwrap().map(|record| record.attr.version), Some(1));
+}
+
+#[test]
+fn an_object_that_went_is_remembered_while_a_question_about_it_is_under_way() {
+    let mut overlay = overlay();
+    let (id, query) = (ObjectId(5), Query::Get(Key::Object(ObjectId(5))));
+    assert_eq!(overlay.ask(vec![query.clone()]).len(), 1);
+    overlay.view().put_object(record(id, 2));
+    overlay.view().delete_object(id);
+    let gone = overlay.seal().unwrap().id;
+    overlay.durable(gone);
+    overlay.loaded(Loaded { query, answer: Answer::Value(Some(record(id, 1).to_bytes().into())) });
+    assert_eq!(overlay.view().object(id), Ok(None), "an answer under way does not bring it back");
+}
