@@ -20,6 +20,7 @@ mod files;
 mod first_hour;
 mod lease;
 mod linearizable;
+mod locked_path;
 mod locks;
 mod log;
 mod membership;

@@ -42,6 +42,11 @@ impl Line {
         Ok(Self { path: path.to_owned(), reader: BufReader::new(stream) })
     }
 
+    /// One more to the same agent.
+    pub(crate) fn again(&self) -> Result<Self, Failure> {
+        Self::open(&self.path)
+    }
+
     pub(crate) fn call(&mut self, request: &Request) -> Result<Response, Failure> {
         self.send(request)?;
         self.receive()
@@ -98,7 +103,7 @@ impl Backend {
     pub(crate) fn again(&self) -> Result<Self, Failure> {
         match self {
             Self::Own(client, _) => Ok(Self::Own(client.clone(), Holds::default())),
-            Self::Host(line) => Ok(Self::Host(Line::open(&line.path)?)),
+            Self::Host(line) => line.again().map(Self::Host),
         }
     }
 

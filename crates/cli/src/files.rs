@@ -6,6 +6,7 @@
 use crate::args::{Ln, Ls, Mkdir, Mv, Paths, Put, Rm, Status};
 use crate::backend::Backend;
 use crate::execute::EXIT_SOFTWARE;
+use crate::holder;
 use crate::local::{Attributes, Failure, Request, Response, Row, Rule};
 use crate::server_control;
 use crate::show;
@@ -201,7 +202,8 @@ pub(crate) fn rm(args: &Rm) -> Result<(), Failure> {
 fn rm_one(backend: &mut Backend, args: &Rm, path: &Text) -> Result<(), Failure> {
     let found = attr(backend, Request::Stat { path: path.clone(), follow: false })?;
     if !found.is(ObjectKind::Directory) {
-        return done(backend.call(Request::Unlink { path: path.clone(), force: args.force })?);
+        let removed = backend.call(Request::Unlink { path: path.clone(), force: args.force }).and_then(done);
+        return removed.map_err(|failure| holder::named(backend, failure, &[path], "; -f removes it all the same"));
     }
     if args.recursive {
         // A name that vanishes meanwhile is what was wanted.
@@ -215,7 +217,8 @@ fn rm_one(backend: &mut Backend, args: &Rm, path: &Text) -> Result<(), Failure> 
         let message = format!("{path}: is a directory (use -r to remove it and what is in it, -d if it is empty)");
         return Err(Failure::new("EISDIR", crate::execute::EXIT_FAILED, message));
     }
-    done(backend.call(Request::Rmdir { path: path.clone() })?)
+    let removed = backend.call(Request::Rmdir { path: path.clone() }).and_then(done);
+    removed.map_err(|failure| holder::named(backend, failure, &[path], ""))
 }
 
 pub(crate) fn done(response: Response) -> Result<(), Failure> {
@@ -239,7 +242,8 @@ pub(crate) fn mv(args: &Mv) -> Result<(), Failure> {
             let name = from.0.rsplit(|b| *b == b'/').find(|name| !name.is_empty()).unwrap_or_default();
             to = to.join(name);
         }
-        done(backend.call(Request::Rename { from, to, rule, force: args.force })?)
+        let moved = backend.call(Request::Rename { from: from.clone(), to: to.clone(), rule, force: args.force }).and_then(done);
+        moved.map_err(|failure| holder::named(&mut backend, failure, &[&from, &to], "; -f goes on all the same"))
     })();
     backend.close();
     result

@@ -18,6 +18,7 @@ mod contact;
 mod demo;
 mod execute;
 mod files;
+mod holder;
 mod host_agent;
 mod local;
 mod lock;

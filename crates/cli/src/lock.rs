@@ -12,6 +12,7 @@ mod obtain;
 
 use crate::args::Lock;
 use crate::capture;
+use crate::holder::PlaceWatch;
 use crate::local::Failure;
 use crate::show;
 use crate::signals::{Caught, End, end_by};
@@ -89,6 +90,7 @@ fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8,
     }
     // From here on the signals are the command's.
     signals.release();
+    let place = PlaceWatch::begin(held.looker(), path, held.object());
     let (feeder, stop) = match feed(held, control) {
         Ok(feeder) => feeder,
         Err(failure) => {
@@ -98,7 +100,7 @@ fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8,
         }
     };
     let code = watch(running, path);
-    drop(stop);
+    drop((stop, place));
     // Its panic has no effect on the outcome; the lock then goes with the session or the connection.
     if let Ok(held) = feeder.join() {
         held.give_back();

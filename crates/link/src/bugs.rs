@@ -145,6 +145,8 @@ bugs! {
     W1 "W1",
     /// The agent counts on the watches of its former session.
     W2 "W2",
+    /// An advisory lock protects its object's name from removal and replacement only, not from being moved away.
+    N1 "N1",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Why a mutation that could be done may not be: its guard is stale (R73), or an advisory lock protects what it removes (R74), and by
+    /// Why a mutation that could be done may not be: its guard is stale (R73), or an advisory lock protects a name that it takes (R74), and by
     /// which of its items.
     fn forbidden(&self, key: Key, terms: &Terms<'_>, plan: &Plan) -> Option<(Status, Option<u16>)> {
         let guarded = terms.guard_object.0 != 0;
@@ -178,7 +178,7 @@ impl Server {
             return Some((Status::STALE_GUARD, None));
         }
         //= wire-spec.md#11-4-locks
-        //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an
+        //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
         //# advisory lock, unless forced.
         let mut protected = plan.removes().filter(|removal| !removal.force && self.locks.unlink_blocked(removal.object, key.id()));
         protected.next().map(|removal| (Status::EBUSY, Some(removal.item)))

@@ -156,6 +156,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
         Bug::W1 => (Disk, "a change is told before it is durable"),
         Bug::W2 => (Partition, "watches of a former session are counted on"),
+        Bug::N1 => (Swarm, "a locked file's name is moved away"),
     }
 }
 

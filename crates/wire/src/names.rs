@@ -184,7 +184,7 @@ mutation! {
         pub to_name: Bytes8<'a>,
         /// What happens when it exists.
         pub rule: RenameRule,
-        /// Replaces although another session holds an advisory lock on what is replaced (R74).
+        /// Goes on although another session holds an advisory lock on what is moved, replaced or exchanged (R74).
         pub force: bool,
     }
 }

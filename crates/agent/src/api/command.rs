@@ -188,7 +188,7 @@ pub enum Command {
         to: Bytes,
         /// What happens when it exists.
         rule: RenameRule,
-        /// Although somebody holds an advisory lock on what is replaced (R74).
+        /// Although somebody holds an advisory lock on what is moved, replaced or exchanged (R74).
         force: bool,
     },
     /// Sets attributes → [`Output::Attr`](super::Output::Attr).

@@ -70,7 +70,7 @@ pub(crate) struct Rm {
     /// Empty directories
     #[arg(short = 'd', long)]
     pub(crate) dir: bool,
-    /// No error for what does not exist; also what somebody holds a lock on
+    /// No error for what does not exist; also what somebody holds a lock on: without -f that is refused, and its holder named
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
     /// What to remove
@@ -88,7 +88,7 @@ pub(crate) struct Mv {
     /// Exchange the two
     #[arg(long)]
     pub(crate) exchange: bool,
-    /// Also replace what somebody holds a lock on
+    /// Also move, exchange or replace what somebody holds a lock on: without -f that is refused, and its holder named
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
     /// Old path

@@ -6,8 +6,9 @@
 //! killed has ended before the agent gives the lock to anybody else.
 //! Leaves to others: obtaining it (`obtain`), telling the guardian (`feed`).
 
-use crate::backend::Line;
+use crate::backend::{Backend, Line};
 use crate::bell::Bell;
+use crate::execute::Holds;
 use crate::local::{Failure, Hold, Request, Response, micros};
 use crate::signals::{End, wait_for};
 use cistern_client::{Client, Guard, GuardState};
@@ -33,6 +34,7 @@ pub(super) enum Look {
 pub(super) struct Held {
     holder: Holder,
     token: u64,
+    object: u64,
     /// The lease period, as seen last.
     lease: Duration,
 }
@@ -49,16 +51,32 @@ enum Holder {
 
 impl Held {
     pub(super) fn own(client: Client, guard: Guard) -> Self {
-        Self { token: guard.token(), holder: Holder::Own(client, guard), lease: Duration::ZERO }
+        Self { token: guard.token(), object: guard.object().0, holder: Holder::Own(client, guard), lease: Duration::ZERO }
     }
 
-    pub(super) const fn host(line: Line, hold: u64, token: u64) -> Self {
-        Self { holder: Holder::Host { line, hold, gone: false }, token, lease: Duration::ZERO }
+    pub(super) const fn host(line: Line, hold: u64, token: u64, object: u64) -> Self {
+        Self { holder: Holder::Host { line, hold, gone: false }, token, object, lease: Duration::ZERO }
     }
 
     /// The fencing token.
     pub(super) const fn token(&self) -> u64 {
         self.token
+    }
+
+    /// The number of the locked object.
+    pub(super) const fn object(&self) -> u64 {
+        self.object
+    }
+
+    /// The agent of the lock, for another thread.
+    ///
+    /// # Errors
+    /// The host's agent takes no connection.
+    pub(super) fn looker(&self) -> Result<Backend, Failure> {
+        match &self.holder {
+            Holder::Own(client, _) => Ok(Backend::Own(client.clone(), Holds::default())),
+            Holder::Host { line, .. } => line.again().map(Backend::Host),
+        }
     }
 
     /// How often the holder has to look, so that what it knows is never older than a small part of the lease.

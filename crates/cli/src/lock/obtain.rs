@@ -83,7 +83,7 @@ impl Asked {
             },
             Self::Host(mut line) => match held::answer(&mut line, end, until) {
                 // The connection goes with the lock.
-                Some(Ok(Response::Locked { hold, token, .. })) => Waited::Ended(Ok(Held::host(line, hold, token))),
+                Some(Ok(Response::Locked { hold, token, object })) => Waited::Ended(Ok(Held::host(line, hold, token, object))),
                 Some(Ok(other)) => Waited::Ended(Err(Failure::failed(format!("the agent answered a lock request with {other:?}")))),
                 Some(Err(failure)) => Waited::Ended(Err(failure)),
                 None => Waited::Still(Self::Host(line)),

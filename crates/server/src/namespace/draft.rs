@@ -63,14 +63,14 @@ pub(super) struct Xattrs {
     pub(super) record: Option<XattrRecord>,
 }
 
-/// A name of an existing object that is taken away or replaced.
+/// A name of an existing object that is taken away, replaced or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// The object.
     pub object: ObjectId,
     /// The item of a batch that does it; 0 in a mutation that is none.
     pub item: u16,
-    /// Although another session holds an advisory lock on it (R74).
+    /// Although somebody holds an advisory lock on it (R74).
     pub force: bool,
 }
 
@@ -151,12 +151,17 @@ impl Draft {
         Ok(object)
     }
 
-    /// Takes a name of an object away: with the last one (of a directory: its only one) the object goes.
-    pub(super) fn take_name(&mut self, view: &View<'_>, at: usize, wall_ns: i64, force: bool) -> Result<(), Lack> {
+    /// Notes that an object loses a name: an advisory lock on it may protect it.
+    pub(super) fn loses_name(&mut self, at: usize, force: bool) {
         if self.touched[at].before > 0 {
             let item = u16::try_from(self.subjects.len()).unwrap_or(u16::MAX);
             self.removes.push(Removal { object: self.touched[at].record.attr.object, item, force });
         }
+    }
+
+    /// Takes a name of an object away: with the last one (of a directory: its only one) the object goes.
+    pub(super) fn take_name(&mut self, view: &View<'_>, at: usize, wall_ns: i64, force: bool) -> Result<(), Lack> {
+        self.loses_name(at, force);
         let attr = self.change(at, wall_ns);
         attr.nlink = if attr.kind == ObjectKind::Directory { 0 } else { attr.nlink.saturating_sub(1) };
         if attr.nlink == 0 {

@@ -32,12 +32,15 @@ use cistern_wire::{
 /// Most objects in the answer of a mutation that is no batch.
 const EFFECTS_MAX: usize = 4;
 
+/// Most names that a mutation takes from objects that exist: two for each RENAME.
+const REMOVES_MAX: usize = 2 * BATCH_MAX;
+
 /// What a mutation affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     ids: [ObjectId; BATCH_OBJECTS_MAX],
     len: usize,
-    removes: [Option<Removal>; BATCH_MAX],
+    removes: [Option<Removal>; REMOVES_MAX],
 }
 
 impl Plan {
@@ -47,13 +50,13 @@ impl Plan {
         &self.ids[..self.len]
     }
 
-    /// The objects whose names are taken away or replaced: advisory locks may protect them (R74).
+    /// The objects whose names are taken away, replaced or moved: advisory locks may protect them (R74).
     pub fn removes(&self) -> impl Iterator<Item = Removal> + '_ {
         self.removes.iter().copied().flatten()
     }
 
     fn of(draft: &Draft) -> Self {
-        let mut plan = Self { ids: [ObjectId(0); BATCH_OBJECTS_MAX], len: 0, removes: [None; BATCH_MAX] };
+        let mut plan = Self { ids: [ObjectId(0); BATCH_OBJECTS_MAX], len: 0, removes: [None; REMOVES_MAX] };
         for (place, touched) in plan.ids.iter_mut().zip(draft.affected()) {
             *place = touched;
             plan.len += 1;

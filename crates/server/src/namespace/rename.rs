@@ -3,12 +3,13 @@
 //! Decides: when a name may move, and what that does to both directories, to the object moved and to the one in its way. Place in
 //! the walk: makes drafts for `plan`. Implements `wire-spec.md` section 6.2.
 //! Invariant: directories stay a tree: none is ever moved into itself or below itself (EINVAL).
-//! Leaves to others: advisory locks on what is replaced (the caller, by `Plan::removes`).
+//! Leaves to others: advisory locks on what is moved, replaced or exchanged (the caller, by `Plan::removes`).
 
 use super::draft::Draft;
 use super::plan::Frame;
 use super::{check_name, join};
 use crate::store::{Counter, EntryRecord, Lack, View};
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, ObjectKind, Rename, RenameRule, Status};
 
@@ -45,6 +46,10 @@ impl Draft {
         }
         let (from_dir, to_dir) = (self.show(view, from)?, self.show(view, to)?);
         let all = Move { from, to, from_dir, to_dir, object: self.show(view, source.object)? };
+        // Whoever locked it by its path relies on that: another object under the old name could be locked beside it.
+        if !bugs::is(Bug::N1) {
+            self.loses_name(all.object, m.force);
+        }
         match (m.rule, target) {
             (RenameRule::Exchange, Some(target)) => self.exchange(view, frame, m, &all, source, target),
             (_, target) => self.replace(view, frame, m, &all, source, target),
@@ -98,6 +103,9 @@ impl Draft {
         self.check_not_below(view, &target, all.from)?;
         self.entered(view, target.object)?;
         let other = self.show(view, target.object)?;
+        if !bugs::is(Bug::N1) {
+            self.loses_name(other, m.force);
+        }
         let wall = frame.wall_ns;
         let more = i32::from(source.kind == ObjectKind::Directory) - i32::from(target.kind == ObjectKind::Directory);
         match more {

@@ -171,8 +171,8 @@ fn stages_of_a_mutation_that_met_a_bound_are_there_when_it_comes_again() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an advisory lock,
-//# unless forced.
+//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
+//# advisory lock, unless forced.
 #[test]
 fn an_item_that_would_take_a_locked_object_away_fails_the_batch_unless_forced() {
     let mut world = World::new();

@@ -353,8 +353,8 @@ fn guarded_mutation_needs_the_lock_under_its_current_token() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take away an object on which another session has an advisory lock,
-//# unless forced.
+//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
+//# advisory lock, unless forced.
 #[test]
 fn locked_object_is_unlinked_by_others_only_by_force() {
     let mut world = World::new();
@@ -369,6 +369,43 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
     let ask = other.ask();
     world.send(&mut other, &[unlink(ask, true).into()]);
     assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
+//# advisory lock, unless forced.
+#[test]
+fn locked_object_is_moved_and_exchanged_by_others_only_by_force() {
+    use cistern_wire::{Bytes8, Rename, RenameRule};
+    let mut world = World::new();
+    let (mut holder, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    world.create(&mut holder, "other");
+    world.lock(&mut holder, file);
+    let rename = |ask, from: &'static [u8], to: &'static [u8], rule, force| {
+        let (from_dir, to_dir, terms) = (super::world::ROOT, super::world::ROOT, Terms::NONE);
+        Message::from(Rename { ask, from_dir, from_name: Bytes8(from), to_dir, to_name: Bytes8(to), rule, force, terms })
+    };
+    let cases: [(&[u8], &[u8], RenameRule); 4] = [
+        (b"job", b"new", RenameRule::NoReplace),
+        (b"job", b"other", RenameRule::Replace),
+        (b"job", b"other", RenameRule::Exchange),
+        (b"other", b"job", RenameRule::Exchange),
+    ];
+    for (from, to, rule) in cases {
+        let ask = other.ask();
+        assert_eq!(world.failed(&mut other, rename(ask, from, to, rule, false)).0, Status::EBUSY, "{rule:?}");
+    }
+    // What is moved beside it is free, and so is its holder.
+    let allowed: [(bool, &[u8], &[u8], bool); 3] =
+        [(false, b"other", b"else", false), (true, b"job", b"moved", false), (false, b"moved", b"job", true)];
+    for (by_holder, from, to, force) in allowed {
+        let peer = if by_holder { &mut holder } else { &mut other };
+        let ask = peer.ask();
+        world.send(peer, &[rename(ask, from, to, RenameRule::NoReplace, force)]);
+        assert!(matches!(world.got_one(peer).reply(), Reply::Changed(_)), "{from:?}");
+    }
 }
 
 #[test]

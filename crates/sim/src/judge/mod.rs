@@ -22,6 +22,7 @@ mod locks;
 mod noted;
 mod once;
 mod outcomes;
+mod places;
 mod presence;
 mod queue;
 mod reads;
@@ -151,6 +152,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(outcomes::Outcomes::default()),
         Box::new(durable::Durable::default()),
         Box::new(presence::Presence::default()),
+        Box::new(places::Places),
         Box::new(grace::Grace::default()),
         Box::new(queue::Queue::default()),
         Box::new(tokens::TokensGrow::default()),

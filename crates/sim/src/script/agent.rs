@@ -196,6 +196,11 @@ impl Agent {
         self.does(Command::Rename { from: bytes(old), to: bytes(new), rule: RenameRule::Replace, force: false })
     }
 
+    /// Exchanges what two names name.
+    pub fn exchange(&self, one: &str, other: &str) -> Op {
+        self.does(Command::Rename { from: bytes(one), to: bytes(other), rule: RenameRule::Exchange, force: false })
+    }
+
     /// Looks at attributes.
     pub fn stat(&self, path: &str) -> Op {
         self.does(Command::Stat { target: target(path), follow: true })

@@ -28,6 +28,10 @@ pub fn hot_path(n: usize) -> Bytes {
 
 /// A name that is made and taken away again and again.
 pub const FLAG: &[u8] = b"/hot/flag";
+/// Where it is moved to.
+const FLAG_AWAY: &[u8] = b"/hot/flag-away";
+/// Stands for it in the place of the number of a hot file.
+const FLAG_HOT: usize = usize::MAX;
 
 /// What a write writes: its own number, the token under which it is done (0: none), and padding.
 #[must_use]
@@ -184,6 +188,10 @@ impl User {
     fn use_lock(&mut self, work: &Workload, now: True, op: UserOp, held: Held) -> Option<Command> {
         let pause = self.rng.between(1, work.think_ns.1);
         self.due = Some(True((now.0 + pause).min(held.until.0)));
+        if held.hot == FLAG_HOT {
+            self.doing = Some((op, Doing::Other));
+            return Some(Command::Stat { target: Target::Path(Bytes::from_static(FLAG)), follow: true });
+        }
         let target = Target::Path(hot_path(held.hot));
         let exclusive = held.locked.mode == Mode::Exclusive;
         if !exclusive && self.rng.chance(work.upgrade_ppm) {
@@ -236,9 +244,17 @@ impl User {
         }
         if falls(work.weights.flag) {
             let path = Bytes::from_static(FLAG);
-            return match self.rng.below(4) {
+            return match self.rng.below(6) {
                 0 => (Doing::Other, Command::Create { path, exclusive: true, ephemeral: false, owner: OWNER }),
                 1 => (Doing::Other, Command::Unlink { path, force: false }),
+                2 => {
+                    let to = Bytes::from_static(FLAG_AWAY);
+                    (Doing::Other, Command::Rename { from: path, to, rule: RenameRule::Replace, force: false })
+                }
+                3 => {
+                    let (target, mode, wait) = (Target::Path(path), Mode::Exclusive, Wait::Try);
+                    (Doing::Lock { hot: FLAG_HOT }, Command::Lock { target, mode, wait })
+                }
                 _ => (Doing::Other, Command::Stat { target: Target::Path(path), follow: true }),
             };
         }

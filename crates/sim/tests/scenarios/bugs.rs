@@ -62,6 +62,7 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("E2", "membership::restart_of_the_server_takes_no_living_member_away"),
     ("W1", "membership::nobody_is_told_of_a_change_that_is_not_durable"),
     ("W2", "membership::what_changed_between_two_sessions_is_not_missed"),
+    ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),
 ];
 
 /// Whether a scenario passes with this bug.

@@ -62,15 +62,21 @@ fn renames_that_cross_do_not_deadlock() {
     s.finish();
 }
 
-/// Somebody unlinks the file whose lock stands for "the nightly job" and makes it anew: two holders of one name (F64). It is refused as
-/// long as the lock is held (R74), and replacing it by rename is, too.
+/// Somebody unlinks the file whose lock stands for "the nightly job", or moves it away, and makes it anew: two holders of one name (F64).
+/// It is refused as long as the lock is held (R74), and replacing or exchanging it is, too. Its holder's own agent may do all of that.
 #[test]
-fn locked_file_is_not_unlinked_or_replaced_under_its_holder() {
+fn locked_file_stays_at_its_path_under_its_holder() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     b.unlink("/jobs/nightly").refused(Status::EBUSY);
     b.rename("/jobs/other", "/jobs/nightly").refused(Status::EBUSY);
+    b.rename("/jobs/nightly", "/jobs/away").refused(Status::EBUSY);
+    b.exchange("/jobs/nightly", "/jobs/other").refused(Status::EBUSY);
+    b.exchange("/jobs/other", "/jobs/nightly").refused(Status::EBUSY);
+    // The lock goes with the file when a directory above is moved.
+    b.rename("/jobs", "/former").done();
     assert!(of_a.is_certain());
+    a.rename("/former/nightly", "/former/away").done();
     of_a.unlock();
     s.finish();
 }

@@ -178,7 +178,7 @@ fn exchange_of_directories_across_parents_keeps_both_link_counts() {
     let (x, y) = (w.dir(a, b"x"), w.dir(b, b"y"));
     w.done(create(y, b"inside"));
     let (plan, effects) = w.change(rename((a, b"x"), (b, b"y"), RenameRule::Exchange).into()).unwrap();
-    assert_eq!((plan.affected(), removed(&plan)), (&[a, b, x, y][..], None));
+    assert_eq!((plan.affected(), removed(&plan)), (&[a, b, x, y][..], Some(x)));
     let counts: Vec<_> = effects.iter().map(|effect| (effect.attr.nlink, effect.attr.size)).collect();
     assert_eq!(counts, [(3, 1), (3, 1), (2, 0), (2, 1)]);
     assert_eq!(super::reads::list(&mut w, a), [(b"x".to_vec(), y)]);

@@ -18,7 +18,7 @@ fn name_moves_within_a_directory() {
     let mut w = World::new();
     let file = w.file(b"a");
     let (plan, effects) = w.change(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace).into()).unwrap();
-    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR, file][..], None));
+    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR, file][..], Some(file)));
     let [dir, moved] = effects[..] else { panic!("{effects:?}") };
     assert_eq!((dir.before + 1, dir.attr.version, dir.attr.size), (dir.attr.version, 3, 1));
     assert_eq!((moved.attr.ctime_ns, moved.attr.version), (w.wall_ns, 2));
@@ -47,7 +47,8 @@ fn what_stands_at_the_new_name_is_replaced_if_its_kind_fits() {
     assert_eq!(w.fails(rename((ROOT_DIR, b"d"), (ROOT_DIR, b"a"), Replace)), Status::ENOTDIR);
     assert_eq!(w.fails(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), NoReplace)), Status::EEXIST);
     let (plan, effects) = w.change(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace).into()).unwrap();
-    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR, a, b][..], Some(b)));
+    assert_eq!(plan.affected(), [ROOT_DIR, a, b]);
+    assert!(plan.removes().map(|removal| removal.object).eq([a, b]), "both names are protected");
     assert_eq!(effects[2].attr.nlink, 0);
     assert_eq!(w.namespace.gone().collect::<Vec<_>>(), [b]);
     w.done(create(e, b"in the way"));
@@ -108,7 +109,8 @@ fn exchange_swaps_two_names_of_any_kind() {
     let l = w.done(symlink(ROOT_DIR, b"l", b"x"))[1].attr.object;
     assert_eq!(w.fails(rename((ROOT_DIR, b"l"), (d, b"none"), Exchange)), Status::ENOENT);
     let (plan, effects) = w.change(rename((ROOT_DIR, b"l"), (d, b"sub"), Exchange).into()).unwrap();
-    assert_eq!((plan.affected(), removed(&plan)), (&[ROOT_DIR, d, l, sub][..], None));
+    assert_eq!(plan.affected(), [ROOT_DIR, d, l, sub]);
+    assert!(plan.removes().map(|removal| removal.object).eq([l, sub]), "both names are protected");
     let counts: Vec<_> = effects.iter().map(|effect| (effect.attr.nlink, effect.attr.size)).collect();
     assert_eq!(counts[..2], [(4, 2), (2, 1)]);
     assert_eq!(w.names(ROOT_DIR), [(b"d".to_vec(), d), (b"l".to_vec(), sub)]);

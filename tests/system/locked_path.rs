@@ -1,0 +1,79 @@
+//! A lock is taken by a path, and the path stays with the file as long as it is held (R74).
+
+use crate::world::{Server, eventually, said};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+/// `cistern lock PATH -- sleep`, once the command runs; what it says on standard error is in a file.
+struct Locked {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Locked {
+    fn start(server: &Server, path: &str) -> Self {
+        let dir = tempfile::tempdir_in(server.dir.path()).unwrap().keep();
+        let (said, ready) = (dir.join("said"), dir.join("ready"));
+        let script = format!("touch {}; sleep 600", ready.display());
+        let mut command = server.prepared(&["lock", path, "--", "sh", "-c", &script]);
+        let child = command.stdin(Stdio::null()).stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
+        eventually("the command runs", || ready.exists().then_some(()));
+        Self { child, said }
+    }
+
+    fn words(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // The command gets it, and ends.
+        let _ = kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_locked_file_is_not_taken_from_its_path_and_the_refusal_names_the_holder() {
+    let server = Server::with(&["--lease", "2s"]);
+    for made in [&["mkdir", "/jobs"][..], &["touch", "/jobs/x"], &["touch", "/jobs/z"]] {
+        server.ok(made);
+    }
+    let locked = Locked::start(&server, "/jobs/x");
+    let refused: [&[&str]; 6] = [
+        &["mv", "/jobs/x", "/jobs/y"],
+        &["mv", "-n", "/jobs/x", "/jobs/y"],
+        &["mv", "/jobs/z", "/jobs/x"],
+        &["mv", "--exchange", "/jobs/z", "/jobs/x"],
+        &["mv", "--exchange", "/jobs/x", "/jobs/z"],
+        &["rm", "/jobs/x"],
+    ];
+    for args in refused {
+        let output = server.cistern(args);
+        let words = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {words}");
+        assert!(words.contains("/jobs/x is locked (exclusive) by ") && words.contains("; -f "), "{args:?}: {words}");
+    }
+    assert_eq!(server.cistern(&["lock", "--try", "/jobs/x", "--", "true"]).status.code(), Some(75));
+    assert_eq!(locked.words(), "");
+    server.ok(&["mv", "-f", "/jobs/x", "/jobs/y"]);
+    let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
+    assert!(told.contains("warning: /jobs/x: the locked file is at /jobs/y now"), "{told}");
+}
+
+#[test]
+fn the_holder_of_a_lock_hears_that_a_directory_above_its_file_was_moved() {
+    let server = Server::with(&["--lease", "2s"]);
+    server.ok(&["mkdir", "-p", "/a/jobs"]);
+    let (moved, still) = (Locked::start(&server, "/a/jobs/x"), Locked::start(&server, "/still"));
+    server.ok(&["mv", "/a", "/b"]);
+    let told = eventually("the holder is told", || Some(moved.words()).filter(|words| words.ends_with('\n')));
+    assert!(told.contains("warning: /a/jobs/x: the locked file is at /b/jobs/x now: this lock goes on"), "{told}");
+    assert_eq!(server.cistern(&["lock", "--try", "/b/jobs/x", "--", "true"]).status.code(), Some(75), "it is locked there");
+    server.ok(&["mv", "/b", "/a"]);
+    assert_eq!(still.words(), "", "another lock has its path");
+}
