@@ -4,10 +4,13 @@ use crate::world::{CISTERN, CISTERND, PATIENCE, command, eventually, said};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::fs::{self, DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -73,42 +76,76 @@ fn a_standard_error_that_nobody_reads_stops_nothing() {
     }
 }
 
+/// Starts a daemon that logs to a file; gives what it said when it was ready.
+fn logging(program: &str, args: &[&str], log: &Path) -> (Server, Value) {
+    let mut daemon = command(program, args);
+    let mut daemon = Server(daemon.stdout(Stdio::piped()).stderr(File::create(log).unwrap()).process_group(0).spawn().unwrap());
+    let mut ready = String::new();
+    BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    (daemon, serde_json::from_str(&ready).unwrap_or_else(|e| panic!("{args:?} said {ready:?}: {e}")))
+}
+
+fn lines(log: &Path, what: &str) -> Vec<String> {
+    fs::read_to_string(log).unwrap().lines().filter(|line| line.contains(what)).map(ToOwned::to_owned).collect()
+}
+
+fn told(log: &Path, what: &str) -> Vec<String> {
+    eventually(what, || Some(lines(log, what)).filter(|lines| !lines.is_empty()))
+}
+
+fn server(dir: &Path) -> (Server, String) {
+    let state = dir.join("server");
+    let args = ["--volatile", "--new-cluster", "--lease", "500ms", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+    let (server, ready) = logging(CISTERND, &args, &dir.join("log"));
+    (server, ready["listen"][0].as_str().unwrap().to_owned())
+}
+
+fn agent(dir: &Path, name: &str, address: &str) -> (Server, Value) {
+    let state = dir.join(name);
+    logging(CISTERN, &["agent", "--json", "--state", state.to_str().unwrap(), "--server", address], &dir.join(format!("{name}.log")))
+}
+
 #[test]
 fn a_command_is_one_line_and_a_steal_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let log = std::fs::File::create(path("log")).unwrap();
-    let args = ["--volatile", "--new-cluster", "--lease", "500ms", "--listen", "127.0.0.1:0", "--json", "--state", &path("server")];
-    let mut server = command(CISTERND, &args);
-    let mut server = Server(server.stdout(Stdio::piped()).stderr(log).process_group(0).spawn().unwrap());
-    let mut ready = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let ready: Value = serde_json::from_str(&ready).unwrap();
-    let address = ready["listen"][0].as_str().unwrap();
-    let lines = |what: &str| {
-        let log = std::fs::read_to_string(path("log")).unwrap();
-        log.lines().filter(|line| line.contains(what)).map(ToOwned::to_owned).collect::<Vec<_>>()
-    };
-    let made = command(CISTERN, &["mkdir", "--server", address, "/d"]).output().unwrap();
+    let log = dir.path().join("log");
+    let (_server, address) = server(dir.path());
+    let made = command(CISTERN, &["mkdir", "--server", &address, "/d"]).output().unwrap();
     assert!(made.status.success(), "{}", said(&made));
-    let of_session = eventually("the session is told of", || Some(lines("session")).filter(|lines| !lines.is_empty()));
+    let of_session = told(&log, "session");
     assert_eq!(of_session.len(), 1, "{of_session:#?}");
     // Whoever holds the lock is gone at once, with the session.
-    let agent = ["agent", "--json", "--state", &path("agent"), "--server", address];
-    let mut agent = Server(command(CISTERN, &agent).stdout(Stdio::piped()).process_group(0).spawn().unwrap());
-    let mut ready = String::new();
-    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let ready: Value = serde_json::from_str(&ready).unwrap();
+    let (mut agent, ready) = agent(dir.path(), "agent", &address);
     let mut holder = UnixStream::connect(ready["socket"].as_str().unwrap()).unwrap();
     holder.write_all(b"{\"op\":\"lock\",\"path\":\"/d\",\"shared\":false,\"wait_ms\":20000}\n").unwrap();
     let mut locked = String::new();
     BufReader::new(&holder).read_line(&mut locked).unwrap();
     assert!(locked.contains("locked"), "{locked}");
     agent.0.kill().unwrap();
-    let waited = command(CISTERN, &["lock", "--server", address, "--wait", "30s", "/d", "--", "true"]).output().unwrap();
+    let waited = command(CISTERN, &["lock", "--server", &address, "--wait", "30s", "/d", "--", "true"]).output().unwrap();
     assert!(waited.status.success(), "{}", said(&waited));
-    let stolen = eventually("the steal is told", || Some(lines("stolen from")).filter(|lines| !lines.is_empty()));
+    let stolen = told(&log, "stolen from");
     assert!(stolen.iter().all(|line| line.contains(" WARN ")), "{stolen:#?}");
+}
+
+#[test]
+fn a_copy_of_an_agent_is_warned_of_once_however_often_it_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, address) = server(dir.path());
+    drop(agent(dir.path(), "true", &address));
+    let (_agent, ready) = agent(dir.path(), "true", &address);
+    assert_eq!(ready["incarnation"], 2);
+    let cat = command(CISTERN, &["ls", "--agent", ready["socket"].as_str().unwrap(), "/"]).output().unwrap();
+    assert!(cat.status.success(), "{}", said(&cat));
+    let copy = dir.path().join("copy");
+    DirBuilder::new().mode(0o700).create(&copy).unwrap();
+    for _ in 0..3 {
+        fs::write(copy.join("agent"), format!("{} 0\n", ready["agent"].as_str().unwrap())).unwrap();
+        let _copy = agent(dir.path(), "copy", &address);
+        told(&dir.path().join("copy.log"), "superseded");
+    }
+    let warned = told(&dir.path().join("log"), "is not the newest");
+    assert_eq!(warned.len(), 1, "{warned:#?}");
 }
 
 #[test]
