@@ -77,7 +77,7 @@ fn status_and_ping_are_answered_by_the_servers_application() {
     let server = Server::start();
     let report: Value = serde_json::from_str(&server.ok(&["status", "--json"])).unwrap();
     assert_eq!(report["sessions"], 1);
-    assert_eq!(server.ok(&["ping", "-c", "3", "-i", "1ms", "--json"]).lines().count(), 3);
+    assert_eq!(server.ok(&["ping", "-c", "3", "-i", "1ms", "--json"]).lines().count(), 4, "three answers and the sum");
     let control = server.control().to_str().unwrap();
     let status: Value = serde_json::from_str(&server.ok(&["status", "--control", control, "--json"])).unwrap();
     assert_eq!(status["lease_timers"], 0);

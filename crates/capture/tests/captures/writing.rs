@@ -1,5 +1,6 @@
 //! What is written is read back the same, also by others and after a kill.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -76,7 +77,7 @@ fn what_was_flushed_is_readable_while_the_writer_lives_and_after_a_kill_in_the_m
     let path = tempfile::NamedTempFile::new().unwrap();
     let address: SocketAddr = FROM.parse().unwrap();
     let mut writer = Writer::create(path.path()).unwrap();
-    let mut reader = Reader::new(path.reopen().unwrap());
+    let mut reader = Reader::new(File::open(path.path()).unwrap());
     assert!(reader.next_datagram().unwrap().is_none(), "the header alone is a capture");
     writer.write(Duration::from_secs(1), address, address, b"one").unwrap();
     writer.flush().unwrap();
@@ -112,7 +113,7 @@ fn what_many_threads_record_is_all_in_the_file_each_thread_in_its_order() {
     });
     let recorded = recorder.finish();
     assert_eq!((recorded.written, recorded.left_out), (2_000, 0));
-    let mut reader = Reader::new(path.reopen().unwrap());
+    let mut reader = Reader::new(File::open(path.path()).unwrap());
     let datagrams: Vec<_> = reader.by_ref().map(|datagram| datagram.unwrap()).collect();
     assert!(reader.tally().is_clean());
     for thread in 0..4 {
