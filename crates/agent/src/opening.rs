@@ -388,9 +388,8 @@ impl Opening {
     /// Goes on at the next address.
     fn move_on(&mut self, addresses: usize) {
         self.tries = 0;
-        if addresses > 1 {
-            self.address = (self.address + 1) % addresses;
-            self.cookie.clear();
-        }
+        self.address = (self.address + 1) % addresses.max(1);
+        // It was made for another address, or is worth nothing: a server is silent to a cookie that has opened a session.
+        self.cookie.clear();
     }
 }

@@ -1,12 +1,15 @@
 //! Cookies: proof that a HELLO comes from the address that it claims, kept by the agent so that the server keeps nothing.
 //!
 //! Decides what is in a cookie: the moment of its making, and a SipHash-2-4-128 under a key of this server's life over that moment,
-//! the agent's address and port, and the number of the handshake (R42, R88). Place in the walk: made for CHALLENGE, checked before a
-//! HELLO changes anything (`handshake`). Implements `wire-spec.md` section 6.1.
-//! Invariant: no state is kept for it, and it is good for one address, one handshake and [`crate::Config::cookie_life`].
-//! Its moment also orders handshakes of one agent incarnation: a delayed HELLO of an older one never ends the session of a newer.
+//! the agent with its incarnation, its address and port, and the number of the handshake (R42, R88); and which cookies are spent. Place
+//! in the walk: made for CHALLENGE, checked before a HELLO changes anything (`handshake`). Implements `wire-spec.md` section 11.6.
+//! Invariants: no state is kept for a cookie that opened no session; it is good for one agent, one address, one handshake, one session
+//! and [`crate::Config::cookie_life`]. Its moment also orders handshakes of one agent: what is older than the cookie used last opens and
+//! ends nothing.
 
+use alloc::collections::{BTreeMap, VecDeque};
 use cistern_link::{Instant, Rng};
+use cistern_wire::{AgentId, Hello};
 use core::hash::Hasher as _;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -15,8 +18,11 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 /// Length of a cookie, in bytes: moment (8), tag (16).
 pub(crate) const COOKIE_LEN: usize = 24;
 
-/// When a cookie was made, on the server's boot clock: later cookies have larger ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Most agents whose last cookies are remembered; beyond it, cookies as old as what is forgotten are worth nothing.
+const SPENT_MAX: usize = 65_536;
+
+/// When a cookie was made, on the server's boot clock in nanoseconds: later cookies have larger ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CookieTime(u64);
 
 impl CookieTime {
@@ -30,6 +36,8 @@ impl CookieTime {
 #[derive(Debug)]
 pub(crate) struct Cookies {
     key: [u8; 16],
+    /// What the boot clock is shown shifted by: how long this machine has been up is nobody's business.
+    shift: u64,
     life: Duration,
 }
 
@@ -38,33 +46,33 @@ impl Cookies {
     pub(crate) fn new(rng: &mut Rng, life: Duration) -> Self {
         let mut key = [0; 16];
         rng.fill(&mut key);
-        Self { key, life }
+        Self { key, shift: rng.next_u64(), life }
     }
 
-    /// A cookie for the agent at `remote` and its handshake.
-    pub(crate) fn make(&self, now: Instant, remote: SocketAddr, handshake: u64) -> [u8; COOKIE_LEN] {
+    /// A cookie for the agent at `remote` and its handshake, as `hello` names them.
+    pub(crate) fn make(&self, now: Instant, remote: SocketAddr, hello: &Hello<'_>) -> [u8; COOKIE_LEN] {
         let mut cookie = [0; COOKIE_LEN];
-        cookie[..8].copy_from_slice(&now.boot_ns.to_be_bytes());
-        cookie[8..].copy_from_slice(&self.tag(now.boot_ns, remote, handshake));
+        cookie[..8].copy_from_slice(&now.boot_ns.wrapping_add(self.shift).to_be_bytes());
+        cookie[8..].copy_from_slice(&self.tag(now.boot_ns, remote, hello));
         cookie
     }
 
-    /// When `cookie` was made, if it was made here for this address and handshake and has not expired.
-    pub(crate) fn check(&self, now: Instant, remote: SocketAddr, handshake: u64, cookie: &[u8]) -> Option<CookieTime> {
-        let (moment, tag) = cookie.split_first_chunk::<8>()?;
+    /// When the cookie of `hello` was made, if it was made here for that agent, address and handshake and has not expired.
+    pub(crate) fn check(&self, now: Instant, remote: SocketAddr, hello: &Hello<'_>) -> Option<CookieTime> {
+        let (moment, tag) = hello.cookie.0.split_first_chunk::<8>()?;
         let tag: [u8; 16] = tag.try_into().ok()?;
-        let made = u64::from_be_bytes(*moment);
+        let made = u64::from_be_bytes(*moment).wrapping_sub(self.shift);
         // Compared as one number: the time taken tells nothing about how many bytes were right.
-        if u128::from_be_bytes(tag) ^ u128::from_be_bytes(self.tag(made, remote, handshake)) != 0 {
+        if u128::from_be_bytes(tag) ^ u128::from_be_bytes(self.tag(made, remote, hello)) != 0 {
             return None;
         }
         let age = Duration::from_nanos(now.boot_ns.checked_sub(made)?);
         (age <= self.life).then_some(CookieTime(made))
     }
 
-    fn tag(&self, made: u64, remote: SocketAddr, handshake: u64) -> [u8; 16] {
+    fn tag(&self, made: u64, remote: SocketAddr, hello: &Hello<'_>) -> [u8; 16] {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A cookie MUST bind the agent's address and port, the handshake and the time, and expire.
+        //# A cookie MUST bind the agent's identity and incarnation, its address and port, the handshake and the time, and expire.
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(&made.to_be_bytes());
         match remote.ip() {
@@ -72,16 +80,66 @@ impl Cookies {
             IpAddr::V6(ip) => hasher.write(&ip.octets()),
         }
         hasher.write(&remote.port().to_be_bytes());
-        hasher.write(&handshake.to_be_bytes());
+        hasher.write(&hello.handshake.to_be_bytes());
+        hasher.write(&hello.agent.0);
+        hasher.write(&hello.incarnation.to_be_bytes());
         hasher.finish128().as_u128().to_be_bytes()
+    }
+}
+
+/// The cookies that have opened sessions: the newest of each agent, as long as it, or an older one, could be shown again.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    life: Duration,
+    max: usize,
+    newest: BTreeMap<AgentId, CookieTime>,
+    /// In the order in which they were used.
+    order: VecDeque<(CookieTime, AgentId)>,
+    /// Nothing made up to here opens a session for anybody: what is remembered is bounded.
+    floor: Option<CookieTime>,
+}
+
+impl Spent {
+    /// None so far; a cookie is shown for `life` at most.
+    pub(crate) const fn new(life: Duration) -> Self {
+        Self { life, max: SPENT_MAX, newest: BTreeMap::new(), order: VecDeque::new(), floor: None }
+    }
+
+    /// Whether a cookie of this agent opens nothing any more: it, or a younger one, has opened a session.
+    pub(crate) fn has(&self, agent: AgentId, cookie: CookieTime) -> bool {
+        self.floor.is_some_and(|floor| cookie <= floor) || self.newest.get(&agent).is_some_and(|newest| cookie <= *newest)
+    }
+
+    /// A cookie opens a session.
+    pub(crate) fn add(&mut self, now: Instant, agent: AgentId, cookie: CookieTime) {
+        self.newest.insert(agent, cookie);
+        self.order.push_back((cookie, agent));
+        let expires = now.boot_ns.saturating_sub(u64::try_from(self.life.as_nanos()).unwrap_or(u64::MAX));
+        while let Some((cookie, agent)) = self.order.pop_front_if(|oldest| oldest.0.0 < expires) {
+            self.forget(agent, cookie);
+        }
+        if self.order.len() > self.max
+            && let Some((cookie, agent)) = self.order.pop_front()
+        {
+            self.floor = self.floor.max(Some(cookie));
+            self.forget(agent, cookie);
+        }
+    }
+
+    fn forget(&mut self, agent: AgentId, cookie: CookieTime) {
+        if self.newest.get(&agent) == Some(&cookie) {
+            self.newest.remove(&agent);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cistern_wire::{Bytes8, List, StoreId};
 
     const LIFE: Duration = Duration::from_secs(10);
+    const AGENT: AgentId = AgentId([7; 16]);
 
     fn at(ms: u64) -> Instant {
         Instant::new(ms * 1_000_000, ms * 1_000_000)
@@ -95,42 +153,105 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn hello(handshake: u64, cookie: &[u8]) -> Hello<'_> {
+        Hello {
+            handshake,
+            version_min: 1,
+            version_max: 1,
+            window: 64,
+            max_datagram: 1_232,
+            features: 0,
+            agent: AGENT,
+            incarnation: 3,
+            boot: [0; 16],
+            store: StoreId::default(),
+            epoch: 0,
+            server_incarnation: 0,
+            label: Bytes8(b"test"),
+            cookie: Bytes8(cookie),
+            former: List::of(&[]),
+        }
+    }
+
     //= wire-spec.md#11-6-sessions-handshake-and-paths
     //= type=test
-    //# A cookie MUST bind the agent's address and port, the handshake and the time, and expire.
+    //# A cookie MUST bind the agent's identity and incarnation, its address and port, the handshake and the time, and expire.
     #[test]
-    fn cookie_is_good_for_its_address_handshake_and_life_only() {
+    fn cookie_is_good_for_its_agent_address_handshake_and_life_only() {
         let (jar, home) = (cookies(1), address("192.0.2.7:4000"));
-        let cookie = jar.make(at(5), home, 77);
-        assert!(jar.check(at(5), home, 77, &cookie).is_some());
-        assert!(jar.check(at(10_005), home, 77, &cookie).is_some(), "to the end of its life");
-        assert!(jar.check(at(10_006), home, 77, &cookie).is_none(), "expired");
-        assert!(jar.check(at(4), home, 77, &cookie).is_none(), "from the future");
-        assert!(jar.check(at(6), home, 78, &cookie).is_none(), "another handshake");
-        assert!(jar.check(at(6), address("192.0.2.7:4001"), 77, &cookie).is_none(), "another port");
-        assert!(jar.check(at(6), address("[2001:db8::7]:4000"), 77, &cookie).is_none(), "another address");
-        assert!(cookies(2).check(at(6), home, 77, &cookie).is_none(), "another server start");
+        let cookie = jar.make(at(5), home, &hello(77, b""));
+        let good = hello(77, &cookie);
+        assert!(jar.check(at(5), home, &good).is_some());
+        assert!(jar.check(at(10_005), home, &good).is_some(), "to the end of its life");
+        assert!(jar.check(at(10_006), home, &good).is_none(), "expired");
+        assert!(jar.check(at(4), home, &good).is_none(), "from the future");
+        assert!(jar.check(at(6), home, &hello(78, &cookie)).is_none(), "another handshake");
+        assert!(jar.check(at(6), home, &Hello { agent: AgentId([8; 16]), ..good }).is_none(), "another agent");
+        assert!(jar.check(at(6), home, &Hello { incarnation: 4, ..good }).is_none(), "another incarnation");
+        assert!(jar.check(at(6), address("192.0.2.7:4001"), &good).is_none(), "another port");
+        assert!(jar.check(at(6), address("[2001:db8::7]:4000"), &good).is_none(), "another address");
+        assert!(cookies(2).check(at(6), home, &good).is_none(), "another server start");
     }
 
     #[test]
     fn altered_or_cut_cookie_is_no_cookie() {
         let (jar, home) = (cookies(1), address("[2001:db8::1]:9"));
-        let cookie = jar.make(at(5), home, 1);
+        let cookie = jar.make(at(5), home, &hello(1, b""));
         for bit in 0..COOKIE_LEN * 8 {
             let mut altered = cookie;
             altered[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(jar.check(at(5), home, 1, &altered), None, "bit {bit}");
+            assert_eq!(jar.check(at(5), home, &hello(1, &altered)), None, "bit {bit}");
         }
         for len in 0..COOKIE_LEN {
-            assert_eq!(jar.check(at(5), home, 1, &cookie[..len]), None);
+            assert_eq!(jar.check(at(5), home, &hello(1, &cookie[..len])), None);
         }
-        assert_eq!(jar.check(at(5), home, 1, &[cookie.as_slice(), &[0]].concat()), None);
+        assert_eq!(jar.check(at(5), home, &hello(1, &[cookie.as_slice(), &[0]].concat())), None);
+    }
+
+    fn time(jar: &Cookies, ms: u64) -> CookieTime {
+        let home = address("192.0.2.7:1");
+        jar.check(at(ms), home, &hello(1, &jar.make(at(ms), home, &hello(1, b"")))).unwrap()
     }
 
     #[test]
     fn later_cookie_has_a_larger_time() {
-        let (jar, home) = (cookies(1), address("192.0.2.7:1"));
-        let time = |ms| jar.check(at(ms), home, 1, &jar.make(at(ms), home, 1)).unwrap();
-        assert!(time(1) < time(2));
+        assert!(time(&cookies(1), 1) < time(&cookies(1), 2));
+    }
+
+    //= wire-spec.md#11-6-sessions-handshake-and-paths
+    //= type=test
+    //# A cookie MUST NOT tell how long the server has been running.
+    #[test]
+    fn cookie_shows_no_uptime() {
+        let moment = |seed: u8| {
+            let cookie = cookies(seed).make(at(5), address("192.0.2.7:1"), &hello(1, b""));
+            u64::from_be_bytes(cookie[..8].try_into().unwrap())
+        };
+        // Within a year of the clock by chance: once in 300 draws of one seed, never of four.
+        let year = 365 * 86_400 * 1_000_000_000;
+        assert!((1..=4).any(|seed| moment(seed).abs_diff(at(5).boot_ns) > year));
+        assert_ne!(moment(1), moment(2));
+    }
+
+    #[test]
+    fn spent_cookies_are_remembered_for_as_long_as_they_can_be_shown() {
+        let (jar, mut spent) = (cookies(1), Spent::new(LIFE));
+        spent.add(at(20), AGENT, time(&jar, 10));
+        for (ms, of) in [(9, true), (10, true), (11, false)] {
+            assert_eq!(spent.has(AGENT, time(&jar, ms)), of, "{ms}");
+        }
+        assert!(!spent.has(AgentId([9; 16]), time(&jar, 9)));
+        spent.add(at(10_011), AgentId([9; 16]), time(&jar, 10_010));
+        assert_eq!((spent.order.len(), spent.newest.len()), (1, 1), "what has expired needs no memory");
+    }
+
+    #[test]
+    fn what_there_is_no_room_to_remember_is_not_believed_from_anybody() {
+        let (jar, mut spent) = (cookies(1), Spent { max: 2, ..Spent::new(LIFE) });
+        for n in 1..=3 {
+            spent.add(at(20), AgentId([n; 16]), time(&jar, n.into()));
+        }
+        assert_eq!((spent.order.len(), spent.newest.len()), (2, 2));
+        assert!(spent.has(AgentId([1; 16]), time(&jar, 1)) && !spent.has(AgentId([1; 16]), time(&jar, 2)));
     }
 }

@@ -270,7 +270,7 @@ impl Server {
     }
 
     /// Sends the session a probe, unless a notice is on its way to it already.
-    fn probe(&mut self, key: Key) {
+    pub(crate) fn probe(&mut self, key: Key) {
         if let Some(outbox) = self.outbox(key)
             && outbox.is_empty()
         {

@@ -33,6 +33,9 @@ use log::{debug, info, warn};
 
 /// When an agent that met a full table should try again, in milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
+/// How far above the incarnation of a live session the next one of its agent may be: who has started so often since has not been here for
+/// that long, and his session is probed.
+const JUMP_MAX: u64 = 65_536;
 /// Bytes around one message in a datagram.
 const AROUND: usize = HEADER_LEN + MESSAGE_HEADER_LEN + CHECKSUM_LEN;
 /// Bytes of the body of REFUSE.
@@ -84,27 +87,33 @@ impl Server {
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO without a valid cookie MUST NOT change anything at the server, nor leave anything behind there.
-        let Some(cookie) = self.cookies.check(self.now, path.remote, hello.handshake, hello.cookie.0) else {
-            return self.challenge(path, packet, hello.handshake, len);
+        let Some(cookie) = self.cookies.check(self.now, path.remote, &hello) else {
+            return self.challenge(path, packet, &hello, len);
         };
         let greeting = Greeting { path, packet, hello, cookie };
         let live = self.sessions.agent(hello.agent);
         let newest = live.map(|agent| agent.newest);
-        let same = |s: &Session| s.handshake == hello.handshake && s.incarnation == hello.incarnation;
+        let lives = |s: &Session| matches!(s.standing(), Standing::Opening | Standing::Good);
+        let same = |s: &Session| s.handshake == hello.handshake && s.incarnation == hello.incarnation && lives(s);
         if let Some(newest) = newest.filter(|newest| self.sessions.get(*newest).is_some_and(same)) {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A repeated HELLO of one handshake MUST be answered by the same session.
             return self.hello_again(newest, &greeting);
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session,
+        //# whether that session lives or not.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
+        if self.spent.has(hello.agent, cookie) && !bugs::is(Bug::H4) {
+            return self.drop_datagram(path, Dropped::OldHandshake);
+        }
         let recorded = self.grace.as_ref().and_then(|grace| grace.incarnation(hello.agent));
-        let incarnation = live.map(|agent| agent.incarnation).max(recorded).unwrap_or(0);
-        // A cookie made before that of the accepted handshake belongs to an older one, delayed on the way.
-        let older = !bugs::is(Bug::H4) && live.is_some_and(|agent| hello.incarnation == agent.incarnation && cookie < agent.cookie);
+        let known = live.map(|agent| agent.incarnation).max(recorded);
+        let incarnation = known.unwrap_or(0);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A HELLO whose handshake is older than that of the agent's session MUST NOT end that session.
-        if hello.incarnation < incarnation || older {
+        if hello.incarnation < incarnation {
             if self.warnings.admit(self.now, Reason::Outdated, hello.agent) {
                 warn!(
                     "{}: refused agent {} \"{}\" at {}: incarnation {} is not the newest ({incarnation}); if it is not a copy of its \
@@ -117,6 +126,16 @@ impl Server {
                 );
             }
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Superseded, 0);
+        }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session that the same agent has.
+        if known.is_some_and(|known| hello.incarnation - known > JUMP_MAX) {
+            debug!("{}: refused agent {} at {}: incarnation {} after {incarnation}", self.who, hello.agent, path.remote, hello.incarnation);
+            // If nobody answers for the session, it will be gone when the agent tries again.
+            if let Some(newest) = newest.filter(|newest| self.is_good(*newest)) {
+                self.probe(newest);
+            }
+            return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Ahead, BUSY_RETRY_MS);
         }
         self.open(&greeting, len);
     }
@@ -144,8 +163,9 @@ impl Server {
     }
 
     /// Answers by a cookie; nothing is kept.
-    fn challenge(&mut self, path: Path, packet: u64, handshake: u64, len: usize) {
-        let cookie = self.cookies.make(self.now, path.remote, handshake);
+    fn challenge(&mut self, path: Path, packet: u64, hello: &Hello<'_>, len: usize) {
+        let cookie = self.cookies.make(self.now, path.remote, hello);
+        let handshake = hello.handshake;
         if !self.may_answer(path, AROUND + 8 + 8 + 1 + cookie.len(), len) {
             return;
         }
@@ -201,12 +221,7 @@ impl Server {
                 let former = self.fates(key, &claims);
                 self.welcome(key, greeting.packet, &former);
             }
-            // It failed before the agent heard of it; a new handshake will open another.
-            Standing::TimingOut { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {
-                //= wire-spec.md#11-6-sessions-handshake-and-paths
-                //# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
-                self.drop_datagram(greeting.path, Dropped::OldHandshake);
-            }
+            Standing::TimingOut { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {}
         }
     }
 
@@ -231,7 +246,8 @@ impl Server {
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
         }
         self.check_known_server(hello);
-        self.supersede(hello);
+        self.supersede(hello, greeting.path);
+        self.spent.add(self.now, hello.agent, greeting.cookie);
         let id = self.fresh_session_id();
         self.meet_recorded(hello, id);
         let session = Session::new(Opening {
@@ -255,7 +271,7 @@ impl Server {
         //# The server MUST have stored the largest T that it promises before it promises it.
         let record = session.record(self.config.lease, hello.boot, false);
         let former_key = self.sessions.agent(hello.agent).map(|agent| agent.newest);
-        let key = self.sessions.insert(session, greeting.cookie);
+        let key = self.sessions.insert(session);
         if let Some(old) = former_key.filter(|_| bugs::is(Bug::M28)) {
             self.sessions.inherit(old, key);
         }
@@ -285,12 +301,15 @@ impl Server {
     /// Ends the agent's other sessions, without a way back: those that were never used and those that it surrenders at once, the
     /// others by D (R40, R42). One in good standing is here only if its agent has discarded it, has never heard of it, or is another
     /// incarnation: one that it continues is answered KNOWN.
-    fn supersede(&mut self, hello: &Hello<'_>) {
+    fn supersede(&mut self, hello: &Hello<'_>, path: Path) {
         for key in self.sessions.of_agent(hello.agent) {
             let Some(session) = self.sessions.get(key) else {
                 continue;
             };
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# A session MUST be taken as surrendered only from the address that was proven for it last.
             let surrendered = session.incarnation == hello.incarnation
+                && session.path.remote == path.remote
                 && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
             let unused = session.replay.highest() == 0;
             match session.standing() {

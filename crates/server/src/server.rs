@@ -7,7 +7,7 @@
 //! Leaves to others: everything else; each `impl Server` of another file is one decision.
 
 use crate::config::{Config, ConfigError};
-use crate::cookie::Cookies;
+use crate::cookie::{Cookies, Spent};
 use crate::departing::Departing;
 use crate::durability::Holds;
 use crate::ephemerals::Ephemerals;
@@ -97,6 +97,7 @@ pub struct Server {
     pub(crate) rng: Rng,
     // Handshakes and strangers.
     pub(crate) cookies: Cookies,
+    pub(crate) spent: Spent,
     pub(crate) challenges: Rate,
     /// How often the fullness of the table of sessions makes the server ask who is still there.
     pub(crate) probes: Rate,
@@ -162,6 +163,7 @@ impl Server {
             started: now,
             wall: Wall { read_at: now, unix_ns },
             cookies: Cookies::new(&mut rng, config.cookie_life),
+            spent: Spent::new(config.cookie_life),
             probes: Rate::new(now, config.rto_floor(), 1),
             challenges: challenges(now, &config),
             hints: Rate::new(now, config.hint_interval, 1),

@@ -6,7 +6,6 @@
 //! A [`Key`] names a place and an id, so that one kept in a timer or a queue never finds the session that came after.
 //! Leaves to others: what a change of standing entails.
 
-use crate::cookie::CookieTime;
 use crate::session::Session;
 use crate::slab::{NONE, Slab};
 use crate::standing::{Event, Illegal, Standing};
@@ -44,8 +43,6 @@ impl Key {
 pub(crate) struct Agent {
     /// The highest incarnation seen (R41).
     pub(crate) incarnation: u64,
-    /// When the cookie was made by which its newest session was opened: an older handshake of the same incarnation is refused.
-    pub(crate) cookie: CookieTime,
     /// Its newest session; all others are on their way out.
     pub(crate) newest: Key,
 }
@@ -54,9 +51,8 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 struct Place {
     session: Session,
-    /// The highest incarnation of the agent and its newest cookie, as far as sessions up to this one tell.
+    /// The highest incarnation of the agent, as far as sessions up to this one tell.
     incarnation: u64,
-    cookie: CookieTime,
     /// The place of the agent's next older session; [`NONE`]: it has none.
     older: u32,
 }
@@ -128,8 +124,8 @@ impl Sessions {
     /// What is known of an agent.
     pub(crate) fn agent(&self, agent: AgentId) -> Option<Agent> {
         let place = self.newest(agent)?;
-        let Place { session, incarnation, cookie, .. } = self.place(place)?;
-        Some(Agent { incarnation: *incarnation, cookie: *cookie, newest: Key { place, id: session.id } })
+        let Place { session, incarnation, .. } = self.place(place)?;
+        Some(Agent { incarnation: *incarnation, newest: Key { place, id: session.id } })
     }
 
     /// The sessions of an agent, oldest first.
@@ -175,23 +171,22 @@ impl Sessions {
         Some(Key { place, id: self.place(place)?.session.id })
     }
 
-    /// Takes a new session in; `cookie` tells when its handshake was challenged.
-    pub(crate) fn insert(&mut self, session: Session, cookie: CookieTime) -> Key {
+    /// Takes a new session in.
+    pub(crate) fn insert(&mut self, session: Session) -> Key {
         let key = Key { place: self.places.next_name(), id: session.id };
         assert!(self.find(session.id).is_none(), "session ids are unique (R11)");
         *self.counts.of(session.standing()) += 1;
         let hash = self.hash_of_agent(session.agent);
         let known = self.agent(session.agent);
-        let (mut incarnation, mut newest) = (session.incarnation, cookie);
+        let mut incarnation = session.incarnation;
         if let Some(known) = known {
             incarnation = incarnation.max(known.incarnation);
-            newest = newest.max(known.cookie);
             self.by_agent.remove(hash, known.newest.place);
         }
         let older = known.map_or(NONE, |known| known.newest.place);
         self.by_id.insert(hash_of(session.id), key.place);
         self.by_agent.insert(hash, key.place);
-        let place = self.places.insert(Place { session, incarnation, cookie: newest, older });
+        let place = self.places.insert(Place { session, incarnation, older });
         debug_assert_eq!(place, key.place, "the name was foretold");
         key
     }
@@ -238,7 +233,7 @@ impl Sessions {
     pub(crate) fn remove(&mut self, key: Key) -> Option<Session> {
         let agent = self.get(key)?.agent;
         let newest = self.newest(agent);
-        let Place { session, incarnation, cookie, older } = self.places.remove(key.place);
+        let Place { session, incarnation, older } = self.places.remove(key.place);
         self.by_id.remove(hash_of(key.id), key.place);
         *self.counts.of(session.standing()) -= 1;
         if newest == Some(key.place) {
@@ -246,7 +241,7 @@ impl Sessions {
             self.by_agent.remove(hash, key.place);
             if let Some(heir) = self.places.get_mut(older) {
                 // The highest stays, and nothing that is known is forgotten as long as there is a session.
-                (heir.incarnation, heir.cookie) = (incarnation, cookie);
+                heir.incarnation = incarnation;
                 self.by_agent.insert(hash, older);
             }
         } else {
@@ -274,16 +269,9 @@ mod tests {
     use crate::session::Opening;
     use crate::standing::Cause;
     use alloc::boxed::Box;
-    use cistern_link::{Instant, Path, Rng};
+    use cistern_link::{Instant, Path};
     use cistern_wire::Handle;
     use core::net::SocketAddr;
-    use core::time::Duration;
-
-    fn cookie_time() -> CookieTime {
-        let jar = crate::cookie::Cookies::new(&mut Rng::from_seed([0; 32]), Duration::from_secs(1));
-        let (now, remote) = (Instant::new(1, 1), SocketAddr::from(([127, 0, 0, 1], 1)));
-        jar.check(now, remote, 1, &jar.make(now, remote, 1)).unwrap()
-    }
 
     fn session(id: u64, agent: u8, incarnation: u64) -> Session {
         Session::new(Opening {
@@ -297,7 +285,7 @@ mod tests {
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,
             window: 64,
-            round_trip: Duration::ZERO,
+            round_trip: core::time::Duration::ZERO,
             last_heard: false,
         })
     }
@@ -305,10 +293,10 @@ mod tests {
     #[test]
     fn key_of_a_session_that_is_gone_finds_nothing_even_in_its_old_place() {
         let mut table = Sessions::default();
-        let old = table.insert(session(7, 1, 1), cookie_time());
+        let old = table.insert(session(7, 1, 1));
         assert_eq!(table.find(SessionId(7)), Some(old));
         assert!(table.remove(old).is_some());
-        let new = table.insert(session(8, 1, 1), cookie_time());
+        let new = table.insert(session(8, 1, 1));
         assert_eq!(new.place, old.place);
         assert!(table.get(old).is_none() && table.get_mut(old).is_none() && table.remove(old).is_none());
         assert_eq!(table.apply(old, Event::Recorded), Ok(None));
@@ -318,7 +306,7 @@ mod tests {
     #[test]
     fn counts_follow_every_change_of_standing() {
         let mut table = Sessions::default();
-        let key = table.insert(session(7, 1, 1), cookie_time());
+        let key = table.insert(session(7, 1, 1));
         assert_eq!(table.counts().opening, 1);
         table.apply(key, Event::Recorded).unwrap();
         assert_eq!(table.counts(), Counts { good: 1, ..Counts::default() });
@@ -332,8 +320,8 @@ mod tests {
     #[test]
     fn agent_is_known_as_long_as_it_has_a_session() {
         let mut table = Sessions::default();
-        let first = table.insert(session(7, 1, 3), cookie_time());
-        let second = table.insert(session(8, 1, 4), cookie_time());
+        let first = table.insert(session(7, 1, 3));
+        let second = table.insert(session(8, 1, 4));
         let agent = table.agent(AgentId([1; 16])).unwrap();
         assert_eq!((agent.incarnation, agent.newest), (4, second));
         assert_eq!(table.of_agent(AgentId([1; 16])), [first, second]);
@@ -347,8 +335,8 @@ mod tests {
     fn sessions_of_an_agent_stay_in_order_whichever_of_them_goes_first() {
         for gone in 0..3 {
             let mut table = Sessions::default();
-            let mut keys: Vec<_> = [(7, 5), (8, 4), (9, 3)].map(|(id, start)| table.insert(session(id, 1, start), cookie_time())).into();
-            table.insert(session(10, 2, 1), cookie_time());
+            let mut keys: Vec<_> = [(7, 5), (8, 4), (9, 3)].map(|(id, start)| table.insert(session(id, 1, start))).into();
+            table.insert(session(10, 2, 1));
             table.remove(keys.remove(gone));
             let agent = table.agent(AgentId([1; 16])).unwrap();
             assert_eq!((table.of_agent(AgentId([1; 16])), agent.newest, agent.incarnation), (keys.clone(), keys[1], 5));

@@ -48,6 +48,8 @@ codes! {
         Superseded = 3 "superseded by a newer incarnation of the agent",
         /// The server is ending.
         Stopping = 4 "the server is stopping",
+        /// The incarnation is far above that of a session which the agent still has (R41).
+        Ahead = 5 "its incarnation is far above that of the session it still has",
     }
 }
 

@@ -292,7 +292,8 @@ fn lower_incarnation_is_refused() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO whose handshake is older than that of the agent's session MUST NOT end that session.
+//# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session, whether
+//# that session lives or not.
 #[test]
 fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
     let mut world = World::new();
@@ -301,11 +302,126 @@ fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
     world.tick(ms(1));
     let mut peer = delayed.clone();
     world.open_again(&mut peer, &[]);
-    let echo = world.hello(&mut delayed, &cookie, &[]);
-    let handshake = delayed.handshake;
-    let refuse = Refuse { handshake, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0 };
-    world.expect(&delayed, &[refuse.into()]);
+    world.hello(&mut delayed, &cookie, &[]);
+    world.expect(&delayed, &[]);
+    assert_eq!(world.server.stats().dropped(Dropped::OldHandshake), 1);
     assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session, whether
+//# that session lives or not.
+#[test]
+fn hello_that_is_repeated_after_its_session_has_ended_opens_nothing() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    let session = welcome(&world.got_one(&peer)).session;
+    let mut open = Peer { session, packet: 0, ..peer.clone() };
+    let end = EndSession { serial: open.serial(), reason: EndReason::Close };
+    world.send(&mut open, &[end.into()]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Ended(_)));
+    for after in [0, 5_000, 4_999] {
+        world.tick(ms(after));
+        world.hello(&mut peer, &cookie, &[]);
+        world.expect(&peer, &[]);
+        assert_eq!(world.server.status(world.now).sessions, 0, "{after}");
+    }
+    world.tick(ms(2));
+    world.hello(&mut peer, &cookie, &[]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Challenge(_)), "it has expired");
+    // The same agent, which asks again, is served.
+    world.open_again(&mut peer, &[]);
+}
+
+#[test]
+fn cookie_of_one_agent_opens_no_session_for_others() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    for n in 2..10 {
+        let mut other = Peer { agent: Peer::new(n).agent, ..peer.clone() };
+        world.hello(&mut other, &cookie, &[]);
+        assert!(matches!(world.got_one(&other).message(), Message::Challenge(_)));
+    }
+    assert_eq!(world.server.status(world.now).sessions, 0);
+}
+
+#[test]
+fn session_that_failed_before_its_agent_heard_of_it_is_replaced_as_soon_as_that_asks_for_a_cookie() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    let lost = welcome(&world.got_one(&peer)).session;
+    assert!(world.server.evict(world.now, "alpha").is_ok());
+    world.tick(ms(1));
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    assert_ne!(welcome(&world.got_one(&peer)).session, lost);
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session MUST be taken as surrendered only from the address that was proven for it last.
+#[test]
+fn surrender_by_a_hello_from_another_address_frees_nothing_before_t() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let former = peer.session;
+    let mut thief = Peer { path: Peer::new(9).path, handshake: 77, ..peer.clone() };
+    let fates = world.open_again(&mut thief, &[(former, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::TimingOut }]);
+    let ask = thief.ask();
+    world.send(&mut thief, &[lock(ask, file, LockWait::Queue).into()]);
+    assert!(matches!(world.got_one(&thief).message(), Message::Queued(_)));
+    world.attend(&thief);
+    world.pass(ms(2_020));
+    world.expect(&thief, &[]);
+    world.pass(ms(1));
+    assert!(matches!(world.got_one(&thief).message(), Message::Grant(_)));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session that the same agent has.
+#[test]
+fn incarnation_far_above_that_of_a_session_is_refused_while_somebody_is_there() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut far = Peer { incarnation: 1 + 65_537, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
+    let cookie = world.cookie(&mut far);
+    let echo = world.hello(&mut far, &cookie, &[]);
+    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Ahead, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    world.expect(&far, &[refuse.into()]);
+    assert_eq!(world.server.lease_timers(), 0);
+    let Message::Probe(probe) = world.got_one(&peer).message() else { panic!("it is asked whether it is there") };
+    world.send(&mut peer, &[Receipt { seq: probe.seq, answer: ReceiptAnswer::Received }.into()]);
+    world.pass(ms(5_000));
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+    // Nearly as far is far enough for whoever starts all the time.
+    let mut near = Peer { incarnation: 1 + 65_536, handshake: 10, ..far };
+    world.open_again(&mut near, &[]);
+}
+
+#[test]
+fn incarnation_far_above_is_taken_once_nobody_answers_for_the_session() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut far = Peer { incarnation: u64::MAX, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
+    let cookie = world.cookie(&mut far);
+    world.hello(&mut far, &cookie, &[]);
+    assert!(matches!(world.got_one(&far).message(), Message::Refuse(_)));
+    world.pass(ms(3_000));
+    world.got(&peer);
+    world.open_again(&mut far, &[]);
 }
 
 #[test]

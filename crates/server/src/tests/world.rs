@@ -370,6 +370,8 @@ impl World {
 
     /// The cookie that the peer gets for its HELLO.
     pub(super) fn cookie(&mut self, peer: &mut Peer) -> Vec<u8> {
+        // No two cookies are made at one instant.
+        self.now = self.now.plus(Duration::from_nanos(1));
         let hello = peer.hello(&[], &[]);
         let session = core::mem::take(&mut peer.session);
         let packet = self.send(peer, &[hello.into()]);
