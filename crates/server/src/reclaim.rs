@@ -73,7 +73,7 @@ impl Server {
             }
             match hello.former.iter().find(|former| former.session == id).map(|former| former.claim) {
                 Some(Claim::Reclaiming | Claim::Continuing) if grace.eligible(id, hello.agent, hello.incarnation) => {
-                    grace.claim(self.now, id, by)
+                    grace.claim(self.now, id, by);
                 }
                 Some(Claim::Surrendered) if self.config.surrender => {
                     info!("{}: session {id} of before the restart was surrendered", self.who);

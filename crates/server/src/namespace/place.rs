@@ -32,7 +32,7 @@ pub struct Places {
 impl Places {
     /// Those of a new list: nothing is known yet.
     #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { known: BTreeMap::new(), steps: STEPS_MAX }
     }
 

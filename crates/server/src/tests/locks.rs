@@ -138,13 +138,7 @@ fn lock_on_an_object_that_is_not_durable_waits_for_the_disk() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let file = world.create(&mut peer, "job").object;
-    let removed = cistern_wire::Unlink {
-        ask: peer.ask_only(),
-        dir: super::world::ROOT,
-        name: cistern_wire::Bytes8(b"job"),
-        force: false,
-        terms: Terms::NONE,
-    };
+    let removed = cistern_wire::Unlink { ask: peer.ask_only(), dir: ROOT, name: Bytes8(b"job"), force: false, terms: Terms::NONE };
     world.stalled = true;
     world.send(&mut peer, &[removed.into()]);
     let ask = peer.ask();
@@ -185,7 +179,7 @@ fn list_shows_holders_before_waiters_with_their_place() {
     let got = world.got_one(&waiter);
     let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
     assert!(rows.end);
-    let rows: alloc::vec::Vec<_> = rows.rows.iter().collect();
+    let rows: Vec<_> = rows.rows.iter().collect();
     assert_eq!(rows.len(), 2);
     assert_eq!(
         (rows[0].state, rows[0].generation, rows[0].handle, rows[0].label.0),
@@ -288,7 +282,7 @@ fn server_status_tells_who_asks_and_counts() {
 fn answer_to_a_long_release_comes_in_several_small_messages() {
     let mut world = World::new();
     let mut peer = world.open(1);
-    let mut items = alloc::vec::Vec::new();
+    let mut items = Vec::new();
     for n in 0..25 {
         let file = world.create(&mut peer, &alloc::format!("file-{n}")).object;
         items.push(ReleaseItem { lock: advisory(file), generation: world.lock(&mut peer, file), keep: Keep::Nothing });
@@ -361,8 +355,7 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
     let (mut holder, mut other) = (world.open(1), world.open(2));
     let file = world.create(&mut holder, "job").object;
     world.lock(&mut holder, file);
-    let unlink =
-        |ask, force| cistern_wire::Unlink { ask, dir: super::world::ROOT, name: cistern_wire::Bytes8(b"job"), force, terms: Terms::NONE };
+    let unlink = |ask, force| cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force, terms: Terms::NONE };
     let ask = other.ask();
     world.send(&mut other, &[unlink(ask, false).into()]);
     assert_eq!(world.got_one(&other).reply(), Reply::Failed(Failed { status: Status::EBUSY, retry_ms: 0 }));
@@ -384,7 +377,7 @@ fn locked_object_is_moved_and_exchanged_by_others_only_by_force() {
     world.create(&mut holder, "other");
     world.lock(&mut holder, file);
     let rename = |ask, from: &'static [u8], to: &'static [u8], rule, force| {
-        let (from_dir, to_dir, terms) = (super::world::ROOT, super::world::ROOT, Terms::NONE);
+        let (from_dir, to_dir, terms) = (ROOT, ROOT, Terms::NONE);
         Message::from(Rename { ask, from_dir, from_name: Bytes8(from), to_dir, to_name: Bytes8(to), rule, force, terms })
     };
     let cases: [(&[u8], &[u8], RenameRule); 4] = [

@@ -321,7 +321,7 @@ impl Shared {
             if !full || shrinks || done == Some((count, can_rewrite)) || now < not_before {
                 continue;
             }
-            let can_flush = self.engine.needs(0).and_then(|needs| Ok(free(self.place.dir()).is_ok_and(|free| free >= needs)));
+            let can_flush = self.engine.needs(0).map(|needs| free(self.place.dir()).is_ok_and(|free| free >= needs));
             match can_flush.and_then(|can| if can { self.rewrite(can_rewrite) } else { Ok(false) }) {
                 Ok(true) => done = Some((count, can_rewrite)),
                 // A backup is being written: tried again.

@@ -126,8 +126,7 @@ fn a_file_cut_at_any_length_is_an_error_or_harmless() {
 
 /// Flips the byte at a share of the journal's written bytes, and opens; what was refused must be left as it was.
 fn flipped_journal_is_refused(image: &Path, parts: usize, of: usize) {
-    let journals = files(&image.join("data")).into_iter().filter(|path| path.extension().is_some_and(|what| what == "jnl"));
-    let path = journals.last().unwrap();
+    let path = files(&image.join("data")).into_iter().rfind(|path| path.extension().is_some_and(|what| what == "jnl")).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     bytes[used * parts / of] ^= 4;
