@@ -56,7 +56,7 @@ fn answers_are_right(network: &Network, name: &str) {
 
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it came.
+//# A server MUST answer a datagram from the address and port to which it was sent.
 #[test]
 fn each_agent_hears_the_server_from_the_address_that_it_asked() {
     let Some(network) = Network::of(&["server", "a", "b", "c", "d"]) else { return };

@@ -25,6 +25,21 @@ fn refused(store: &Path, code: i32, words: &str) -> Output {
     output
 }
 
+//= wire-spec.md#3-5-validation-and-drops
+//= type=test
+//# A server that announces by whatever means that it is ready MUST answer from then on.
+#[test]
+fn ready_server_answers_the_first_datagram() {
+    let mut server = Server::durable(&["--lease", "1s"]);
+    for _ in 0..8 {
+        assert_eq!(server.status()["serving"], true);
+        server.ok(&["ping"]);
+        assert_eq!(server.status()["drops_by_reason"]["starting"], serde_json::Value::Null, "{}", server.status());
+        server.process.kill();
+        server.start_again();
+    }
+}
+
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# The server MUST have increased its incarnation durably before it answers its first datagram.

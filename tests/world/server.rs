@@ -1,7 +1,7 @@
 //! A server of the tests: started on a store or in memory, asked by its control socket, and started again.
 
 use super::captures::Captures;
-use super::{CISTERN, CISTERND, Place, Process, ask, command, connect, eventually, said};
+use super::{CISTERN, CISTERND, Place, Process, ask, command, connect, said};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -44,13 +44,7 @@ impl Server {
     pub(crate) fn new_store(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
-        let server = Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-store"], args].concat());
-        server.await_start();
-        server
-    }
-
-    fn await_start(&self) {
-        eventually("the server has read its store", || (self.status()["serving"] == true).then_some(()));
+        Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-store"], args].concat())
     }
 
     /// A server of a host: everything in memory, on the addresses given.
@@ -83,7 +77,6 @@ impl Server {
         let capture = self.captures.of_server();
         let args: Vec<_> = self.args.iter().map(String::as_str).chain(["--pcap", &capture]).collect();
         self.process = Process::start(&self.place, CISTERND, &args);
-        self.await_start();
     }
 
     /// As [`Self::start_again`], by a shell that first does something.
@@ -92,7 +85,6 @@ impl Server {
         let args = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str));
         let args: Vec<_> = args.chain(["--pcap", &capture]).collect();
         self.process = Process::start(&self.place, "sh", &args);
-        self.await_start();
     }
 
     /// The directory of its store.
@@ -102,9 +94,7 @@ impl Server {
 
     /// A server on a store that is there already.
     pub(crate) fn on_store(store: &Path) -> Self {
-        let server = Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()]);
-        server.await_start();
-        server
+        Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()])
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {

@@ -218,6 +218,11 @@ impl Agent {
         if self.ops.count() + self.waits.len() >= self.config.commands_max {
             return Submitted::Now(Err(OpError::Overloaded));
         }
+        //= wire-spec.md#11-4-locks
+        //# An agent MUST refuse with STALE_GUARD a guarded mutation whose token is not that of a user who holds the lock now.
+        if command.guard().is_some_and(|guard| !self.locks.holds_token(guard.object, guard.token)) {
+            return Submitted::Now(Err(OpError::Status(Status::STALE_GUARD)));
+        }
         if let Some(result) = self.at_once(&command) {
             return Submitted::Now(result);
         }

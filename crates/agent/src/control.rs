@@ -10,7 +10,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Cancel, EndReason, EndSession, Generation, KeepAlive, List, Message, Packer, Release, ReleaseAll, ReleaseItem};
+use cistern_wire::{
+    Cancel, EndReason, EndSession, Generation, KeepAlive, List, Message, Packer, Release, ReleaseAll, ReleaseItem, ReleasedItem,
+};
 
 /// Bytes of one item of RELEASED: lock, two generations, keep.
 const RELEASED_ITEM: usize = 9 + 8 + 1 + 8;
@@ -38,8 +40,8 @@ pub(crate) enum Body {
 #[derive(Debug)]
 struct Control {
     body: Body,
-    /// Items of a release that no answer has named yet.
-    left: usize,
+    /// Items of a release that no answer has named yet, a bit for each.
+    left: u32,
     attempts: u32,
 }
 
@@ -110,7 +112,7 @@ impl Controls {
 
     fn add(&mut self, body: Body, attempts: u32) {
         self.last_serial += 1;
-        let left = if let Body::Release(items) = &body { items.len() } else { 0 };
+        let left = if let Body::Release(items) = &body { all_of(items.len()) } else { 0 };
         if body == Body::KeepAlive {
             self.keeping = Some(self.last_serial);
         }
@@ -162,10 +164,17 @@ impl Controls {
         }
     }
 
-    /// So many items of a release were answered; the whole may come in several answers. Whether it has.
-    pub(crate) fn released(&mut self, serial: u64, items: usize) -> bool {
+    /// A release was answered, as far as `items` goes. Whether it is answered whole now.
+    pub(crate) fn released(&mut self, serial: u64, items: List<'_, ReleasedItem>) -> bool {
         let Some(control) = self.unanswered.get_mut(&serial) else { return false };
-        control.left = control.left.saturating_sub(items);
+        if let Body::Release(given) = &control.body {
+            //= wire-spec.md#6-3-control
+            //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
+            for item in items {
+                let named = given.iter().position(|given| (given.lock, given.generation) == (item.lock, item.generation));
+                control.left &= named.map_or(u32::MAX, |at| !(1 << at));
+            }
+        }
         let whole = control.left == 0;
         if whole {
             self.answered(serial);
@@ -197,6 +206,12 @@ impl Controls {
         }
         Some(body)
     }
+}
+
+/// A bit for each of the items of a release.
+fn all_of(items: usize) -> u32 {
+    debug_assert!(items <= ITEMS_MAX, "a release fits one answer");
+    (1 << items) - 1
 }
 
 fn message(serial: u64, body: &Body, now: Instant) -> Message<'_> {

@@ -160,6 +160,8 @@ impl Agent {
     /// `prompt`: it was made on receipt of what it echoes, so it measures the round trip.
     fn renew(&mut self, echo: u64, by: Renewal, prompt: bool) -> bool {
         let Some(session) = &mut self.session else { return false };
+        //= wire-spec.md#11-1-lease
+        //# An answer whose echo the agent did not send in this session MUST be dropped whole.
         if !session.was_sent(echo) {
             self.dropped(Dropped::UnknownEcho);
             return false;
@@ -290,7 +292,7 @@ impl Agent {
             return;
         }
         if let Some(session) = &mut self.session
-            && session.controls.released(released.serial, released.items.len())
+            && session.controls.released(released.serial, released.items)
         {
             session.timers.cancel(Overdue::Control(released.serial));
         }

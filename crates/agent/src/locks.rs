@@ -278,6 +278,11 @@ impl Locks {
         self.advisory.is_held(holder)
     }
 
+    /// Whether a local user holds the lock of an object under this token.
+    pub(crate) fn holds_token(&self, object: ObjectId, token: u64) -> bool {
+        self.advisory.entry(object).is_some_and(|entry| entry.holders.iter().any(|holder| holder.token == token))
+    }
+
     /// How many pieces the table of advisory locks has.
     pub(crate) const fn pieces(&self) -> usize {
         self.advisory.pieces()
@@ -372,6 +377,11 @@ impl Locks {
     /// The server ends a wait.
     pub(crate) fn wait_over(&mut self, now: Instant, lease: &Lease, over: &WaitOver) {
         self.change(now, lease, over.lock.object, |entry, change| entry.wait_over(over.nonce, over.status, change));
+    }
+
+    /// The object is gone.
+    pub(crate) fn object_gone(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
+        self.change(now, lease, object, Entry::object_gone);
     }
 
     /// A release was answered.

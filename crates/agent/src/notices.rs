@@ -57,12 +57,17 @@ impl Agent {
     pub(crate) fn watch_event(&mut self, event: &WatchEvent) {
         if self.can_receipt(event.seq) {
             self.watched_changed(event.object, event.version, event.gone);
+            if event.gone {
+                self.locks.object_gone(self.now, &self.lease, event.object);
+            }
             self.receipt(event.seq, ReceiptAnswer::Received);
         }
     }
 
     /// A notice about a request says that it was answered QUEUED, whether that has arrived or not.
     fn outcome_of(&mut self, nonce: u64) {
+        //= wire-spec.md#6-4-notices
+        //# An agent MUST take a GRANT or a WAIT_OVER that comes before the QUEUED of its request as one that comes after it.
         if let Some(session) = &mut self.session {
             session.forget_request(nonce);
         }

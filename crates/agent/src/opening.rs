@@ -68,7 +68,8 @@ impl ServerIdentity {
     fn judge(self, other: Self, held: bool) -> Judgement {
         if self.store == other.store {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# The agent MUST refuse, and report, a server of the store it knows with a lower epoch or incarnation than it has seen.
+            //# The agent MUST refuse, and report, a server of the store it knows with a lower epoch than it has seen, or the same epoch and a
+            //# lower incarnation.
             let older = (other.epoch, other.incarnation) < (self.epoch, self.incarnation);
             return if older { Judgement::Refuse } else { Judgement::Accept };
         }

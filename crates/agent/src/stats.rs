@@ -76,3 +76,18 @@ pub(crate) struct Stats {
     pub(crate) datagrams_in: u64,
     pub(crate) drops: Drops,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_stands_in_the_specification() {
+        let text = include_str!("../../../wire-spec.md");
+        let (_, table) = text.split_once("What is sound may still be dropped, by names of its own:").unwrap();
+        let (table, _) = table.split_once("### ").unwrap();
+        for name in Dropped::NAMES {
+            assert!(table.contains(&alloc::format!("`{name}`")), "{name}");
+        }
+    }
+}

@@ -377,7 +377,9 @@ impl Walk {
 }
 
 /// What a server says that cannot be an answer to what was asked.
-pub(crate) const NOT_AN_ANSWER: Status = Status::EIO;
+//= wire-spec.md#7-the-table-of-answers
+//# An agent MUST take nothing from it but that its request is over.
+pub(crate) const NOT_AN_ANSWER: Status = Status::EPROTO;
 
 fn learn(view: &mut View<'_>, dir: &Attr, name: &Bytes, known: Known) {
     // A copy: the name is a part of a whole path, which must not live as long as the cache remembers the name.

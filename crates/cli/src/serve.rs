@@ -33,6 +33,7 @@ use state::StateDir;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -68,10 +69,12 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
             again.wake();
         },
     )?;
-    announce(args, event_loop.local_addrs().collect(), metrics_address, &state)?;
+    let listen = event_loop.local_addrs().collect();
+    event_loop.services_mut().announcement =
+        Some(Announcement { json: args.json, listen, metrics: metrics_address, control: state.socket().to_path_buf() });
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
-        Ok(Ended::ByServices) => Err(Failure::new("STORE", EXIT_STORE, event_loop.services_mut().failure.take().unwrap_or_default())),
+        Ok(Ended::ByServices) => event_loop.services_mut().failure.take().map_or(Ok(()), Err),
         Err(e) => Err(Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string())),
     }
 }
@@ -149,6 +152,7 @@ fn set_up(
         wall_clock_told: now,
         in_force: Arc::default(),
         clock: clock.clone(),
+        announcement: None,
         failure: None,
     };
     let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
@@ -165,18 +169,29 @@ fn wall_clock() -> i64 {
     }
 }
 
-fn announce(args: &Serve, listen: Vec<SocketAddr>, metrics: Option<SocketAddr>, state: &StateDir) -> Result<(), Failure> {
-    if args.json {
-        // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
-        let control = state.socket().to_string_lossy().into_owned();
-        return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics }));
+/// Where the server is found; told when it answers, so that whoever waits for that is not dropped as `starting`.
+struct Announcement {
+    json: bool,
+    listen: Vec<SocketAddr>,
+    metrics: Option<SocketAddr>,
+    control: PathBuf,
+}
+
+impl Announcement {
+    fn tell(self) -> Result<(), Failure> {
+        let Self { json, listen, metrics, control } = self;
+        if json {
+            // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
+            let control = control.to_string_lossy().into_owned();
+            return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics }));
+        }
+        if let Some(metrics) = metrics {
+            log::info!("metrics at http://{metrics}/metrics");
+        }
+        let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+        log::info!("listening on {}, control socket {}", listen.join(", "), control.display());
+        Ok(())
     }
-    if let Some(metrics) = metrics {
-        log::info!("metrics at http://{metrics}/metrics");
-    }
-    let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
-    log::info!("listening on {}, control socket {}", listen.join(", "), state.socket().display());
-    Ok(())
 }
 
 /// The guests of the server's loop: its store and its control socket.
@@ -190,8 +205,10 @@ struct Daemon {
     wall_clock_told: Instant,
     in_force: Arc<InForce>,
     clock: Clock,
+    /// What is told once the server answers.
+    announcement: Option<Announcement>,
     /// Why the loop was ended.
-    failure: Option<String>,
+    failure: Option<Failure>,
 }
 
 impl Services<Server> for Daemon {
@@ -233,13 +250,19 @@ impl Services<Server> for Daemon {
         if let Some(metrics) = &self.metrics {
             metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }
-        match server.failure() {
-            Some(why) => {
-                self.failure = Some(why.to_owned());
-                ControlFlow::Break(())
-            }
-            None => ControlFlow::Continue(()),
+        if let Some(why) = server.failure() {
+            self.failure = Some(Failure::new("STORE", EXIT_STORE, why));
+            return ControlFlow::Break(());
         }
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A server that announces by whatever means that it is ready MUST answer from then on.
+        if server.is_serving()
+            && let Some(Err(failure)) = self.announcement.take().map(Announcement::tell)
+        {
+            self.failure = Some(failure);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -181,9 +181,9 @@ impl Guard {
         NextEvent { guard: self, number: None }
     }
 
-    /// The guard for mutations under this lock: they fail when this grant is not current any more.
+    /// The guard for mutations under this lock: they fail when this hold of it is over.
     pub(crate) const fn guard(&self) -> api::Guard {
-        api::Guard { object: self.locked.object, generation: self.locked.generation }
+        api::Guard { object: self.locked.object, token: self.locked.token }
     }
 
     /// Gives the lock back.

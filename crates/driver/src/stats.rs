@@ -49,7 +49,7 @@ counters! {
     /// Receive calls that brought something; `datagrams_in` divided by this is the batch size.
     receive_batches,
     /// Dropped: larger than the machine's largest datagram.
-    dropped_oversized,
+    dropped_too_long,
     /// Dropped: from port 0, to which no answer can go.
     dropped_from_port_zero,
     /// Dropped: sent to a multicast or broadcast address, from which no answer can come.

@@ -259,7 +259,7 @@ fn hand_over<M: Machine>(machine: &mut M, pool: &ReceivePool, filled: usize, now
 /// Whether the machine gets to see a datagram; what it does not is counted by name.
 fn admit(path: &Path, datagram: &[u8], limit: usize, stats: &Stats) -> bool {
     let reason = if datagram.len() > limit {
-        &stats.dropped_oversized
+        &stats.dropped_too_long
     } else if path.remote.port() == 0 {
         &stats.dropped_from_port_zero
     } else if !path.local.is_none_or(is_unicast) {

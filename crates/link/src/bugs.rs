@@ -141,6 +141,8 @@ bugs! {
     E1 "E1",
     /// A session that reclaims does not take over the ephemeral files of the former one.
     E2 "E2",
+    /// CANCEL of a lock request whose answer was lost says nothing of the grant in that answer.
+    Q1 "Q1",
     /// Watchers are told of a change before it is durable.
     W1 "W1",
     /// The agent counts on the watches of its former session.

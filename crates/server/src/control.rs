@@ -11,11 +11,11 @@ use crate::locks::CancelResult;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
-use cistern_link::Fate as Known;
 use cistern_link::bugs::{self, Bug};
+use cistern_link::{Fate as Known, Stored};
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
-    PathResponse, Receipt, Release, ReleaseAll, Released,
+    PathResponse, Reader, Receipt, Release, ReleaseAll, Released, Reply,
 };
 use log::debug;
 
@@ -60,6 +60,8 @@ impl Server {
             self.control_refused = true;
             return;
         }
+        //= wire-spec.md#6-3-control
+        //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
         let mut parts = items.chunks(RELEASED_ITEMS_MAX);
         let first = parts.next().unwrap_or_default();
         for part in core::iter::once(first).chain(parts) {
@@ -99,7 +101,9 @@ impl Server {
         }
         let nonce = message.nonce;
         //= wire-spec.md#11-4-locks
-        //# A CANCEL MUST be answered "cancelled", or "granted" with the generation, or "answered".
+        //# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
+        //= wire-spec.md#11-4-locks
+        //# A CANCEL of a request that was given no grant which stands MUST be answered "cancelled", or "answered".
         let (outcome, generation) = match self.locks.cancel(self.now, key.id(), nonce) {
             CancelResult::Cancelled => {
                 if let Some(outbox) = self.outbox(key) {
@@ -108,11 +112,28 @@ impl Server {
                 (CancelOutcome::Cancelled, Generation(0))
             }
             CancelResult::Granted { generation, .. } => (CancelOutcome::Granted, generation),
-            CancelResult::Unknown => (self.cancel_unqueued(key, nonce), Generation(0)),
+            CancelResult::Unknown => match self.standing_grant(key, nonce) {
+                Some(generation) => (CancelOutcome::Granted, generation),
+                None => (self.cancel_unqueued(key, nonce), Generation(0)),
+            },
         };
         debug!("{}: session {} cancels request {nonce}: {outcome}", self.who, key.id());
         let answer = Cancelled { serial: message.serial, echo: origin.packet, nonce, outcome, generation };
         self.push_urgent(key, &Message::Cancelled(answer));
+    }
+
+    /// The grant that an ACK gave to request `nonce`, if the session still holds the lock under it: whoever cancels may have lost the ACK.
+    fn standing_grant(&self, key: Key, nonce: u64) -> Option<Generation> {
+        if bugs::is(Bug::Q1) {
+            return None;
+        }
+        let Some(Stored::Bytes(reply)) = self.sessions.get(key)?.cache.stored(nonce) else {
+            return None;
+        };
+        let Ok(Reply::Granted(granted)) = Reader::new(reply).get() else {
+            return None;
+        };
+        self.locks.held(key.id(), granted.lock).filter(|held| *held == granted.generation)
     }
 
     /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.

@@ -95,7 +95,11 @@ impl Server {
                 //= wire-spec.md#11-3-failure-and-ending
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
                 self.locks.disowned(self.now, key.id(), lock, generation);
-                self.gave_back(key, lock, generation);
+                //= wire-spec.md#6-4-notices
+                //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
+                if let Some(Body::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
+                    self.notify(key.id(), Body::WaitOver { nonce, lock, status: Status::ECANCELED });
+                }
             }
             (Body::Demand { lock, generation, .. }, _) if bugs::is(Bug::M20) => {
                 self.locks.disowned(self.now, key.id(), lock, generation);
@@ -121,10 +125,9 @@ impl Server {
 
     /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (R33). If it holds the
     /// lock all the same, it has named a generation that it was never granted: that receipts a demand, and does not comply with it.
-    pub(crate) fn gave_back(&mut self, key: Key, lock: LockId, generation: Generation) {
-        let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) else {
-            return;
-        };
+    /// Gives the GRANT that is settled so, if there was one.
+    pub(crate) fn gave_back(&mut self, key: Key, lock: LockId, generation: Generation) -> Option<Body> {
+        let outbox = self.sessions.get_mut(key)?.outbox.as_mut()?;
         let held = self.locks.held(key.id(), lock).filter(|held| *held <= generation);
         match held {
             None => outbox.released(lock, generation),
@@ -132,6 +135,7 @@ impl Server {
                 if outbox.receipted(lock, generation) && lock.class == LockClass::Cache {
                     self.promised(key, lock, held);
                 }
+                None
             }
         }
     }

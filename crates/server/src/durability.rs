@@ -197,6 +197,12 @@ impl Server {
         self.failure = Some(String::from(what));
     }
 
+    /// Whether datagrams are answered: all was read that the start needs, and the start itself is durable.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.phase == Phase::Serving
+    }
+
     /// Why the server has stopped answering, if it has: the driver then ends it (R62).
     #[must_use]
     pub fn failure(&self) -> Option<&str> {

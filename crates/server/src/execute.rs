@@ -173,7 +173,7 @@ impl Server {
     fn forbidden(&self, key: Key, terms: &Terms<'_>, plan: &Plan) -> Option<(Status, Option<u16>)> {
         let guarded = terms.guard_object.0 != 0;
         //= wire-spec.md#11-4-locks
-        //# A mutation whose guard is not a current grant of its session MUST fail with STALE_GUARD.
+        //# A mutation whose guard is not a token of the session's present hold of the lock MUST fail with STALE_GUARD.
         if guarded && !self.locks.guard_current(key.id(), terms.guard_object, terms.guard_generation) {
             return Some((Status::STALE_GUARD, None));
         }

@@ -23,7 +23,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Path, Question};
-use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION};
+use cistern_wire::limits::{
+    CHECKSUM_LEN, COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION,
+};
 use cistern_wire::{
     Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Refuse, RefuseReason, SessionFate, SessionId,
     Welcome,
@@ -78,7 +80,7 @@ impl Server {
             //# A server that shares no version with a HELLO MUST answer REFUSE with its own range.
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Version, 0);
         }
-        if hello.label.0.len() > LABEL_MAX || hello.former.len() > FORMER_MAX {
+        if hello.label.0.len() > LABEL_MAX || hello.cookie.0.len() > COOKIE_MAX || hello.former.len() > FORMER_MAX {
             return self.drop_datagram(path, Dropped::Oversized);
         }
         // Looked at whenever such a HELLO comes, with a cookie or without: the session may have been rescued since it was challenged.
@@ -170,8 +172,9 @@ impl Server {
             return;
         }
         //= wire-spec.md#3-7-sizes-and-paths
-        //# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it
-        //# came.
+        //# A server MUST answer a datagram from the address and port to which it was sent.
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# An answer without a session MUST go to the address and port from which its cause came.
         self.send_handshake(path, &Message::Challenge(Challenge { handshake, echo: packet, cookie: Bytes8(&cookie) }), None);
     }
 

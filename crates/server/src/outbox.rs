@@ -319,14 +319,15 @@ impl Outbox {
     }
 
     /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them (R33).
+    /// Gives the grant among them, which its agent may not have seen.
     //= wire-spec.md#11-3-failure-and-ending
     //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
-    pub(crate) fn released(&mut self, lock: LockId, generation: Generation) {
+    pub(crate) fn released(&mut self, lock: LockId, generation: Generation) -> Option<Body> {
         if self.owed.get(&lock).is_some_and(|owed| owed.0 <= generation) {
             self.owed.remove(&lock);
         }
         if self.notices.is_empty() {
-            return;
+            return None;
         }
         self.receipted(lock, generation);
         // Grants of advisory locks are few; demands, of which there may be thousands, were found by their index.
@@ -334,8 +335,9 @@ impl Outbox {
             matches!(n.body, Body::Grant { .. }) && n.body.settled_by_release().is_some_and(|it| it.0 == lock && it.1 <= generation)
         };
         if let Some(seq) = self.notices.iter().take(ENDED_WAITS_MAX).find(|n| grant(n)).map(|n| n.seq) {
-            self.take(seq);
+            return self.take(seq).map(|notice| notice.body);
         }
+        None
     }
 
     /// A demand of `lock` for a generation up to `generation` counts as receipted, if one is on the way: whether one was.

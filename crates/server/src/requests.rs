@@ -53,6 +53,8 @@ impl Server {
             session.cache.raise_floor(ask.floor(), &mut self.replies);
             return self.refuse(key, nonce, packet);
         }
+        //= wire-spec.md#3-7-sizes-and-paths
+        //# A `limit` below 548 MUST be read as 548.
         let limit = ask.limit.min(session.max_datagram).max(SMALL);
         let digest = digest(raw);
         let floor = session.cache.floor();

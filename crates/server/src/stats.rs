@@ -204,6 +204,16 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
+    fn every_reason_stands_in_the_specification() {
+        let text = include_str!("../../../wire-spec.md");
+        let (_, table) = text.split_once("What is sound may still be dropped, by names of its own:").unwrap();
+        let (table, _) = table.split_once("### ").unwrap();
+        for reason in Dropped::ALL {
+            assert!(table.contains(&alloc::format!("`{}`", reason.name())), "{reason:?}");
+        }
+    }
+
+    #[test]
     fn every_reason_has_a_counter_and_a_name_of_its_own() {
         let mut stats = Stats::default();
         for reason in Dropped::ALL {

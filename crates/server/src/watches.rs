@@ -198,24 +198,29 @@ impl Server {
                 Became::Made if attr.is_ephemeral() => self.ephemerals.add(object, attr.owner, self.namespace.requester()),
                 Became::Made => {}
                 Became::Changed | Became::Gone => {
-                    let owner = self.ephemerals.bound(object).filter(|owner| gone && *owner != self.namespace.requester());
-                    let owner = owner.and_then(|owner| self.sessions.get(self.sessions.find(owner)?));
-                    // One that is timing out is told when it is rescued.
-                    let hears = |owner: &&Session| matches!(owner.standing(), Standing::Good | Standing::TimingOut { .. });
-                    if let Some(owner) = owner.filter(hears) {
-                        //= wire-spec.md#11-5-caching-and-metadata
-                        //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
-                        // Where a bound of watches is reached its agent goes on renewing its lease for a file that it has not.
-                        let _full = self.watches.add(owner.id, object, 0, self.config.presence);
+                    let (mut concerned, waited_for) = if gone { self.locks.holders_of(object) } else { Default::default() };
+                    let locked = waited_for || !concerned.is_empty();
+                    //= wire-spec.md#11-5-caching-and-metadata
+                    //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+                    concerned.extend(self.ephemerals.bound(object).filter(|_| gone));
+                    for session in concerned.into_iter().filter(|session| *session != self.namespace.requester()) {
+                        // One that is timing out is told when it is rescued.
+                        let hears = |of: &Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
+                        if self.sessions.find(session).and_then(|key| self.sessions.get(key)).is_some_and(hears) {
+                            //= wire-spec.md#11-4-locks
+                            //# The server MUST tell each session that holds an advisory lock on an object that another session has taken the object
+                            //# away.
+                            // Where a bound of watches is reached it is not told: an owner goes on renewing its lease, a holder has a demand.
+                            let _full = self.watches.add(session, object, 0, self.config.presence);
+                        }
                     }
-                    if self.watches.is_watched(object) {
+                    if self.watches.is_watched(object) || locked {
                         changes.push(Change { object, version: attr.version, gone });
                     }
                 }
             }
             if gone {
                 self.ephemerals.gone(object);
-                self.locks.object_gone(object);
             }
         }
         if !changes.is_empty() {
@@ -236,6 +241,9 @@ impl Server {
             //# The server MUST tell every session that watches an object of each durable change of it, or of a later one.
             for session in self.watches.changed(change) {
                 self.tell_change(session, change);
+            }
+            if change.gone {
+                self.locks.object_gone(self.now, change.object);
             }
         }
     }

@@ -154,6 +154,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::H4 => (Lossy, "an older cookie opens a session"),
         Bug::E1 => (Partition, "ephemeral files go when their session fails"),
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
+        Bug::Q1 => (Kinds, "a cancellation does not name the grant whose answer was lost"),
         Bug::W1 => (Disk, "a change is told before it is durable"),
         Bug::W2 => (Partition, "watches of a former session are counted on"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),

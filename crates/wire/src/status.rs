@@ -50,7 +50,7 @@ statuses! {
     EIO = 5 "EIO" "the store failed",
     /// Too many items, or more than fits.
     E2BIG = 7 "E2BIG" "too much for one request",
-    /// A lock asked for with "try" is held by somebody else.
+    /// EXTEND_RUN: the lock was demanded (R69). An agent's word to its user: the lock that it tried is held by somebody else.
     EAGAIN = 11 "EAGAIN" "the lock is held by somebody else",
     /// The object is in use: an advisory lock protects it (R74).
     EBUSY = 16 "EBUSY" "the object is in use",
@@ -76,13 +76,15 @@ statuses! {
     ENAMETOOLONG = 36 "ENAMETOOLONG" "file name too long",
     /// A directory is not empty.
     ENOTEMPTY = 39 "ENOTEMPTY" "directory not empty",
-    /// Too many symbolic links.
+    /// An agent's word to its user: the path leads through too many symbolic links.
     ELOOP = 40 "ELOOP" "too many levels of symbolic links",
     /// There is no such extended attribute.
     ENODATA = 61 "ENODATA" "no such attribute",
+    /// An agent's word to its user: the server's answer is none to what was asked.
+    EPROTO = 71 "EPROTO" "the server's answer does not fit the request",
     /// The object named by id is gone.
     ESTALE = 116 "ESTALE" "stale object",
-    /// The wait was cancelled.
+    /// The request or its wait was cancelled, or its grant came back unseen.
     ECANCELED = 125 "ECANCELED" "operation cancelled",
     /// A bound of the server is reached; try again after the hint.
     BUSY = 1024 "BUSY" "the server has reached a limit",

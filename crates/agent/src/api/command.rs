@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Expect, Generation, Mode, ObjectId, RenameRule, XattrRule};
+use cistern_wire::{Expect, Mode, ObjectId, RenameRule, XattrRule};
 use core::time::Duration;
 
 /// Number of a command, chosen by the agent when it takes the command.
@@ -31,13 +31,13 @@ pub enum Target {
     Object(ObjectId),
 }
 
-/// The advisory lock under which a mutation is done: it fails when that grant is not current any more (R73).
+/// The local hold of an advisory lock under which a mutation is done: it fails with STALE_GUARD when that hold is over (R73).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// The locked object.
     pub object: ObjectId,
-    /// The grant held.
-    pub generation: Generation,
+    /// The holder's token: [`Locked::token`](super::Locked::token).
+    pub token: u64,
 }
 
 /// How long a lock request waits.
@@ -295,4 +295,21 @@ pub enum Command {
     ServerStatus,
     /// One round trip to the server's application → [`Output::Pong`](super::Output::Pong).
     Ping,
+}
+
+impl Command {
+    /// The guard of a command that changes something, if it has one.
+    #[must_use]
+    pub fn guard(&self) -> Option<Guard> {
+        match self {
+            Self::SetAttr { guard, .. }
+            | Self::Write { guard, .. }
+            | Self::Put { guard, .. }
+            | Self::SetXattr { guard, .. }
+            | Self::RemoveXattr { guard, .. }
+            | Self::Batch { guard, .. } => *guard,
+            Self::Expecting { command, .. } => command.guard(),
+            _ => None,
+        }
+    }
 }

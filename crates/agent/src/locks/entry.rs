@@ -107,6 +107,8 @@ pub(super) enum Asking {
 pub(super) struct Holder {
     pub(super) id: HolderId,
     pub(super) mode: Mode,
+    /// The token that it was shown.
+    pub(super) token: u64,
 }
 
 /// What a change of an entry works with, and what the table must know of it afterwards.
@@ -290,7 +292,7 @@ impl Entry {
             // Most locks never have more than one.
             self.holders.reserve_exact(1);
         }
-        self.holders.push(Holder { id: holder, mode });
+        self.holders.push(Holder { id: holder, mode, token });
         Some(Locked { holder, object: self.object, mode, generation: held.generation, token, valid_until })
     }
 

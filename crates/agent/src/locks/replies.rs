@@ -32,7 +32,7 @@ impl Entry {
             }
             Reply::LockRefused(_) => self.fail(true, HELD_ELSEWHERE, change),
             Reply::Failed(failed) => self.refused(failed.status, failed.retry_ms, change),
-            _ => self.fail(false, OpError::Status(Status::EIO), change),
+            _ => self.fail(false, OpError::Status(Status::EPROTO), change),
         }
     }
 
@@ -135,6 +135,17 @@ impl Entry {
                 ReceiptAnswer::NotHeld
             }
         }
+    }
+
+    /// The object is gone: the lock that local users hold protects nothing any more, and goes back.
+    pub(super) fn object_gone(&mut self, change: &mut Change<'_>) {
+        //= wire-spec.md#11-4-locks
+        //# An agent told so MUST tell the users that hold the lock that it is lost, and give it back.
+        // While a release of it is unanswered no other may name it; what it leaves is demanded.
+        if self.releasing.is_none() {
+            self.release(change.effects);
+        }
+        self.lose(change);
     }
 
     /// Whether nothing is left to be given back but what is on its way.

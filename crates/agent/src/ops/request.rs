@@ -167,9 +167,9 @@ fn cut(length: usize) -> u32 {
 }
 
 fn terms<'a>(want: Want, guard: Option<Guard>, held: &'a [Held], expect: &'a [Expect]) -> Terms<'a> {
-    let guard = guard.unwrap_or(Guard { object: ObjectId(0), generation: Generation(0) });
+    let Guard { object, token } = guard.unwrap_or(Guard { object: ObjectId(0), token: 0 });
     let (held, expect) = (List::of(held), List::of(expect));
-    Terms { want, guard_object: guard.object, guard_generation: guard.generation, held, expect }
+    Terms { want, guard_object: object, guard_generation: Generation(token), held, expect }
 }
 
 impl Change {

@@ -398,6 +398,12 @@ impl Task {
                 call.resume(desk);
                 self.nap(desk, call.request, failed.status, failed.retry_ms)
             }
+            Answer::Reply(reply) | Answer::Result(Some(reply)) if call.request.is_mutation() && !is_outcome(reply) => {
+                //= wire-spec.md#7-the-table-of-answers
+                //# A user whose mutation was answered so MUST be told that the outcome is not known.
+                call.settle(desk, None);
+                Flow::End(Err(OpError::OutcomeUnknown))
+            }
             Answer::Reply(reply) => {
                 self.changed |= matches!(reply, Reply::Changed(_) | Reply::Batched(_));
                 call.settle(desk, Some(reply));
@@ -491,4 +497,9 @@ impl Call {
             desk.cache.resume(&self.suspended);
         }
     }
+}
+
+/// Whether a reply says what became of a mutation.
+const fn is_outcome(reply: &Reply<'_>) -> bool {
+    matches!(reply, Reply::Failed(_) | Reply::Changed(_) | Reply::Batched(_) | Reply::BatchFailed(_))
 }

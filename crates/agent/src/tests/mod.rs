@@ -6,6 +6,7 @@ mod script;
 mod closing;
 mod demands;
 mod doubt;
+mod guards;
 mod idle;
 mod locking;
 mod many;

@@ -204,7 +204,8 @@ fn nacked(script: &mut Script) {
 //# store is volatile.
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# The agent MUST refuse, and report, a server of the store it knows with a lower epoch or incarnation than it has seen.
+//# The agent MUST refuse, and report, a server of the store it knows with a lower epoch than it has seen, or the same epoch and a
+//# lower incarnation.
 #[test]
 fn another_store_or_an_older_state_of_the_known_one_is_refused_and_reported() {
     let changes: [fn(Welcome<'static>) -> Welcome<'static>; 4] = [

@@ -72,6 +72,9 @@ fn an_answer_to_an_earlier_transmission_renews_from_that_one_and_no_later() {
 //# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
 //= wire-spec.md#11-1-lease
 //= type=test
+//# An answer whose echo the agent did not send in this session MUST be dropped whole.
+//= wire-spec.md#11-1-lease
+//= type=test
 //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
 //= wire-spec.md#11-1-lease
 //= type=test

@@ -307,14 +307,27 @@ impl LockTable {
         }
     }
 
-    /// The object is gone: whoever waits for its advisory lock waits in vain, and is told so (ESTALE).
-    pub fn object_gone(&mut self, object: ObjectId) {
-        if let Some(entry) = self.table.entry(advisory(object)) {
-            while self.waiters(entry).next().is_some() {
-                self.end_wait(entry, 0, Status::ESTALE);
-            }
-            self.table.drop_if_idle(entry);
+    /// The object is gone: whoever waits for its advisory lock waits in vain, and is told so (ESTALE); whoever holds it is asked to give it
+    /// back, for nobody can ask for it any more.
+    pub fn object_gone(&mut self, now: Instant, object: ObjectId) {
+        let Some(entry) = self.table.entry(advisory(object)) else { return };
+        //= wire-spec.md#11-4-locks
+        //# The server MUST end each wait for the advisory lock of an object that is gone by WAIT_OVER with ESTALE.
+        while self.waiters(entry).next().is_some() {
+            self.end_wait(entry, 0, Status::ESTALE);
         }
+        //= wire-spec.md#11-4-locks
+        //# The server MUST demand the advisory locks of an object that is gone from all their holders.
+        let holds: Vec<u32> = self.table.holds_of(entry).collect();
+        holds.into_iter().for_each(|at| self.demand(now, at, Keep::Nothing));
+        self.table.drop_if_idle(entry);
+    }
+
+    /// The sessions that hold the advisory lock of an object, and whether anybody waits for it.
+    pub(crate) fn holders_of(&self, object: ObjectId) -> (Vec<SessionId>, bool) {
+        let Some(entry) = self.table.entry(advisory(object)) else { return (Vec::new(), false) };
+        let holders = self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].id).collect();
+        (holders, self.waiters(entry).next().is_some())
     }
 
     /// Whether a session holds the advisory lock of `object` without a break since it was given `token`: what a guarded mutation

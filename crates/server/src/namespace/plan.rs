@@ -24,7 +24,7 @@ use super::draft::{Draft, Fate, Removal};
 use super::mutation::Mutation;
 use super::{Namespace, NamespaceLimits, Step};
 use crate::store::{Counter, Lack, View};
-use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX};
+use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX, HELD_MAX};
 use cistern_wire::{
     Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, List, ObjectId, Reply, Status, Want, Writer,
 };
@@ -145,7 +145,13 @@ impl Namespace {
         let frame = Frame { limits: self.limits, wall_ns, handle: self.handle, batch: mutation.is_batch() };
         self.draft.clear();
         self.failed = None;
-        check_expected(view, mutation.terms().expect)?;
+        let terms = mutation.terms();
+        //= wire-spec.md#6-2-requests
+        //# A mutation with more than 16 items in `held` or more than 8 in `expect` MUST fail with E2BIG.
+        if terms.held.len() > HELD_MAX || terms.expect.len() > EXPECT_MAX {
+            return Err(Status::E2BIG.into());
+        }
+        check_expected(view, terms.expect)?;
         match mutation.len() {
             0 => return Err(Status::EINVAL.into()),
             1..=BATCH_MAX => {}
@@ -242,9 +248,6 @@ impl Namespace {
 
 /// Whether the objects have the versions that a mutation depends on.
 fn check_expected(view: &View<'_>, expected: List<'_, Expect>) -> Result<(), Lack> {
-    if expected.len() > EXPECT_MAX {
-        return Err(Status::E2BIG.into());
-    }
     //= wire-spec.md#11-5-caching-and-metadata
     //# A mutation whose `expect` names a version other than the current one MUST fail with VERSION_CHANGED and change nothing.
     for Expect { object, version } in expected {

@@ -190,6 +190,7 @@ fn an_item_that_would_take_a_locked_object_away_fails_the_batch_unless_forced() 
             (reply, _) => panic!("{reply:?}"),
         }
     }
+    assert_eq!(world.got(&holder).len(), 2, "it is told, and asked for the lock");
 }
 
 #[test]

@@ -508,14 +508,44 @@ fn challenges_are_limited_in_rate() {
 }
 
 #[test]
-fn hello_with_an_overlong_label_is_dropped() {
+fn hello_with_an_overlong_label_cookie_or_list_is_dropped() {
     let mut world = World::new();
     let mut peer = Peer::new(1);
-    let label = [b'x'; 65];
-    let hello = Hello { label: Bytes8(&label), ..peer.hello(&[], &[]) };
-    world.send(&mut peer, &[hello.into()]);
-    world.expect(&peer, &[]);
-    assert_eq!(world.server.stats().dropped(Dropped::Oversized), 1);
+    let former = [FormerClaim { session: SessionId(5), claim: Claim::Surrendered }; 9];
+    let hello = peer.hello(&[], &[]);
+    for long in [
+        Hello { label: Bytes8(&[b'x'; 65]), ..hello },
+        Hello { cookie: Bytes8(&[0; 33]), ..hello },
+        Hello { former: List::of(&former), ..hello },
+    ] {
+        world.send(&mut peer, &[long.into()]);
+        world.expect(&peer, &[]);
+    }
+    assert_eq!(world.server.stats().dropped(Dropped::Oversized), 3);
+}
+
+#[test]
+fn hello_that_asks_for_less_than_there_is_gets_the_least() {
+    for (asked, given) in [((0, 0), (1, 548)), ((1, 547), (1, 548)), ((2, 549), (2, 549)), ((u16::MAX, u16::MAX), (64, 1_232))] {
+        let mut world = World::new();
+        let mut peer = Peer::new(1);
+        let cookie = world.cookie(&mut peer);
+        let hello = Hello { window: asked.0, max_datagram: asked.1, ..peer.hello(&cookie, &[]) };
+        world.send(&mut peer, &[hello.into()]);
+        let got = world.got_one(&peer);
+        let welcome = welcome(&got);
+        assert_eq!((welcome.window, welcome.max_datagram), given, "asked for {asked:?}");
+    }
+}
+
+#[test]
+fn range_of_versions_that_ends_before_it_begins_has_none_in_common() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let hello = Hello { version_min: 2, version_max: 1, ..peer.hello(&[], &[]) };
+    let echo = world.send(&mut peer, &[hello.into()]);
+    let refuse = Refuse { handshake: peer.handshake, echo, reason: RefuseReason::Version, version_min: 1, version_max: 1, retry_ms: 0 };
+    world.expect(&peer, &[refuse.into()]);
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths

@@ -3,11 +3,11 @@
 use super::world::{Peer, ROOT, World};
 use alloc::vec;
 use alloc::vec::Vec;
-use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX, EXPECT_MAX, NAME_MAX, SYMLINK_MAX, XATTR_NAME_MAX};
+use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX, EXPECT_MAX, HELD_MAX, NAME_MAX, SYMLINK_MAX, XATTR_NAME_MAX};
 use cistern_wire::{
-    Ask, Batch, Bytes8, Bytes16, Create, Expect, ExtendRun, Generation, GetAttr, GetXattr, Item, Link, List, ListXattr, Lock, LockClass,
-    LockId, LockWait, Lookup, Message, Mkdir, Mode, ObjectId, Read, ReadDir, RemoveXattr, Rename, RenameRule, Reply, Rmdir, SetAttr,
-    SetMask, SetXattr, Stage, Status, Symlink, Terms, Unlink, Want, Write, XattrRule,
+    Ask, Batch, Bytes8, Bytes16, Create, Expect, ExtendRun, Generation, GetAttr, GetXattr, Held, Item, Link, List, ListXattr, Lock,
+    LockClass, LockId, LockWait, Lookup, Message, Mkdir, Mode, ObjectId, Read, ReadDir, RemoveXattr, Rename, RenameRule, Reply, Rmdir,
+    SetAttr, SetMask, SetXattr, Stage, Status, Symlink, Terms, Unlink, Want, Write, XattrRule,
 };
 
 const NOTHING: ObjectId = ObjectId(0);
@@ -231,6 +231,9 @@ fn numbers_at_their_limits_are_taken_and_past_them_refused() {
     });
 }
 
+//= wire-spec.md#6-2-requests
+//= type=test
+//# A mutation with more than 16 items in `held` or more than 8 in `expect` MUST fail with E2BIG.
 #[test]
 fn lists_at_their_limits_are_taken_and_past_them_refused() {
     let (_, _, Objects { file, .. }) = start();
@@ -241,7 +244,13 @@ fn lists_at_their_limits_are_taken_and_past_them_refused() {
     let items = move |count: usize| -> List<'static, Item<'static>> {
         List::of(vec![Item::from(set(Ask::NONE, file, SetMask::MODE)); count].leak())
     };
+    let holding = move |count: usize| {
+        let held: &'static [Held] = vec![Held { object: file, generation: Generation(1) }; count].leak();
+        Terms { held: List::of(held), ..NONE }
+    };
     check(cases! {
+        "as many locks as can be named": |ask| Write { terms: holding(HELD_MAX), ..write(ask, file, 0, b"x") } => OK;
+        "one lock more": |ask| Write { terms: holding(HELD_MAX + 1), ..write(ask, file, 0, b"x") } => E2BIG;
         "as many versions as there can be": |ask| Write { terms: expecting(EXPECT_MAX, 1), ..write(ask, file, 0, b"x") } => OK;
         "one more": |ask| Write { terms: expecting(EXPECT_MAX + 1, 1), ..write(ask, file, 0, b"x") } => E2BIG;
         "another version": |ask| Write { terms: expecting(1, 2), ..write(ask, file, 0, b"x") } => VERSION_CHANGED;

@@ -4,8 +4,8 @@ use super::world::{Peer, ROOT, World, advisory, lock, ms};
 use crate::store::StoreEvent;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, List, ListLocks, LockWait, Message, ObjectId,
-    Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms,
+    Bytes8, Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, Kind, List, ListLocks, LockWait, Message,
+    ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms, WaitOver,
 };
 
 fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
@@ -23,6 +23,15 @@ fn give_back(world: &mut World, peer: &mut Peer, object: ObjectId, generation: G
     let items = [ReleaseItem { lock: advisory(object), generation, keep: Keep::Nothing }];
     world.send(peer, &[Release { serial, items: List::of(&items) }.into()]);
     assert!(matches!(world.got_one(peer).message(), Message::Released(_)));
+}
+
+/// Another run of tokens; gives its generation.
+fn extend(world: &mut World, peer: &mut Peer, object: ObjectId, generation: Generation) -> Generation {
+    let ask = peer.ask();
+    world.send(peer, &[ExtendRun { ask, lock: advisory(object), generation }.into()]);
+    let got = world.got_one(peer);
+    let Reply::Granted(granted) = got.reply() else { panic!("{got:?}") };
+    granted.generation
 }
 
 /// A holder and a waiter; the DEMAND was receipted.
@@ -71,7 +80,7 @@ fn duplicate_of_a_queued_request_is_told_so_again_and_waits_once() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL MUST be answered "cancelled", or "granted" with the generation, or "answered".
+//# A CANCEL of a request that was given no grant which stands MUST be answered "cancelled", or "answered".
 //= wire-spec.md#6-3-control
 //= type=test
 //# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
@@ -108,7 +117,7 @@ fn cancellation_that_overtakes_its_request_keeps_it_from_executing() {
 //# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL MUST be answered "cancelled", or "granted" with the generation, or "answered".
+//# A CANCEL of a request that was given no grant which stands MUST be answered "cancelled", or "answered".
 #[test]
 fn cancellation_that_comes_after_the_grant_names_it() {
     let mut world = World::new();
@@ -124,13 +133,83 @@ fn cancellation_that_comes_after_the_grant_names_it() {
     world.lock(&mut holder, file);
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
+#[test]
+fn cancellation_of_a_lock_whose_granting_ack_was_lost_names_the_grant() {
+    let mut world = World::new();
+    let (mut peer, mut other) = (world.open(1), world.open(2));
+    let file = world.create(&mut peer, "job").object;
+    let ask = peer.ask_only();
+    world.send(&mut peer, &[lock(ask, file, LockWait::Queue).into()]);
+    // The agent never sees this.
+    let lost = world.got_one(&peer);
+    let Reply::Granted(granted) = lost.reply() else { panic!("{lost:?}") };
+    for _ in 0..2 {
+        assert_eq!(cancel(&mut world, &mut peer, ask.nonce), (CancelOutcome::Granted, granted.generation));
+    }
+    // The lock goes on under another generation, which whoever asked for that knows.
+    let extended = extend(&mut world, &mut peer, file, granted.generation);
+    assert_eq!(cancel(&mut world, &mut peer, ask.nonce), (CancelOutcome::Answered, Generation(0)));
+    give_back(&mut world, &mut peer, file, extended);
+    assert_eq!(cancel(&mut world, &mut peer, ask.nonce), (CancelOutcome::Answered, Generation(0)), "given back since");
+    world.lock(&mut other, file);
+}
+
+//= wire-spec.md#6-4-notices
+//= type=test
+//# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
+#[test]
+fn grant_that_came_back_by_a_demand_before_it_arrived_ends_the_wait_by_a_notice() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    let mut third = world.open(3);
+    give_back(&mut world, &mut holder, file, generation);
+    // GRANT is lost, the demand of what it grants is not.
+    let Message::Grant(grant) = world.got_one(&waiter).message() else { panic!("a GRANT") };
+    let ask = third.ask();
+    world.send(&mut third, &[lock(ask, file, LockWait::Queue).into()]);
+    let got = world.got(&third);
+    assert!(matches!(got[0].message(), Message::Queued(_)), "{got:?}");
+    let got = world.got_one(&waiter);
+    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
+    assert_eq!(demand.generation, grant.generation);
+    world.send(&mut waiter, &[Receipt { seq: demand.seq, answer: ReceiptAnswer::NotHeld }.into()]);
+    let seq = demand.seq + 1;
+    let over = WaitOver { seq, nonce: 1, lock: advisory(file), status: Status::ECANCELED };
+    world.expect(&waiter, &[over.into()]);
+    assert_eq!(world.got_one(&third).message().kind(), Kind::Grant);
+    world.pass(ms(100));
+    let again = world.got(&waiter);
+    assert!(!again.is_empty() && again.iter().all(|got| got.message() == over.into()), "until it is receipted: {again:?}");
+    world.send(&mut waiter, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
+    assert_eq!(cancel(&mut world, &mut waiter, 1), (CancelOutcome::Cancelled, Generation(0)));
+    world.got(&third);
+}
+
+//= wire-spec.md#6-3-control
+//= type=test
+//# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
+#[test]
+fn release_of_nineteen_items_is_answered_by_one_message() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let item = |n| ReleaseItem { lock: advisory(ObjectId(n)), generation: Generation(n), keep: Keep::Nothing };
+    let items: Vec<ReleaseItem> = (1..=20).map(item).collect();
+    for (count, messages) in [(1, 1), (19, 1), (20, 2)] {
+        let serial = peer.serial();
+        world.send(&mut peer, &[Release { serial, items: List::of(&items[..count]) }.into()]);
+        assert_eq!(world.got(&peer).len(), messages, "{count} items");
+    }
+}
+
 #[test]
 fn cancellation_of_a_request_that_was_answered_says_so() {
     let mut world = World::new();
     let mut peer = world.open(1);
-    let file = world.create(&mut peer, "job").object;
-    world.lock(&mut peer, file);
-    assert_eq!(cancel(&mut world, &mut peer, 2).0, CancelOutcome::Answered);
+    world.create(&mut peer, "job");
+    assert_eq!(cancel(&mut world, &mut peer, 1).0, CancelOutcome::Answered);
 }
 
 #[test]
@@ -321,7 +400,7 @@ fn release_and_request_of_one_datagram_act_in_the_order_that_helps() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A mutation whose guard is not a current grant of its session MUST fail with STALE_GUARD.
+//# A mutation whose guard is not a token of the session's present hold of the lock MUST fail with STALE_GUARD.
 #[test]
 fn guarded_mutation_needs_the_lock_under_its_current_token() {
     let mut world = World::new();
@@ -362,6 +441,56 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
     let ask = other.ask();
     world.send(&mut other, &[unlink(ask, true).into()]);
     assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+    assert!(!world.got(&holder).is_empty(), "it is told");
+}
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server MUST end each wait for the advisory lock of an object that is gone by WAIT_OVER with ESTALE.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server MUST demand the advisory locks of an object that is gone from all their holders.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The server MUST tell each session that holds an advisory lock on an object that another session has taken the object away.
+#[test]
+fn holder_and_waiters_of_an_object_that_is_removed_by_force_are_told_when_that_is_durable() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
+    let mut other = world.open(3);
+    world.stalled = true;
+    let ask = other.ask();
+    let unlink = cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force: true, terms: Terms::NONE };
+    world.send(&mut other, &[unlink.into()]);
+    world.expect(&waiter, &[]);
+    world.expect(&holder, &[]);
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&other).reply(), Reply::Changed(_)));
+    world.expect(&waiter, &[WaitOver { seq: 1, nonce: 1, lock: advisory(file), status: Status::ESTALE }.into()]);
+    let got = world.got_one(&holder);
+    let Message::WatchEvent(told) = got.message() else { panic!("{got:?}") };
+    assert!((told.object, told.gone) == (file, true), "the demand that the waiter has caused stands");
+    give_back(&mut world, &mut holder, file, generation);
+    assert_eq!(world.server.status(world.now).locks, 0);
+    world.send(&mut waiter, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+    let seq = told.seq;
+    world.send(&mut holder, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
+}
+
+#[test]
+fn whoever_removes_the_object_that_it_has_locked_itself_is_only_asked_to_give_the_lock_back() {
+    let mut world = World::new();
+    let mut holder = world.open(1);
+    let file = world.create(&mut holder, "job").object;
+    let generation = world.lock(&mut holder, file);
+    let ask = holder.ask();
+    let unlink = cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force: false, terms: Terms::NONE };
+    world.send(&mut holder, &[unlink.into()]);
+    let kinds: Vec<Kind> = world.got(&holder).iter().map(|got| got.message().kind()).collect();
+    assert_eq!(kinds, [Kind::Demand, Kind::Ack]);
+    give_back(&mut world, &mut holder, file, generation);
 }
 
 //= wire-spec.md#11-4-locks

@@ -119,7 +119,10 @@ fn challenge_by_the_agent_is_answered_at_the_proven_address_only() {
 
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# A server MUST answer a datagram from the address and port to which it was sent, to the address and port from which it came.
+//# A server MUST answer a datagram from the address and port to which it was sent.
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# An answer without a session MUST go to the address and port from which its cause came.
 #[test]
 fn answers_leave_from_the_address_that_was_asked() {
     let mut world = World::new();

@@ -279,6 +279,9 @@ fn large_read_is_made_again_for_a_duplicate_without_a_new_grant() {
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
 //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
+//= wire-spec.md#3-7-sizes-and-paths
+//= type=test
+//# A `limit` below 548 MUST be read as 548.
 #[test]
 fn reply_fits_the_limit_that_the_request_names() {
     let mut world = World::new();

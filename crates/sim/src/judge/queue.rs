@@ -11,7 +11,7 @@ use super::case::{Case, Verdict, violated};
 use super::sessions::Record;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
-use cistern_wire::{CancelOutcome, Generation, LockClass, LockId, Message, Mode, Reply, SessionId};
+use cistern_wire::{CancelOutcome, Cancelled, Generation, LockClass, LockId, Message, Mode, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Transmissions of one request in a lease period: about four while the timeout doubles, then one in τ/8 less a quarter; twice that.
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     asked: BTreeMap<(SessionId, u64), Asked>,
     /// Exclusive requests that wait, by lock.
     waiting: BTreeMap<LockId, Vec<(SessionId, u64)>>,
-    granted: BTreeMap<(SessionId, u64), Generation>,
+    granted: BTreeMap<(SessionId, u64), (LockId, Generation)>,
     /// Requests that their agents took back, and those of which the server said that they never will be granted.
     taken_back: BTreeSet<(SessionId, u64)>,
     cancelled: BTreeSet<(SessionId, u64)>,
@@ -135,7 +135,7 @@ impl Queue {
                 if cancelled.outcome == CancelOutcome::Cancelled {
                     self.cancelled.insert((session, cancelled.nonce));
                 }
-                Ok(())
+                self.ends_a_wait(facts, session, cancelled)
             }
             Message::Grant(grant) => {
                 if self.cancelled.contains(&(session, grant.nonce)) {
@@ -152,9 +152,26 @@ impl Queue {
         }
     }
 
+    /// Who takes a request back is told of the grant that it was given, as long as that stands (R75): else nobody gives the lock back.
+    fn ends_a_wait(&self, facts: &Facts, session: SessionId, cancelled: &Cancelled) -> Verdict {
+        let grant = self.granted.get(&(session, cancelled.nonce)).copied();
+        let stands =
+            |(lock, generation): &(LockId, Generation)| facts.locks.hold(session, *lock).is_some_and(|hold| hold.generation == *generation);
+        match grant.filter(stands) {
+            Some((lock, generation)) if (cancelled.outcome, cancelled.generation) != (CancelOutcome::Granted, generation) => {
+                let what = format!(
+                    "request {} of session {session} was granted {lock} under {generation}, holds it, and is cancelled as {}",
+                    cancelled.nonce, cancelled.outcome
+                );
+                violated("I14", "cancelled-and-held", what)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn granted(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, nonce: u64, grant: (LockId, Mode, Generation)) -> Verdict {
         let (lock, mode, generation) = grant;
-        let first = *self.granted.entry((session, nonce)).or_insert(generation);
+        let (_, first) = *self.granted.entry((session, nonce)).or_insert((lock, generation));
         if first != generation {
             let what =
                 format!("request {nonce} of session {session} is granted {lock} under generation {generation}, and before under {first}");
@@ -209,7 +226,7 @@ impl Queue {
 mod tests {
     use super::super::bench::{Bench, fired};
     use super::*;
-    use cistern_wire::{Ack, Ask, Bytes8, Cancel, Cancelled, Grant, Granted, Handle, Holder, Lock, LockWait, ObjectId, Queued, Standing};
+    use cistern_wire::{Ack, Ask, Bytes8, Cancel, Grant, Granted, Handle, Holder, Lock, LockWait, ObjectId, Queued, Standing};
 
     const LOCK: LockId = LockId { object: ObjectId(7), class: LockClass::Advisory };
 

@@ -15,7 +15,7 @@ use crate::observe::{Node, Seen};
 use crate::users::written_by;
 use cistern_agent::api::{Command, Locked, Output};
 use cistern_server::store::{Counter, Key};
-use cistern_wire::{Generation, Mode, ObjectId, SessionId};
+use cistern_wire::{Mode, ObjectId, SessionId};
 use std::collections::BTreeMap;
 
 /// A start of an agent.
@@ -40,7 +40,7 @@ pub(super) struct TokensGrow {
     before: u64,
     shown: BTreeMap<ObjectId, Shown>,
     /// Guarded writes that succeeded, by version: the guard, and which start of which agent wrote.
-    guarded: BTreeMap<ObjectId, BTreeMap<u64, (Generation, Process)>>,
+    guarded: BTreeMap<ObjectId, BTreeMap<u64, (u64, Process)>>,
 }
 
 impl Family for TokensGrow {
@@ -60,7 +60,7 @@ impl Family for TokensGrow {
             Seen::Ended { agent, op, result: Some(Ok(Output::Attr(attr))) } => {
                 if let Some(Command::Write { guard: Some(guard), .. }) = facts.asked.get(op).map(|asked| &asked.command) {
                     let process = (*agent, facts.sessions.agents[*agent].start);
-                    self.wrote(guard.object, attr.version, (guard.generation, process))?;
+                    self.wrote(guard.object, attr.version, (guard.token, process))?;
                 }
             }
             Seen::Submitted { agent, command: Command::Write { data, guard: Some(guard), .. }, .. } => {
@@ -145,17 +145,17 @@ impl TokensGrow {
         Ok(())
     }
 
-    /// Guarded writes are in the order of their guards. Among the holders at one agent a guard does not tell them apart, for they share
-    /// a grant; tokens do.
-    fn wrote(&mut self, object: ObjectId, version: u64, (generation, process): (Generation, Process)) -> Verdict {
+    /// Guarded writes are in the order of their guards. Of two users of one agent the server takes the token of either, and the agent that
+    /// of who holds the lock when the write is asked for; a write that its user did not wait for may be done after that.
+    fn wrote(&mut self, object: ObjectId, version: u64, (token, process): (u64, Process)) -> Verdict {
         let writes = self.guarded.entry(object).or_default();
-        let older = writes.range(..version).next_back().filter(|(_, (guard, by))| *guard > generation && *by != process);
-        let newer = writes.range(version + 1..).next().filter(|(_, (guard, by))| *guard < generation && *by != process);
+        let older = writes.range(..version).next_back().filter(|(_, (guard, by))| *guard > token && *by != process);
+        let newer = writes.range(version + 1..).next().filter(|(_, (guard, by))| *guard < token && *by != process);
         if let Some((other, (guard, _))) = older.or(newer) {
-            let what = format!("version {version} of {object} was written under guard {generation}, version {other} under guard {guard}");
+            let what = format!("version {version} of {object} was written under guard {token}, version {other} under guard {guard}");
             return violated("I12", "stale-guard-accepted", what);
         }
-        writes.insert(version, (generation, process));
+        writes.insert(version, (token, process));
         Ok(())
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     use crate::observe::UserOp;
     use crate::users::content;
     use cistern_agent::api::{Guard, Target};
-    use cistern_wire::{Ack, Granted, LockClass, LockId, Message, Reply};
+    use cistern_wire::{Ack, Generation, Granted, LockClass, LockId, Message, Reply};
 
     const UNTIL: u64 = T0 + 1_000;
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn guarded(op: u64, token: u64) -> Command {
-        let guard = Guard { object: ObjectId(7), generation: Generation(token) };
+        let guard = Guard { object: ObjectId(7), token };
         let data = content(UserOp(op), token, false);
         Command::Write { target: Target::Object(ObjectId(7)), offset: 0, data, truncate: true, guard: Some(guard) }
     }

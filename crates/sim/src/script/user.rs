@@ -172,7 +172,7 @@ impl Held {
     /// What a write under it names.
     #[must_use]
     pub const fn guard(&self) -> Guard {
-        Guard { object: self.locked.object, generation: self.locked.generation }
+        Guard { object: self.locked.object, token: self.locked.token }
     }
 
     /// Whether the user may use it now, as the check at the moment of use says; false also when its agent's process is gone.

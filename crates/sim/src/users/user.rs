@@ -202,7 +202,7 @@ impl User {
         if !exclusive || self.rng.chance(300_000) {
             return Some(Command::Read { target, offset: 0, length: None });
         }
-        let guard = Guard { object: held.locked.object, generation: held.locked.generation };
+        let guard = Guard { object: held.locked.object, token: held.locked.token };
         let guard = self.rng.chance(work.guard_ppm).then_some(guard);
         let data = content(op, held.locked.token, self.rng.chance(work.large_ppm));
         Some(Command::Write { target, offset: 0, data, truncate: true, guard })

@@ -1,6 +1,6 @@
 //! Scenarios of the lock table: who waits for whom, and that everybody's turn comes.
 
-use cistern_agent::api::OpError;
+use cistern_agent::api::{Command, OpError};
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
@@ -269,5 +269,54 @@ fn upgrade_waits_for_the_other_reader() {
     assert!(reading.is_certain() && reading.told().is_empty());
     reading.unlock();
     assert!(writer.granted().token() > reading.token());
+    s.finish();
+}
+
+/// A is granted a lock at once, and the answer is lost; A's user has given up meanwhile. A CANCEL that is told no more than "answered" leaves a
+/// lock that the server has granted and nobody knows of.
+#[test]
+fn lock_whose_granting_answer_was_lost_is_given_back_by_who_no_longer_wants_it() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    a.stat("/jobs/nightly").done();
+    s.drop_all(Kind::Ack, to(&a));
+    let of_a = a.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Ack, to(&a));
+    of_a.cancel();
+    s.until_received(Kind::Cancelled, to(&a));
+    s.pass(50);
+    assert_eq!((s.sent(Kind::Release, from(&a)), s.sent(Kind::Lock, from(&a))), (1, 1), "it need not be asked for the answer");
+    s.heal();
+    let before = s.now();
+    b.lock("/jobs/nightly").exclusive().granted();
+    assert!(s.now() < before + 100);
+    s.finish();
+}
+
+/// The file whose lock stands for "the nightly job" is removed by force under its holder and a waiter. The name can be made anew and locked by
+/// others at once: the holder is told that it has lost what it holds, and the waiter that it waits in vain.
+#[test]
+fn holder_and_waiter_of_a_file_removed_by_force_are_told() {
+    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let for_b = b.lock("/jobs/nightly").exclusive();
+    s.pass(50);
+    c.does(Command::Unlink { path: "/jobs/nightly".into(), force: true }).done();
+    for_b.refused(Status::ESTALE);
+    s.pass(50);
+    assert!(of_a.is_lost());
+    s.finish();
+}
+
+/// P1 at A gave the lock back, or was found dead, and P2 at the same machine has it. P1 comes to and writes under its token (F63): the server
+/// cannot tell the two apart, for A has held the lock all along; A can.
+#[test]
+fn guard_of_a_former_local_holder_is_stale() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly", "/jobs/output"]).agents(["a"]);
+    let first = a.lock("/jobs/nightly").exclusive().granted();
+    first.unlock();
+    let second = a.lock("/jobs/nightly").exclusive().granted();
+    a.put_under(&first, "/jobs/output", "too late").refused(Status::STALE_GUARD);
+    a.put_under(&second, "/jobs/output", "in time").done();
+    assert_eq!(a.text_of("/jobs/output"), "in time");
     s.finish();
 }

@@ -41,7 +41,7 @@ fn names_that_no_directory_can_have_are_refused() {
     for names in wrong {
         let (mut bench, op, dir) = listing();
         answer(&mut bench, dir, names, true);
-        assert_eq!(bench.ended(op), failed(Status::EIO), "{names:?}");
+        assert_eq!(bench.ended(op), failed(Status::EPROTO), "{names:?}");
     }
     let (mut bench, op, dir) = listing();
     answer(&mut bench, dir, &[b"..a", b"a\\b", b"~"], true);

@@ -7,7 +7,7 @@ use crate::api::{AttrChange, Command, Guard, OpError, Output, Submitted, Target}
 use crate::port::Answer;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use cistern_wire::{Fate, Field, Generation, Kind, Message, ObjectId, Reader, RenameRule, Reply, Status, Want};
+use cistern_wire::{Fate, Field, Kind, Message, ObjectId, Reader, RenameRule, Reply, Status, Want};
 
 /// `/d/f` with "hello", `/e/`; all of it cached.
 fn bench() -> (Bench, [u64; 3]) {
@@ -92,7 +92,7 @@ fn the_maker_asks_for_an_exclusive_lock_and_a_guard_goes_along() {
     bench.start(create("/e/new"));
     let Message::Create(message) = decode(&bench.out[0].message) else { panic!("a CREATE") };
     assert_eq!((message.terms.want, message.terms.guard_object), (Want::Exclusive, ObjectId(0)));
-    let guard = Some(Guard { object: ObjectId(9), generation: Generation(77) });
+    let guard = Some(Guard { object: ObjectId(9), token: 77 });
     let target = Target::Object(ObjectId(f));
     bench.start(Command::Write { target, offset: 2, data: bytes("x"), truncate: false, guard });
     let Message::Write(message) = decode(&bench.out[1].message) else { panic!("a WRITE") };

@@ -120,7 +120,7 @@ fn an_answer_that_is_none_is_an_error_and_not_a_panic() {
         let mut bench = bench();
         let op = bench.start(command.clone());
         bench.answer_next(&Answer::Reply(Reply::Done(Done {})));
-        assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::EIO))), "{command:?}");
+        assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::EPROTO))), "{command:?}");
         bench.tell(crate::port::TaskId(op.0), 0, &Answer::Reply(Reply::Done(Done {})));
         assert!(bench.events.is_empty(), "it ended once");
     }
@@ -191,7 +191,7 @@ fn locks_are_listed_page_by_page() {
     assert!(locks.iter().map(|lock| lock.bound_ms).eq(1..=5));
     let op = bench.start(Command::ListLocks { target: None });
     bench.answer_next(&Answer::Reply(Reply::LockRows(LockRows { end: false, rows: List::of(&[]) })));
-    assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::EIO))), "a page of nothing, and more to come");
+    assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::EPROTO))), "a page of nothing, and more to come");
 }
 
 #[test]

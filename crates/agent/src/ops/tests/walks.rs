@@ -250,11 +250,11 @@ fn a_walk_that_stands_still_ends() {
     let steps = [];
     let nothing = Walked { status: Status::OK, steps: List::of(&steps), target: Bytes16(b"") };
     bench.answer_next(&Answer::Reply(Reply::Walked(nothing)));
-    assert_eq!(bench.ended(op), Some(err(Status::EIO)));
+    assert_eq!(bench.ended(op), Some(err(Status::EPROTO)));
     bench.toy.steps = 0;
     let op = bench.start(stat("/a/b"));
     bench.pump();
-    assert_eq!(bench.ended(op), Some(err(Status::EIO)));
+    assert_eq!(bench.ended(op), Some(err(Status::EPROTO)));
 }
 
 #[test]

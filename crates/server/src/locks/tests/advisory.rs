@@ -163,7 +163,7 @@ fn waits_of_an_object_that_is_gone_end() {
     s.queued(B, 1, X, Exclusive);
     s.queued(C, 5, X, Shared);
     s.actions();
-    s.table.object_gone(X);
+    s.table.object_gone(s.now, X);
     let over = |session, nonce| Action::WaitOver { session, nonce, lock: advisory(X), status: Status::ESTALE };
     assert_eq!(s.actions(), [over(B, 1), over(C, 5)]);
     assert_eq!(s.table.held(A, advisory(X)), Some(a), "a lock leaves only by release or by the end of its session");

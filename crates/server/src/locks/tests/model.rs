@@ -202,7 +202,7 @@ impl Model {
                 self.swept = false;
             }
             Move::Gone(object) => {
-                self.table.object_gone(ObjectId(*object));
+                self.table.object_gone(self.now, ObjectId(*object));
             }
             Move::Reclaim(budget) => self.swept = !self.table.reclaim_some(self.now, *budget) || self.swept,
             Move::Tokens => {

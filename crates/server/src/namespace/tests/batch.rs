@@ -135,6 +135,18 @@ fn items_see_names_contents_and_attributes_as_those_before_them_leave_them() {
 }
 
 #[test]
+fn objects_that_a_batch_makes_do_not_count_towards_those_that_it_changes() {
+    let mut w = World::new();
+    let names: Vec<_> = (0..16).map(|n| [b'a' + n]).collect();
+    let made: Vec<Item<'_>> = names.iter().map(|name| mkdir(ROOT_DIR, name).into()).collect();
+    let (plan, _) = w.batch(&made, &[]).unwrap();
+    assert_eq!(plan.affected().len(), 1, "the directory");
+    let gone: Vec<Item<'_>> = names.iter().map(|name| rmdir(ROOT_DIR, name).into()).collect();
+    assert_eq!(w.batch(&gone, &[]).unwrap_err(), (Status::E2BIG, Some(15)));
+    w.batch(&gone[..15], &[]).unwrap();
+}
+
+#[test]
 fn bounds_of_a_batch_are_errors() {
     let mut w = World::new();
     assert_eq!(w.batch(&[], &[]).unwrap_err(), (Status::EINVAL, None));
