@@ -86,6 +86,24 @@ fn a_waiter_of_the_host_agent_that_is_killed_leaves_the_queue() {
 }
 
 #[test]
+fn a_waiter_that_is_killed_just_before_its_turn_is_no_steal_and_nobody_waits_for_its_lease() {
+    let server = Server::with(&["--lease", "10s"]);
+    let mut a = Agent::start(&server, "A");
+    a.put("/job", "");
+    let (hold, _) = a.lock("/job");
+    let mut killed = waiting(&server, &mut server.prepared(&["lock", "/job", "--", "true"]));
+    let next = waiting(&server, &mut server.prepared(&["lock", "-v", "/job", "--", "true"]));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    a.unlock(hold);
+    let output = next.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(server.count("lease_timers"), 1, "the lease of the one that was killed is not over yet");
+    eventually("it is over", || (server.count("lease_timers") == 0).then_some(()));
+    assert_eq!(server.count("steals"), 0);
+}
+
+#[test]
 fn waiting_and_trying_keep_their_bounds_although_no_server_answers() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = silent.local_addr().unwrap().to_string();

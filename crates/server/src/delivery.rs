@@ -35,6 +35,7 @@ impl Server {
                     self.notify(session, Body::Demand { lock, generation, keep });
                 }
                 Action::DemandHeldBack { session } => self.watch(session),
+                Action::Ask { session } => self.notify(session, Body::Probe),
                 Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
                     debug!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
                     //= wire-spec.md#11-2-delivery
@@ -109,6 +110,7 @@ impl Server {
             (Body::WatchEvent { object, .. }, _) => self.watcher_heard(key, object),
             (Body::Demand { .. } | Body::Grant { .. } | Body::WaitOver { .. } | Body::Probe, _) => {}
         }
+        self.locks.heard_of(self.now, key.id());
         self.try_rescue(key);
         self.listen(key);
     }

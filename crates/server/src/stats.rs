@@ -85,7 +85,7 @@ pub struct Stats {
     pub failures: u64,
     /// Sessions timing out that were taken back, because what was missing came after all.
     pub rescues: u64,
-    /// Sessions whose locks were taken after T.
+    /// Sessions whose locks or ephemeral files were taken after T; not those that waited for locks and held none.
     pub steals: u64,
     /// Sessions welcomed.
     pub welcomes: u64,

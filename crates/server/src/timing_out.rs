@@ -167,8 +167,12 @@ impl Server {
             }
             match self.sessions.apply(key, Event::Waited { now: self.now }) {
                 Ok(_) => {
-                    self.stats.steals += 1;
-                    warn!("{}: session {} has timed out, and is stolen from", self.who, key.id());
+                    if self.locks.only_waits(key.id()) && !self.ephemerals.any_of(key.id()) {
+                        info!("{}: session {} has timed out; it only waited for locks", self.who, key.id());
+                    } else {
+                        self.stats.steals += 1;
+                        warn!("{}: session {} has timed out, and is stolen from", self.who, key.id());
+                    }
                     self.record_end(key);
                 }
                 Err(illegal) => self.illegal(key, illegal),

@@ -13,6 +13,10 @@ use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, SessionId, Status};
+use core::time::Duration;
+
+/// A waiter that was heard of so recently is granted its lock at once: longer than a burst of requests takes, shorter than anybody dies by.
+const HEARD_LATELY: Duration = Duration::from_millis(10);
 
 /// What became of a queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +154,7 @@ impl LockTable {
             return LockOutcome::Busy;
         }
         let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
-        let waiter = Waiter { session, nonce, mode, since: now, upgrade };
+        let waiter = Waiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false };
         let counted = self.waiters(entry).filter(|other| self.table.is_good(other.session)).count();
         let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
         let waiters = &mut self.table.queue_mut(entry).waiters;
@@ -219,6 +223,13 @@ impl LockTable {
                 self.end_wait(entry, place, Status::BUSY);
                 continue;
             }
+            //= wire-spec.md#11-4-locks
+            //# Before the server grants a lock to a waiting session of which it has not heard lately, it SHOULD probe that session and wait
+            //# for the receipt.
+            if now.since(waiter.heard) > HEARD_LATELY {
+                self.ask(entry, place);
+                break;
+            }
             let owned = self.table.owned(entry, waiter.session);
             let Some(at) = self.grant(now, entry, waiter.session, owned, waiter.mode) else {
                 let lock = self.table.entries[entry].lock;
@@ -233,6 +244,48 @@ impl LockTable {
             self.press_for_waiters(now, at);
         }
         self.table.drop_if_idle(entry);
+    }
+
+    /// Asks the session whose turn has come whether it is there: a lock granted to one that is gone would be lost to all for T.
+    fn ask(&mut self, entry: u32, place: usize) {
+        let waiter = self.table.queue_mut(entry).waiters.get_mut(place).filter(|waiter| !waiter.asked);
+        if let Some(waiter) = waiter {
+            waiter.asked = true;
+            let slot = waiter.session;
+            self.actions.push_back(Action::Ask { session: self.table.sessions[slot].id });
+        }
+    }
+
+    /// A session has receipted a notice: it is there, and its turn may have come.
+    pub fn heard_of(&mut self, now: Instant, session: SessionId) {
+        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].waits > 0) else { return };
+        let mut asked = Vec::new();
+        for (_, entry) in self.waits_of(slot) {
+            for waiter in self.table.queue_mut(entry).waiters.iter_mut().filter(|waiter| waiter.session == slot) {
+                waiter.heard = now;
+                if core::mem::take(&mut waiter.asked) {
+                    asked.push(entry);
+                }
+            }
+        }
+        for entry in asked {
+            self.pump(now, entry);
+        }
+    }
+
+    /// Whether a session waits for advisory locks and holds none.
+    #[must_use]
+    pub fn only_waits(&self, session: SessionId) -> bool {
+        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].waits > 0) else { return false };
+        let mut at = self.table.sessions[slot].first;
+        while at != NONE {
+            let hold = &self.table.holds[at];
+            if self.table.entries[hold.entry].lock.class == LockClass::Advisory {
+                return false;
+            }
+            at = hold.session_next;
+        }
+        true
     }
 
     fn granted_from_queue(&mut self, at: u32, waiter: Waiter) {

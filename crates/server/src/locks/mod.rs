@@ -172,6 +172,11 @@ pub enum Action {
         /// That session.
         session: SessionId,
     },
+    /// A session is to be probed: a lock is kept free for it until [`LockTable::heard_of`] says that it is there, or it fails.
+    Ask {
+        /// That session.
+        session: SessionId,
+    },
     /// A grant is to be sent for a request that was answered "queued".
     GrantQueued {
         /// To this session.

@@ -110,7 +110,7 @@ impl LockTable {
     }
 
     /// The requests of a session that wait: nonce and entry.
-    fn waits_of(&self, slot: u32) -> Vec<(u64, u32)> {
+    pub(super) fn waits_of(&self, slot: u32) -> Vec<(u64, u32)> {
         let all = self.waits.range((slot, 0)..=(slot, u64::MAX));
         all.filter_map(|((_, nonce), wait)| if let Wait::Waits(entry) = wait { Some((*nonce, *entry)) } else { None }).collect()
     }

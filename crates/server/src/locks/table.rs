@@ -70,6 +70,10 @@ pub(super) struct Waiter {
     pub(super) mode: Mode,
     pub(super) since: Instant,
     pub(super) upgrade: bool,
+    /// When its session was last known to be there.
+    pub(super) heard: Instant,
+    /// Its turn has come, and its session is asked whether it is there.
+    pub(super) asked: bool,
 }
 
 /// What a session may do.

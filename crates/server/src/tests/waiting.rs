@@ -242,3 +242,31 @@ fn waiters_that_die_each_in_its_turn_cost_one_bound_each() {
         world.got(peer);
     }
 }
+
+//= wire-spec.md#11-4-locks
+//= type=test
+//# Before the server grants a lock to a waiting session of which it has not heard lately, it SHOULD probe that session and wait
+//# for the receipt.
+#[test]
+fn waiter_that_died_just_before_its_turn_delays_the_next_by_its_failed_delivery_alone_and_is_no_steal() {
+    let mut world = World::new();
+    let (mut holder, mut dead, mut living) = (world.open(1), world.open(2), world.open(3));
+    let file = world.create(&mut holder, "job").object;
+    let generation = world.lock(&mut holder, file);
+    queue(&mut world, &mut dead, file);
+    queue(&mut world, &mut living, file);
+    world.attend(&living);
+    world.pass(ms(20));
+    kinds(&mut world, &holder);
+    let items = [ReleaseItem { lock: advisory(file), generation, keep: Keep::Nothing }];
+    world.send(&mut holder, &[Release { serial: 1, items: List::of(&items) }.into()]);
+    let waited = until(&mut world, &living, Kind::Grant, &[&holder, &dead]);
+    assert!(waited <= ms(500 + 20), "Td: {waited:?}");
+    assert_eq!(world.server.stats().failures, 1);
+    // The dead one's timer runs out, long before one that would begin now.
+    world.pass(ms(2_100));
+    assert_eq!(world.server.stats().steals, 0);
+    for peer in [&holder, &dead, &living] {
+        world.got(peer);
+    }
+}

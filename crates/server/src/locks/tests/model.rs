@@ -343,9 +343,10 @@ impl Model {
     }
 
     fn take_actions(&mut self) -> Vec<Action> {
-        let actions: Vec<_> = core::iter::from_fn(|| self.table.poll_action()).collect();
-        for action in &actions {
-            match *action {
+        let mut actions = Vec::new();
+        while let Some(action) = self.table.poll_action() {
+            actions.push(action);
+            match action {
                 Action::Demand { session, lock, generation, keep } => {
                     assert!(self.good(session), "demanded from a session that cannot hear it");
                     assert_eq!(self.held.get(&(session, lock)).map(|held| held.0), Some(generation));
@@ -360,6 +361,11 @@ impl Model {
                 }
                 Action::WaitOver { nonce, .. } => self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.nonce != nonce)),
                 Action::DemandHeldBack { .. } => {}
+                // Whoever is in good standing answers.
+                Action::Ask { session } => {
+                    assert!(self.good(session), "asked one that is not to be granted anything");
+                    self.table.heard_of(self.now, session);
+                }
                 Action::MutationReady { ticket } => self.ready(ticket),
             }
         }
