@@ -19,7 +19,8 @@ fn version(server: &Server, path: &str) -> u64 {
 }
 
 fn fails(output: &Output, words: &str) {
-    assert_eq!(output.status.code(), Some(1), "{}", said(output));
+    // 3: a precondition does not hold.
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{}", said(output));
     assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{words:?}: {}", said(output));
 }
 
@@ -44,7 +45,7 @@ fn touch_chmod_and_truncate_change_what_they_say() {
     server.ok(&["touch", "/f"]);
     assert!(version(&server, "/f") > made);
     let told: Value = serde_json::from_str(&server.ok(&["chmod", "--json", "640", "/f"])).unwrap();
-    assert_eq!((&told["path"], &told["attr"]["mode"]), (&"/f".into(), &0o640.into()));
+    assert_eq!((&told["path"], &told["attr"]["mode"]), (&"/f".into(), &"0640".into()));
     assert!(fed(&server, &["put", "-", "/f"], b"12345").status.success());
     server.ok(&["truncate", "-s", "3", "/f"]);
     assert_eq!(server.ok(&["cat", "/f"]), "123");
@@ -95,7 +96,7 @@ fn a_script_is_done_whole_or_not_at_all_and_its_errors_name_the_line() {
     assert_eq!(server.ok(&["cat", "/site/now"]).len(), 5_000);
     assert_eq!(server.ok(&["xattr", "get", "/site/index", "user.by"]), "me & you");
     let failed = fed(&server, &["batch"], b"write /site/index new\n\nmkdir /site/index\n");
-    fails(&failed, "-: line 3: file exists");
+    fails(&failed, "-: line 3: /site/index: file exists");
     assert_eq!(server.ok(&["cat", "/site/index"]).len(), 5_000, "nothing was changed");
     let seen = version(&server, "/site/index");
     let guarded = |version: u64| format!("if-version {version} /site/index\nmv /site/index /site/old\nwrite /site/index new\n");

@@ -21,7 +21,7 @@ fn fill(server: &Server, dir: &str) -> (u32, String) {
     let (mut line, data) = (agent.line(), base64(&bytes));
     line.ok(json!({ "op": "mkdir", "path": format!("/{dir}"), "mode": 0o755 }));
     for n in 0..4_000 {
-        if let Err(error) = line.ask(&json!({ "op": "put", "path": format!("/{dir}/{n}"), "data": data, "mode": 0o644 })) {
+        if let Err(error) = line.ask(&json!({ "op": "put", "path": format!("/{dir}/{n}"), "data": { "b64": data }, "mode": 0o644 })) {
             return (n, error.to_string());
         }
     }

@@ -185,3 +185,98 @@ fn a_log_level_that_is_none_is_an_error_and_help_names_the_variable() {
         assert!(String::from_utf8_lossy(&help.stdout).contains("CISTERN_LOG"), "{}", said(&help));
     }
 }
+
+/// A failed command's exit status and the object that it printed instead of words.
+fn failure_of(output: &Output) -> (i32, serde_json::Value) {
+    let told = String::from_utf8_lossy(&output.stderr);
+    let mut value: serde_json::Value = serde_json::from_str(told.trim()).unwrap_or_else(|e| panic!("{told}: {e}"));
+    (output.status.code().unwrap(), value["error"].take())
+}
+
+#[test]
+fn a_failed_precondition_has_an_exit_status_of_its_own() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f");
+    std::fs::write(&file, "text").unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(server.ok(&["put", file, "/f"]), format!("/f: version {}\n", version(&server, "/f")));
+    server.ok(&["mkdir", "/d"]);
+    assert_eq!(server.ok(&["put", file, "/d/"]), format!("/d/f: version {}\n", version(&server, "/d/f")));
+    for args in [
+        &["put", file, "/f", "--if-version", "99"][..],
+        &["put", file, "/f", "--if-version", "0"],
+        &["mv", "-n", "/f", "/d/f"],
+        &["xattr", "set", "--replace", "/f", "user.x", "1"],
+    ] {
+        let output = server.cistern(args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {}", said(&output));
+    }
+    for (script, code) in [("create /f", 3), ("mv -n /f /d/f", 3), ("if-version 99 /f\nmkdir /e", 3), ("mkdir /f", 1), ("rm /none", 1)] {
+        let path = dir.path().join("script");
+        std::fs::write(&path, script).unwrap();
+        let output = server.cistern(&["batch", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(code), "{script}: {}", said(&output));
+    }
+    assert_eq!(server.cistern(&["mkdir", "/f"]).status.code(), Some(1));
+}
+
+fn version(server: &Server, path: &str) -> u64 {
+    let told: serde_json::Value = serde_json::from_str(&server.ok(&["stat", "--json", path])).unwrap();
+    told["attr"]["version"].as_u64().unwrap()
+}
+
+#[test]
+fn a_batch_error_names_line_and_path_also_when_a_parent_is_missing() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let (script, file) = (dir.path().join("script"), dir.path().join("f"));
+    std::fs::write(&file, "text").unwrap();
+    let put = format!("mkdir /q\nput {} /zz/c\n", file.display());
+    for (text, line, path) in [
+        ("mkdir /q\nmkdir /zz/b\n", 2, "/zz/b"),
+        ("\ncreate /zz/b", 2, "/zz/b"),
+        (&put, 2, "/zz/c"),
+        ("mkdir /q\nmkdir /q/r\nmv /q/r /zz/r", 3, "/q/r to /zz/r"),
+        ("mkdir /q\nmkdir /q\n", 2, "/q"),
+    ] {
+        std::fs::write(&script, text).unwrap();
+        let output = server.cistern(&["batch", script.to_str().unwrap()]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(&format!(": line {line}: {path}: ")), "{text:?}: {told}");
+        assert_eq!(output.status.code(), Some(1), "{told}");
+    }
+    assert_eq!(server.ok(&["ls", "/"]), "");
+}
+
+#[test]
+fn errors_modes_and_contents_are_json_that_a_program_can_use() {
+    let server = Server::start();
+    let (code, failure) = failure_of(&server.cistern(&["--json", "rm", "/none"]));
+    assert_eq!((code, &failure["code"], &failure["path"], &failure["exit"]), (1, &"ENOENT".into(), &"/none".into(), &1.into()));
+    let (code, failure) = failure_of(&server.cistern(&["put", "/no/such/file", "/f", "--json"]));
+    assert_eq!((code, &failure["code"]), (1, &"LOCAL".into()));
+    assert!(failure["message"].as_str().unwrap().starts_with("local file /no/such/file: "), "{failure}");
+    let dir = tempfile::tempdir().unwrap();
+    for (bytes, shown) in [(&b"caf\xc3\xa9\n"[..], serde_json::json!("café\n")), (b"\xff\xfe", serde_json::json!({ "b64": "//4=" }))] {
+        let file = dir.path().join("f");
+        std::fs::write(&file, bytes).unwrap();
+        server.ok(&["put", "--mode", "600", file.to_str().unwrap(), "/f"]);
+        let told: serde_json::Value = serde_json::from_str(&server.ok(&["cat", "--json", "/f"])).unwrap();
+        assert_eq!((&told["data"], &told["attr"]["mode"]), (&shown, &"0600".into()), "{told}");
+        server.ok(&["rm", "/f"]);
+    }
+}
+
+#[test]
+fn sizes_have_units_and_an_empty_path_names_nothing() {
+    let server = Server::start();
+    server.ok(&["touch", "/f"]);
+    server.ok(&["truncate", "-s", "10K", "/f"]);
+    let told: serde_json::Value = serde_json::from_str(&server.ok(&["stat", "--json", "/f"])).unwrap();
+    assert_eq!(told["attr"]["size"], 10_240);
+    let large = server.cistern(&["truncate", "-s", "10M", "/f"]);
+    assert!(large.status.code() == Some(1) && said(&large).contains("1048576"), "{}", said(&large));
+    let empty = server.cistern(&["stat", ""]);
+    assert!(empty.status.code() == Some(2) && said(&empty).contains("is empty, which names nothing"), "{}", said(&empty));
+}

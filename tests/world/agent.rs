@@ -34,13 +34,14 @@ impl Line {
     }
 
     pub(crate) fn put(&mut self, path: &str, text: &str) {
-        self.ok(json!({ "op": "put", "path": path, "data": base64(text.as_bytes()), "mode": 0o644 }));
+        self.ok(json!({ "op": "put", "path": path, "data": text, "mode": 0o644 }));
     }
 
-    /// Contents of a file, as they stand in JSON.
+    /// Contents of a file, in base64.
     pub(crate) fn read(&mut self, path: &str) -> Result<String, Value> {
         let data = self.ask(&json!({ "op": "read", "path": path }))?;
-        Ok(data["data"]["data"].as_str().unwrap().to_owned())
+        let data = &data["data"]["data"];
+        Ok(data.as_str().map_or_else(|| data["b64"].as_str().unwrap().to_owned(), |text| base64(text.as_bytes())))
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use files::{Export, Import, Ln, Ls, Mkdir, Mv, Paths, Put, Rm};
 pub(crate) use locks::{Lock, Locks, Member, Watch};
 pub(crate) use operate::{Admin, Backup, Check, Compact, Evict, Restore, SettingsArgs, Stats, StoppedCommand};
 pub(crate) use run::{Agent, Idle, Ping, Serve, Status, WatchLease};
-pub(crate) use values::{duration, octal};
+pub(crate) use values::{duration, octal, size};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -45,9 +45,13 @@ Exit status:
   0   success
   1   the operation failed
   2   wrong usage or settings
+  3   a precondition does not hold (--if-version, mv -n, xattr set --create, batch), and nothing was changed
   69  no answer from the server, or it refuses a session
   70  a defect of cistern itself
   74  the outcome of a change is unknown
+
+With --json an error is one object on standard error: {\"error\":{\"code\":\"ENOENT\",\"message\":…,\"path\":…,\"exit\":1}}. Names and contents are texts \
+where they are UTF-8, else {\"b64\":…}; permission bits are octal texts.
 
 CISTERN_LOG=LEVEL says what is logged to standard error: off, error, warn (commands), info (daemons), debug, trace; also by crate:
   CISTERN_LOG=warn,cistern_server=debug
@@ -86,6 +90,7 @@ pub(crate) enum Command {
     /// Write contents of files to standard output
     Cat(Paths),
     /// Store a local file (or `-`, standard input) at a path
+    #[command(after_help = files::PUT_HELP)]
     Put(Put),
     /// Make directories
     Mkdir(Mkdir),

@@ -3,13 +3,14 @@
 //! Decides: the words of a script, and that errors name its line. Leaves to others: what the changes do (`execute`, the client), and that
 //! all of them are done or none (the server).
 
-use crate::args::BatchArgs;
+use crate::args::{BatchArgs, octal, size as size_of};
 use crate::backend::Backend;
 use crate::execute::EXIT_FAILED;
 use crate::files::{read_local, unexpected};
 use crate::local::{AttrRule, Done, Failure, Item, Request, Response, Rule, Version};
 use crate::show;
 use crate::text::{Blob, Text};
+use cistern_client::Status;
 use cistern_wire::limits::{BATCH_MAX, EXPECT_MAX};
 use serde_json::json;
 use std::ffi::OsStr;
@@ -28,7 +29,9 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
     // Read whole, with the local files that it names, before anything is asked of the server.
     let name = args.script.to_string_lossy();
     let script = read(&read_local(&args.script)?, read_local).map_err(|failure| in_script(&name, failure))?;
-    let lines = script.lines;
+    let (lines, paths) = (script.lines, script.items.iter().map(paths_of).collect::<Vec<_>>());
+    // What fails because it is there already fails a condition that the change carries.
+    let conditions: Vec<_> = script.items.iter().map(is_conditional).collect();
     let mut backend = Backend::open(&args.common)?;
     let result = backend.call(Request::Batch { items: script.items, if_versions: script.if_versions });
     backend.close();
@@ -39,13 +42,38 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
             .try_for_each(|(Done { object, version }, line)| show::json(&json!({ "line": line, "object": object, "version": version }))),
         Ok(Response::Batched(_)) => Ok(()),
         Ok(other) => unexpected(&other),
-        Err(Failure { code, item: Some(item), exit, message }) => {
+        Err(Failure { code, path, item: Some(item), exit, message }) => {
             let line = lines.get(usize::from(item)).copied().unwrap_or_default();
             let why = message.rsplit_once(&format!("item {} of the batch: ", item + 1)).map_or(&*message, |(_, why)| why).to_owned();
-            Err(in_script(&name, (line, Failure { code, message: why, item: Some(item), exit })))
+            let at = usize::from(item);
+            let message = format!("{}: {why}", paths.get(at).map_or("?", String::as_str));
+            let failure = Failure { code, message, path, item: Some(item), exit };
+            let conditional = conditions.get(at) == Some(&true);
+            Err(in_script(&name, (line, if conditional { failure.precondition(Status::EEXIST) } else { failure })))
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// The paths of a change, for a person.
+fn paths_of(item: &Item) -> String {
+    match item {
+        Item::Create { path, .. }
+        | Item::Mkdir { path, .. }
+        | Item::Symlink { path, .. }
+        | Item::Unlink { path, .. }
+        | Item::Rmdir { path }
+        | Item::SetAttr { path, .. }
+        | Item::Write { path, .. }
+        | Item::SetXattr { path, .. }
+        | Item::RemoveXattr { path, .. } => path.to_string(),
+        Item::Link { existing, path } => format!("{existing} to {path}"),
+        Item::Rename { from, to, .. } => format!("{from} to {to}"),
+    }
+}
+
+const fn is_conditional(item: &Item) -> bool {
+    matches!(item, Item::Create { exclusive: true, .. } | Item::Rename { rule: Rule::NoReplace, .. })
 }
 
 fn in_script(name: &str, (line, failure): (usize, Failure)) -> Failure {
@@ -111,13 +139,12 @@ fn item(words: &[&[u8]]) -> Result<Item, Failure> {
         [b"ln", b"-s", target, path] => Item::Symlink { target: text(target), path: text(path) },
         [b"ln", existing, path] => Item::Link { existing: text(existing), path: text(path) },
         [b"chmod", mode, path] => {
-            let mode = std::str::from_utf8(mode).ok().and_then(|mode| u16::from_str_radix(mode, 8).ok()).filter(|mode| *mode <= 0o7777);
-            let mode = Some(mode.ok_or_else(|| Failure::usage("permission bits are octal, 0 to 7777"))?);
-            Item::SetAttr { path: text(path), mode, size: None }
+            let mode = octal(&String::from_utf8_lossy(mode)).map_err(Failure::usage)?;
+            Item::SetAttr { path: text(path), mode: Some(mode), size: None }
         }
         [b"truncate", size, path] => {
-            let size = Some(number_of(size).ok_or_else(|| Failure::usage("a size is a number of bytes"))?);
-            Item::SetAttr { path: text(path), mode: None, size }
+            let size = size_of(&String::from_utf8_lossy(size)).map_err(Failure::usage)?;
+            Item::SetAttr { path: text(path), mode: None, size: Some(size) }
         }
         [b"setxattr", path, name, value] => {
             Item::SetXattr { path: text(path), name: text(name), value: Blob(value.to_vec()), rule: AttrRule::Any }
@@ -125,7 +152,9 @@ fn item(words: &[&[u8]]) -> Result<Item, Failure> {
         [b"rmxattr", path, name] => Item::RemoveXattr { path: text(path), name: text(name) },
         [word, ..] => {
             let word = text(word);
-            return Err(Failure::usage(format!("{word}: no such change, or not so many words; `cistern batch --help` lists them")));
+            return Err(Failure::usage(format!(
+                "{word}: no such change, or a wrong number of words for it; `cistern batch --help` lists them"
+            )));
         }
         [] => return Err(Failure::usage("an empty change")),
     })

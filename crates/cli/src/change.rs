@@ -4,11 +4,15 @@
 
 use crate::args::{Chmod, Paths, Truncate, Xattr, XattrAct, XattrName, XattrSet};
 use crate::backend::Backend;
+use crate::execute::EXIT_FAILED;
 use crate::files::{attr, each, read_local, unexpected};
 use crate::local::{AttrRule, Attributes, Failure, Request, Response};
 use crate::show;
 use crate::text::{Blob, Text};
+use cistern_client::Status;
+use cistern_wire::limits::CONTENT_MAX;
 use serde_json::json;
+use std::io::IsTerminal;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) fn touch(args: &Paths) -> Result<(), Failure> {
@@ -41,6 +45,11 @@ pub(crate) fn chmod(args: &Chmod) -> Result<(), Failure> {
 }
 
 pub(crate) fn truncate(args: &Truncate) -> Result<(), Failure> {
+    if args.size > CONTENT_MAX as u64 {
+        let path = args.paths.first().map_or_else(|| Text(Vec::new()), |path| Text::from(path.as_os_str()));
+        let what = format!("{path}: --size is {}; the most that a file can hold is {CONTENT_MAX} bytes", args.size);
+        return Err(Failure::new("EFBIG", EXIT_FAILED, what));
+    }
     let mut backend = Backend::open(&args.common)?;
     let result = each(&args.paths, |path| {
         let set = Request::SetAttr { path: path.clone(), mode: None, mtime_ns: None, atime_ns: None, size: Some(args.size) };
@@ -71,7 +80,13 @@ fn get(args: &XattrName) -> Result<(), Failure> {
         Response::Xattr { object, version, value } if args.common.json => {
             show::json(&json!({ "path": path, "object": object, "version": version, "name": name, "value": value }))
         }
-        Response::Xattr { value, .. } => show::bytes(&value.0),
+        Response::Xattr { mut value, .. } => {
+            // Only a person needs the end of the line.
+            if std::io::stdout().is_terminal() && !value.0.ends_with(b"\n") {
+                value.0.push(b'\n');
+            }
+            show::bytes(&value.0)
+        }
         other => unexpected(&other),
     });
     backend.close();
@@ -92,6 +107,11 @@ fn set(args: &XattrSet) -> Result<(), Failure> {
     let mut backend = Backend::open(&args.common)?;
     let (path, name) = (Text::from(args.path.as_os_str()), Text::from(args.name.as_os_str()));
     let result = attr(&mut backend, Request::SetXattr { path: path.clone(), name, value: Blob(value), rule })
+        .map_err(|failure| match rule {
+            AttrRule::Any => failure,
+            AttrRule::Create => failure.precondition(Status::EEXIST),
+            AttrRule::Replace => failure.precondition(Status::ENODATA),
+        })
         .and_then(|changed| told(args.common.json, &path, &changed));
     backend.close();
     result

@@ -22,6 +22,8 @@ const NEWS_MAX: usize = 256;
 pub(crate) const EXIT_FAILED: u8 = 1;
 /// Exit status: wrong usage or settings.
 pub(crate) const EXIT_USAGE: u8 = 2;
+/// Exit status: a precondition does not hold, so nothing was changed.
+pub(crate) const EXIT_PRECONDITION: u8 = 3;
 /// Exit status: the store is damaged, or is none (`EX_DATAERR`).
 pub(crate) const EXIT_DAMAGED: u8 = 65;
 /// Exit status: there is no store (`EX_NOINPUT`).
@@ -44,6 +46,9 @@ pub(crate) const EXIT_UNKNOWN: u8 = 74;
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (code, exit) = match &error {
+            Error::Status { status: Status::VERSION_CHANGED, .. } | Error::Item { status: Status::VERSION_CHANGED, .. } => {
+                (Status::VERSION_CHANGED.name(), EXIT_PRECONDITION)
+            }
             Error::Status { status, .. } | Error::Item { status, .. } => (status.name(), EXIT_FAILED),
             Error::TimedOut { .. } => ("TIMED_OUT", EXIT_FAILED),
             Error::LeaseLost { .. } => ("LEASE_LOST", EXIT_FAILED),
@@ -56,7 +61,13 @@ impl From<Error> for Failure {
             _ => ("INTERNAL", EXIT_SOFTWARE),
         };
         let item = if let Error::Item { item, .. } = error { Some(item) } else { None };
-        Self { code: code.to_owned(), message: error.to_string(), item, exit }
+        let path = match &error {
+            Error::Status { what, .. } | Error::TimedOut { what } | Error::LeaseLost { what } | Error::OutcomeUnknown { what } => {
+                Some(what.as_str()).filter(|what| what.starts_with('/')).map(Text::from)
+            }
+            _ => None,
+        };
+        Self { code: code.to_owned(), message: error.to_string(), path, item, exit }
     }
 }
 
@@ -80,7 +91,12 @@ impl From<cistern_store::OpenError> for Failure {
 
 impl Failure {
     pub(crate) fn new(code: &str, exit: u8, message: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), message: message.into(), item: None, exit }
+        Self { code: code.to_owned(), message: message.into(), path: None, item: None, exit }
+    }
+
+    /// The same with the exit status of a precondition, if it is `code` that says that it does not hold.
+    pub(crate) fn precondition(self, code: Status) -> Self {
+        if self.code == code.name() { Self { exit: EXIT_PRECONDITION, ..self } } else { self }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -284,7 +300,8 @@ fn expectation(client: &Client, wanted: &Version) -> Result<Expect, Failure> {
         return Ok(Expect { object: now.object, version: *version });
     }
     let message = format!("{path}: it has version {}, not {version}; nothing was changed", now.version);
-    Err(Failure::new(Status::VERSION_CHANGED.name(), EXIT_FAILED, message))
+    let failure = Failure::new(Status::VERSION_CHANGED.name(), EXIT_PRECONDITION, message);
+    Err(Failure { path: Some(path.clone()), ..failure })
 }
 
 /// A file that must not exist yet, made with its contents as one.
@@ -293,7 +310,8 @@ fn put_new(client: &Client, path: &Text, data: Blob, owner: Ownership) -> Result
     match client.batch(both).wait() {
         Err(Error::Item { status: Status::EEXIST, .. }) => {
             let message = format!("{path}: it exists; nothing was changed");
-            Err(Failure::new(Status::VERSION_CHANGED.name(), EXIT_FAILED, message))
+            let failure = Failure::new(Status::VERSION_CHANGED.name(), EXIT_PRECONDITION, message);
+            Err(Failure { path: Some(path.clone()), ..failure })
         }
         Err(Error::Item { status, .. }) => Err(Error::Status { what: path.to_string(), status }.into()),
         Err(error) => Err(error.into()),

@@ -11,7 +11,7 @@ use crate::local::{Attributes, Failure, Request, Response, Row, Rule};
 use crate::server_control;
 use crate::show;
 use crate::text::{Blob, Text};
-use cistern_client::ObjectKind;
+use cistern_client::{ObjectKind, Status as Code};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -130,11 +130,28 @@ pub(crate) fn put(args: &Put) -> Result<(), Failure> {
     // Read before anything is asked of the server: a local mistake costs nobody anything.
     let data = read_local(&args.from)?;
     let mut backend = Backend::open(&args.common)?;
-    let path = Text::from(args.path.as_os_str());
+    let path = into(&args.path, &args.from)?;
     let result = attr(&mut backend, Request::Put { path: path.clone(), data: Blob(data), mode: args.mode, if_version: args.if_version })
-        .and_then(|a| if args.common.json { show::json(&json!({ "path": path, "attr": a })) } else { Ok(()) });
+        .and_then(|a| {
+            if args.common.json {
+                show::json(&json!({ "path": path, "attr": a }))
+            } else {
+                show::line(format!("{path}: version {}", a.version))
+            }
+        });
     backend.close();
     result
+}
+
+/// Where a file goes: a path that ends in `/` is the directory that gets it.
+fn into(path: &OsStr, from: &OsStr) -> Result<Text, Failure> {
+    let path = Text::from(path);
+    if !path.0.ends_with(b"/") {
+        return Ok(path);
+    }
+    let name = std::path::Path::new(from).file_name().filter(|_| from != "-");
+    let name = name.ok_or_else(|| Failure::usage(format!("{path}: what comes from standard input needs a name of its own")))?;
+    Ok(path.join(name.as_encoded_bytes()))
 }
 
 pub(crate) fn read_local(from: &OsStr) -> Result<Vec<u8>, Failure> {
@@ -146,12 +163,12 @@ pub(crate) fn read_local(from: &OsStr) -> Result<Vec<u8>, Failure> {
     } else {
         std::fs::File::open(from).and_then(|file| file.take(most + 1).read_to_end(&mut data))
     };
-    read.map_err(|e| Failure::failed(format!("{shown}: {e}")))?;
+    read.map_err(|e| Failure::new("LOCAL", crate::execute::EXIT_FAILED, format!("local file {shown}: {e}")))?;
     if data.len() as u64 > most {
         return Err(Failure::new(
             "EFBIG",
             crate::execute::EXIT_FAILED,
-            format!("{shown}: larger than {most} bytes, the most that a file can hold"),
+            format!("local file {shown}: larger than {most} bytes, the most that a file can hold"),
         ));
     }
     Ok(data)
@@ -243,6 +260,7 @@ pub(crate) fn mv(args: &Mv) -> Result<(), Failure> {
             to = to.join(name);
         }
         let moved = backend.call(Request::Rename { from: from.clone(), to: to.clone(), rule, force: args.force }).and_then(done);
+        let moved = moved.map_err(|failure| if args.no_clobber { failure.precondition(Code::EEXIST) } else { failure });
         moved.map_err(|failure| holder::named(&mut backend, failure, &[&from, &to], "; -f goes on all the same"))
     })();
     backend.close();

@@ -53,6 +53,9 @@ pub fn main_cistern() -> ExitCode {
         return code;
     }
     let args = Cistern::read();
+    if args.common.json {
+        show::errors_as_json();
+    }
     let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(_));
     finish("cistern", logging::start(daemon).map_err(|failure| own(&args, failure)).and_then(|()| carry_out(&args)))
 }

@@ -275,6 +275,9 @@ pub(crate) struct Failure {
     pub(crate) code: String,
     /// For a person.
     pub(crate) message: String,
+    /// The path at the server, if it was about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) path: Option<Text>,
     /// Of a batch: the item that failed, counted from 0.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) item: Option<u16>,
@@ -302,6 +305,8 @@ pub(crate) struct Attributes {
     pub(crate) object: u64,
     pub(crate) version: u64,
     pub(crate) kind: String,
+    /// Octal.
+    #[serde(with = "crate::text::octal")]
     pub(crate) mode: u16,
     pub(crate) nlink: u32,
     pub(crate) uid: u32,

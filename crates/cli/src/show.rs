@@ -9,6 +9,7 @@ use crate::logging;
 use cistern_wire::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Writes text to standard output, and a line end. Names in it cannot write to the terminal.
@@ -47,9 +48,22 @@ fn printable_json(json: &str) -> String {
     text
 }
 
-/// Tells a person what went wrong.
+/// Errors are shown as JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Shows errors as JSON from now on.
+pub(crate) fn errors_as_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Tells what went wrong: a line for a person, or an object for a program.
 pub(crate) fn error(program: &str, failure: &Failure) {
-    if !failure.message.is_empty() {
+    if failure.message.is_empty() {
+        return;
+    }
+    if JSON.load(Ordering::Relaxed) {
+        logging::say(&serde_json::json!({ "error": failure }).to_string());
+    } else {
         logging::say(&format!("{program}: {}", Printable(&failure.message)));
     }
 }

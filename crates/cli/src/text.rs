@@ -1,6 +1,6 @@
-//! Bytes in JSON: paths and names as strings where they are UTF-8, contents as base64.
+//! Bytes in JSON: paths, names and contents as strings where they are UTF-8; and permission bits in octal.
 //!
-//! Decides: that a name of any bytes survives the way through JSON: `"name"`, or `{"b64": "…"}` when it is not UTF-8.
+//! Decides: that any bytes survive the way through JSON: `"name"`, or `{"b64": "…"}` when they are not UTF-8.
 //! Leaves to others: everything else.
 
 use base64::Engine;
@@ -82,11 +82,14 @@ impl fmt::Debug for Blob {
 
 impl Serialize for Text {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) => Form::Plain(text.into()),
-            Err(_) => Form::Coded { b64: STANDARD.encode(&self.0).into() },
-        }
-        .serialize(s)
+        form(&self.0).serialize(s)
+    }
+}
+
+fn form(bytes: &[u8]) -> Form<'_> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Form::Plain(text.into()),
+        Err(_) => Form::Coded { b64: STANDARD.encode(bytes).into() },
     }
 }
 
@@ -101,14 +104,29 @@ impl<'de> Deserialize<'de> for Text {
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&STANDARD.encode(&self.0))
+        form(&self.0).serialize(s)
     }
 }
 
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        STANDARD.decode(text.as_bytes()).map(Self).map_err(D::Error::custom)
+        Text::deserialize(d).map(|text| Self(text.0))
+    }
+}
+
+/// Permission bits as octal digits: `"0644"`.
+pub(crate) mod octal {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    pub(crate) fn serialize<S: Serializer>(mode: &u16, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{mode:04o}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u16, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(d)?;
+        crate::args::octal(&text).map_err(D::Error::custom)
     }
 }
 
@@ -121,6 +139,8 @@ mod tests {
         for name in [&b"plain"[..], b"", "ä\n".as_bytes(), b"\xff\xfe", b"\"\\"] {
             let json = serde_json::to_string(&Text(name.to_vec())).unwrap();
             assert_eq!(serde_json::from_str::<Text>(&json).unwrap().0, name, "{json}");
+            assert_eq!(serde_json::from_str::<Blob>(&json).unwrap().0, name, "{json}");
+            assert_eq!(serde_json::to_string(&Blob(name.to_vec())).unwrap(), json, "contents look as names do");
         }
     }
 

@@ -8,7 +8,7 @@
 use super::batch;
 use super::request::Request;
 use super::task::{Call, Desk, Flow, Task};
-use crate::api::{Command, Target};
+use crate::api::{Command, OpError, Target};
 use crate::cache::Body;
 use crate::walk::{Advance, End, Found, NOT_AN_ANSWER, Walk};
 use bytes::Bytes;
@@ -97,7 +97,7 @@ impl Task {
         };
         if !self.walking {
             if let Err(status) = Walk::check(path) {
-                return Some(Flow::failed(status));
+                return Some(self.walk_failed(nth, status));
             }
             self.walk.begin(end);
             self.walking = true;
@@ -107,7 +107,7 @@ impl Task {
             //# An operation that is still running under the lease when it ends MUST fail, and its result MUST NOT be given out as
             //# valid.
             Advance::At(_) | Advance::Failed(_) if !self.walk.holds(&mut view) => return Some(Flow::Again),
-            Advance::Failed(status) => return Some(Flow::failed(status)),
+            Advance::Failed(status) => return Some(self.walk_failed(nth, status)),
             Advance::At(found) => {
                 self.found[nth] = Some(found);
                 self.walking = false;
@@ -125,7 +125,8 @@ impl Task {
         let mut view = self.view(desk);
         // Places that are not found yet, but name something: the first is the one walked to.
         let unfound = |nth: &usize| self.found[*nth].is_none() && leg(&self.command, *nth).is_some();
-        let Some(Leg::Path(path, _)) = (0..self.found.len()).find(unfound).and_then(|nth| leg(&self.command, nth)) else {
+        let Some((nth, Leg::Path(path, _))) = (0..self.found.len()).find(unfound).and_then(|nth| Some((nth, leg(&self.command, nth)?)))
+        else {
             return Flow::failed(NOT_AN_ANSWER);
         };
         let taken = match (&call.request, reply) {
@@ -146,7 +147,18 @@ impl Task {
             // What the walk went by was moved or taken away meanwhile, so this is not the answer to the path as it is now.
             Err(_) if !self.walk.holds(&mut view) => Flow::Again,
             Err(Status::ESTALE) => self.stale(),
-            Err(status) => Flow::failed(status),
+            Err(status) => self.walk_failed(nth, status),
+        }
+    }
+
+    /// A path leads nowhere; of a batch, with the item that names it.
+    fn walk_failed(&self, nth: usize, status: Status) -> Flow {
+        match self.command {
+            Command::Batch { .. } => {
+                let item = u16::try_from(nth / batch::LEGS).unwrap_or(u16::MAX);
+                Flow::End(Err(OpError::Item { item, status }))
+            }
+            _ => Flow::failed(status),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Decides: names of their flags, their help, their examples. Leaves to others: what they do (`change`, `batch`).
 
-use super::{Common, Paths, octal};
+use super::{Common, Paths, octal, size};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 
@@ -15,7 +15,7 @@ A script has one change on a line, in words as a shell reads them (quotes, backs
   rm PATH                      a file or symbolic link
   mv OLD NEW                   mv -n OLD NEW: NEW must not exist; mv -x ONE OTHER: exchange them
   ln FILE PATH                 ln -s TARGET PATH: a symbolic link
-  chmod MODE PATH              truncate BYTES PATH
+  chmod MODE PATH              truncate SIZE PATH
   setxattr PATH NAME VALUE     rmxattr PATH NAME
   if-version VERSION PATH      nothing is done unless PATH has that version; at most 8
 
@@ -26,7 +26,11 @@ Examples:
   printf 'mkdir /site/v2\\nput index.html /site/v2/index.html\\n' | cistern batch
   cistern batch --json release.script
 
-Exit status: 0 all of it was done; 1 nothing was done; 74 it is not known which.";
+Exit status:
+  0   all changes were made
+  1   none was made
+  3   none was made: `if-version`, `create` or `mv -n` found something else than it demands
+  74  the outcome is unknown: all were made, or none";
 
 #[derive(Args, Debug)]
 pub(crate) struct Chmod {
@@ -44,8 +48,8 @@ pub(crate) struct Chmod {
 pub(crate) struct Truncate {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// New size in bytes, at most 1048576
-    #[arg(short = 's', long, value_name = "BYTES")]
+    /// New size: bytes, or with a unit (10K, 1M); at most 1M
+    #[arg(short = 's', long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: u64,
     /// Files
     #[arg(required = true)]

@@ -29,13 +29,28 @@ pub(crate) struct Paths {
     pub(crate) paths: Vec<OsString>,
 }
 
+pub(super) const PUT_HELP: &str = "\
+Prints the new version of the file.
+
+Examples:
+  cistern put index.html /site/                                      into the directory
+  date | cistern put - /site/date
+  cistern put index.html /site/index.html --if-version 7             unless somebody has changed it since
+  cistern put --json index.html /site/index.html
+
+Exit status:
+  0   success
+  1   the operation failed
+  3   --if-version: the file has another version, or it exists; nothing was changed
+  74  the outcome of the change is unknown";
+
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Local file; `-` for standard input
     pub(crate) from: OsString,
-    /// Where it goes
+    /// Where it goes; with a slash at the end, into that directory
     pub(crate) path: OsString,
     /// Permission bits, octal, if the file is new
     #[arg(long, value_parser = octal, default_value = "644")]

@@ -8,7 +8,7 @@ use super::{Cistern, Cisternd};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 impl Cistern {
     /// The command line of this process; ends the process when it cannot be read.
@@ -55,7 +55,10 @@ fn finish(command: &mut Command, declared: &Command) {
     }
 }
 
-/// Refuses an option that the command has no use for, wherever it stands.
+/// Arguments that may be empty: they are no paths.
+const NO_PATHS: [&str; 4] = ["command", "value", "who", "name"];
+
+/// Refuses an option that the command has no use for, wherever it stands, and empty paths.
 fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
     let (mut leaf, mut at, mut names) = (matches, &*command, Vec::new());
     while let Some((name, inner)) = leaf.subcommand() {
@@ -63,11 +66,19 @@ fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), clap
         names.push(name);
         (leaf, at) = (inner, sub);
     }
+    let is_path = |arg: &&clap::Arg| arg.is_positional() && !NO_PATHS.contains(&arg.get_id().as_str());
+    let empty = |arg: &&clap::Arg| leaf.get_raw(arg.get_id().as_str()).is_some_and(|mut words| words.any(OsStr::is_empty));
+    let empty = at.get_arguments().filter(is_path).find(empty).map(|arg| arg.get_id().as_str().to_uppercase());
     let given = |arg: &&clap::Arg| {
         arg.is_hide_set() && arg.is_global_set() && leaf.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
-    let Some(unused) = at.get_arguments().find(given) else { return Ok(()) };
-    let what = format!("`cistern {}` has no use for --{}", names.join(" "), unused.get_long().unwrap_or_default());
+    let unused = at.get_arguments().find(given).map(|arg| arg.get_long().unwrap_or_default().to_owned());
+    if let Some(name) = empty {
+        let what = format!("<{name}> is empty, which names nothing; the root is /");
+        return Err(command.error(ErrorKind::InvalidValue, what));
+    }
+    let Some(unused) = unused else { return Ok(()) };
+    let what = format!("`cistern {}` has no use for --{unused}", names.join(" "));
     Err(command.error(ErrorKind::UnknownArgument, what))
 }
 
@@ -120,6 +131,14 @@ mod tests {
         for (words, shown) in [("cistern demo --help", false), ("cistern ls --help", true)] {
             assert_eq!(read(words).unwrap_err().to_string().contains("--server"), shown, "{words}");
         }
+    }
+
+    #[test]
+    fn an_empty_path_is_refused_and_an_empty_value_is_not() {
+        let words = |words: &[&str]| Cistern::read_from(words.iter().map(OsString::from));
+        assert!(words(&["cistern", "stat", "/a", ""]).unwrap_err().to_string().contains("<PATHS> is empty"));
+        assert!(words(&["cistern", "xattr", "set", "/a", "n", ""]).is_ok());
+        assert!(words(&["cistern", "lock", "/a", "--", "echo", ""]).is_ok());
     }
 
     #[test]

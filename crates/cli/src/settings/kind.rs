@@ -106,6 +106,25 @@ impl<T: TryFrom<i64> + Copy + std::fmt::Display> Kind for Number<T> {
     }
 }
 
+/// A size in bytes.
+pub(super) struct Size<T>(std::marker::PhantomData<T>);
+
+impl<T: TryFrom<i64> + TryFrom<u64> + Copy + std::fmt::Display> Kind for Size<T> {
+    type Field = T;
+    const WANTED: &'static str = "a size: a whole number of bytes, or a text such as \"64M\", \"1G\"";
+
+    fn read(value: &Value) -> Option<T> {
+        match value {
+            Value::String(text) => T::try_from(args::size(text).ok()?).ok(),
+            value => Number::<T>::read(value),
+        }
+    }
+
+    fn text(size: &T) -> String {
+        Number::<T>::text(size)
+    }
+}
+
 /// Yes or no.
 pub(super) struct Switch;
 
@@ -225,6 +244,8 @@ mod tests {
         assert_eq!(Time::read(&Value::String("soon".to_owned())), None);
         assert_eq!(Time::read(&Value::Integer(-1)), None);
         assert_eq!(Number::<u16>::read(&Value::Integer(70_000)), None);
+        assert_eq!((Size::<u32>::read(&Value::from("64M")), Size::<u32>::read(&Value::from("8G"))), (Some(64 << 20), None));
+        assert_eq!((Size::<u64>::read(&Value::Integer(5)), Size::<u64>::read(&Value::from("5 apples"))), (Some(5), None));
         assert_eq!(Number::<u16>::read(&Value::Float(7.0)), None);
         assert_eq!(Fraction::read(&Value::String("0.01".to_owned())), None);
         assert_eq!(Switch::read(&Value::Integer(1)), None);

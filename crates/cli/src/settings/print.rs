@@ -13,7 +13,7 @@ pub(super) fn toml() -> String {
     let mut text = String::from(
         "# Settings of Cistern: name this file by --config FILE or CISTERN_CONFIG, or keep it as\n\
          # ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml. Everything here is at its default.\n\
-         # Times are texts (\"500ms\", \"2s\", \"1m\", \"1h\") or numbers of seconds, sizes are numbers of bytes.\n\
+         # Times are texts (\"500ms\", \"2s\", \"1m\", \"1h\") or numbers of seconds, sizes are texts or numbers of bytes.\n\
          # Flags win over this file. What follows the lease period is commented out: set it only to fix it.\n",
     );
     toml_table(&mut text, SERVER);
@@ -62,7 +62,7 @@ pub(super) fn markdown() -> String {
          Every setting, its default, and the relation that it must keep. They are set in a TOML file: the one that `--config FILE` or\n\
          `CISTERN_CONFIG` names, else `$XDG_CONFIG_HOME/cistern/cistern.toml` (`~/.config` where the variable is not set), else\n\
          `/etc/cistern/cistern.toml`. `cistern settings` prints such a file with all settings. Some are flags, too; a flag wins\n\
-         over the environment, the environment over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are numbers of bytes. A\n\
+         over the environment, the environment over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are texts or numbers of bytes. A\n\
          setting that cannot be used is told with its file and line, and the exit status is 2. What is marked by ↻ a running\n\
          daemon takes up when it gets SIGHUP (`systemctl reload`); it logs which changed settings wait for its next start.\n\
          `cistern settings --effective` shows what is in force, and where it comes from; with `--control SOCKET`, of a running server.\n\n\

@@ -4,7 +4,7 @@
 //! Invariant: the names are those by which the crates' own checks call their settings, so a refusal leads back to the file.
 //! Leaves to others: defaults and checks (`cistern_server::config`, `cistern_agent::config`), which hold whatever is said here.
 
-use super::kind::{Fraction, Kind, LogFilter, Names, Number, Policy, Switch, Time};
+use super::kind::{Fraction, Kind, LogFilter, Names, Number, Policy, Size, Switch, Time};
 use cistern_agent::config::Config as Agent;
 use cistern_server::Config as Server;
 use toml::Value;
@@ -124,7 +124,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Whether the wait for a failed session counts from its last answer that could renew; leave it off where machines may be paused";
     "window" Number<u16> = window, "1 to 4,096 requests",
         "W: most requests that one agent may have outstanding";
-    "max-datagram" Number<u16> = max_datagram, "548 to 8,952 bytes",
+    "max-datagram" Size<u16> = max_datagram, "548 to 8,952 bytes",
         "Largest datagram, in bytes of UDP payload; above 1,232 only where every path carries it unfragmented";
     "sessions-max" Number<u32> = sessions_max, "1 to 16,777,216",
         "Most sessions", flag "--max-sessions";
@@ -140,7 +140,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Least time between two answers to senders whose session is not known";
     "notices-in-flight" Number<u16> = notices_in_flight, "1 to 4,096",
         "Most messages of the server's own that are on the way to one agent; the others wait";
-    "answer-bytes-max" Number<u32> = answer_bytes_max, "one datagram (8,952) to 1 GiB",
+    "answer-bytes-max" Size<u32> = answer_bytes_max, "one datagram (8,952) to 1 GiB",
         "Most bytes of answers that wait to be sent to one agent; an answer beyond it is dropped, counted, and asked for again";
     "freed-per-turn" Number<u32> = freed_per_turn, "at least 1",
         "Most locks of an ended session that are freed before other agents are served again";
@@ -172,19 +172,19 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Most ephemeral files of one agent";
     "objects-max" Number<u64> = namespace.objects_max, "at least 1",
         "Most files, directories and symbolic links";
-    "bytes-max" Number<u64> = namespace.bytes_max, "any number",
+    "bytes-max" Size<u64> = namespace.bytes_max, "any number",
         "Most bytes of contents in all files";
     "links-max" Number<u32> = namespace.links_max, "any number",
         "Most names of one file, and most subdirectories of one directory";
     "stages-per-session" Number<usize> = stages.stages_per_session, "1 to 4,096",
         "Most files of several datagrams that one agent may be writing at once";
-    "stage-bytes-per-session" Number<usize> = stages.bytes_per_session, "1 MiB (one file's contents) to stage-bytes-total",
+    "stage-bytes-per-session" Size<usize> = stages.bytes_per_session, "1 MiB (one file's contents) to stage-bytes-total",
         "Most bytes of such files of one agent";
-    "stage-bytes-total" Number<usize> = stages.bytes_total, "at least stage-bytes-per-session",
+    "stage-bytes-total" Size<usize> = stages.bytes_total, "at least stage-bytes-per-session",
         "Most bytes of such files of all agents";
     "stage-idle" Time = stages.idle, "the lease period to one day",
         "How long the pieces of such a file are kept when no more come", follows "30 s, or the lease period if that is longer";
-    "cache-bytes" Number<usize> = cache.bytes_max, "at least 8 MiB",
+    "cache-bytes" Size<usize> = cache.bytes_max, "at least 8 MiB",
         "Memory for what was read from the store, in bytes";
     "spin" Time = spin, "at most 1 s",
         "How long after a datagram the server looks for the next one before it sleeps: \"50us\", say, saves clients that ask one thing \
@@ -231,13 +231,13 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
         "Part of the lease period after which nothing is done under the lease";
     "window" Number<u16> = window, "1 to 4,096 requests",
         "W: most requests outstanding that the agent asks for; the server may allow fewer";
-    "max-datagram" Number<u16> = max_datagram, "548 to 8,952 bytes",
+    "max-datagram" Size<u16> = max_datagram, "548 to 8,952 bytes",
         "Largest datagram, in bytes of UDP payload; the server may allow less";
     "commands-max" Number<usize> = commands_max, "1 to 4,096",
         "Most operations that run at once, those that wait for locks included";
     "cache-objects" Number<usize> = cache.objects, "1 to 4,294,967,295",
         "Most files, directories and symbolic links in the cache; each needs a cache lock at the server";
-    "cache-bytes" Number<usize> = cache.bytes, "at least 4,096 bytes",
+    "cache-bytes" Size<usize> = cache.bytes, "at least 4,096 bytes",
         "Most bytes in the cache";
     "advisory-max" Number<usize> = advisory_max, "1 to 4,294,967,295",
         "Most files and directories on which the agent holds a lock or waits for one";
