@@ -14,6 +14,7 @@ mod changes;
 mod command;
 mod disk;
 mod dissector;
+mod documents;
 mod durable;
 mod failure;
 mod files;

@@ -33,9 +33,9 @@ pub(super) const PUT_HELP: &str = "\
 Prints the new version of the file.
 
 Examples:
-  cistern put index.html /site/                                      into the directory
+  cistern put index.html /site/                               into the directory
   date | cistern put - /site/date
-  cistern put index.html /site/index.html --if-version 7             unless somebody has changed it since
+  cistern put index.html /site/index.html --if-version 7      unless somebody has changed it
   cistern put --json index.html /site/index.html
 
 Exit status:

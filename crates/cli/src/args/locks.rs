@@ -44,7 +44,7 @@ Ends when everything that it watches is gone, or by SIGINT or SIGTERM: exit stat
 
 Examples:
   cistern watch /group
-  cistern watch --json /etc/service.toml /group | while read -r change; do ...; done";
+  cistern watch --json /site /group | while read -r change; do echo \"$change\"; done";
 
 pub(super) const MEMBER_HELP: &str = "\
 PATH is made as an ephemeral file; its parent directories must exist. While another one's ephemeral file is there, its end is waited for. \
@@ -57,7 +57,8 @@ With --agent or CISTERN_AGENT the file belongs to the host's agent, which remove
 Prints joined, uncertain, certain and lost, each with the path. Ends by SIGINT or SIGTERM: exit status 0.
 
 Examples:
-  cistern mkdir -p /group && cistern member /group/$(hostname) &
+  cistern mkdir -p /group
+  cistern member /group/$(hostname) &
   cistern member --data \"$(hostname -I)\" /group/$(hostname)
   cistern watch /group";
 

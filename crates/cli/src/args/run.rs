@@ -13,7 +13,7 @@ pub(super) const SERVE_HELP: &str = "\
 Examples:
   cisternd --store /var/lib/cistern/store --new-cluster     the first time: makes the store
   cisternd --store /var/lib/cistern/store                   every other time
-  cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a network in which all are trusted
+  cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a trusted network
   cisternd --volatile --new-cluster                         to try it out: everything in memory
   cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
 

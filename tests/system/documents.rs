@@ -1,0 +1,238 @@
+//! Every block of commands in README.md, in docs/ and in the examples of `--help` does what it says when it is pasted.
+//!
+//! Decides: how a document is carried out: its blocks one after the other, in one shell, by a plain user with an empty home directory, in a
+//! network of its own in which 10.0.0.1 is this machine. A program that stays goes on until another of its kind starts; whoever looks on
+//! (`watch`) is ended after a second. A block that cannot run says why in a comment before it, `<!-- not run: … -->`, which no reader sees.
+//! Without root, or without iproute2 and util-linux, nothing is run, and the test says so.
+
+use crate::first_hour::User;
+use crate::world::{CISTERN, CISTERND, said};
+use nix::unistd::geteuid;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Time for one document: far above what it takes.
+const DOCUMENT_TIME: &str = "120";
+
+/// Examples of help that cannot run as they are, and why.
+const NOT_RUN: [(&str, &str); 7] = [
+    ("--if-version 7", "names a version of a file of the reader's"),
+    ("cistern demo", "has a test of its own"),
+    ("rsync", "needs a second host"),
+    ("cistern model", "has tests of its own, and takes minutes without optimization"),
+    ("plan --from", "needs a capture of the reader's"),
+    ("cistern serve", "is cisternd"),
+    ("meta.example.net", "is a host of somebody else's"),
+];
+
+/// Programs that stay until they are ended, and serve others.
+const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent", "cistern-netfault --server"];
+
+/// Commands that stay until they are ended, and look on.
+const WATCHERS: [&str; 3] = ["cistern watch", "cistern member", "cistern watch-lease"];
+
+/// A line to be carried out, and where it stands.
+struct Line {
+    text: String,
+    place: String,
+}
+
+#[test]
+fn every_block_of_commands_in_the_documents_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut documents: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    documents.push(root.join("README.md"));
+    documents.sort();
+    let mut lines = 0;
+    for document in documents {
+        let name = document.strip_prefix(root).unwrap().display().to_string();
+        // The manual's pages are about a server that runs.
+        let server =
+            Line { text: "cisternd --store ./store --new-cluster --metrics 9311".to_owned(), place: "before the document".to_owned() };
+        let before = if name == "README.md" { Vec::new() } else { vec![server] };
+        let block = lines_of(&fs::read_to_string(&document).unwrap(), &name);
+        lines += block.len();
+        if !block.is_empty() {
+            run(&before.into_iter().chain(block).collect::<Vec<_>>(), &name);
+        }
+    }
+    assert!(lines > 40, "only {lines} lines of commands were found");
+}
+
+#[test]
+fn every_example_of_help_runs() {
+    let mut lines = vec![Line {
+        text: "cisternd --store ./store --new-cluster --insecure --listen 127.0.0.1:7311 --listen 10.0.0.1:7311".to_owned(),
+        place: "before the examples".to_owned(),
+    }];
+    for command in
+        ["mkdir -p /jobs /site /group", "put index.html /site/", "xattr set /site user.origin web-1", "put - /jobs/nightly < /dev/null"]
+    {
+        lines.push(Line { text: format!("cistern {command}"), place: "before the examples".to_owned() });
+    }
+    let mut pages = vec![("cistern", vec![])];
+    for command in subcommands(CISTERN, &[]) {
+        pages.push(("cistern", vec![command.clone()]));
+        if matches!(command.as_str(), "xattr" | "model" | "admin") {
+            pages.extend(subcommands(CISTERN, &[&command]).into_iter().map(|inner| ("cistern", vec![command.clone(), inner])));
+        }
+    }
+    for (program, words) in pages {
+        let help = help(program, &words);
+        let page = format!("{program} {} --help", words.join(" "));
+        let examples = help.split_once("Examples:\n").or_else(|| help.split_once("Example:\n")).map_or("", |(_, rest)| rest);
+        for line in examples.lines().take_while(|line| !line.trim().is_empty()) {
+            // What stands behind two spaces is a remark.
+            let text = line.trim().split("   ").next().unwrap_or_default().to_owned();
+            // A remark that was wrapped is no command.
+            let is_command = ["cistern ", "date ", "printf "].iter().any(|first| text.starts_with(first));
+            if is_command && !NOT_RUN.iter().any(|(part, _)| text.contains(part)) {
+                lines.push(Line { text, place: page.clone() });
+            }
+        }
+    }
+    assert!(lines.len() > 25, "only {} examples were found", lines.len());
+    run(&lines, "the examples of help");
+}
+
+fn help(program: &str, words: &[String]) -> String {
+    let program = if program == "cistern" { CISTERN } else { CISTERND };
+    let output = Command::new(program).args(words).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn subcommands(program: &str, words: &[&str]) -> Vec<String> {
+    let output = Command::new(program).args(words).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let commands = help.split_once("Commands:\n").map_or("", |(_, rest)| rest);
+    let names = commands.lines().take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+/// The lines of the blocks of a document that are to be run; continued lines are one.
+fn lines_of(text: &str, name: &str) -> Vec<Line> {
+    let (mut lines, mut inside, mut excused, mut open) = (Vec::<Line>::new(), false, false, String::new());
+    for (line, number) in text.lines().zip(1..) {
+        if let Some(reason) = line.trim().strip_prefix("<!-- not run:") {
+            assert!(reason.trim_end_matches("-->").trim().len() > 5, "{name}:{number}: why is it not run?");
+            excused = true;
+        } else if line.starts_with("```") {
+            inside = !inside && line == "```sh" && !excused;
+            excused = excused && !line[3..].is_empty();
+        } else if inside {
+            open.push_str(line);
+            if !open.ends_with('\\') && !open.trim().is_empty() {
+                lines.push(Line { text: std::mem::take(&mut open), place: format!("{name}:{number}") });
+            } else {
+                open = open.trim_end_matches('\\').to_owned();
+            }
+        }
+    }
+    lines
+}
+
+/// Carries out the lines of one document.
+fn run(lines: &[Line], name: &str) {
+    let user = User::new();
+    let home = user.home.path();
+    let here = |program: &str| Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|o| o.status.success());
+    if !geteuid().is_root() || !["ip", "unshare", "setpriv"].iter().all(|program| here(program)) {
+        eprintln!("skipped: {name}: running it takes root, iproute2 and util-linux");
+        return;
+    }
+    prepare(home);
+    let mut script = String::from(PRELUDE);
+    for line in lines {
+        write_line(&mut script, line, &home.display().to_string());
+    }
+    fs::write(home.join("script"), &script).unwrap();
+    let inside = "ip link set lo up && ip addr add 10.0.0.1/32 dev lo && exec setpriv --reuid 65534 --regid 65534 --clear-groups timeout -k 5 \
+                  \"$0\" sh script";
+    let path = format!("{}:{}", Path::new(CISTERN).parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", inside, DOCUMENT_TIME]).current_dir(home).env_clear();
+    command.env("PATH", path).env("HOME", home).env("XDG_RUNTIME_DIR", home.join("run")).env("CISTERN_LOG", "error");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{name}: {}", said(&output));
+}
+
+/// What the documents take for granted: a site, a job, captures.
+fn prepare(home: &Path) {
+    for dir in ["site", "var/backups", "run"] {
+        fs::create_dir_all(home.join(dir)).unwrap();
+    }
+    for (file, text) in
+        [("site/index.html", "<p>old</p>\n"), ("new.html", "<p>new</p>\n"), ("index.html", "<p>hello</p>\n"), ("logo.png", "\u{0}")]
+    {
+        fs::write(home.join(file), text).unwrap();
+    }
+    fs::write(home.join("release.script"), "write /site/released yes\n").unwrap();
+    fs::write(home.join("backup.sh"), "#!/bin/sh\necho \"saved under token $CISTERN_TOKEN\"\n").unwrap();
+    fs::set_permissions(home.join("backup.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let own = Command::new("chown").args(["-R", "65534:65534"]).arg(home).status().unwrap();
+    assert!(own.success());
+}
+
+/// How programs are started and waited for in the script.
+const PRELUDE: &str = "\
+all=''; cisternd_is=''
+trap 'kill $all 2> /dev/null; wait' EXIT
+failed() { echo \"failed: $1: exit status $2\" >&2; exit 1; }
+# Waits until a daemon answers: the server, an agent's socket, or whatever else after half a second.
+await() {
+  case $1 in
+    server) n=0; until cistern --server $2 ping -c 1 --give-up 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 60 ] || return 1; done;;
+    agent) n=0; until [ -S $2 ]; do n=$((n + 1)); [ $n -lt 100 ] || return 1; sleep 0.1; done;;
+    *) sleep 0.5;;
+  esac
+}
+";
+
+fn write_line(script: &mut String, line: &Line, home: &str) {
+    let agent_socket = format!("{home}/run/cistern/agent.sock");
+    let server_socket = format!("{home}/run/cistern/server.sock");
+    let text = line
+        .text
+        .replace("/tmp/", &format!("{home}/"))
+        .replace("/backup/", &format!("{home}/backup-"))
+        .replace("/var/lib/cistern/agent/control.sock", &agent_socket);
+    let text = text.replace("/var/lib/cistern/server/control.sock", &server_socket);
+    let text = text.replace("/var/lib/cistern", &format!("{home}/var"));
+    let text = text.trim();
+    if text.starts_with('#') {
+        return;
+    }
+    // For the shell, and for whoever looks for the line that takes long.
+    let place = format!("'{}: {}'", line.place, text.replace('\'', "\u{2019}"));
+    writeln!(script, "echo \"$(date +%T) \"{place}").unwrap();
+    let command = text.split(" #").next().unwrap_or_default().trim().trim_end_matches('&').trim();
+    if DAEMONS.iter().any(|daemon| command.starts_with(daemon)) {
+        let kind = if command.starts_with("cisternd") {
+            "server"
+        } else if command.starts_with("cistern agent") {
+            "agent"
+        } else {
+            "other"
+        };
+        let address = if command.contains("10.0.0.1") { "10.0.0.1" } else { "127.0.0.1" };
+        let what = if kind == "agent" { agent_socket.as_str() } else { address };
+        if kind == "server" {
+            script.push_str("if [ -n \"$cisternd_is\" ]; then kill $cisternd_is; wait $cisternd_is; fi\n");
+        }
+        writeln!(script, "{command} &\nall=\"$all $!\"; started=$!").unwrap();
+        if kind == "server" {
+            script.push_str("cisternd_is=$!\n");
+        }
+        writeln!(script, "await {kind} {what} && kill -0 $started || failed {place} 'it does not stay'").unwrap();
+    } else if WATCHERS.iter().any(|watcher| command.starts_with(watcher)) {
+        writeln!(script, "timeout 1 {command}\nrc=$?; [ $rc = 124 ] || [ $rc = 0 ] || failed {place} $rc").unwrap();
+    } else {
+        assert!(!text.ends_with('&'), "{}: what stays is a line of its own: {text}", line.place);
+        writeln!(script, "{text}\nrc=$?; [ $rc = 0 ] || failed {place} $rc").unwrap();
+    }
+}
