@@ -170,7 +170,7 @@ fn maker(
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
 #[test]
 fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none() {
     let mut server = Server::new_store(&["--lease", "3s"]);

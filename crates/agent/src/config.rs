@@ -49,6 +49,9 @@ pub enum IdlePolicy {
 /// Every period and bound of an agent. Sizes are in bytes, counts are inclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// The lease period that the agent asks for; the server gives what its bounds allow. Zero: what the server gives to whoever asks for
+    /// none; else 100 ms to 1 h.
+    pub lease: Duration,
     /// Where the phases of the lease end.
     pub phases: Phases,
     /// What happens to the lease of an idle agent.
@@ -91,6 +94,7 @@ impl Default for Config {
     /// demand, does not comply, and is timed out: compliance time, Td and T.
     fn default() -> Self {
         Self {
+            lease: Duration::ZERO,
             phases: Phases::default(),
             idle: IdlePolicy::default(),
             idle_after: Duration::from_secs(30),
@@ -113,6 +117,8 @@ impl Default for Config {
 #[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
 const DEFAULT_DATAGRAM: u16 = DATAGRAM_DEFAULT as u16;
 
+/// Shortest lease that an agent asks for or takes: what is shorter would make it send without a pause.
+pub(crate) const LEASE_MIN: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -122,6 +128,9 @@ impl Config {
     /// # Errors
     /// The first setting that cannot be used, with what it must keep; whoever wrote the configuration is at fault.
     pub fn check(&self) -> Result<(), ConfigError> {
+        if !self.lease.is_zero() {
+            spans("lease", self.lease, LEASE_MIN, HOUR, "100 ms to 1 h, or 0 for what the server gives")?;
+        }
         let Phases { valid_ppm, renewing_ppm, suspect_ppm, flush_ppm } = self.phases;
         counts("phase-valid", valid_ppm, 1, (renewing_ppm.max(1) - 1).into(), "above 0 and below phase-renewing")?;
         counts("phase-renewing", renewing_ppm, 1, (suspect_ppm.max(1) - 1).into(), "below phase-suspect")?;
@@ -166,6 +175,8 @@ mod tests {
         let base = Config::default;
         let phases = Phases::default();
         let bad = [
+            ("lease", Config { lease: Duration::from_millis(99), ..base() }),
+            ("lease", Config { lease: DAY, ..base() }),
             ("phase-valid", Config { phases: Phases { valid_ppm: 800_000, ..phases }, ..base() }),
             ("phase-valid", Config { phases: Phases { valid_ppm: 0, ..phases }, ..base() }),
             ("phase-renewing", Config { phases: Phases { renewing_ppm: 880_000, ..phases }, ..base() }),

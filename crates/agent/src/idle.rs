@@ -29,6 +29,8 @@ enum Worth {
 /// RTO and its cap are at most this part of τ while something is held or in use (R27), and the other part while nothing is.
 const RTO_PART_HELD: u32 = 8;
 const RTO_PART_FREE: u32 = 2;
+/// However long the lease: somebody waits for the answer of a server that comes back.
+pub(crate) const RTO_LONGEST: Duration = Duration::from_secs(2);
 /// After so many timeouts without a word from the server, an agent without a user sends nothing more by itself.
 pub(crate) const SILENCE_MAX: u32 = 24;
 
@@ -87,7 +89,7 @@ impl Agent {
         //= wire-spec.md#11-2-delivery
         //# The RTO and its doubled values MUST be at most τ/8 while the agent holds locks.
         let held = (session.tau / RTO_PART_HELD).min(PAUSE_MAX);
-        session.rtt.set_cap(if holds || in_use { held } else { session.tau / RTO_PART_FREE });
+        session.rtt.set_cap(if holds || in_use { held } else { RTO_LONGEST.min(session.tau / RTO_PART_FREE) });
         if has_user {
             session.wake();
         }

@@ -7,6 +7,7 @@
 //! Leaves to others: what each message leads to (`notices`, `recovery`, `opening`, `locks`, `ops`).
 
 use crate::agent::Agent;
+use crate::idle::RTO_LONGEST;
 use crate::lease::Renewal;
 use crate::port::Answer;
 use crate::requests::{Asker, Flight};
@@ -251,7 +252,7 @@ impl Agent {
             // Spread over the second quarter of τ after it was asked, so that it is asked about at least every τ/2 (R26).
             //= wire-spec.md#11-2-delivery
             //# An agent MUST ask again for a pending request at least every τ/2.
-            let again = sent.plus(self.rng.jitter(session.tau / 2));
+            let again = sent.plus(self.rng.jitter(RTO_LONGEST.min(session.tau / 2)));
             session.timers.set(Overdue::Request(pending.nonce), again, Question::Waited);
         }
     }

@@ -37,6 +37,8 @@ struct Ends {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     tau: Duration,
+    /// *Valid* ends no later than so long after the send time of what renewed.
+    renew_within: Duration,
     /// None until the first renewal.
     ends: Option<Ends>,
 }
@@ -69,11 +71,12 @@ impl Lease {
         Self { phases: self.phases, open: None, opportunistic: self.opportunistic, explicit: self.explicit }
     }
 
-    /// A session with lease period `tau` is open; nothing is usable before the first renewal.
-    pub(crate) const fn open(&mut self, tau: Duration) {
+    /// A session with lease period `tau` is open; nothing is usable before the first renewal. *Valid* ends after its part of τ, or after
+    /// `renew_within` if that is shorter.
+    pub(crate) const fn open(&mut self, tau: Duration, renew_within: Duration) {
         //= wire-spec.md#11-1-lease
         //# The agent MUST NOT use its locks or its cache before it received the answer that made them usable.
-        self.open = Some(Open { tau, ends: None });
+        self.open = Some(Open { tau, renew_within, ends: None });
     }
 
     /// The session is over: nothing renews from now on (R8).
@@ -87,7 +90,7 @@ impl Lease {
         let Some(open) = &mut self.open else { return false };
         let after = |ppm: u32| sent.plus(part(open.tau, ppm));
         let fresh = Ends {
-            valid: after(self.phases.valid_ppm),
+            valid: sent.plus(part(open.tau, self.phases.valid_ppm).min(open.renew_within)),
             renewing: after(self.phases.renewing_ppm),
             suspect: after(self.phases.suspect_ppm),
             flush: after(self.phases.flush_ppm),

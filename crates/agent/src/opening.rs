@@ -9,7 +9,9 @@
 
 use crate::agent::{Agent, Closing, Timer};
 use crate::api::{Event, OpError};
+use crate::config::LEASE_MIN;
 use crate::control::Controls;
+use crate::idle::RTO_LONGEST;
 use crate::lease::Renewal;
 use crate::requests::Requests;
 use crate::session::Session;
@@ -35,8 +37,10 @@ const CHALLENGES_AT_ONCE: u32 = 3;
 const HELLOS_IN_DOUBT: u64 = 24;
 /// Longest lease that is believed: a server that promises more is out of its mind.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
-/// Shortest lease that an agent takes: what is shorter would make it send without a pause.
-const LEASE_MIN: Duration = Duration::from_millis(100);
+
+/// A lease that was asked for is renewed on purpose after this part of τ, but not sooner than after the least: where a period of 2 s is.
+const RENEW_WITHIN_PART: u32 = 8;
+const RENEW_WITHIN_LEAST: Duration = Duration::from_millis(1_200);
 
 /// The server as last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,6 +220,7 @@ impl Agent {
             store: known.store,
             epoch: known.epoch,
             server_incarnation: known.incarnation,
+            lease_us: u64::try_from(config.lease.as_micros()).unwrap_or(u64::MAX),
             label: Bytes8(&identity.label),
             cookie: Bytes8(&opening.cookie),
             former: List::of(&former),
@@ -342,8 +347,11 @@ impl Agent {
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
         self.known = Some(server);
         let promised = if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau };
+        // Whoever asked for a long lease wants to have most of it left when the server goes away.
+        let asked = !self.config.lease.is_zero();
+        let renew_within = if asked { RENEW_WITHIN_LEAST.max(tau / RENEW_WITHIN_PART) } else { tau };
         let lease = self.session_lease_mut();
-        lease.open(promised);
+        lease.open(promised, renew_within);
         lease.renew(sent, Renewal::Opening);
         if self.reclaim.is_none() {
             self.locks.session_opened();
@@ -351,7 +359,7 @@ impl Agent {
         self.ops.set_datagram(max_datagram.into());
         let address = self.servers.iter().position(|server| *server == path.remote).unwrap_or(opening.address);
         let mut rtt = opening.rtt;
-        rtt.set_cap(tau / 2);
+        rtt.set_cap(RTO_LONGEST.min(tau / 2));
         self.session = Some(Session {
             id: welcome.session,
             path: self.servers.get(address).copied().map_or_else(|| Path::to(([0; 4], 0).into()), Path::to),

@@ -87,6 +87,7 @@ pub(crate) fn hello_of<'a>(number: u8, handshake: u64, incarnation: u64, cookie:
         store: StoreId([0; 16]),
         epoch: 0,
         server_incarnation: 0,
+        lease_us: 0,
         label: Bytes8(b"bench"),
         cookie: Bytes8(cookie),
         former: List::of(former),

@@ -21,7 +21,7 @@ pub(crate) use run::{Agent, Idle, Ping, Serve, Status, WatchLease};
 pub(crate) use values::{duration, octal, size};
 
 use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What `--version` says after the program's name.
@@ -172,10 +172,21 @@ pub(crate) struct Common {
     /// Give up when the server does not answer for so long
     #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
     pub(crate) give_up: Option<Duration>,
+    /// Lease period to ask the server for, within its bounds: 60s, say, outlives a restart of it, 500ms is short for those who wait. It takes
+    /// an agent of this command's own, also where a host agent runs
+    #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
+    pub(crate) lease: Option<Duration>,
     /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark);
     /// a file of yours that is there is replaced, a symbolic link is refused
     #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) pcap: Option<PathBuf>,
+}
+
+impl Common {
+    /// The control socket of the host agent to go through; none for a command that asks for a lease period, which needs an agent of its own.
+    pub(crate) fn host_agent(&self) -> Option<&Path> {
+        self.agent.as_deref().filter(|_| self.lease.is_none())
+    }
 }
 
 /// Heading of the options that say how the server is reached.

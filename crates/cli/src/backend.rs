@@ -127,12 +127,12 @@ impl Backend {
 
 /// The control socket of the host's agent, if the command is to go through one.
 pub(crate) fn host_agent(common: &Common) -> Result<Option<&Path>, Failure> {
-    match &common.agent {
+    match common.host_agent() {
         Some(_) if capture::tap().is_some() => Err(Failure::usage(
             "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
              `cistern agent`, or unset CISTERN_AGENT",
         )),
-        agent => Ok(agent.as_deref()),
+        agent => Ok(agent),
     }
 }
 

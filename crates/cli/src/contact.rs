@@ -42,8 +42,7 @@ pub(crate) struct Wanted<'a> {
 /// Its settings, its state directory or the server's name cannot be used.
 pub(crate) fn start(common: &Common, wanted: Wanted<'_>) -> Result<Contact, Failure> {
     let settings = settings::load(common.config.as_deref())?;
-    let mut config = settings.agent_config()?;
-    config.give_up_after = common.give_up.unwrap_or(config.give_up_after);
+    let mut config = settings.agent_config_of(common)?;
     config.idle = wanted.idle.unwrap_or(config.idle);
     let (give_up, close_within) = (config.give_up_after, config.close_within);
     let servers = settings.servers(&common.server);

@@ -135,8 +135,8 @@ fn set_up(
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
     //= wire-spec.md#11-7-restart-and-recovery
-    //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
-    //# more.
+    //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
+    //# process could send any more.
     let now = clock.now();
     let options = LoopOptions { name: format!("server {:.8}", id.to_string()), tap: capture::tap(), ..LoopOptions::default() };
     let server =

@@ -51,7 +51,9 @@ pub(crate) fn settings(args: &args::SettingsArgs) -> Result<(), Failure> {
     let rows = match &args.control {
         Some(socket) => server_control::settings(socket)?,
         None if args.effective => load(common.config.as_deref())?.effective(common)?,
-        None if common.json => Settings::default().effective(&args::Common { server: Vec::new(), give_up: None, ..common.clone() })?,
+        None if common.json => {
+            Settings::default().effective(&args::Common { server: Vec::new(), give_up: None, lease: None, ..common.clone() })?
+        }
         None => return show::bytes(print::toml().as_bytes()),
     };
     if common.json { rows.iter().try_for_each(show::json) } else { effective::table(&rows) }
@@ -69,9 +71,30 @@ impl Settings {
     /// # Errors
     /// A setting that cannot be used, and where it was set.
     pub(crate) fn agent_config(&self) -> Result<cistern_agent::config::Config, Failure> {
+        self.agent_config_with(None, None)
+    }
+
+    /// The agent's configuration: the file's, with what the command line says over it.
+    ///
+    /// # Errors
+    /// A setting that cannot be used, and where it was set.
+    pub(crate) fn agent_config_of(&self, common: &args::Common) -> Result<cistern_agent::config::Config, Failure> {
+        self.agent_config_with(common.lease, common.give_up)
+    }
+
+    fn agent_config_with(&self, lease: Option<Duration>, give_up: Option<Duration>) -> Result<cistern_agent::config::Config, Failure> {
         let mut config = cistern_agent::config::Config::default();
         self.apply(AGENT, &mut config)?;
-        config.check().map_err(|e| self.refuse(AGENT, &config, e.setting, e.rule, &[]))?;
+        let mut flags = Vec::new();
+        if let Some(lease) = lease {
+            config.lease = lease;
+            flags.push(Flag { setting: "lease", flag: "--lease" });
+        }
+        if let Some(span) = give_up {
+            config.give_up_after = span;
+            flags.push(Flag { setting: "give-up-after", flag: "--give-up" });
+        }
+        config.check().map_err(|e| self.refuse(AGENT, &config, e.setting, e.rule, &flags))?;
         Ok(config)
     }
 
@@ -102,6 +125,12 @@ impl Settings {
         self.apply(SERVER, &mut config)?;
         if let Some(lease) = args.lease {
             config.lease = lease;
+        }
+        if let Some(lease) = args.lease_min {
+            config.lease_min = lease;
+        }
+        if let Some(lease) = args.lease_max {
+            config.lease_max = lease;
         }
         if let Some(delta) = args.delta {
             config.delta_ppm = kind::ppm(delta).ok_or_else(|| Failure::usage(format!("--delta is {delta}; it must be 0.003 to 1")))?;

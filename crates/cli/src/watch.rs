@@ -40,7 +40,7 @@ enum Style {
 pub(crate) fn watch_lease(args: &WatchLease) -> Result<(), Failure> {
     let end = End::catch()?;
     let mut backend = Backend::open(&args.common)?;
-    let subject = match &args.common.agent {
+    let subject = match args.common.host_agent() {
         Some(socket) => socket.display().to_string(),
         None => {
             tell("watching an agent of this command's own; --agent SOCKET watches the host's");

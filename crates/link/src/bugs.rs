@@ -143,6 +143,12 @@ bugs! {
     E2 "E2",
     /// CANCEL of a lock request whose answer was lost says nothing of the grant in that answer.
     Q1 "Q1",
+    /// The locks of a long session are granted before its record names them, or at all without that.
+    T1 "T1",
+    /// The end of the common grace ends the long sessions, too, and others get what they may hold.
+    T2 "T2",
+    /// The timer of a session with a longer lease runs for T of the server's own.
+    T3 "T3",
     /// Watchers are told of a change before it is durable.
     W1 "W1",
     /// The agent counts on the watches of its former session.

@@ -198,6 +198,7 @@ impl Server {
 
     /// An operation that had no effect will not be run: its nonce is fenced, its place in line is free.
     pub(crate) fn discard(&mut self, op: &Parked) {
+        self.long.note(op.job.key.id());
         if op.job.entered {
             self.locks.mutation_leave(op.job.id.ticket());
         }

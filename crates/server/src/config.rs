@@ -23,6 +23,12 @@ pub use cistern_link::ConfigError;
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
 /// Longest lease period: a server waits as long for a silent agent, and again after a restart.
 pub const LEASE_MAX: Duration = Duration::from_secs(3_600);
+/// Shortest lease period that a session may ask for, if nothing else is set.
+const LEASE_MIN_DEFAULT: Duration = Duration::from_millis(500);
+/// Longest lease period that a session may ask for, if nothing else is set.
+const LEASE_MAX_DEFAULT: Duration = Duration::from_secs(60);
+/// A delivery timeout that follows a lease period is not shorter: room for a notice, two repetitions and the stutter of a busy machine.
+const DELIVERY_TIMEOUT_LEAST: Duration = Duration::from_millis(100);
 /// Smallest δ, in parts per million: oscillators drift by up to 100 ppm, three tenths of a percent leave room for bad ones (R14).
 pub const DELTA_PPM_MIN: u32 = 3_000;
 /// Largest δ, in parts per million: with 1 the server waits twice the lease.
@@ -35,8 +41,13 @@ pub const TRANSMISSIONS_MIN: u32 = 3;
 /// Every period and bound of a server. Sizes are in bytes, counts are inclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Lease period τ; 100 ms to 1 h.
+    /// Lease period τ of a session that asks for none; 100 ms to 1 h. A session with a longer one is *long*: its locks are recorded, and
+    /// it caches nothing.
     pub lease: Duration,
+    /// Shortest lease period that a session may ask for; 100 ms to `lease`.
+    pub lease_min: Duration,
+    /// Longest lease period that a session may ask for; `lease` to 1 h. A volatile server gives none above `lease`, whatever this says.
+    pub lease_max: Duration,
     /// Bound δ on the relative rate of any two clocks, in parts per million; 3,000 to 1,000,000.
     pub delta_ppm: u32,
     /// Slack ε that lengthens the server's timer; at least 1 µs (granularity and read error of a clock), below τ.
@@ -106,6 +117,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(2),
+            lease_min: LEASE_MIN_DEFAULT,
+            lease_max: LEASE_MAX_DEFAULT,
             delta_ppm: 10_000,
             epsilon: Duration::from_millis(1),
             delivery_timeout: Duration::from_millis(500),
@@ -145,12 +158,15 @@ const STAGES: StageLimits =
 const DEFAULT_DATAGRAM: u16 = DATAGRAM_DEFAULT as u16;
 
 impl Config {
-    /// The defaults for another lease period: what is a part of τ follows it (the probe period is τ/2, Td is τ/4 but not below 100 ms).
+    /// The defaults for another lease period: what is a part of τ follows it (the probe period is τ/2, Td is τ/4 but not below 100 ms),
+    /// and so do the bounds of what a session may ask for.
     #[must_use]
     pub fn for_lease(lease: Duration) -> Self {
-        let delivery_timeout = (lease / 4).max(Duration::from_millis(100));
+        let delivery_timeout = (lease / 4).max(DELIVERY_TIMEOUT_LEAST);
         Self {
             lease,
+            lease_min: LEASE_MIN_DEFAULT.min(lease),
+            lease_max: LEASE_MAX_DEFAULT.max(lease),
             delivery_timeout,
             probe_period: (lease / 2).max(RTO_MIN),
             compliance_time: Duration::from_secs(10).max(delivery_timeout),
@@ -165,7 +181,42 @@ impl Config {
         self.wait_for(self.lease)
     }
 
-    /// T for another lease period, which an earlier start of the server has promised.
+    /// The lease period of a session that asks for `asked`; zero: for none.
+    #[must_use]
+    pub fn lease_for(&self, asked: Duration) -> Duration {
+        if asked.is_zero() { self.lease } else { asked.clamp(self.lease_min, self.longest_lease()) }
+    }
+
+    /// The longest lease period that this server gives. What is granted under one above its own has to be recorded first, so a volatile
+    /// server gives none such.
+    #[must_use]
+    pub const fn longest_lease(&self) -> Duration {
+        if self.volatile { self.lease } else { self.lease_max }
+    }
+
+    /// Td of a session with this lease period: shorter in the same ratio where that is shorter than the server's own, so that failover is,
+    /// too, but not below 100 ms. It is not longer for a longer one: nobody is served by a failure found late.
+    #[must_use]
+    pub fn delivery_timeout_for(&self, lease: Duration) -> Duration {
+        if lease >= self.lease {
+            return self.delivery_timeout;
+        }
+        self.scaled(self.delivery_timeout, lease).max(DELIVERY_TIMEOUT_LEAST.min(self.delivery_timeout))
+    }
+
+    /// The probe period of a session with this lease period: longer or shorter in the same ratio as that.
+    #[must_use]
+    pub fn probe_period_for(&self, lease: Duration) -> Duration {
+        self.scaled(self.probe_period, lease).max(RTO_MIN.min(self.probe_period))
+    }
+
+    /// A period of the server's own lease, for another one.
+    fn scaled(&self, period: Duration, lease: Duration) -> Duration {
+        let ns = period.as_nanos() * lease.as_nanos() / self.lease.as_nanos().max(1);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// T for another lease period: that of a session, or one that an earlier start of the server has promised.
     #[must_use]
     pub fn wait_for(&self, lease: Duration) -> Duration {
         if bugs::is(Bug::M3) {
@@ -188,7 +239,20 @@ impl Config {
     /// Td', the longest time from the first transmission of a notice to its receipt or to D: Td, or three RTOs where they are longer.
     #[must_use]
     pub fn failure_found_within(&self) -> Duration {
-        self.delivery_timeout.max(self.rto_cap() * TRANSMISSIONS_MIN)
+        self.failure_found_within_for(self.lease)
+    }
+
+    /// As [`Self::failure_found_within`], for a session with this lease period.
+    #[must_use]
+    pub fn failure_found_within_for(&self, lease: Duration) -> Duration {
+        self.delivery_timeout_for(lease).max(self.rto_cap_for(lease) * TRANSMISSIONS_MIN)
+    }
+
+    /// How long others wait at most, on this server's clock, for an advisory lock of a session with this lease period, from when they
+    /// asked for it, if its holder is gone: the probe period, until the failure is found, and T. A commit comes on top.
+    #[must_use]
+    pub fn failover_bound(&self, lease: Duration) -> Duration {
+        self.probe_period_for(lease) + self.failure_found_within_for(lease) + self.wait_for(lease)
     }
 
     /// How long somebody waits at most, on this server's clock, behind holders that do not give back what is asked of them: the first,
@@ -211,13 +275,20 @@ impl Config {
     pub fn detection_bound(&self) -> Duration {
         //= wire-spec.md#11-5-caching-and-metadata
         //# The time in which a dead owner is noticed MUST be documented as the sum of probe period, Td, T, ε and a commit.
-        self.probe_period + self.failure_found_within() + self.wait()
+        self.failover_bound(self.lease)
     }
 
     /// The longest retransmission timeout, τ/8.
     #[must_use]
     pub fn rto_cap(&self) -> Duration {
         self.lease / RTO_CAP_DIVISOR
+    }
+
+    /// The longest retransmission timeout of the notices of a session with this lease period: an eighth of it, but not longer than for the
+    /// server's own, for those who wait gain nothing by it.
+    #[must_use]
+    pub fn rto_cap_for(&self, lease: Duration) -> Duration {
+        lease.min(self.lease) / RTO_CAP_DIVISOR
     }
 
     /// The shortest retransmission timeout: 20 ms, or τ/8 where that is shorter.
@@ -244,6 +315,8 @@ impl Config {
 
     fn check_lease(&self) -> Result<(), ConfigError> {
         spans("lease", self.lease, LEASE_MIN, LEASE_MAX, "100 ms to 1 h")?;
+        spans("lease-min", self.lease_min, LEASE_MIN, self.lease, "100 ms to the lease period")?;
+        spans("lease-max", self.lease_max, self.lease, LEASE_MAX, "the lease period to 1 h")?;
         counts("delta", self.delta_ppm, DELTA_PPM_MIN.into(), DELTA_PPM_MAX.into(), "0.003 to 1 (3,000 to 1,000,000 ppm)")?;
         spans("epsilon", self.epsilon, Duration::from_micros(1), self.lease, "1 µs to the lease period")
     }

@@ -44,6 +44,7 @@ impl Server {
             self.control_refused = true;
             return;
         }
+        self.long.note(key.id());
         let mut items = core::mem::take(&mut self.released_buffer);
         items.clear();
         for item in message.items {
@@ -99,6 +100,7 @@ impl Server {
             self.control_refused = true;
             return;
         }
+        self.long.note(key.id());
         let nonce = message.nonce;
         //= wire-spec.md#11-4-locks
         //# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.

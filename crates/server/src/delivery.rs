@@ -42,10 +42,14 @@ impl Server {
                     //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
                     self.notify(session, Body::Grant { nonce, lock, mode, generation, run });
                 }
-                Action::WaitOver { session, nonce, lock, status } => self.notify(session, Body::WaitOver { nonce, lock, status }),
+                Action::WaitOver { session, nonce, lock, status } => {
+                    self.long.note(session);
+                    self.notify(session, Body::WaitOver { nonce, lock, status });
+                }
                 Action::MutationReady { ticket } => self.turn_came(OpId(ticket.0)),
             }
         }
+        self.tidy_long();
     }
 
     /// Adds a notice. A session that is timing out is told when it is rescued: how a queued request ended is said only once.
@@ -80,8 +84,8 @@ impl Server {
     /// The session's notices; made when first needed.
     pub(crate) fn outbox(&mut self, key: Key) -> Option<&mut Outbox> {
         let session = self.sessions.get_mut(key)?;
-        let round_trip = session.round_trip();
-        Some(session.outbox.get_or_insert_with(|| Box::new(Outbox::new(&self.config, round_trip))))
+        let (lease, round_trip) = (session.lease(), session.round_trip());
+        Some(session.outbox.get_or_insert_with(|| Box::new(Outbox::new(&self.config, lease, round_trip))))
     }
 
     /// The agent's application said something about notice `seq`.
@@ -96,6 +100,7 @@ impl Server {
                 //= wire-spec.md#11-3-failure-and-ending
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
                 self.locks.disowned(self.now, key.id(), lock, generation);
+                self.long.note(key.id());
                 //= wire-spec.md#6-4-notices
                 //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
                 if let Some(Body::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
@@ -152,6 +157,7 @@ impl Server {
         };
         let (delivery, owed, idle) = (outbox.next_deadline(&self.config), outbox.next_owed(), outbox.is_empty());
         let due = outbox.has_due(&self.config);
+        let probe_period = self.config.probe_period_for(session.lease());
         self.listening.set(key, Reason::Delivery, delivery);
         self.listening.set(key, Reason::Compliance, owed);
         if due {
@@ -162,7 +168,7 @@ impl Server {
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within
             //# the probe period.
-            self.listening.set(key, Reason::Probe, Some(self.delivery.elapsed() + self.config.probe_period));
+            self.listening.set(key, Reason::Probe, Some(self.delivery.elapsed() + probe_period));
         }
     }
 

@@ -70,7 +70,7 @@ impl Departing {
 
     /// Whether there is somebody to be looked at.
     pub(crate) fn is_due(&self, in_grace: bool) -> bool {
-        self.failed || if in_grace { !self.lost.is_empty() } else { !self.fresh.is_empty() }
+        self.failed || !self.lost.is_empty() || !in_grace && !self.fresh.is_empty()
     }
 
     /// A session has failed: whoever waits for what it holds is to be looked at again.
@@ -133,12 +133,9 @@ impl Server {
         let mut budget = self.config.freed_per_turn as usize;
         while budget > 0 {
             let in_grace = self.in_grace();
-            let next = if in_grace {
-                self.departing.lost.pop_front().map(|session| (session, None))
-            } else {
-                self.departing.fresh.pop_front().map(|key| (key.id(), Some(key)))
-            };
-            let Some((session, key)) = next else { return };
+            let lost = self.departing.lost.pop_front().map(|session| (session, None));
+            let fresh = || self.departing.fresh.pop_front_if(|_| !in_grace).map(|key| (key.id(), Some(key)));
+            let Some((session, key)) = lost.or_else(fresh) else { return };
             budget = budget.saturating_sub(1 + self.ephemerals.of(session).count());
             let (id, until) = (self.parking.next_id(), now.plus(self.config.delivery_timeout));
             self.departing.begun.insert(session, Departure { key, id, until });

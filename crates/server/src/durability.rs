@@ -161,7 +161,7 @@ impl Server {
                     Held::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     Held::Started => self.started(),
                     Held::Accounted(id) => self.accounted(id, batch),
-                    Held::GraceOver => self.grace_over(),
+                    Held::GraceOver => self.grace_over(batch),
                     Held::Changed(changes) => self.tell_watchers(changes),
                 }
             }

@@ -189,10 +189,11 @@ impl Server {
         }
     }
 
-    /// Grace is over, durably: what is bound to sessions that are not here is nobody's any more.
+    /// Grace is over, durably: what is bound to sessions that are not here, nor awaited any longer, is nobody's any more.
     pub(crate) fn sessions_left_files(&mut self) {
-        let gone: Vec<SessionId> =
-            self.ephemerals.by_session.keys().copied().filter(|session| self.sessions.find(*session).is_none()).collect();
+        let awaited = |session: SessionId| self.grace.as_ref().is_some_and(|grace| grace.awaited_window(session).is_some());
+        let is_gone = |session: &SessionId| self.sessions.find(*session).is_none() && !awaited(*session);
+        let gone: Vec<SessionId> = self.ephemerals.by_session.keys().copied().filter(is_gone).collect();
         // Those that were queued in grace are among them.
         self.ephemerals.orphans.clear();
         gone.into_iter().for_each(|session| self.session_left_files(session));

@@ -10,6 +10,7 @@ use crate::answers::{AROUND_REPLY, Repeatable, millis};
 use crate::dispatch::Raw;
 use crate::durability::Held;
 use crate::locks::{Extended, LockOutcome, Row, Turn};
+use crate::long::Recording;
 use crate::namespace::{Mutation, Places, Plan, Reading, Step, carried, staged};
 use crate::parked::{Answering, Job};
 use crate::server::Server;
@@ -180,8 +181,13 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
         //# advisory lock, unless forced.
-        let mut protected = plan.removes().filter(|removal| !removal.force && self.locks.unlink_blocked(removal.object, key.id()));
+        let mut protected = plan.removes().filter(|removal| !removal.force && self.protected(removal.object, key));
         protected.next().map(|removal| (Status::EBUSY, Some(removal.item)))
+    }
+
+    /// Whether another session has an advisory lock on an object, or may have one that it has yet to reclaim.
+    fn protected(&self, object: ObjectId, by: Key) -> bool {
+        self.in_grace_of(object) || self.locks.unlink_blocked(object, by.id())
     }
 
     /// A mutation was executed: its turn ends, then the requester is granted what it wants, then it is answered.
@@ -268,11 +274,20 @@ impl Server {
             (Step::Done(()), _) => {}
         }
         let key = job.key;
+        if self.in_grace_of(message.object) {
+            return self.refuse_in_grace(job);
+        }
         // Each wait ends in a notice; who receipts none of them is not given ever more of them.
         let owed = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).map_or(0, |outbox| outbox.outcomes());
         if message.wait == LockWait::Queue && owed >= self.config.locks.waiters_per_session {
             return self.fail_request(job, Status::BUSY, None);
         }
+        match self.record_lock(key, message.object) {
+            Recording::Done => {}
+            Recording::By(batch) => return Outcome::After(batch),
+            Recording::Full => return self.fail_request(job, Status::BUSY, None),
+        }
+        self.long.note(key.id());
         let lock = LockId { object: message.object, class: LockClass::Advisory };
         match self.locks.lock(self.now, key.id(), job.nonce, message.object, message.mode, message.wait) {
             LockOutcome::Granted { mode, generation, run } => {

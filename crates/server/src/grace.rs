@@ -14,11 +14,12 @@ use crate::starting::micros_up;
 use crate::status::GraceStatus;
 use crate::store::{self, BatchId, SessionRecord};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{AgentId, SessionId};
+use cistern_wire::{AgentId, Claim, Hello, LockClass, LockId, ObjectId, SessionId};
 use core::fmt;
 use core::time::Duration;
 
@@ -45,6 +46,10 @@ pub(crate) struct Recorded {
     lease_us: u64,
     pub(crate) window: u16,
     doomed: bool,
+    /// The objects of which it may hold advisory locks, if it is long.
+    locks: Option<Vec<ObjectId>>,
+    /// T of its lease.
+    wait: Duration,
     pub(crate) label: Box<[u8]>,
     /// The session in which its agent wants to reclaim from it.
     claimed: Option<SessionId>,
@@ -52,14 +57,19 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    fn of(record: SessionRecord) -> Self {
-        let SessionRecord { agent, incarnation, boot, lease_us, window, doomed, label } = record;
-        Self { agent, incarnation, boot, lease_us, window, doomed, label, claimed: None, state: State::Awaited }
+    fn of(record: SessionRecord, config: &Config) -> Self {
+        let wait = config.wait_for(Duration::from_micros(record.lease_us).min(LEASE_MAX));
+        let SessionRecord { agent, incarnation, boot, lease_us, window, doomed, locks, label } = record;
+        Self { agent, incarnation, boot, lease_us, window, doomed, locks, wait, label, claimed: None, state: State::Awaited }
     }
 
     fn record(&self) -> SessionRecord {
-        let Self { agent, incarnation, boot, lease_us, window, doomed, ref label, .. } = *self;
-        SessionRecord { agent, incarnation, boot, lease_us, window, doomed, label: label.clone() }
+        let Self { agent, incarnation, boot, lease_us, window, doomed, ref locks, ref label, .. } = *self;
+        SessionRecord { agent, incarnation, boot, lease_us, window, doomed, locks: locks.clone(), label: label.clone() }
+    }
+
+    const fn is_long(&self) -> bool {
+        self.locks.is_some()
     }
 }
 
@@ -77,9 +87,17 @@ pub(crate) struct Grace {
     blind: bool,
     pub(crate) recorded: BTreeMap<SessionId, Recorded>,
     by_agent: BTreeMap<AgentId, Vec<SessionId>>,
-    /// Sessions not accounted for.
+    /// Sessions not accounted for, but for long ones.
     awaited: usize,
-    /// Those of them from which somebody wants to reclaim.
+    /// Long sessions not accounted for, each with its T, shortest first.
+    long: BTreeSet<(Duration, SessionId)>,
+    /// How many of these may hold the advisory lock of an object.
+    withheld: BTreeMap<ObjectId, u32>,
+    /// Whether the common grace is over, and only long sessions are waited for.
+    common_over: bool,
+    /// A session that is accounted for has left files, after the common grace.
+    left_files: bool,
+    /// Those from which somebody wants to reclaim, long ones included.
     claimed: usize,
     /// When the first agent could be answered.
     serving: Instant,
@@ -97,24 +115,34 @@ impl Grace {
     /// A grace for `sessions`, from `started` on, where `stored` is the largest T by which leases of before have to be waited for;
     /// `blind`: it has to last for the configured T, whatever is known of sessions.
     pub(crate) fn new(started: Instant, config: &Config, stored: Duration, sessions: Vec<(SessionId, SessionRecord)>, blind: bool) -> Self {
-        let longest = sessions.iter().map(|(_, record)| record.lease_us).max().map(Duration::from_micros);
+        let sessions: BTreeMap<SessionId, Recorded> = sessions.into_iter().map(|(id, record)| (id, Recorded::of(record, config))).collect();
+        let common = sessions.values().filter(|session| blind || !session.is_long() || bugs::is(Bug::T2));
+        let longest = common.map(|session| session.wait).max();
         //= wire-spec.md#11-7-restart-and-recovery
-        //# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any
-        //# more.
+        //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no
+        //# earlier process could send any more.
         //= wire-spec.md#11-1-lease
         //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
-        let stored = stored.max(longest.map_or(Duration::ZERO, |lease| config.wait_for(lease.min(LEASE_MAX))));
+        let stored = if bugs::is(Bug::T2) { stored } else { stored.max(longest.unwrap_or_default()) };
         let longer = micros_up(stored) > micros_up(config.wait());
-        let mut wait = if blind { stored.max(config.wait()) } else { stored };
+        // Where nobody knows which sessions there were, any of them may have been long.
+        let mut wait = if blind { stored.max(config.wait_for(config.longest_lease())) } else { stored };
         if bugs::is(Bug::M35) {
             wait /= 4;
         }
         let mut by_agent: BTreeMap<AgentId, Vec<SessionId>> = BTreeMap::new();
-        for (id, record) in &sessions {
-            by_agent.entry(record.agent).or_default().push(*id);
+        let (mut long, mut withheld, mut awaited) = (BTreeSet::new(), BTreeMap::<ObjectId, u32>::new(), 0);
+        for (id, session) in &sessions {
+            by_agent.entry(session.agent).or_default().push(*id);
+            match &session.locks {
+                Some(objects) if !blind && !bugs::is(Bug::T2) => {
+                    long.insert((session.wait, *id));
+                    objects.iter().for_each(|object| *withheld.entry(*object).or_default() += 1);
+                }
+                _ => awaited += 1,
+            }
         }
-        let awaited = sessions.len();
-        let recorded = sessions.into_iter().map(|(id, record)| (id, Recorded::of(record))).collect();
+        let recorded = sessions;
         let (serving, progress) = (started, started);
         Self {
             started,
@@ -125,6 +153,10 @@ impl Grace {
             recorded,
             by_agent,
             awaited,
+            long,
+            withheld,
+            common_over: false,
+            left_files: false,
             claimed: 0,
             serving,
             progress,
@@ -132,6 +164,54 @@ impl Grace {
             ending: false,
             writing: None,
         }
+    }
+
+    /// Whether everybody waits, and not only whoever wants what a long session may hold.
+    pub(crate) const fn is_common(&self) -> bool {
+        !self.common_over
+    }
+
+    /// Whether a long session that is not accounted for may hold the advisory lock of an object.
+    pub(crate) fn withholds(&self, object: ObjectId) -> bool {
+        self.withheld.contains_key(&object)
+    }
+
+    /// How many objects are withheld for long sessions.
+    pub(crate) fn withheld(&self) -> usize {
+        self.withheld.len()
+    }
+
+    /// Whether a session of before may have held a lock. In the common grace nobody else gets any, so it is not asked for.
+    pub(crate) fn may_have_held(&self, id: SessionId, lock: LockId) -> bool {
+        let named = |objects: &Vec<ObjectId>| objects.binary_search(&lock.object).is_ok();
+        let recorded = || self.recorded.get(&id).and_then(|session| session.locks.as_ref()).is_some_and(named);
+        self.is_common() || lock.class == LockClass::Advisory && recorded()
+    }
+
+    /// The longest lease of the long sessions that a HELLO says it wants to reclaim from, and may.
+    pub(crate) fn longest_former(&self, hello: &Hello<'_>) -> Option<Duration> {
+        let claims = hello.former.iter().filter(|former| matches!(former.claim, Claim::Reclaiming | Claim::Continuing));
+        let eligible = claims.filter(|former| self.eligible(former.session, hello.agent, hello.incarnation));
+        let long = eligible.filter_map(|former| self.recorded.get(&former.session).filter(|session| session.is_long()));
+        long.map(|session| Duration::from_micros(session.lease_us).min(LEASE_MAX)).max()
+    }
+
+    /// Those who end with the grace now: all that are awaited, but for long sessions whose T has not passed.
+    pub(crate) fn over(&self, now: Instant) -> impl Iterator<Item = (SessionId, u16)> {
+        let awaited = self.recorded.iter().filter(|(_, session)| session.state == State::Awaited);
+        let is_over = move |(id, session): &(&SessionId, &Recorded)| {
+            !self.long.contains(&(session.wait, **id)) || now.waited(self.started.plus(session.wait))
+        };
+        awaited.filter(is_over).map(|(id, session)| (*id, session.window))
+    }
+
+    /// Its end, or that of those whose time was over, is durable with `batch`. False: long sessions are still waited for.
+    pub(crate) fn ended(&mut self, batch: BatchId) -> bool {
+        let over = |session: &Recorded| matches!(session.state, State::Accounting(by) if by <= batch);
+        let over: Vec<SessionId> = self.recorded.iter().filter(|(_, session)| over(session)).map(|(id, _)| *id).collect();
+        over.into_iter().for_each(|id| self.set_state(id, State::Accounted));
+        (self.common_over, self.ending, self.clearing, self.left_files) = (true, false, false, false);
+        self.long.is_empty()
     }
 
     /// The sessions of an agent, whatever became of them.
@@ -158,7 +238,7 @@ impl Grace {
     /// Whether an agent may reclaim from a session: it is its own, of the same incarnation, and nothing has become of it (R51).
     pub(crate) fn eligible(&self, id: SessionId, agent: AgentId, incarnation: u64) -> bool {
         let late = bugs::is(Bug::M38b) && self.recorded.get(&id).is_some_and(|session| session.agent == agent);
-        late || !self.ending && self.awaited_of(id, agent) == Some(incarnation) && !self.is_doomed(id)
+        late || self.awaited_of(id, agent) == Some(incarnation) && !self.is_doomed(id)
     }
 
     pub(crate) fn is_doomed(&self, id: SessionId) -> bool {
@@ -186,7 +266,7 @@ impl Grace {
     /// The window of a session whose outcomes are still in the store, if it was that agent's.
     pub(crate) fn window(&self, id: SessionId, agent: AgentId) -> Option<u16> {
         self.awaited_of(id, agent)?;
-        self.recorded.get(&id).filter(|_| !self.ending).map(|session| session.window)
+        self.recorded.get(&id).map(|session| session.window)
     }
 
     /// An agent has opened `by` to reclaim from a session.
@@ -213,6 +293,9 @@ impl Grace {
         if self.ending {
             return None;
         }
+        if self.common_over {
+            return Some(self.rest_of_long(now));
+        }
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MAY end early once every session recorded as open has completed its reclaim or ended.
         //
@@ -224,18 +307,32 @@ impl Grace {
         if self.awaited == 0 {
             return Some(least);
         }
+        Some(self.extended(now, least, self.wait))
+    }
+
+    /// As [`Self::rest`], after the common grace: until the next long session has not come back in its time.
+    fn rest_of_long(&self, now: Instant) -> Duration {
+        let Some((wait, _)) = self.long.first().filter(|_| !self.left_files) else {
+            return Duration::ZERO;
+        };
+        let least = now.until_waited(self.started.plus(*wait));
+        if self.claimed == 0 { least } else { self.extended(now, least, *wait) }
+    }
+
+    /// How long it lasts from now, if it would last for `least`, which was `wait` at its start, did nobody reclaim.
+    fn extended(&self, now: Instant, least: Duration, wait: Duration) -> Duration {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace SHOULD be extended, up to a bound, while reclaims go on.
         let progress = if self.claimed == 0 { self.serving } else { self.progress };
         let patience = now.until_waited(progress.plus(self.patience));
-        let most = now.until_waited(self.started.plus(self.wait * LONGEST));
-        Some(least.max(patience.min(most)))
+        let most = now.until_waited(self.started.plus(wait * LONGEST));
+        least.max(patience.min(most))
     }
 
     /// How far it is.
     pub(crate) fn status(&self, now: Instant) -> GraceStatus {
         let left = self.rest(now).unwrap_or_default();
-        GraceStatus { left, awaited: self.awaited, reclaiming: self.claimed, blind: self.blind }
+        GraceStatus { left, awaited: self.awaited + self.long.len(), reclaiming: self.claimed, blind: self.blind }
     }
 
     pub(crate) fn set_state(&mut self, id: SessionId, state: State) {
@@ -243,9 +340,21 @@ impl Grace {
             return;
         };
         let was = core::mem::replace(&mut session.state, state);
-        if state == State::Accounted && was != State::Accounted {
+        if state != State::Accounted || was == State::Accounted {
+            return;
+        }
+        self.claimed -= usize::from(session.claimed.take().is_some());
+        if !self.long.remove(&(session.wait, id)) {
             self.awaited -= 1;
-            self.claimed -= usize::from(session.claimed.take().is_some());
+            return;
+        }
+        for object in session.locks.iter().flatten() {
+            if let Entry::Occupied(mut count) = self.withheld.entry(*object) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 }
@@ -280,8 +389,10 @@ impl Server {
             let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
             self.forget_recorded(id, window);
         }
+        let left_files = self.ephemerals.any_of(id);
         if let Some(grace) = &mut self.grace {
             grace.set_state(id, State::Accounting(batch));
+            grace.left_files |= left_files && grace.common_over;
         }
         self.hold(batch, Held::Accounted(id));
         batch

@@ -1,6 +1,6 @@
 //! The end of grace: one transaction, however many sessions did not come back.
 //!
-//! Decides in which order grace ends: whoever caches what the files of the lost are in is asked for it, then the end is decided, and then
+//! Decides in which order grace ends, and after it the long sessions that do not come back: whoever caches what the files of the lost are in is asked for it, then the end is decided, and then
 //! one batch ends them all, written in slices so that the loop never stands still; it alone is handed to the store meanwhile (R51).
 //! Place in the walk: run by the loop when `grace` says that the time has come. Implements `wire-spec.md` section 11.7.
 //! Invariant: until the batch is durable the server is in grace, and a crash leaves all as it was before.
@@ -11,7 +11,7 @@ use crate::grace::{Recorded, State};
 use crate::parked::{Parked, Wait};
 use crate::server::Server;
 use crate::starting::micros_up;
-use crate::store::Counter;
+use crate::store::{BatchId, Counter};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -60,8 +60,7 @@ impl Server {
         let Some(grace) = &self.grace else {
             return Vec::new();
         };
-        let awaited =
-            grace.recorded.iter().filter(|(_, session)| session.state == State::Awaited).map(|(id, session)| (*id, session.window, true));
+        let awaited = grace.over(self.now).map(|(id, window)| (id, window, true));
         let is_gone = |id: &SessionId| self.sessions.find(*id).is_none() && grace.awaited_window(*id).is_none();
         let left = self.ephemerals.sessions().filter(is_gone);
         let left = left.map(|id| (id, grace.recorded.get(&id).map_or(0, |session| session.window), false));
@@ -74,7 +73,7 @@ impl Server {
         let batch = self.overlay.open_batch();
         if let Some(grace) = &mut self.grace {
             grace.ending = true;
-            lost.iter().for_each(|(id, ..)| grace.set_state(*id, State::Accounting(batch)));
+            lost.iter().filter(|lost| lost.2).for_each(|(id, ..)| grace.set_state(*id, State::Accounting(batch)));
             grace.writing = Some(Writing { lost: lost.into(), loading: false });
         }
         self.write_end_of_grace();
@@ -140,8 +139,8 @@ impl Server {
 
     fn hand_over_end_of_grace(&mut self) {
         //= wire-spec.md#11-7-restart-and-recovery
-        //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not
-        //# come back, and their ephemeral files.
+        //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come
+        //# back, but for long ones whose T has not passed, and their ephemeral files.
         // Written also when nobody was lost: what was accounted for last may not be durable yet, and this batch is after that.
         if let Some(grace) = &mut self.grace {
             grace.writing = None;
@@ -153,10 +152,23 @@ impl Server {
         self.hold(batch, Held::GraceOver);
     }
 
-    /// The end of the grace is durable.
-    pub(crate) fn grace_over(&mut self) {
-        self.grace = None;
+    /// The end of the grace, or of long sessions whose time after it was over, is durable.
+    pub(crate) fn grace_over(&mut self, batch: BatchId) {
+        let common = self.in_grace();
+        if self.grace.as_mut().is_none_or(|grace| grace.ended(batch)) {
+            self.grace = None;
+        }
         self.sessions_left_files();
-        info!("{}: grace is over after {:?}; locks are granted", self.who, self.now.since(self.started));
+        if common {
+            info!("{}: grace is over after {:?}; locks are granted", self.who, self.now.since(self.started));
+        }
+        if let Some(grace) = &self.grace {
+            info!(
+                "{}: {} locks are kept for sessions with long leases that may still hold them, for at most {:?}",
+                self.who,
+                grace.withheld(),
+                grace.rest(self.now).unwrap_or_default()
+            );
+        }
     }
 }

@@ -262,6 +262,7 @@ impl Server {
             incarnation: hello.incarnation,
             handshake: hello.handshake,
             label: Box::from(hello.label.0),
+            lease_us: self.lease_of(hello),
             now: self.now,
             path: greeting.path,
             max_datagram: hello.max_datagram.min(self.config.max_datagram).max(SMALL),
@@ -270,15 +271,16 @@ impl Server {
             last_heard: self.config.last_heard,
         });
         debug!("{}: opens {} at {}", self.who, session.who(), greeting.path.remote);
-        //= wire-spec.md#11-1-lease
-        //# The server MUST have stored the largest T that it promises before it promises it.
-        let record = session.record(self.config.lease, hello.boot, false);
         let former_key = self.sessions.agent(hello.agent).map(|agent| agent.newest);
         let key = self.sessions.insert(session);
         if let Some(old) = former_key.filter(|_| bugs::is(Bug::M28)) {
             self.sessions.inherit(old, key);
         }
-        self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
+        self.open_long(key, hello.boot);
+        //= wire-spec.md#11-1-lease
+        //# The server MUST have stored the largest T that it promises before it promises it.
+        let record = self.session_record(key, hello.boot, false).map(|record| record.to_bytes().into());
+        self.overlay.put(store::Key::Session(id), record);
         self.awaiting.insert(key, Awaiting { packet: greeting.packet, former: hello.former.iter().collect() });
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -287,6 +289,18 @@ impl Server {
             return self.opened(key);
         }
         self.hold(batch, Held::Opened(key));
+    }
+
+    /// The lease period of the session that a HELLO opens, in microseconds, rounded down: the agent must not believe in more than is waited
+    /// for (R13). That of a long session from which it may reclaim is not shortened: its agent may go by it until it hears that the
+    /// reclaim is complete, and then the server has only the new session to wait by.
+    fn lease_of(&self, hello: &Hello<'_>) -> u32 {
+        let asked = self.config.lease_for(Duration::from_micros(hello.lease_us));
+        let former = self.grace.as_ref().and_then(|grace| grace.longest_former(hello)).unwrap_or_default();
+        //= wire-spec.md#11-1-lease
+        //# WELCOME MUST give the lease period that HELLO asks for, as far as the server's bounds allow, but none shorter than that of a long
+        //# session from which the agent may reclaim.
+        micros32(asked.max(former))
     }
 
     /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (R47).
@@ -381,6 +395,9 @@ impl Server {
         match self.sessions.apply(key, Event::Recorded) {
             Ok(Some(Standing::Good)) => {
                 self.locks.open_session(key.id());
+                if self.long.contains(key.id()) {
+                    self.locks.deny_cache_locks(key.id());
+                }
                 if bugs::is(Bug::M46) {
                     self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
                 }
@@ -404,7 +421,7 @@ impl Server {
             return;
         };
         session.renewed(self.now);
-        let config = &self.config;
+        let (config, lease) = (&self.config, session.lease());
         let welcome = Welcome {
             handshake: session.handshake,
             echo,
@@ -417,10 +434,10 @@ impl Server {
             //= wire-spec.md#10-3-features
             //# A receiver MUST ignore feature bits that it does not know.
             features: if config.volatile { FEATURE_VOLATILE } else { 0 },
-            lease_us: micros(config.lease),
+            lease_us: session.lease_us.into(),
             delta_ppm: config.delta_ppm,
             epsilon_us: micros32(config.epsilon),
-            delivery_timeout_us: micros32(config.delivery_timeout),
+            delivery_timeout_us: micros32(config.delivery_timeout_for(lease)),
             window: session.cache.window(),
             max_datagram: session.max_datagram,
             former: List::of(former),
@@ -432,11 +449,6 @@ impl Server {
 
 // A WELCOME that names as many former sessions as a HELLO may fits the smallest datagram.
 const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
-
-/// A lease in whole microseconds, rounded down: the agent must not believe in more than was promised (R13).
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// A configured span of at most an hour in whole microseconds.
 fn micros32(span: Duration) -> u32 {

@@ -64,6 +64,7 @@ mod watches;
 pub mod config;
 pub mod live;
 pub mod locks;
+mod long;
 pub mod namespace;
 pub mod stage;
 pub mod stats;

@@ -129,11 +129,16 @@ pub(crate) struct Outbox {
     /// Queued requests that ended, newest last: the grant, or none.
     ended_waits: VecDeque<(u64, Option<Generation>)>,
     rtt: RoundTrip,
+    /// Td of the session.
+    delivery_timeout: Duration,
+    /// Its longest RTO.
+    rto_cap: Duration,
 }
 
 impl Outbox {
-    /// No notices yet, for an agent whose handshake took `handshake` from CHALLENGE to the HELLO with its cookie.
-    pub(crate) fn new(config: &Config, handshake: Duration) -> Self {
+    /// No notices yet, for a session with this lease period, whose agent's handshake took `handshake` from CHALLENGE to the HELLO with its
+    /// cookie.
+    pub(crate) fn new(config: &Config, lease: Duration, handshake: Duration) -> Self {
         Self {
             last_seq: 0,
             notices: VecDeque::new(),
@@ -141,7 +146,9 @@ impl Outbox {
             owed: BTreeMap::new(),
             events: 0,
             ended_waits: VecDeque::new(),
-            rtt: RoundTrip::after(config.rto_cap(), handshake),
+            rtt: RoundTrip::after(config.rto_cap_for(lease), handshake),
+            delivery_timeout: config.delivery_timeout_for(lease),
+            rto_cap: config.rto_cap_for(lease),
         }
     }
 
@@ -229,7 +236,7 @@ impl Outbox {
 
     /// Hands each notice that is to be sent now to `push`, until that has no room, and plans what comes after it.
     pub(crate) fn send_due(&mut self, clock: Clock, config: &Config, rng: &mut Rng, mut push: impl FnMut(&Message<'static>) -> bool) {
-        let Self { notices, rtt, .. } = self;
+        let Self { notices, rtt, delivery_timeout, .. } = self;
         for notice in notices.iter_mut().take(usize::from(config.notices_in_flight)).filter(|notice| notice.next.is_none()) {
             if !push(&notice.body.message(notice.seq)) {
                 return;
@@ -240,7 +247,7 @@ impl Outbox {
             let again = clock.listened + rtt.backoff(notice.transmissions, rng);
             notice.transmissions += 1;
             notice.sent = clock.now;
-            notice.fails = (notice.first + config.delivery_timeout).max(clock.listened + rtt.rto());
+            notice.fails = (notice.first + *delivery_timeout).max(clock.listened + rtt.rto());
             //= wire-spec.md#11-3-failure-and-ending
             //# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive
             //# queue empty at the end.
@@ -368,8 +375,8 @@ impl Outbox {
     }
 
     /// The agent has moved: what was measured on the other path says nothing about this one.
-    pub(crate) fn forget_round_trips(&mut self, config: &Config) {
-        self.rtt = RoundTrip::new(config.rto_cap());
+    pub(crate) fn forget_round_trips(&mut self) {
+        self.rtt = RoundTrip::new(self.rto_cap);
     }
 
     fn window(&self, config: &Config) -> impl Iterator<Item = &Notice> {

@@ -104,7 +104,7 @@ impl Server {
         roaming.from.push(session.path);
         session.path = path;
         if let Some(outbox) = &mut session.outbox {
-            outbox.forget_round_trips(&self.config);
+            outbox.forget_round_trips();
         }
         self.stats.moves += 1;
     }

@@ -8,7 +8,9 @@
 
 use crate::answers::Repeatable;
 use crate::execute::Outcome;
+use crate::grace::Grace;
 use crate::locks::Restored;
+use crate::long::Recording;
 use crate::namespace::Step;
 use crate::parked::Job;
 use crate::server::Server;
@@ -17,8 +19,8 @@ use crate::standing::{Cause, Standing};
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    AgentId, Claim, Done, Failed, FormerClaim, Hello, List, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
-    SessionFate, SessionId, Status,
+    AgentId, Claim, Done, Failed, FormerClaim, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem,
+    Reply, SessionFate, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -29,9 +31,17 @@ const AFTER_GRACE: Duration = Duration::from_millis(20);
 const LOADS_MAX: u16 = 16;
 
 impl Server {
-    /// Whether the server is in grace, so that nothing is granted but what is reclaimed.
-    pub(crate) const fn in_grace(&self) -> bool {
-        self.grace.is_some()
+    /// Whether the server is in the common grace, so that nothing is granted but what is reclaimed.
+    pub(crate) fn in_grace(&self) -> bool {
+        self.grace.as_ref().is_some_and(Grace::is_common)
+    }
+
+    /// Whether a long session may still hold the advisory lock of an object that it has yet to reclaim.
+    pub(crate) fn in_grace_of(&self, object: ObjectId) -> bool {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# After the common grace the server MUST NOT grant an advisory lock that the record of a long session names, nor take the
+        //# object's name away unforced, before the session is accounted for or T of its lease has passed.
+        self.grace.as_ref().is_some_and(|grace| grace.withholds(object))
     }
 
     /// Refuses a request until grace is over.
@@ -123,7 +133,7 @@ impl Server {
                 Step::Missing(queries) => missing.extend(queries),
             }
         }
-        let rests_on = view.rests_on();
+        let mut rests_on = view.rests_on();
         if !missing.is_empty() {
             return Outcome::Load(missing);
         }
@@ -131,10 +141,15 @@ impl Server {
         let mut items = Vec::with_capacity(message.items.len());
         for (at, item) in message.items.iter().enumerate() {
             let version = versions.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
-            let status = version.map_or_else(|status| status, |_| self.reclaim_item(job.key, &item, &mut against));
+            let status = version.map_or_else(|status| status, |_| self.reclaim_item(job.key, message.from, &item, &mut against));
             let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
             //= wire-spec.md#11-7-restart-and-recovery
             //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+            if status == Status::OK
+                && let Recording::By(batch) = self.record_lock(job.key, item.lock.object)
+            {
+                rests_on = rests_on.max(Some(batch));
+            }
             items.push(ReclaimedItem { lock: item.lock, generation: item.generation, status, version });
         }
         if let Some(grace) = self.grace.as_mut().filter(|_| items.iter().any(|item| item.status == Status::OK)) {
@@ -147,7 +162,15 @@ impl Server {
     }
 
     /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
-    fn reclaim_item(&mut self, key: Key, item: &ReclaimItem, against: &mut Vec<SessionId>) -> Status {
+    fn reclaim_item(&mut self, key: Key, from: SessionId, item: &ReclaimItem, against: &mut Vec<SessionId>) -> Status {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# After the common grace the server MUST let reclaim nothing but advisory locks whose objects the former session's record names.
+        if self.grace.as_ref().is_some_and(|grace| !grace.may_have_held(from, item.lock)) {
+            return Status::NOT_HELD;
+        }
+        if self.record_lock(key, item.lock.object) == Recording::Full {
+            return Status::BUSY;
+        }
         match self.locks.restore(self.now, key.id(), item) {
             Restored::Held => Status::OK,
             Restored::Refused(status) => status,

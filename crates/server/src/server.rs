@@ -16,6 +16,7 @@ use crate::handshake::Awaiting;
 use crate::listening::Listening;
 use crate::live::challenges;
 use crate::locks::{LockTable, Tokens};
+use crate::long::LongSessions;
 use crate::namespace::Namespace;
 use crate::parked::Parking;
 use crate::rate::Rate;
@@ -106,6 +107,7 @@ pub struct Server {
     pub(crate) awaiting: BTreeMap<Key, Awaiting>,
     // Sessions.
     pub(crate) sessions: Sessions,
+    pub(crate) long: LongSessions,
     pub(crate) tombstones: Tombstones,
     /// Serial and packet of END_SESSION messages whose end is not durable yet.
     pub(crate) farewells: BTreeMap<Key, (u64, u64)>,
@@ -170,6 +172,7 @@ impl Server {
             warnings: Warnings::default(),
             awaiting: BTreeMap::new(),
             sessions: Sessions::default(),
+            long: LongSessions::default(),
             tombstones: Tombstones::new(config.tombstones_max),
             farewells: BTreeMap::new(),
             grace: None,

@@ -19,7 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
-use cistern_wire::{AgentId, Handle, SessionId};
+use cistern_wire::{AgentId, Handle, ObjectId, SessionId};
 use core::fmt;
 use core::time::Duration;
 
@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) handshake: u64,
     /// What people call the agent.
     pub(crate) label: Box<[u8]>,
+    /// Its lease period τ, in microseconds: what WELCOME told.
+    pub(crate) lease_us: u32,
     /// When it was opened, by the boot clock; for displays.
     pub(crate) opened_ns: u64,
     /// The proven address, to which everything goes (R85).
@@ -80,6 +82,7 @@ pub(crate) struct Opening {
     pub(crate) incarnation: u64,
     pub(crate) handshake: u64,
     pub(crate) label: Box<[u8]>,
+    pub(crate) lease_us: u32,
     pub(crate) now: Instant,
     pub(crate) path: Path,
     pub(crate) max_datagram: u16,
@@ -103,6 +106,7 @@ impl Session {
             incarnation: from.incarnation,
             handshake: from.handshake,
             label: from.label,
+            lease_us: from.lease_us,
             opened_ns: from.now.boot_ns,
             path: from.path,
             outcomes: 0,
@@ -122,17 +126,22 @@ impl Session {
         }
     }
 
-    /// What the store keeps of it as long as it has not ended. `lease`: the longest that was promised to it; `boot`: of its agent's
-    /// machine, all zero if it is not known.
-    pub(crate) fn record(&self, lease: Duration, boot: [u8; 16], doomed: bool) -> SessionRecord {
+    /// Its lease period τ.
+    pub(crate) const fn lease(&self) -> Duration {
+        Duration::from_micros(self.lease_us as u64)
+    }
+
+    /// What the store keeps of it as long as it has not ended. `boot`: of its agent's machine, all zero if it is not known; `locks`: the
+    /// objects of which it may hold locks, if it is long.
+    pub(crate) fn record(&self, boot: [u8; 16], doomed: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
         SessionRecord {
             agent: self.agent,
             incarnation: self.incarnation,
             boot,
-            // Rounded up: a server that starts anew must not wait for less than was promised (R13).
-            lease_us: u64::try_from(lease.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX),
+            lease_us: self.lease_us.into(),
             window: self.cache.window(),
             doomed,
+            locks,
             label: self.label.clone(),
         }
     }
@@ -178,10 +187,10 @@ impl Session {
     pub(crate) fn kept(&self) -> String {
         // Exhaustive, so that a new field is looked at.
         let Self {
-            id, handle, agent, incarnation, handshake, label, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
+            id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
             outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, parked: _, outbox: _,
         } = self;
-        let opened = (id, handle, agent, incarnation, handshake, label, opened_ns, handshake_us, max_datagram);
+        let opened = (id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, handshake_us, max_datagram);
         format!("{opened:?} {path:?} {roaming:?} {reported} {standing:?} {heard:?}")
     }
 

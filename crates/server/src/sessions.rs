@@ -281,6 +281,7 @@ mod tests {
             incarnation,
             handshake: 1,
             label: Box::from(*b"test"),
+            lease_us: 2_000_000,
             now: Instant::new(1, 1),
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,

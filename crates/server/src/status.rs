@@ -4,6 +4,7 @@
 //! (SERVER_STATUS). Invariant: looking changes nothing; lists come in an order that depends on nothing but what happened.
 //! Leaves to others: showing them (`cistern-cli`).
 
+use crate::grace::Grace;
 use crate::locks::LockCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::Key;
@@ -54,6 +55,8 @@ pub struct Status {
     pub stalled: Duration,
     /// The grace after a restart, as long as it lasts: no locks are granted.
     pub grace: Option<GraceStatus>,
+    /// Objects whose advisory locks are withheld, during and after the grace, for long sessions that may still hold them.
+    pub withheld: usize,
 }
 
 /// How far the grace after a restart is.
@@ -158,7 +161,8 @@ impl Server {
             parked: self.parking.len(),
             held: self.holds.values().map(Vec::len).sum(),
             stalled: self.delivery.stalled(),
-            grace: self.grace.as_ref().map(|grace| grace.status(now)),
+            grace: self.grace.as_ref().filter(|grace| grace.is_common()).map(|grace| grace.status(now)),
+            withheld: self.grace.as_ref().map_or(0, Grace::withheld),
         }
     }
 

@@ -96,14 +96,19 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
         //# newest note plus T.
+        let session = self.sessions.get(key);
+        //= wire-spec.md#11-1-lease
+        //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
+        let lease = session.filter(|_| !bugs::is(Bug::T3)).map_or(self.config.lease, Session::lease);
+        let wait = self.config.wait_for(lease);
         if bugs::is(Bug::M5) {
-            return decided.plus(self.config.wait().saturating_sub(self.config.delivery_timeout));
+            return decided.plus(wait.saturating_sub(self.config.delivery_timeout_for(lease)));
         } else if bugs::is(Bug::M6) {
             return decided;
         }
-        match self.sessions.get(key).and_then(Session::heard) {
-            Some(heard) => decided.max(heard.plus(self.config.wait())),
-            None => decided.plus(self.config.wait()),
+        match session.and_then(Session::heard) {
+            Some(heard) => decided.max(heard.plus(wait)),
+            None => decided.plus(wait),
         }
     }
 
@@ -142,13 +147,11 @@ impl Server {
 
     /// Nothing can undo the session's end any more: a server that starts anew knows that, too.
     fn record_doom(&mut self, key: Key) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
         //= wire-spec.md#11-3-failure-and-ending
         //# An ending that no receipt can undo MUST be durable at D.
-        let record = session.record(self.config.lease, [0; 16], true).to_bytes();
-        self.overlay.put(store::Key::Session(key.id()), Some(record.into()));
+        if let Some(record) = self.session_record(key, [0; 16], true) {
+            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
+        }
     }
 
     /// The lease timers that have run out, now that the socket was found empty.
@@ -215,6 +218,7 @@ impl Server {
 
     /// Writes the session's end into the open batch.
     pub(crate) fn write_end(&mut self, key: Key) {
+        self.long.forget(key.id());
         self.overlay.put(store::Key::Session(key.id()), None);
         self.drop_outcomes(key);
         //= wire-spec.md#11-3-failure-and-ending

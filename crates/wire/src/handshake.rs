@@ -100,6 +100,8 @@ body! {
         pub epoch: u8,
         /// The server incarnation last seen.
         pub server_incarnation: u64,
+        /// Lease period that the agent asks for, in microseconds; 0: the server's own.
+        pub lease_us: u64,
         /// What people call the agent (host and process, say); at most 64 bytes.
         pub label: Bytes8<'a>,
         /// The cookie of CHALLENGE; empty in the first HELLO.

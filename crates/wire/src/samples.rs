@@ -201,6 +201,7 @@ fn handshake_samples() -> Vec<Message<'static>> {
             store: StoreId([0x5A; 16]),
             epoch: 1,
             server_incarnation: 2,
+            lease_us: 0,
             label: Bytes8(b"host-a:4711"),
             cookie: Bytes8(b"0123456789abcdef"),
             former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Continuing }]),

@@ -143,6 +143,7 @@ fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Res
         store: StoreId([0; 16]),
         epoch: 0,
         server_incarnation: 0,
+        lease_us: 0,
         label: Bytes8(b"bench"),
         cookie: Bytes8(&handshake.cookie),
         former: List::of(&[]),

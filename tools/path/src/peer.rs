@@ -102,6 +102,7 @@ impl Peer {
             store: StoreId([0; 16]),
             epoch: 0,
             server_incarnation: 0,
+            lease_us: 0,
             label: Bytes8(b"counted"),
             cookie: Bytes8(cookie),
             former: List::of(&[]),

@@ -11,7 +11,7 @@ fn at(ms: u64) -> Instant {
 
 fn lease(sent_ms: u64) -> Lease {
     let mut lease = Lease::new(Phases::default());
-    lease.open(TAU);
+    lease.open(TAU, TAU);
     assert!(lease.renew(at(sent_ms), Renewal::Opening));
     lease
 }
@@ -47,7 +47,7 @@ fn without_a_session_nothing_is_usable_and_nothing_renews() {
     assert!(!lease.renew(at(0), Renewal::Opportunistic));
     assert!(!lease.usable(at(0)) && !lease.starts(at(0)));
     assert_eq!(lease.phase(at(0)), Phase::NoSession);
-    lease.open(TAU);
+    lease.open(TAU, TAU);
     assert_eq!(lease.phase(at(0)), Phase::Expired, "open, but never renewed");
     assert!(!lease.usable(at(0)));
 }
@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn end_is_the_latest_send_time_plus_tau(sends in proptest::collection::vec(0u64..10_000, 1..20)) {
         let mut lease = Lease::new(Phases::default());
-        lease.open(TAU);
+        lease.open(TAU, TAU);
         for sent in &sends {
             lease.renew(at(*sent), Renewal::Opportunistic);
         }

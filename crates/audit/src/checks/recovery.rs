@@ -127,8 +127,10 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
     if let (Err(why), false) = (bench.story.steady(server.died_frame), nobody) {
         return court.open(Rule::Grace, why);
     }
+    let tau = session.promise.map(|promise| promise.tau);
     let is_early = |awaited: &&Session| {
-        let wait = awaited.promise.map(|promise| promise.wait);
+        // Of those with longer leases some are long, and hold up nobody but who wants their very locks: which ones nothing on the wire tells.
+        let wait = awaited.promise.filter(|promise| tau.is_none_or(|tau| promise.tau <= tau)).map(|promise| promise.wait);
         wait.is_some_and(|wait| bench.story.vantage().is_shorter(event.at.saturating_sub(server.died_after), wait))
     };
     let of = |id: &SessionId| bench.story.session(*id);

@@ -142,9 +142,15 @@ pub(crate) struct Serve {
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
     #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Lease period τ
+    /// Lease period τ of agents that ask for none
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Option<Duration>,
+    /// Shortest lease period that an agent may ask for
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) lease_min: Option<Duration>,
+    /// Longest lease period that an agent may ask for
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) lease_max: Option<Duration>,
     /// Bound δ on the relative rate of any two clocks
     #[arg(long, value_name = "FRACTION")]
     pub(crate) delta: Option<f64>,

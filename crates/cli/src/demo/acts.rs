@@ -31,6 +31,7 @@ pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut Report) -> Result<()
         agent: None,
         config: Some("/dev/null".into()),
         give_up: None,
+        lease: None,
         json: false,
         pcap: None,
     };

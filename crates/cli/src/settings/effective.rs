@@ -41,12 +41,9 @@ impl Settings {
     /// A setting that cannot be used, and where it was set.
     pub(crate) fn effective(&self, common: &args::Common) -> Result<Vec<Row>, Failure> {
         let mut rows = self.server_rows(&self.server_config_alone()?, &[]);
-        let mut agent = self.agent_config()?;
-        let mut flags = Vec::new();
-        if let Some(span) = common.give_up {
-            agent.give_up_after = span;
-            flags.push(Flag { setting: "give-up-after", flag: "--give-up" });
-        }
+        let agent = self.agent_config_of(common)?;
+        let given = [common.lease.map(|_| ("lease", "--lease")), common.give_up.map(|_| ("give-up-after", "--give-up"))];
+        let flags: Vec<_> = given.into_iter().flatten().map(|(setting, flag)| Flag { setting, flag }).collect();
         rows.extend(self.rows(AGENT, &agent, &flags));
         let servers = self.servers(&common.server);
         let named = common.server.iter().any(|name| !name.is_empty());
@@ -103,6 +100,8 @@ impl Settings {
 pub(super) fn flags_of(args: &args::Serve) -> Vec<Flag> {
     let given = [
         (args.lease.is_some(), "lease", "--lease"),
+        (args.lease_min.is_some(), "lease-min", "--lease-min"),
+        (args.lease_max.is_some(), "lease-max", "--lease-max"),
         (args.delta.is_some(), "delta", "--delta"),
         (args.delivery_timeout.is_some(), "delivery-timeout", "--delivery-timeout"),
         (args.max_sessions.is_some(), "sessions-max", "--max-sessions"),

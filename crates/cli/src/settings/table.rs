@@ -103,6 +103,12 @@ macro_rules! settings {
 pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
     "lease" Time = lease, "100 ms to 1 h",
         "Lease period τ: how long an agent may act after it sent the request that the server answered last", flag "--lease";
+    "lease-min" Time = lease_min, "100 ms to the lease period",
+        "Shortest lease period that an agent may ask for", follows "500 ms, or the lease period if that is shorter", flag "--lease-min";
+    "lease-max" Time = lease_max, "the lease period to 1 h",
+        "Longest lease period that an agent may ask for. One above the server's own costs its agent the cache and each of its locks a \
+         commit; it keeps others from these locks alone, and for longer. A volatile server gives none above its own",
+        follows "60 s, or the lease period if that is longer", flag "--lease-max";
     "delta" Fraction = delta_ppm, "0.003 to 1",
         "δ: bound on the relative rate of any two clocks; leases are measured on clocks that no time daemon slews, so it covers \
          oscillators only", flag "--delta";
@@ -206,6 +212,9 @@ pub(super) const LOG: &[Setting<Log>] = settings! { Log:
 
 /// The agent's settings.
 pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
+    "lease" Time = lease, "100 ms to 1 h, or 0 for what the server gives",
+        "Lease period that the agent asks for: a long one outlives a restart of the server, a short one is short for those who wait; the \
+         server's bounds decide", flag "--lease";
     "idle" Policy = idle, "\"eager\", \"lazy\" or \"auto\"",
         "What an idle agent does with its lease: renew it as long as it holds anything, let it lapse and keep what it holds for later, \
          or renew it while that was used lately and then give everything back", flag "--idle";

@@ -16,11 +16,13 @@ impl LockTable {
     /// the way. Every grant has a new generation, also when the session holds the lock already.
     ///
     /// None when a mutation waits or executes, when another session holds it exclusively (which is then asked to keep a shared one,
-    /// so that the next reader may cache), when the object is demanded all the time, when the session is not in good standing, and
-    /// when a bound is reached.
+    /// so that the next reader may cache), when the object is demanded all the time, when the session is not in good standing or
+    /// is long, and when a bound is reached.
     pub fn cache_grant(&mut self, now: Instant, session: SessionId, object: ObjectId, want: Want) -> CacheGrant {
         let Some(mode) = want.mode() else { return CacheGrant::NONE };
-        let Some(session) = self.table.good(session) else { return CacheGrant::NONE };
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A long session MUST NOT be given a cache lock.
+        let Some(session) = self.table.good(session).filter(|slot| self.table.sessions[*slot].caches) else { return CacheGrant::NONE };
         let lock = LockId { object, class: LockClass::Cache };
         let entry = self.table.entry(lock);
         let (mut own, mut other) = (None, None);

@@ -39,6 +39,9 @@ impl LockTable {
         {
             return Restored::Refused(Status::EINVAL);
         }
+        if lock.class == LockClass::Cache && !self.table.sessions[slot].caches {
+            return Restored::Refused(Status::NOT_HELD);
+        }
         // What it has given back as a whole it cannot take back one by one.
         if lock.class == LockClass::Cache && generation <= self.table.sessions[slot].released {
             return Restored::Refused(Status::NOT_HELD);

@@ -11,12 +11,26 @@ use super::table::{State, Waiter};
 use super::{LockTable, Ticket};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{SessionId, Status};
+use cistern_wire::{LockId, SessionId, Status};
 
 impl LockTable {
     /// A session is open and in good standing. To be called before anything else about it.
     pub fn open_session(&mut self, session: SessionId) {
         self.table.open_session(session);
+    }
+
+    /// The session is long: no cache lock is granted to it, or restored.
+    pub fn deny_cache_locks(&mut self, session: SessionId) {
+        if let Some(slot) = self.table.session(session) {
+            self.table.sessions[slot].caches = false;
+        }
+    }
+
+    /// Whether a session holds an advisory lock or waits for it.
+    #[must_use]
+    pub fn involves(&self, session: SessionId, lock: LockId) -> bool {
+        let found = self.table.session(session).zip(self.table.entry(lock));
+        found.is_some_and(|(slot, entry)| self.table.own(entry, slot).is_some() || self.waiters(entry).any(|waiter| waiter.session == slot))
     }
 
     /// The session is timing out: nothing is granted to it, its mutations are not ready; it keeps its locks and its places, and delays

@@ -94,6 +94,8 @@ pub(super) enum State {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) state: State,
+    /// Whether it may have cache locks.
+    pub(super) caches: bool,
     /// Cache locks up to this generation stand no more: RELEASE_ALL gave them back.
     pub(super) released: Generation,
     pub(super) held: u32,
@@ -202,7 +204,17 @@ impl Table {
     }
 
     pub(super) fn open_session(&mut self, id: SessionId) {
-        let session = Session { id, state: State::Good, released: Generation(0), held: 0, waits: 0, more: None, first: NONE, last: NONE };
+        let session = Session {
+            id,
+            state: State::Good,
+            caches: true,
+            released: Generation(0),
+            held: 0,
+            waits: 0,
+            more: None,
+            first: NONE,
+            last: NONE,
+        };
         debug_assert!(self.session(id).is_none(), "session {id} is opened twice");
         let at = self.sessions.insert(session);
         self.names.insert(hash(id.0, 0), at);

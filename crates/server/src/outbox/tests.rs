@@ -27,7 +27,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let config = Config::default();
-        Self { outbox: Outbox::new(&config, HANDSHAKE), config, rng: Rng::from_seed([3; 32]), at: Duration::ZERO }
+        Self { outbox: Outbox::new(&config, config.lease, HANDSHAKE), config, rng: Rng::from_seed([3; 32]), at: Duration::ZERO }
     }
 
     /// Sends what is due; gives the numbers sent.
@@ -87,7 +87,8 @@ fn silent_agent_whose_round_trip_is_known_fails_after_td_at_every_lease_period()
     for lease in [100, 200, 500, 1_000, 2_000, 10_000].map(ms) {
         for (measured, seed) in [ms(1), lease / 100].into_iter().flat_map(|measured| (0..20).map(move |seed| (measured, seed))) {
             let config = Config::for_lease(lease);
-            let mut bench = Bench { outbox: Outbox::new(&config, HANDSHAKE), config, rng: Rng::from_seed([seed; 32]), at: Duration::ZERO };
+            let outbox = Outbox::new(&config, config.lease, HANDSHAKE);
+            let mut bench = Bench { outbox, config, rng: Rng::from_seed([seed; 32]), at: Duration::ZERO };
             bench.outbox.rtt.sample(measured);
             bench.outbox.add(demand(1));
             let mut sends = Vec::new();

@@ -14,8 +14,8 @@ use core::fmt;
 
 /// Version of the records that this version writes, but those below.
 const VERSION: u8 = 1;
-/// Version of the records of sessions: since 2 with the window, and whether the session is doomed.
-const SESSION_VERSION: u8 = 2;
+/// Version of the records of sessions: since 2 with the window, and whether the session is doomed; since 3 with the objects of a long one.
+const SESSION_VERSION: u8 = 3;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file.
 const OBJECT_VERSION: u8 = 2;
 /// Length of an object's record without its name: version, the attributes but the object's number, parent, length of the name, count of
@@ -89,6 +89,9 @@ pub struct SessionRecord {
     pub window: u16,
     /// Whether its end was decided for good: nothing can be reclaimed from it, and its lease has still to be waited for (R50).
     pub doomed: bool,
+    /// The objects whose advisory locks it may hold, in order, if it is long: if its lease period is above the server's own. `None`: it
+    /// is not, and may hold any lock.
+    pub locks: Option<Vec<ObjectId>>,
     /// What people call the agent; at most 64 bytes.
     pub label: Box<[u8]>,
 }
@@ -180,6 +183,10 @@ impl SessionRecord {
         self.lease_us.put(&mut w);
         self.window.put(&mut w);
         self.doomed.put(&mut w);
+        // How many more than none: 0 says that it is not long.
+        let count = self.locks.as_ref().map_or(0, |locks| locks.len() + 1);
+        u16::try_from(count).unwrap_or(u16::MAX).put(&mut w);
+        self.locks.iter().flatten().for_each(|object| object.put(&mut w));
         Bytes8(&self.label).put(&mut w);
         w
     }
@@ -197,8 +204,11 @@ impl SessionRecord {
             let lease_us = r.get().map_err(within("lease_us"))?;
             let window = r.get().map_err(within("window"))?;
             let doomed = r.get().map_err(within("doomed"))?;
+            let count: u16 = r.get().map_err(within("locks"))?;
+            let objects = (1..count).map(|_| r.get()).collect::<Result<Vec<_>, Malformed>>().map_err(within("locks"))?;
+            let locks = (count > 0).then_some(objects);
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
-            Ok(Self { agent, incarnation, boot, lease_us, window, doomed, label: label.0.into() })
+            Ok(Self { agent, incarnation, boot, lease_us, window, doomed, locks, label: label.0.into() })
         })
     }
 }
@@ -293,6 +303,7 @@ fn read_as<'a, T>(wanted: u8, bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use cistern_wire::Handle;
 
     fn object() -> ObjectRecord {
@@ -325,6 +336,7 @@ mod tests {
             lease_us: 2_000_000,
             window: 64,
             doomed: true,
+            locks: Some(vec![ObjectId(3), ObjectId(9)]),
             label: (*b"host:1").into(),
         }
     }
@@ -334,7 +346,10 @@ mod tests {
         assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &object().to_bytes()), Ok(object()));
         let entry = EntryRecord { object: ObjectId(42), kind: ObjectKind::Symlink };
         assert_eq!(EntryRecord::from_bytes(&entry.to_bytes()), Ok(entry));
-        assert_eq!(SessionRecord::from_bytes(&session().to_bytes()), Ok(session()));
+        for locks in [None, Some(Vec::new()), session().locks] {
+            let session = SessionRecord { locks, ..session() };
+            assert_eq!(SessionRecord::from_bytes(&session.to_bytes()), Ok(session));
+        }
         let ephemeral = EphemeralRecord { bound: SessionId(0x0102) };
         assert_eq!(EphemeralRecord::from_bytes(&ephemeral.to_bytes()), Ok(ephemeral));
         let outcome = OutcomeRecord { nonce: 7, reply: (*b"reply").into() };

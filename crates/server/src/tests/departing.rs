@@ -362,7 +362,7 @@ fn end_of_grace_that_has_to_read_a_file_again_leaves_its_directory_free() {
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
-//# and their ephemeral files.
+//# but for long ones whose T has not passed, and their ephemeral files.
 #[test]
 fn grace_ends_by_one_transaction_however_many_slices_it_is_written_in() {
     let mut world = World::with(Config { freed_per_turn: 10, volatile: true, ..Config::default() });

@@ -42,7 +42,8 @@ fn locked_out(result: Result<(), (Status, u32)>) -> bool {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# Grace MUST last at least the largest T stored, from when the store was held exclusively and no earlier process could send any more.
+//# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
+//# process could send any more.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# The server MUST have stored the largest T that it promises before it promises it.
@@ -265,7 +266,7 @@ fn locked_file_that_its_holder_has_not_reclaimed_yet_is_not_taken_away() {
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
-//# and their ephemeral files.
+//# but for long ones whose T has not passed, and their ephemeral files.
 #[test]
 fn nothing_is_granted_before_the_end_of_grace_is_durable() {
     let (mut world, peer, file, generation) = with_holder();
@@ -290,7 +291,7 @@ fn nothing_is_granted_before_the_end_of_grace_is_durable() {
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
-//# and their ephemeral files.
+//# but for long ones whose T has not passed, and their ephemeral files.
 #[test]
 fn who_missed_a_grace_cannot_reclaim_in_the_next() {
     let (mut world, mut peer, file, generation) = with_holder();

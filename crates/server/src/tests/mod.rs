@@ -14,6 +14,7 @@ mod hostile;
 mod last_heard;
 mod limits;
 mod locks;
+mod long;
 mod moving;
 mod outcomes;
 mod random;

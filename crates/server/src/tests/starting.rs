@@ -109,15 +109,21 @@ fn nothing_is_answered_before_the_incarnation_is_durable() {
     assert_eq!(world.server.identity().incarnation, 43);
 }
 
+/// T of the longest lease that a server with the defaults gives.
+fn longest() -> Duration {
+    let config = Config::default();
+    config.wait_for(config.lease_max)
+}
+
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
 #[test]
 fn empty_store_waits_for_what_another_may_have_promised() {
     let mut world = World::on(Disk::default(), Config::default(), 7);
     let mut peer = world.open(1);
     assert!(world.server.status(world.now).grace.unwrap().blind);
-    assert_eq!(lock_when_allowed(&mut world, &mut peer, "first"), Config::default().wait());
+    assert_eq!(lock_when_allowed(&mut world, &mut peer, "first"), longest());
     world.crash();
     assert!(!world.server.status(world.now).grace.unwrap().blind, "once");
     let from = world.come_back(&mut peer);
@@ -127,22 +133,22 @@ fn empty_store_waits_for_what_another_may_have_promised() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
 #[test]
 fn restart_does_not_shorten_the_wait_of_an_empty_store() {
     let mut world = World::on(Disk::default(), Config::default(), 7);
     let mut peer = world.open(1);
-    world.pass(Config::default().wait() - ms(1));
+    world.pass(longest() - ms(1));
     world.crash();
     // Also when the only agent that ever was is back.
     let from = world.come_back(&mut peer);
     world.complete(&mut peer, from);
-    assert_eq!(lock_when_allowed(&mut world, &mut peer, "first"), Config::default().wait());
+    assert_eq!(lock_when_allowed(&mut world, &mut peer, "first"), longest());
 }
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
 #[test]
 fn new_cluster_does_not_wait() {
     let mut world = World::on(Disk::default(), Config { new_cluster: true, ..Config::default() }, 7);
@@ -215,7 +221,16 @@ fn more_sessions_than_fit_one_page_are_all_known() {
     let record = |n: u64| {
         let mut agent = [0; 16];
         agent[..8].copy_from_slice(&n.to_be_bytes());
-        SessionRecord { agent: AgentId(agent), incarnation: 1, boot: [0; 16], lease_us: 1, window: 1, doomed: false, label: (*b"x").into() }
+        SessionRecord {
+            agent: AgentId(agent),
+            incarnation: 1,
+            boot: [0; 16],
+            lease_us: 1,
+            window: 1,
+            doomed: false,
+            locks: None,
+            label: (*b"x").into(),
+        }
     };
     for n in 1..=2_500_u64 {
         disk.values.insert(Key::Session(SessionId(n << 40)), record(n).to_bytes().into());

@@ -75,6 +75,8 @@ pub(super) struct Peer {
     pub(super) packet: u64,
     pub(super) nonce: u64,
     pub(super) serial: u64,
+    /// The lease period that it asks for, in microseconds.
+    pub(super) lease_us: u64,
 }
 
 impl Peer {
@@ -89,6 +91,7 @@ impl Peer {
             packet: 0,
             nonce: 0,
             serial: 0,
+            lease_us: 0,
         }
     }
 
@@ -122,6 +125,7 @@ impl Peer {
             store: StoreId::default(),
             epoch: 0,
             server_incarnation: 0,
+            lease_us: self.lease_us,
             label: Bytes8(LABELS[usize::from(self.agent.0[0]) % LABELS.len()]),
             cookie: Bytes8(cookie),
             former: List::of(former),

@@ -222,6 +222,7 @@ pub(super) fn hello(agent: usize, session: u64) -> Message<'static> {
         store: StoreId([0; 16]),
         epoch: 0,
         server_incarnation: 0,
+        lease_us: 0,
         label: Bytes8(b"bench"),
         cookie: Bytes8(b"cookie"),
         former: List::default(),

@@ -79,7 +79,7 @@ impl Delivery {
                 (true, false) => {
                     self.failed.insert(*id);
                     if *standing == "timing out" {
-                        self.fails(case, *id)?;
+                        self.fails(case, *id, session.tau)?;
                     }
                 }
                 (false, true) => {
@@ -92,11 +92,11 @@ impl Delivery {
         Ok(())
     }
 
-    fn fails(&mut self, case: &Case<'_>, id: SessionId) -> Verdict {
+    fn fails(&mut self, case: &Case<'_>, id: SessionId, tau: Duration) -> Verdict {
         let (now, config) = (case.server_now(), case.sight.server_config);
         let notices = self.sessions.entry(id).or_default();
         let long_enough = |since: Instant, span: Duration| now.waited(since.plus(span / 2));
-        let lost = |notice: &Notice| notice.sent >= TRANSMISSIONS && long_enough(notice.first, config.delivery_timeout);
+        let lost = |notice: &Notice| notice.sent >= TRANSMISSIONS && long_enough(notice.first, config.delivery_timeout_for(tau));
         notices.failed = notices.open.iter().find(|(_, notice)| lost(notice)).map(|(seq, _)| *seq);
         if notices.failed.is_some() {
             return Ok(());

@@ -158,8 +158,9 @@ impl Liveness {
     fn false_failures(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let (Some(troubled), Seen::Settled) = (&self.troubled, case.seen) else { return Ok(()) };
         let config = case.sight.server_config;
+        let longest = config.longest_lease();
         // What was on its way when the trouble ended, what was sent again, and what was given up before it began to count.
-        let span = super::case::nanos(config.delivery_timeout * 3 + config.probe_period + config.lease);
+        let span = super::case::nanos(config.delivery_timeout * 3 + config.probe_period_for(longest) + longest);
         let now = case.sight.now.0;
         for (id, session) in facts.sessions.all.iter().filter(|(_, session)| session.failed.is_some() && session.given_up.is_none()) {
             let Some(agent) = session.agent.filter(|_| self.failed.insert(*id)) else { continue };

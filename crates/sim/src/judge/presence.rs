@@ -155,7 +155,7 @@ impl Presence {
     fn left_behind(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let (now, config) = (case.sight.now, case.sight.server_config);
         let busy = case.sight.healed_at.is_none() || !facts.sessions.server_up || case.sight.server_paused || facts.sessions.in_grace();
-        let span = nanos(2 * (config.failure_found_within() + config.wait()) + SLACK);
+        let span = nanos(2 * config.failover_bound(config.longest_lease()) + SLACK);
         for (object, ephemeral) in &mut self.ephemerals {
             if busy || !facts.sessions.get(ephemeral.bound).is_some_and(|session| session.record == Record::Ended) {
                 ephemeral.over = None;
@@ -200,7 +200,7 @@ impl Presence {
     /// Whoever counts on being told is not long behind.
     fn behind(&self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let (now, config) = (case.sight.now, case.sight.server_config);
-        let span = nanos(2 * (config.failure_found_within() + config.wait()) + SLACK);
+        let span = nanos(2 * config.failover_bound(config.longest_lease()) + SLACK);
         if facts.truth.restored.is_some() {
             return Ok(());
         }

@@ -205,7 +205,7 @@ impl Queue {
         let now = case.sight.now;
         let times = self.sent.entry(of).or_default();
         times.push_back(now);
-        let lease = super::case::nanos(case.sight.server_config.lease);
+        let lease = super::case::nanos(case.sight.server_config.lease_min);
         if times.len() > ASKED_MAX {
             let first = times.pop_front().unwrap_or(now);
             // Half of it, so that no clock of the run makes a difference.

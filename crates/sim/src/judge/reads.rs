@@ -48,7 +48,8 @@ impl Family for Reads {
         };
         let Some(asked) = facts.asked.get(op) else { return Ok(()) };
         // An older copy of the store takes writes back that were seen, and leases outlive it for a while.
-        let settled = self.restored.map(|restored| True(restored.0 + 4 * nanos(case.sight.server_config.wait())));
+        let config = case.sight.server_config;
+        let settled = self.restored.map(|restored| True(restored.0 + 4 * nanos(config.wait_for(config.longest_lease()))));
         if settled.is_some_and(|settled| asked.at < settled) {
             return Ok(());
         }

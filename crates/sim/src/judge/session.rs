@@ -77,6 +77,8 @@ pub(super) struct Session {
     /// τ, and T as the server promised it: τ(1+δ)+ε.
     pub(super) tau: Duration,
     pub(super) wait: Duration,
+    /// Whether τ is above the server's own, so that after a restart nobody waits for it but whoever wants what it may hold.
+    pub(super) long: bool,
     /// When it was first welcomed, and by which epoch and incarnation of the server.
     pub(super) opened: True,
     pub(super) incarnation: (u8, u64),

@@ -91,9 +91,9 @@ impl Sessions {
         }
     }
 
-    /// Whether a session recorded at the server's start is not accounted for: the server is in grace.
+    /// Whether a session recorded at the server's start that is not long is not accounted for: the server is in grace.
     pub(super) fn in_grace(&self) -> bool {
-        self.recorded.iter().any(|session| self.all.get(session).is_some_and(|known| known.record != Record::Ended))
+        self.recorded.iter().any(|session| self.all.get(session).is_some_and(|known| known.record != Record::Ended && !known.long))
     }
 
     /// Takes one happening in.
@@ -234,7 +234,7 @@ impl Sessions {
         }
         for message in &packet.messages {
             if let Message::Welcome(welcome) = message {
-                self.welcomed(case.sight.now, welcome);
+                self.welcomed(case.sight.now, case.sight.server_config.lease, welcome);
                 continue;
             }
             let Some(session) = self.all.get_mut(&packet.session()) else { continue };
@@ -247,7 +247,7 @@ impl Sessions {
         }
     }
 
-    fn welcomed(&mut self, now: True, welcome: &cistern_wire::Welcome<'_>) {
+    fn welcomed(&mut self, now: True, own: Duration, welcome: &cistern_wire::Welcome<'_>) {
         let handshake = self.handshakes.get(&welcome.handshake);
         let agent = handshake.and_then(|handshake| handshake.agent);
         let receipt = handshake.and_then(|handshake| handshake.receipts.get(welcome.echo));
@@ -260,6 +260,7 @@ impl Sessions {
             handshake: welcome.handshake,
             tau: nanos(tau_ns),
             wait: nanos(tau_ns + margin),
+            long: nanos(tau_ns) > own,
             opened: now,
             incarnation: (welcome.epoch, welcome.server_incarnation),
             sends: PacketLog::default(),

@@ -17,13 +17,14 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let mut draw = rng.fork("settings");
     let agents = usize::try_from(draw.between(2, 5)).unwrap_or(2);
     let tiny = profile == Profile::Tiny || (profile == Profile::Swarm && draw.chance(80_000));
-    let server = server(&mut draw, agents, tiny);
+    let mut server = server(&mut draw, agents, tiny);
+    let asked = leases(&mut rng.fork("leases"), &mut server, agents);
     // In one run in ten all agents renew by keep-alives alone.
     let opportunistic = rng.fork("renewal").chance(900_000);
     // So few that holders are told in several turns.
     let mut telling = rng.fork("telling");
     let mut settings = || AgentSettings { opportunistic, told_per_turn: *telling.pick(&[2, 4, 8]), ..agent(&mut draw, &server, tiny) };
-    let agent = (0..agents).map(|_| settings()).collect();
+    let agent = asked.into_iter().map(|lease_us| AgentSettings { lease_us, ..settings() }).collect();
     let heal_ns = length(&mut draw, &server);
     let (clocks, window) = clocks(&mut rng.fork("clocks"), profile, agents, &server);
     let mut workload = Workload::draw(&mut rng.fork("workload"), profile);
@@ -54,7 +55,7 @@ fn length(rng: &mut SimRng, server: &ServerSettings) -> u64 {
         7 | 8 => rng.between(9, 20),
         _ => rng.between(20, 60),
     };
-    (seconds * SEC).max(server.lease_ns() * 5) + rng.below(SEC)
+    (seconds * SEC).max(server.lease_ns() * 5).max(server.lease_max_us * US * 3) + rng.below(SEC)
 }
 
 /// Lets users think for longer where the run would otherwise have more commands than `most`: many short runs find more than few
@@ -73,6 +74,8 @@ fn server(rng: &mut SimRng, agents: usize, tiny: bool) -> ServerSettings {
     let delivery_timeout_us = rng.between(3 * floor_us, (lease_us / 2).max(4 * floor_us));
     let mut settings = ServerSettings {
         lease_us,
+        lease_min_us: lease_us,
+        lease_max_us: lease_us,
         delta_ppm: match rng.below(10) {
             0 => 3_000,
             1..=5 => 10_000,
@@ -122,14 +125,33 @@ fn server(rng: &mut SimRng, agents: usize, tiny: bool) -> ServerSettings {
     settings
 }
 
+/// In half of the runs agents ask for lease periods: some for none, some for shorter ones than the server's own, some for longer ones.
+/// What each asks for, in microseconds.
+fn leases(rng: &mut SimRng, server: &mut ServerSettings, agents: usize) -> Vec<u64> {
+    let own = server.lease_us;
+    if rng.chance(500_000) {
+        return vec![0; agents];
+    }
+    server.lease_min_us = rng.between((own / 4).max(100_000), own);
+    server.lease_max_us = rng.between(own, own * 4);
+    let (least, most) = (server.lease_min_us, server.lease_max_us);
+    let mut ask = || match rng.below(4) {
+        0 => 0,
+        1 => rng.between(least, own),
+        _ => rng.between(own, most),
+    };
+    (0..agents).map(|_| ask()).collect()
+}
+
 fn small(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 fn agent(rng: &mut SimRng, server: &ServerSettings, tiny: bool) -> AgentSettings {
     let lease_us = server.lease_us;
-    let chain_us = server.compliance_time_us + server.delivery_timeout_us + 2 * server.wait_ns() / US;
+    let chain_us = server.compliance_time_us + server.delivery_timeout_us + 2 * server.longest_wait_ns() / US;
     AgentSettings {
+        lease_us: 0,
         idle: *rng.pick(&[Idle::Eager, Idle::Lazy, Idle::Auto, Idle::Auto]),
         idle_after_us: rng.between(0, lease_us * 4),
         opportunistic: true,

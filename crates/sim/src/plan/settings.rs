@@ -13,6 +13,8 @@ use std::time::Duration;
 #[allow(missing_docs, reason = "each is documented at the setting of the same name of the server")]
 pub struct ServerSettings {
     pub lease_us: u64,
+    pub lease_min_us: u64,
+    pub lease_max_us: u64,
     pub delta_ppm: u32,
     pub epsilon_us: u64,
     pub delivery_timeout_us: u64,
@@ -46,6 +48,7 @@ impl ServerSettings {
     pub fn config(&self) -> cistern_server::Config {
         let us = Duration::from_micros;
         let mut config = cistern_server::Config::for_lease(us(self.lease_us));
+        (config.lease_min, config.lease_max) = (us(self.lease_min_us), us(self.lease_max_us));
         config.delta_ppm = self.delta_ppm;
         config.epsilon = us(self.epsilon_us);
         config.delivery_timeout = us(self.delivery_timeout_us);
@@ -80,6 +83,20 @@ impl ServerSettings {
         nanos(self.config().wait())
     }
 
+    /// T of the longest lease that an agent may ask for, in nanoseconds.
+    #[must_use]
+    pub fn longest_wait_ns(&self) -> u64 {
+        let config = self.config();
+        nanos(config.wait_for(config.longest_lease()))
+    }
+
+    /// The longest probe period of a session, in nanoseconds.
+    #[must_use]
+    pub fn longest_probe_ns(&self) -> u64 {
+        let config = self.config();
+        nanos(config.probe_period_for(config.longest_lease()))
+    }
+
     /// τ, in nanoseconds.
     #[must_use]
     pub const fn lease_ns(&self) -> u64 {
@@ -91,6 +108,7 @@ impl ServerSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is documented at the setting of the same name of the agent")]
 pub struct AgentSettings {
+    pub lease_us: u64,
     pub idle: Idle,
     pub idle_after_us: u64,
     pub opportunistic: bool,
@@ -124,6 +142,7 @@ impl AgentSettings {
     pub fn config(&self) -> cistern_agent::config::Config {
         let us = Duration::from_micros;
         cistern_agent::config::Config {
+            lease: us(self.lease_us),
             phases: Phases { valid_ppm: self.valid_ppm, ..Phases::default() },
             idle: match self.idle {
                 Idle::Eager => IdlePolicy::Eager,

@@ -48,6 +48,8 @@ fn server() -> ServerSettings {
     let us = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     ServerSettings {
         lease_us: us(default.lease),
+        lease_min_us: us(default.lease),
+        lease_max_us: us(default.lease),
         delta_ppm: default.delta_ppm,
         epsilon_us: us(default.epsilon),
         delivery_timeout_us: us(default.delivery_timeout),
@@ -81,6 +83,7 @@ fn agent() -> AgentSettings {
     let default = cistern_agent::config::Config::default();
     let us = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     AgentSettings {
+        lease_us: 0,
         idle: Idle::Eager,
         idle_after_us: us(default.idle_after),
         opportunistic: default.opportunistic,

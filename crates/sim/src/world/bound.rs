@@ -19,9 +19,9 @@ const CHAINS: u64 = 3;
 pub(super) fn liveness(plan: &Plan) -> u64 {
     let server = &plan.server;
     let us = |span: u64| span * 1_000;
-    let (lease, wait) = (server.lease_ns(), server.wait_ns());
+    let (lease, wait) = (server.lease_ns(), server.longest_wait_ns());
     // D comes after Td, and not before three transmissions with at most τ/8 each, of which the last may just have been made.
-    let failing = us(server.probe_period_us) + us(server.delivery_timeout_us) + lease / 2;
+    let failing = server.longest_probe_ns() + us(server.delivery_timeout_us) + lease / 2;
     let commit = 3 * plan.disk.sync_ns + 2 * plan.disk.load_ns;
     let trip = 2 * (plan.net.delay_ns + plan.net.jitter_ns + plan.net.latency_ns);
     let chain = us(server.compliance_time_us).max(failing) + wait + commit + trip;

@@ -144,6 +144,7 @@ impl Tables {
             store: StoreId([0; 16]),
             epoch: 0,
             server_incarnation: 0,
+            lease_us: 0,
             label: Bytes8(b"host-1234"),
             cookie: Bytes8(cookie),
             former: List::of(&[]),

@@ -20,7 +20,7 @@ const TAU: Duration = Duration::from_secs(1_000);
 
 pub(super) fn lease() -> Lease {
     let mut lease = Lease::new(Phases::default());
-    lease.open(TAU);
+    lease.open(TAU, TAU);
     lease.renew(NOW, Renewal::Opening);
     lease
 }

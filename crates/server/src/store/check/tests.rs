@@ -122,8 +122,16 @@ impl Store {
 
     fn session(&mut self, how: impl FnOnce(&mut SessionRecord)) {
         let label = (*b"host").into();
-        let mut record =
-            SessionRecord { agent: AgentId([7; 16]), incarnation: 1, boot: [1; 16], lease_us: 2_000_000, window: 4, doomed: false, label };
+        let mut record = SessionRecord {
+            agent: AgentId([7; 16]),
+            incarnation: 1,
+            boot: [1; 16],
+            lease_us: 2_000_000,
+            window: 4,
+            doomed: false,
+            locks: None,
+            label,
+        };
         how(&mut record);
         self.put(&Key::Session(SessionId(SESSION)), &record.to_bytes());
     }
