@@ -173,7 +173,7 @@ fn maker(
 //# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
 #[test]
 fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none() {
-    let mut server = Server::new_store(&["--lease", "3s"]);
+    let mut server = Server::new_store(&["--lease", "3s", "--lease-max", "3s"]);
     assert_eq!(server.status()["grace"]["blind"], true);
     // The wait is owed until it is over, over any number of starts.
     server.process.kill();
