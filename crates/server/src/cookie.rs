@@ -167,6 +167,7 @@ mod tests {
             store: StoreId::default(),
             epoch: 0,
             server_incarnation: 0,
+            lease_us: 0,
             label: Bytes8(b"test"),
             cookie: Bytes8(cookie),
             former: List::of(&[]),
