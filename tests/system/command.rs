@@ -76,3 +76,34 @@ fn a_command_is_stopped_when_its_lock_is_lost() {
     server.process.signal(Signal::SIGCONT);
     assert_eq!(output.status.code(), Some(79), "{}", said(&output));
 }
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# After the common grace the server MUST let reclaim nothing but advisory locks whose objects the former session's record names.
+#[test]
+fn a_command_with_a_long_lease_goes_on_over_a_restart_that_holds_up_nobody_else() {
+    let mut server = Server::durable(&["--lease", "500ms"]);
+    server.ok(&["mkdir", "/jobs"]);
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, stop) = (dir.path().join("trace"), dir.path().join("stop"));
+    let script = format!("until [ -e {} ]; do echo x >> {}; sleep 0.05; done", stop.display(), trace.display());
+    let args = ["lock", "--lease", "40s", "/jobs/long", "--", "sh", "-c", &script];
+    let mut child = server.prepared(&args).stdout(Stdio::null()).spawn().unwrap();
+    let lines = || fs::read(&trace).map_or(0, |text| text.len());
+    eventually("the command runs", || (lines() > 0).then_some(()));
+    server.process.kill();
+    std::thread::sleep(Duration::from_secs(2));
+    server.start_again();
+    // Four leases of the server are over: whoever has one of these has lost its locks.
+    let others = server.cistern(&["lock", "/jobs/other", "--", "true"]);
+    assert_eq!(others.status.code(), Some(0), "{}", said(&others));
+    assert!(server.count("uptime_ms") < 30_000, "nobody else waits for the long lease");
+    let taken = server.cistern(&["lock", "--wait", "1", "/jobs/long", "--", "true"]);
+    assert_eq!(taken.status.code(), Some(124), "{}", said(&taken));
+    eventually("the lock is held in a session of the new start", || (server.count("withheld") == 0).then_some(()));
+    let before = lines();
+    eventually("the command goes on", || (lines() > before).then_some(()));
+    fs::write(&stop, "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "it was never stopped");
+    assert_eq!(server.cistern(&["lock", "/jobs/long", "--", "true"]).status.code(), Some(0));
+}

@@ -62,6 +62,10 @@ struct Row {
     locks: usize,
     /// Its lock requests that wait.
     waits: usize,
+    /// Its lease period.
+    lease_ms: u64,
+    /// How long others wait for its locks at most if it is gone.
+    failover_ms: u64,
     /// Whether somebody waits for it.
     waited_for: bool,
     /// Messages of the server's own that it has not receipted.
@@ -81,6 +85,8 @@ impl From<SessionRow> for Row {
             age_ms: millis(row.age),
             locks: row.locks,
             waits: row.waits,
+            lease_ms: millis(row.lease),
+            failover_ms: millis(row.failover),
             waited_for: row.waited_for,
             notices: row.notices,
         }
@@ -155,6 +161,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "locks": status.locks,
         "waiting": status.waiting,
         "parked": status.parked,
+        "withheld": status.withheld,
         "watches": status.watches,
         "ephemerals": status.ephemerals,
         "held": status.held,
@@ -248,6 +255,8 @@ mod tests {
             age: Duration::from_millis(1_500),
             locks: 0,
             waits: 0,
+            lease: Duration::from_secs(2),
+            failover: Duration::from_secs(4),
             waited_for: false,
             notices: 0,
         }

@@ -95,6 +95,10 @@ pub struct SessionRow {
     pub locks: usize,
     /// Its lock requests that wait.
     pub waits: usize,
+    /// Its lease period τ.
+    pub lease: Duration,
+    /// How long others wait at most for an advisory lock of it, from when they ask, if it is gone: probe period, Td' and T.
+    pub failover: Duration,
     /// Whether somebody waits for it to give something back.
     pub waited_for: bool,
     /// Notices that it has not receipted.
@@ -181,6 +185,8 @@ impl Server {
             age: Duration::from_nanos(now.boot_ns.saturating_sub(session.opened_ns)),
             locks: self.locks.holds(session.id),
             waits: self.locks.waits(session.id),
+            lease: session.lease(),
+            failover: self.config.failover_bound(session.lease()),
             waited_for: self.locks.waiting_on(session.id),
             notices: session.outbox.as_ref().map_or(0, |outbox| outbox.len()),
         };

@@ -116,6 +116,8 @@ mod tests {
             age: Duration::ZERO,
             locks: 0,
             waits: 0,
+            lease: Duration::ZERO,
+            failover: Duration::ZERO,
             waited_for: false,
             notices: 0,
         }
