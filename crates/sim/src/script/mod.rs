@@ -22,7 +22,7 @@ pub use course::Ending;
 pub use machines::{Disk, Server};
 pub use setting::Setting;
 pub use user::{Held, LockAsk, Op};
-pub use wires::Way;
+pub use wires::{Sent, Way};
 
 use crate::observe::{Node, Seen};
 use crate::plan::{MS, SEC};
@@ -267,6 +267,17 @@ impl Script {
     /// Datagrams take so much longer, until healed.
     pub fn slow(&self, way: Way, ms: u64) {
         self.shared.course().wires.rule(way, None, Act::Slow(ms * MS), None);
+    }
+
+    /// Every datagram that was sent so far, in order.
+    #[must_use]
+    pub fn datagrams(&self) -> Vec<Sent> {
+        let course = self.shared.course();
+        let sent = |passed: &wires::Passed| {
+            let wires::Passed { way, bytes, lost, .. } = passed.clone();
+            Sent { agent: way.agent, up: way.up, bytes, lost }
+        };
+        course.wires.recorded.iter().map(sent).collect()
     }
 
     /// Every datagram that ever went there with such a message arrives again, in order.

@@ -49,6 +49,20 @@ pub(super) struct Passed {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) bytes: Bytes,
+    pub(super) lost: bool,
+}
+
+/// A datagram of a script's run, as [`Script::datagrams`](super::Script::datagrams) gives it.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The agent, by its place among the names of the setting.
+    pub agent: usize,
+    /// Whether it went to the server.
+    pub up: bool,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Whether a rule of the script has lost it.
+    pub lost: bool,
 }
 
 /// All links.
@@ -89,9 +103,10 @@ impl Wires {
 
     /// Sends a datagram: when it arrives, in nanoseconds from now, each time.
     pub(super) fn send(&mut self, way: Way, from: SocketAddr, to: SocketAddr, bytes: &[u8]) -> Vec<u64> {
-        let passed = Passed { way, from, to, bytes: Bytes::copy_from_slice(bytes) };
-        self.recorded.push(passed.clone());
         let rule = self.rules.iter_mut().find(|rule| rule.meets(way, bytes));
+        let lost = rule.as_ref().is_some_and(|rule| rule.act == Act::Lose);
+        let passed = Passed { way, from, to, bytes: Bytes::copy_from_slice(bytes), lost };
+        self.recorded.push(passed.clone());
         let Some(rule) = rule else { return vec![self.delay] };
         rule.met += 1;
         if let Some(left) = &mut rule.left {

@@ -16,3 +16,4 @@ mod membership;
 mod reclaim;
 mod regressions;
 mod restart;
+mod transcripts;

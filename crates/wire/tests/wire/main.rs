@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod codec;
+mod drop_vectors;
 mod drops;
 mod golden;
 mod pictures;
