@@ -202,6 +202,9 @@ impl Agent {
     /// What HELLO says of the present session, which is verified if there is one, and of the former ones.
     pub(crate) fn claims(&self) -> Vec<FormerClaim> {
         let former = self.former.iter().rev().map(|remains| {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# An agent MUST name a session lost or surrendered only after it took a NACK of it, took a WELCOME of another one, or closed
+            //# it.
             let claim = if remains.is_surrendered() { Claim::Surrendered } else { Claim::Lost };
             FormerClaim { session: remains.session, claim }
         });

@@ -51,6 +51,8 @@ impl Cookies {
 
     /// A cookie for the agent at `remote` and its handshake, as `hello` names them.
     pub(crate) fn make(&self, now: Instant, remote: SocketAddr, hello: &Hello<'_>) -> [u8; COOKIE_LEN] {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A cookie MUST NOT tell how long the server has been running.
         let mut cookie = [0; COOKIE_LEN];
         cookie[..8].copy_from_slice(&now.boot_ns.wrapping_add(self.shift).to_be_bytes());
         cookie[8..].copy_from_slice(&self.tag(now.boot_ns, remote, hello));

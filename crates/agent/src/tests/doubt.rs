@@ -120,6 +120,9 @@ fn an_answer_to_what_was_sent_since_the_verification_began_ends_it_and_an_older_
     script.hears(&[]);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent that has a session MUST name it first in HELLO, as continuing.
 #[test]
 fn a_server_that_does_not_hold_the_session_is_asked_for_another_as_soon_as_it_challenges() {
     let mut script = Script::open(Config::default());
@@ -131,6 +134,9 @@ fn a_server_that_does_not_hold_the_session_is_asked_for_another_as_soon_as_it_ch
     assert_eq!(hello.former.iter().next(), Some(FormerClaim { session: SESSION, claim: Claim::Continuing }));
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent MUST name a session lost or surrendered only after it took a NACK of it, took a WELCOME of another one, or closed it.
 #[test]
 fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_session_as_lost() {
     let mut script = Script::open(Config::default());

@@ -116,7 +116,7 @@ fn a_nack_of_another_session_or_for_a_packet_never_sent_ends_nothing() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it: unknown,
+//# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it: lost,
 //# reclaiming or surrendered.
 #[test]
 fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {

@@ -282,6 +282,9 @@ fn a_volatile_store_may_take_the_place_of_a_volatile_one_once_the_old_lease_is_o
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# A renewing answer MUST make usable only locks of its own session.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent that has a session MUST take no WELCOME that does not tell its fate.
 #[test]
 fn a_hint_starts_a_handshake_and_changes_nothing_until_the_answer_tells() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });

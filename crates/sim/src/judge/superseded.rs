@@ -7,6 +7,8 @@
 //! Leaves to others: leases (`agent_lease`), who may have which lock (`exclusion`).
 
 use super::case::{Case, Verdict, violated};
+use super::session::{GivenUp, Session};
+use super::sessions::AgentFacts;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen};
 use cistern_wire::{Message, SessionId};
@@ -41,12 +43,16 @@ impl Family for Superseded {
 
 impl Superseded {
     fn after_hello(case: &Case<'_>, facts: &Facts) -> Verdict {
-        let hello = case.packet.iter().flat_map(|packet| &packet.messages).any(|message| matches!(message, Message::Hello(_)));
-        for agent in facts.sessions.agents.iter().filter(|agent| hello && agent.up) {
+        let hello = case.packet.iter().flat_map(|packet| &packet.messages).find_map(|message| match message {
+            Message::Hello(hello) => Some(hello),
+            _ => None,
+        });
+        let Some(hello) = hello else { return Ok(()) };
+        // A higher incarnation, of a copy of its state perhaps, ends the session by right.
+        let sent_it = |agent: &AgentFacts| agent.up && (agent.id, agent.start) == (Some(hello.agent), hello.incarnation);
+        for agent in facts.sessions.agents.iter().filter(|agent| sent_it(agent)) {
             let Some(session) = agent.view.session else { continue };
-            let Some(known) = facts.sessions.get(session).filter(|known| known.failed.is_none() && known.given_up.is_none()) else {
-                continue;
-            };
+            let Some(known) = facts.sessions.get(session).filter(|known| known.failed.is_none() && is_kept(known)) else { continue };
             let standing = facts.sessions.standing_now(case, session);
             if known.agent_start == agent.start && matches!(standing, Some("timing out" | "evicted" | "ending" | "ended")) {
                 let what = format!("session {session}, which its agent has open and nothing was wrong with, is {standing:?} after a HELLO");
@@ -59,13 +65,18 @@ impl Superseded {
     fn after_message(&self, case: &Case<'_>, facts: &Facts, agent: usize) -> Verdict {
         let Some(session) = self.before.get(agent).copied().flatten() else { return Ok(()) };
         let Some(known) = facts.sessions.get(session) else { return Ok(()) };
-        let left = facts.sessions.agents[agent].view.session != Some(session) && known.given_up.is_none();
+        let left = facts.sessions.agents[agent].view.session != Some(session) && is_kept(known);
         if left && !known.nacked && facts.sessions.standing_now(case, session) == Some("good") {
             let what = format!("agent {agent} has left session {session}, which the server has in good standing");
             return violated("I20", "live-session-left", what);
         }
         Ok(())
     }
+}
+
+/// Whether its agent has not given it up: that nothing was ever received in it is not the agent's doing.
+fn is_kept(known: &Session) -> bool {
+    known.given_up.is_none_or(|how| how == GivenUp::Unused)
 }
 
 #[cfg(test)]

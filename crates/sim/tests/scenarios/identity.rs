@@ -77,6 +77,20 @@ fn handshake_whose_answer_was_lost_makes_one_session() {
     s.finish();
 }
 
+/// A's session is closed, and the HELLOs that opened it come again while their cookie has not expired: copies in the network, or somebody
+/// who has seen them. A session that they open would be nobody's, count in every table, and could end one that lives.
+#[test]
+fn hello_that_comes_again_after_its_session_has_ended_opens_nothing() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    a.ping().done();
+    a.close();
+    let welcomes = s.server.stats().welcomes;
+    s.replay_recorded(Kind::Hello, from(&a));
+    s.pass(100);
+    assert_eq!((s.server.sessions().len(), s.server.stats().welcomes), (0, welcomes));
+    s.finish_with_drops(["a: stray_handshake", "server: old_handshake"]);
+}
+
 /// A gets another address, as behind a NAT that forgot it. Answers follow its newest packet only after it has answered from there (R85);
 /// demands that went on to the old address would cost it its lease and its locks.
 #[test]
