@@ -9,7 +9,7 @@ use crate::engine::{Engine, Frozen, MEMTABLE, Writes};
 use crate::error::{OpenError, Problem};
 use crate::place::{Making, Place, Purpose};
 use crate::space::Frugal;
-use crate::spare::make_way;
+use crate::spare::{Spare, make_way};
 use crate::witness::Witness;
 use bytes::Bytes;
 use cistern_wire::StoreId;
@@ -99,12 +99,14 @@ impl StoppedStore {
         self.witness.saw(self.number).map_err(|e| format!("writing `witness`: {e}"))
     }
 
-    /// Rewrites all tables without what was deleted or replaced, and empties the journals. Needs as much space again while it runs.
+    /// Rewrites all tables without what was deleted or replaced, and empties the journals, and gives up the space taken in advance. Needs as much space again while it runs.
     ///
     /// # Errors
     /// What failed, in words; nothing is lost.
     pub fn compact(&self) -> Result<(), String> {
         self.engine.compact()?;
+        // The next server takes it again.
+        Spare::new(self.dir(), 0).give_up();
         match self.engine.reopen()? {
             true => Ok(()),
             false => Err("it is being read at the same time".to_owned()),
