@@ -1,6 +1,6 @@
 //! Scenarios of the lock table: who waits for whom, and that everybody's turn comes.
 
-use cistern_agent::api::{Command, OpError};
+use cistern_agent::api::OpError;
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
@@ -289,21 +289,6 @@ fn lock_whose_granting_answer_was_lost_is_given_back_by_who_no_longer_wants_it()
     let before = s.now();
     b.lock("/jobs/nightly").exclusive().granted();
     assert!(s.now() < before + 100);
-    s.finish();
-}
-
-/// The file whose lock stands for "the nightly job" is removed by force under its holder and a waiter. The name can be made anew and locked by
-/// others at once: the holder is told that it has lost what it holds, and the waiter that it waits in vain.
-#[test]
-fn holder_and_waiter_of_a_file_removed_by_force_are_told() {
-    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
-    let of_a = a.lock("/jobs/nightly").exclusive().granted();
-    let for_b = b.lock("/jobs/nightly").exclusive();
-    s.pass(50);
-    c.does(Command::Unlink { path: "/jobs/nightly".into(), force: true }).done();
-    for_b.refused(Status::ESTALE);
-    s.pass(50);
-    assert!(of_a.is_lost());
     s.finish();
 }
 
