@@ -121,9 +121,9 @@ fn lines_of(text: &str, name: &str) -> Vec<Line> {
         if let Some(reason) = line.trim().strip_prefix("<!-- not run:") {
             assert!(reason.trim_end_matches("-->").trim().len() > 5, "{name}:{number}: why is it not run?");
             excused = true;
-        } else if line.starts_with("```") {
-            inside = !inside && line == "```sh" && !excused;
-            excused = excused && !line[3..].is_empty();
+        } else if let Some(info) = line.strip_prefix("```") {
+            inside = !inside && info == "sh" && !excused;
+            excused = excused && !info.is_empty();
         } else if inside {
             open.push_str(line);
             if !open.ends_with('\\') && !open.trim().is_empty() {
