@@ -81,8 +81,9 @@ fn is_kept(known: &Session) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bench::{Bench, address, datagram, fired, hello};
+    use super::super::bench::{Bench, fired, hello};
     use super::*;
+    use cistern_wire::Probe;
 
     const S: SessionId = SessionId(5);
 
@@ -120,9 +121,7 @@ mod tests {
         for (standing, caught) in [("timing out", false), ("good", true)] {
             let (mut bench, mut judge) = bench(standing);
             bench.facts.sessions.agents[0].view.session = None;
-            let bytes = datagram(true, 5, 9, &[hello(0, 6)]);
-            let seen = Seen::Received { by: Node::Agent(0), from: address(200), bytes: &bytes };
-            let verdict = bench.show(&mut judge, &seen);
+            let verdict = bench.agent_gets(&mut judge, 0, 5, 9, &[Probe { seq: 1 }.into()]);
             assert_eq!(verdict.is_err(), caught, "{standing}");
         }
     }
