@@ -117,6 +117,8 @@ pub struct Agent {
     pub(crate) questions: Questions,
     /// The server as last seen.
     pub(crate) known: Option<ServerIdentity>,
+    /// What the WELCOME of the newest session said of the server: it is known once it has answered something in that session.
+    pub(crate) offered: Option<ServerIdentity>,
     /// Not before this a handshake begins (R59, R86).
     pub(crate) not_before: Option<Instant>,
     pub(crate) lease: Lease,
@@ -174,6 +176,7 @@ impl Agent {
             reclaim: None,
             questions: Questions::new(),
             known: None,
+            offered: None,
             not_before: None,
             out: VecDeque::new(),
             recovery: VecDeque::new(),

@@ -62,6 +62,9 @@ pub struct Config {
     /// alone: the agent takes it to be shorter than the server has to respect it, which is always safe (R1), and costs a keep-alive for
     /// every 0.6 τ, however much else is asked.
     pub opportunistic: bool,
+    /// Longest lease that the agent believes in; 100 ms to 1 h. A server that offers a longer one gets no session, so that a false
+    /// one can make the agent go on for no longer than this.
+    pub lease_max: Duration,
     /// Most requests outstanding that the agent asks for, W; 1 to 4,096. The server may allow fewer.
     pub window: u16,
     /// Largest datagram that the agent takes and makes; 548 to 8,952. The server may allow less.
@@ -99,6 +102,7 @@ impl Default for Config {
             idle: IdlePolicy::default(),
             idle_after: Duration::from_secs(30),
             opportunistic: true,
+            lease_max: Duration::from_secs(60),
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,
             give_up_after: Duration::from_secs(15),
@@ -137,6 +141,7 @@ impl Config {
         counts("phase-suspect", suspect_ppm, 1, (flush_ppm.max(1) - 1).into(), "below phase-flush")?;
         counts("phase-flush", flush_ppm, 1, 999_999, "below 1")?;
         spans("idle-after", self.idle_after, Duration::ZERO, HOUR, "at most 1 h")?;
+        spans("lease-max", self.lease_max, Duration::from_millis(100), HOUR, "100 ms to 1 h")?;
         counts("window", self.window, 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
         counts("max-datagram", self.max_datagram, DATAGRAM_MIN as u64, DATAGRAM_MAX as u64, "548 to 8,952 bytes")?;
         spans("give-up-after", self.give_up_after, Duration::from_millis(100), DAY, "100 ms to one day")?;

@@ -24,6 +24,11 @@ use log::trace;
 
 impl Agent {
     pub(crate) fn incoming(&mut self, path: Path, bytes: &[u8]) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent MUST drop every datagram that does not come from an address of its server.
+        if !self.servers.contains(&path.remote) {
+            return self.dropped(Dropped::ForeignAddress);
+        }
         let datagram = match Datagram::at_agent(bytes) {
             Ok(datagram) => datagram,
             Err(reason) => return self.undecoded(path, &reason),
@@ -78,6 +83,7 @@ impl Agent {
             Freshness::Fresh => session.replay.note(header.packet),
             Freshness::Duplicate => return self.dropped(Dropped::DuplicatePacket),
             Freshness::Stale => return self.dropped(Dropped::StalePacket),
+            Freshness::Ahead => return self.dropped(Dropped::PacketAhead),
         }
         self.heard(path);
         //= wire-spec.md#11-2-delivery
@@ -187,6 +193,9 @@ impl Agent {
         if prompt {
             session.rtt.sample(self.now.since(sent));
         }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The identity of a server that has answered nothing in the session that it opened MUST NOT bind an agent.
+        self.known = self.offered;
         let (id, tau) = (session.id, session.tau);
         // Both are what the exclusion of others rests on; to go on without them would be worse than to stop.
         assert!(!self.has_been(id), "a session that is over renews nothing (R8)");

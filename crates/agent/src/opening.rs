@@ -35,9 +35,6 @@ const SENT_MAX: usize = 64;
 const CHALLENGES_AT_ONCE: u32 = 3;
 /// So many HELLOs are sent to verify a session of which nothing is in use.
 const HELLOS_IN_DOUBT: u64 = 24;
-/// Longest lease that is believed: a server that promises more is out of its mind.
-const LEASE_MAX: Duration = Duration::from_secs(86_400);
-
 /// A lease that was asked for is renewed on purpose after this part of τ, but not sooner than after the least: where a period of 2 s is.
 const RENEW_WITHIN_PART: u32 = 8;
 const RENEW_WITHIN_LEAST: Duration = Duration::from_millis(1_200);
@@ -311,7 +308,17 @@ impl Agent {
             && welcome.window > 0
             && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
         let other = !self.has_been(welcome.session) && self.session.as_ref().is_none_or(|session| session.id != welcome.session);
-        if !sane || !other || !(LEASE_MIN..=LEASE_MAX).contains(&tau) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME that offers a longer one.
+        if tau > self.config.lease_max {
+            let most = self.config.lease_max;
+            warn!(
+                "{}: {} offers a lease of {tau:?}, which is longer than lease-max, {most:?}: raise that here, or lower the lease there",
+                self.who, path.remote
+            );
+            return self.dropped(Dropped::BadWelcome);
+        }
+        if !sane || !other || tau < LEASE_MIN {
             return self.dropped(Dropped::BadWelcome);
         }
         let server = ServerIdentity::of(welcome);
@@ -336,7 +343,7 @@ impl Agent {
         let fates: BTreeMap<SessionId, SessionFate> = welcome.former.into_iter().map(|told| (told.session, told.fate)).collect();
         self.leave_session(&fates);
         self.former_told(&fates);
-        if self.known.is_some_and(|known| known.store != server.store) {
+        if self.offered.is_some_and(|offered| offered.store != server.store) {
             // What another store says of mutations means nothing.
             self.stop_wondering(None);
             // Nor do its objects' numbers.
@@ -345,7 +352,7 @@ impl Agent {
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
-        self.known = Some(server);
+        self.offered = Some(server);
         let promised = if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau };
         // Whoever asked for a long lease wants to have most of it left when the server goes away.
         let asked = !self.config.lease.is_zero();

@@ -15,6 +15,10 @@ pub(crate) enum Dropped {
     DuplicatePacket,
     /// Too old to be told from a copy.
     StalePacket,
+    /// The packet number is further above the highest than any server's can be.
+    PacketAhead,
+    /// Not from an address of the agent's server.
+    ForeignAddress,
     /// Of a handshake that is not under way, or that answers no HELLO of it.
     StrayHandshake,
     /// An answer to a transmission that was never made.
@@ -28,8 +32,18 @@ pub(crate) enum Dropped {
 }
 
 impl Dropped {
-    const NAMES: [&'static str; 8] =
-        ["unknown_session", "duplicate_packet", "stale_packet", "stray_handshake", "unknown_echo", "stray_hint", "bad_welcome", "flood"];
+    const NAMES: [&'static str; 10] = [
+        "unknown_session",
+        "duplicate_packet",
+        "stale_packet",
+        "packet_ahead",
+        "foreign_address",
+        "stray_handshake",
+        "unknown_echo",
+        "stray_hint",
+        "bad_welcome",
+        "flood",
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         Self::NAMES[self as usize]

@@ -13,6 +13,11 @@
 use crate::bugs::{self, Bug};
 use alloc::boxed::Box;
 
+/// The most by which a packet number may be above the highest that has arrived. Not every datagram arrives, but an agent at the highest
+/// rate of requests (20,000 a second) would have sent for 52 seconds in vain, longer than its session can be of use, and one that only
+/// sends again for three days. A larger jump would make the sender's own datagrams stale.
+pub const AHEAD_MAX: u64 = 1 << 20;
+
 /// How many numbers below the highest are still told apart.
 pub const REPLAY_WINDOW: u64 = 1_024;
 
@@ -30,6 +35,8 @@ pub enum Freshness {
     Duplicate,
     /// Too old to be told apart, or 0, which no one sends: to be dropped.
     Stale,
+    /// More than [`AHEAD_MAX`] above the highest: to be dropped, for it is not the peer's.
+    Ahead,
 }
 
 /// The packet numbers that have arrived from one peer: the highest, and which of the 1,023 below it.
@@ -57,6 +64,11 @@ impl ReplayWindow {
     pub fn classify(&self, packet: u64) -> Freshness {
         if packet == 0 {
             return Freshness::Stale;
+        }
+        //= wire-spec.md#3-2-packet-numbers
+        //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received.
+        if self.highest > 0 && packet > self.highest.saturating_add(AHEAD_MAX) {
+            return Freshness::Ahead;
         }
         if packet > self.highest || bugs::is(Bug::M51) && packet == self.highest {
             return Freshness::Fresh;
@@ -165,7 +177,7 @@ const fn has(far: &[u64; WORDS], packet: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Freshness::{Duplicate, Fresh, Stale};
+    use Freshness::{Ahead, Duplicate, Fresh, Stale};
     use proptest::prelude::*;
 
     fn noted(packets: &[u64]) -> ReplayWindow {
@@ -188,7 +200,7 @@ mod tests {
     #[test]
     fn asking_changes_nothing_so_garbage_cannot_move_the_window() {
         let window = noted(&[10]);
-        assert_eq!(window.classify(1 << 40), Fresh);
+        assert_eq!(window.classify(10 + AHEAD_MAX), Fresh);
         assert_eq!(window.classify(9), Fresh);
         assert_eq!(window.highest(), 10);
     }
@@ -239,7 +251,7 @@ mod tests {
 
     #[test]
     fn largest_number_neither_wraps_nor_readmits() {
-        let window = noted(&[7, u64::MAX]);
+        let window = noted(&[u64::MAX]);
         assert_eq!(window.classify(u64::MAX), Duplicate);
         assert_eq!(window.classify(u64::MAX - 1), Fresh);
         assert_eq!(window.classify(u64::MAX - 1_023), Fresh);
@@ -247,6 +259,19 @@ mod tests {
         for old in [0, 1, 7] {
             assert_eq!(window.classify(old), Stale);
         }
+    }
+
+    //= wire-spec.md#3-2-packet-numbers
+    //= type=test
+    //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received.
+    #[test]
+    fn number_that_no_peer_can_have_reached_moves_nothing() {
+        let mut window = noted(&[5]);
+        for packet in [5 + AHEAD_MAX + 1, 1 << 60, u64::MAX] {
+            assert_eq!(window.receive(packet), Ahead);
+            assert_eq!((window.highest(), window.classify(6)), (5, Fresh), "the session goes on");
+        }
+        assert_eq!(window.receive(5 + AHEAD_MAX), Fresh, "so many may be lost");
     }
 
     #[test]

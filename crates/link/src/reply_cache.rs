@@ -37,6 +37,8 @@ pub enum Admission<'a> {
     Fenced,
     /// The agent said that it no longer waits for this: not executed, not answered.
     BelowFloor,
+    /// It announces a floor that no agent can have: nothing acts.
+    Ahead,
     /// Further ahead than the window allows: not executed; the agent is in error.
     BeyondWindow,
     /// Another request went under this nonce before: not executed; the agent is in error.
@@ -111,7 +113,9 @@ impl ReplyCache {
     /// A `Done` one that is answered anew is judged by the session's standing first.
     #[inline]
     pub fn admit(&mut self, nonce: u64, floor: u64, digest: u64, buffers: &mut ReplyBuffers) -> Admission<'_> {
-        self.raise_floor(floor, buffers);
+        if !self.raise_floor(floor, buffers) {
+            return Admission::Ahead;
+        }
         if nonce < self.floor {
             //= wire-spec.md#11-2-delivery
             //# The server MUST NOT execute a request whose nonce is below the floor.
@@ -246,14 +250,21 @@ impl ReplyCache {
     }
 
     /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it. The memory of the
-    /// replies forgotten goes to `buffers`.
+    /// replies forgotten goes to `buffers`. False, and nothing is changed, if it is more than W above the floor kept: what is below an
+    /// agent's floor was answered, and nothing from the floor kept plus W on ever was.
     #[inline]
-    pub fn raise_floor(&mut self, floor: u64, buffers: &mut ReplyBuffers) {
+    pub fn raise_floor(&mut self, floor: u64, buffers: &mut ReplyBuffers) -> bool {
+        //= wire-spec.md#11-2-delivery
+        //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.
+        if floor.saturating_sub(self.floor) > u64::from(self.window) {
+            return false;
+        }
         //= wire-spec.md#11-2-delivery
         //# The server MUST keep the highest floor that was announced.
         if floor > self.floor {
             self.pass(floor, floor - self.floor, buffers);
         }
+        true
     }
 
     /// Forgets the `passed` nonces below `floor`.

@@ -11,6 +11,7 @@ use crate::locks::CancelResult;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
+use crate::stats::Dropped;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Fate as Known, Stored};
 use cistern_wire::{
@@ -102,6 +103,14 @@ impl Server {
         }
         self.long.note(key.id());
         let nonce = message.nonce;
+        //= wire-spec.md#11-2-delivery
+        //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.
+        // A nonce in use is less than W above the agent's floor.
+        if let Some(session) = self.sessions.get(key)
+            && nonce.saturating_sub(session.cache.floor()) >= 2 * u64::from(session.cache.window())
+        {
+            return self.stats.count_dropped(Dropped::NonceAhead);
+        }
         //= wire-spec.md#11-4-locks
         //# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
         //= wire-spec.md#11-4-locks

@@ -12,7 +12,7 @@ use crate::standing::{Cause, Standing};
 use crate::stats::Dropped;
 use cistern_link::{Freshness, Path};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Ask, Datagram, Field, Kind, Message, PathResponse, Reader};
+use cistern_wire::{Ask, Datagram, Field, Kind, Message, Reader};
 use log::trace;
 
 /// A message of a valid datagram, not decoded yet.
@@ -77,8 +77,6 @@ pub(crate) struct Origin {
     pub(crate) packet: u64,
     /// The way it came.
     pub(crate) path: Path,
-    /// Whether that number is above all before.
-    pub(crate) highest: bool,
 }
 
 impl Server {
@@ -120,11 +118,26 @@ impl Server {
         //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below
         //# the highest received.
         let highest = header.packet > session.replay.highest();
-        match session.replay.receive(header.packet) {
+        match session.replay.classify(header.packet) {
             Freshness::Fresh => {}
             Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
             Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
+            Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
         }
+        if !datagram.is_requests_only() {
+            self.path_responses(key, path, highest, bytes);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A server MUST NOT act on a datagram of a session, nor note its packet number, that came from an address not proven for that
+        //# session, unless it has the PATH_RESPONSE that proves the address.
+        if !session.is_proven(path) {
+            self.challenge_path(key, path, bytes.len(), highest);
+            return self.drop_datagram(path, Dropped::UnprovenAddress);
+        }
+        session.replay.note(header.packet);
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         // Who gives a superseded session up does not go on in it.
         if !session.standing().is_good() && Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
@@ -132,7 +145,7 @@ impl Server {
         }
         self.came_by(key, path, bytes.len(), highest);
         self.foresee(header.session, bytes);
-        let origin = Origin { key, packet: header.packet, path, highest };
+        let origin = Origin { key, packet: header.packet, path };
         if datagram.is_requests_only() {
             for raw in Raw::all(bytes) {
                 self.stats.count_in(raw.kind);
@@ -184,7 +197,8 @@ impl Server {
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
             Kind::PathChallenge => raw.read(|m| self.path_challenge(origin, m)),
-            Kind::PathResponse => raw.read(|m: &PathResponse| self.path_response(origin.key, origin.path, m.token, origin.highest)),
+            // What it proves was proven before anything of its datagram acted.
+            Kind::PathResponse => {}
             Kind::Padding => {}
             Kind::Lookup
             | Kind::GetAttr

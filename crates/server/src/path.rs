@@ -2,17 +2,19 @@
 //!
 //! Decides when a session's address changes: a datagram with its highest packet number came from elsewhere, a challenge sent there
 //! was answered from there, and that answer again had the highest number (R85). Until then, and if no answer comes, everything goes
-//! to the address proven last. Place in the walk: after the replay window, before the messages act. Implements `wire-spec.md`
+//! to the address proven last. Place in the walk: after the replay window was asked, before it is moved and the messages act: of a datagram from an
+//! address that is not proven nothing acts. Implements `wire-spec.md`
 //! section 6.3. Invariant: an unproven address is sent nothing but challenges, each smaller than the datagram that caused it.
 //! Leaves to others: the handshake, whose cookie proves the first address (`handshake`).
 
+use crate::dispatch::Raw;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Message, PathChallenge};
+use cistern_wire::{Kind, Message, PathChallenge, PathResponse};
 use log::{debug, info};
 
 /// Bytes of a datagram that carries one PATH_CHALLENGE.
@@ -50,7 +52,7 @@ struct Move {
 }
 
 impl Server {
-    /// A fresh datagram of `len` bytes came for the session by `path`; `highest`: its packet number is above all before.
+    /// A fresh datagram of `len` bytes came for the session by `path`, which is proven; `highest`: its packet number is above all before.
     pub(crate) fn came_by(&mut self, key: Key, path: Path, len: usize, highest: bool) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -62,16 +64,24 @@ impl Server {
             }
             return;
         }
+        self.challenge_path(key, path, len, highest);
+    }
+
+    /// Challenges an address from which a fresh datagram of `len` bytes came for the session, which stays at the one proven last.
+    pub(crate) fn challenge_path(&mut self, key: Key, path: Path, len: usize, highest: bool) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# Until then the server MUST send to the address proven last, and to the new one fewer bytes than came from it.
         if !highest || len <= CHALLENGE_LEN {
             return;
         }
         let again = self.config.rto_floor();
-        let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
-        let token = match moving {
-            // One challenge per round trip and address is enough, however many datagrams come.
-            Some(known) if known.path == path && !self.now.waited(known.challenged.plus(again)) => return,
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let token = match session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref()) {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# A server MUST NOT send more than one PATH_CHALLENGE for a session in a round trip, to however many addresses.
+            Some(known) if !self.now.waited(known.challenged.plus(again)) => return self.stats.count_dropped(Dropped::RateLimited),
             Some(known) if known.path == path => known.token,
             _ => self.rng.next_u64(),
         };
@@ -80,8 +90,15 @@ impl Server {
         self.send_to_session_by(key, path, &Message::PathChallenge(PathChallenge { token }));
     }
 
+    /// The PATH_RESPONSEs of a datagram act before anything else in it: what they prove decides whether the rest acts.
+    pub(crate) fn path_responses(&mut self, key: Key, path: Path, highest: bool, bytes: &[u8]) {
+        for raw in Raw::all(bytes).filter(|raw| raw.kind == Kind::PathResponse) {
+            raw.read(|m: &PathResponse| self.path_response(key, path, m.token, highest));
+        }
+    }
+
     /// A PATH_RESPONSE came for the session by `path`.
-    pub(crate) fn path_response(&mut self, key: Key, path: Path, token: u64, highest: bool) {
+    fn path_response(&mut self, key: Key, path: Path, token: u64, highest: bool) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };

@@ -50,7 +50,9 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST check the standing of the session before it answers a duplicate from what it kept.
         if !session.standing().is_good() {
-            session.cache.raise_floor(ask.floor(), &mut self.replies);
+            if !session.cache.raise_floor(ask.floor(), &mut self.replies) {
+                return self.stats.count_dropped(Dropped::NonceAhead);
+            }
             return self.refuse(key, nonce, packet);
         }
         //= wire-spec.md#3-7-sizes-and-paths
@@ -67,6 +69,7 @@ impl Server {
             Admission::Fenced => Verdict::Fenced,
             Admission::OtherBody => Verdict::OtherBody,
             Admission::BelowFloor => Verdict::Drop(Dropped::BelowFloor),
+            Admission::Ahead => Verdict::Drop(Dropped::NonceAhead),
             Admission::BeyondWindow => Verdict::Drop(Dropped::BeyondWindow),
         };
         if session.cache.floor() > floor && !session.parked.is_empty() {

@@ -182,6 +182,12 @@ impl Session {
         self.standing
     }
 
+    /// Whether an address was proven by the agent of this session: the newest such, or one that it has left.
+    pub(crate) fn is_proven(&self, path: Path) -> bool {
+        self.path.remote == path.remote
+            || self.roaming.as_ref().is_some_and(|roaming| roaming.left().iter().any(|left| left.remote == path.remote))
+    }
+
     /// All that is kept of it but what its requests and notices leave behind, as text.
     #[rustfmt::skip]
     pub(crate) fn kept(&self) -> String {

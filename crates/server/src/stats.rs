@@ -44,6 +44,12 @@ drops! {
     DuplicatePacket "duplicate_packet",
     /// The packet number is too old to be told from a copy.
     StalePacket "stale_packet",
+    /// The packet number is further above the highest than any agent's can be.
+    PacketAhead "packet_ahead",
+    /// It came from an address that is not proven for its session: the answer is a challenge at most (R85).
+    UnprovenAddress "unproven_address",
+    /// The floor, or the nonce to be cancelled, is further ahead than any agent's can be.
+    NonceAhead "nonce_ahead",
     /// The agent had said that it no longer waits for this request.
     BelowFloor "below_floor",
     /// The request is further ahead than the window allows.

@@ -44,8 +44,11 @@ struct Ledger {
 
 impl Ledger {
     fn arrive(&mut self, cache: &mut ReplyCache, nonce: u64, floor: u64, body: u64) {
-        self.floor = self.floor.max(floor);
         let window = u64::from(cache.window());
+        let ahead = floor > self.floor + window;
+        if !ahead {
+            self.floor = self.floor.max(floor);
+        }
         match cache.admit(nonce, floor, body, &mut self.buffers) {
             Admission::Fresh => {
                 assert!(nonce >= self.floor && nonce - self.floor < window);
@@ -54,6 +57,7 @@ impl Ledger {
                 self.executing.insert(nonce);
                 cache.begin(nonce, body, 1);
             }
+            Admission::Ahead => assert!(ahead, "only a floor that no agent can have"),
             Admission::Executing => assert!(self.executing.contains(&nonce)),
             Admission::Done(stored) => assert_eq!(self.replies.get(&nonce), Some(stored)),
             Admission::Queued => assert!(!self.executing.contains(&nonce)),

@@ -8,10 +8,13 @@
 
 use cistern_wire::Generation;
 
-/// Tokens in a block: at 1,024 tokens a grant and a million grants a second, a block lasts longer than a slow disk needs.
-const BLOCK: u64 = 1 << 31;
-/// Kept back for downgrades, which cannot be refused: 16,384 of them while a block is on its way to the disk.
-const RESERVE: u64 = 1 << 24;
+/// Tokens in a block at first: 4,096 grants of 1,024 tokens. After a restart whatever lies below the end of the last block may have been
+/// granted, so a block is no larger than it has to be.
+const BLOCK_MIN: u64 = 1 << 22;
+/// Most tokens in a block: at 1,024 tokens a grant and a million grants a second, it lasts longer than a slow disk needs.
+const BLOCK_MAX: u64 = 1 << 31;
+/// Kept back for downgrades, which cannot be refused: 1,024 of them at least, while a block is on its way to the disk.
+const RESERVE: u64 = BLOCK_MIN / 4;
 /// The bits of a token below its epoch.
 const COUNT: u32 = 56;
 
@@ -24,6 +27,10 @@ pub struct Tokens {
     durable: u64,
     /// The end of the block that is on its way to the store; 0: none.
     asked: u64,
+    /// Tokens in the next block.
+    block: u64,
+    /// A grant has had to wait for the block on its way: the next one is larger.
+    short: bool,
     /// The last of the epoch.
     last: u64,
     /// The last that may have been given out before the start.
@@ -39,7 +46,15 @@ impl Tokens {
         //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
         let first = u64::from(epoch) << COUNT;
         let before = reserved.max(first);
-        Self { next: before + 1, durable: before, asked: 0, last: first | ((1 << COUNT) - 1), started: before }
+        Self {
+            next: before + 1,
+            durable: before,
+            asked: 0,
+            block: BLOCK_MIN,
+            short: false,
+            last: first | ((1 << COUNT) - 1),
+            started: before,
+        }
     }
 
     /// The number below the first of the epoch.
@@ -65,6 +80,8 @@ impl Tokens {
     fn take_leaving(&mut self, run: u32, leave: u64) -> Option<Generation> {
         let after = self.next.checked_add(u64::from(run.max(1)))?;
         if after.checked_add(leave)? > self.durable.checked_add(1)? {
+            // Before the first block everybody waits.
+            self.short = self.durable > self.started;
             return None;
         }
         //= wire-spec.md#11-4-locks
@@ -77,10 +94,13 @@ impl Tokens {
     /// The upper end of a block that is to be made durable now, as `Counter::Tokens`; `None`: there is nothing to do. Each end is
     /// asked for once.
     pub fn wanted(&mut self) -> Option<u64> {
-        if self.asked != 0 || self.durable - (self.next - 1) > BLOCK / 2 || self.durable >= self.last {
+        if self.asked != 0 || self.durable - (self.next - 1) > self.block / 2 || self.durable >= self.last {
             return None;
         }
-        self.asked = self.durable.saturating_add(BLOCK).min(self.last);
+        if core::mem::take(&mut self.short) {
+            self.block = (self.block * 2).min(BLOCK_MAX);
+        }
+        self.asked = self.durable.saturating_add(self.block).min(self.last);
         Some(self.asked)
     }
 
@@ -151,13 +171,13 @@ mod tests {
     #[test]
     fn next_block_is_wanted_when_half_of_one_is_left_and_the_reserve_is_for_downgrades() {
         let mut tokens = ready(0, 0);
-        let half = u32::try_from(BLOCK / 2).unwrap();
+        let half = u32::try_from(BLOCK_MIN / 2).unwrap();
         assert!(tokens.take(half - 1).is_some() && tokens.wanted().is_none());
         assert!(tokens.take(2).is_some());
-        assert_eq!(tokens.wanted(), Some(BLOCK * 2));
+        assert_eq!(tokens.wanted(), Some(BLOCK_MIN * 2));
         assert!(tokens.take(half - 1_000_000).is_none(), "the reserve is left alone");
         assert!(tokens.take_reserved(half - 1_000_000).is_some());
-        tokens.durable(BLOCK * 2);
+        tokens.durable(BLOCK_MIN * 2);
         assert!(tokens.take(half).is_some());
     }
 

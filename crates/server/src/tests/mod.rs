@@ -11,6 +11,7 @@ mod grace;
 mod grace_length;
 mod handshake;
 mod hostile;
+mod insider;
 mod last_heard;
 mod limits;
 mod locks;

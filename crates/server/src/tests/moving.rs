@@ -30,15 +30,15 @@ fn address_changes_when_the_new_one_answers_a_challenge_and_not_before() {
     let mut away = Peer { path: Peer::new(9).path, ..home.clone() };
     let request = get(&mut away);
     world.send(&mut away, &[request]);
-    assert_eq!(world.got_one(&home).message().kind(), Kind::Ack, "the answer goes to the proven address");
+    world.expect(&home, &[]);
     let token = challenged(&mut world, &away);
+    assert_eq!(world.server.stats().dropped(Dropped::UnprovenAddress), 1, "the request does not act");
     world.send(&mut away, &[PathResponse { token: token ^ 1 }.into()]);
     assert_eq!(world.server.stats().dropped(Dropped::StrayPathResponse), 1);
     world.got(&away);
-    world.send(&mut away, &[PathResponse { token }.into()]);
     let request = get(&mut away);
-    world.send(&mut away, &[request]);
-    assert_eq!(world.got_one(&away).message().kind(), Kind::Ack);
+    world.send(&mut away, &[request, PathResponse { token }.into()]);
+    assert_eq!(world.got_one(&away).message().kind(), Kind::Ack, "what came with the proof acts");
     world.expect(&home, &[]);
     assert_eq!(world.server.stats().moves, 1);
 }
@@ -54,15 +54,18 @@ fn response_from_elsewhere_or_out_of_order_moves_nothing() {
     let mut away = Peer { path: Peer::new(9).path, packet: 10, ..home.clone() };
     let request = get(&mut away);
     world.send(&mut away, &[request]);
-    world.got(&home);
+    world.expect(&home, &[]);
     let token = challenged(&mut world, &away);
     let mut third = Peer { path: Peer::new(8).path, ..away.clone() };
     world.send(&mut third, &[PathResponse { token }.into()]);
     world.expect(&third, &[]);
-    let late = world.encode(away.session, 5, &[PathResponse { token }.into()]);
+    home.packet = 20;
+    let request = get(&mut home);
+    world.send(&mut home, &[request]);
+    assert_eq!(world.got_one(&home).message().kind(), Kind::Ack);
+    let late = world.encode(away.session, 15, &[PathResponse { token }.into()]);
     world.deliver(away.path, &late);
     world.turn();
-    home.packet = 20;
     let request = get(&mut home);
     world.send(&mut home, &[request]);
     assert_eq!(world.got_one(&home).message().kind(), Kind::Ack);
@@ -99,7 +102,15 @@ fn unproven_address_is_sent_fewer_bytes_than_came_from_it() {
         world.send(&mut away, &[KeepAlive { serial, clock_us: 0 }.into()]);
     }
     assert_eq!(world.got(&away).len(), 1, "one challenge a round trip, of 36 bytes for 44");
-    assert_eq!(world.got(&home).len(), 10);
+    assert_eq!(world.got(&home).len(), 0);
+    // Nor does it help to come from many.
+    for n in 10..20 {
+        let mut other = Peer { path: Peer::new(n).path, ..away.clone() };
+        let serial = other.serial();
+        world.send(&mut other, &[KeepAlive { serial, clock_us: 0 }.into()]);
+        world.expect(&other, &[]);
+    }
+    assert!(world.server.stats().dropped(Dropped::RateLimited) > 0);
     world.tick(ms(20));
     world.send(&mut away, &[PathResponse { token: 0 }.into()]);
     world.expect(&away, &[]);

@@ -151,6 +151,7 @@ impl AgentSettings {
             },
             idle_after: us(self.idle_after_us),
             opportunistic: self.opportunistic,
+            lease_max: Duration::from_secs(3_600),
             window: self.window,
             max_datagram: self.max_datagram,
             give_up_after: us(self.give_up_after_us),
