@@ -7,6 +7,7 @@ mod closing;
 mod demands;
 mod doubt;
 mod guards;
+mod foreign;
 mod idle;
 mod locking;
 mod many;

@@ -1,0 +1,83 @@
+//! What comes from others than the agent's server, and what a false server can make an agent believe.
+
+use super::script::*;
+use crate::api::{Command, Event, Output};
+use crate::config::{Config, IdlePolicy};
+use cistern_link::{Machine as _, Path};
+use cistern_wire::{Alive, Bytes8, Challenge, Fate, Nack, NackReason, SessionId, StoreId, Welcome};
+use core::net::SocketAddr;
+use core::time::Duration;
+
+const OTHER: SessionId = SessionId(0xCD);
+
+fn stranger() -> Path {
+    Path::to(SocketAddr::from(([10, 0, 9, 9], 7_311)))
+}
+
+/// Goes through the handshake that is due up to the offer, which is what `change` makes of an ordinary one.
+fn offered(script: &mut Script, change: impl FnOnce(Welcome<'static>) -> Welcome<'static>) {
+    let first = script.one();
+    let (hello, echo) = hello_of(&first);
+    script.say_outside(&[Challenge { handshake: hello.handshake, echo, cookie: Bytes8(b"cookie") }.into()]);
+    let second = script.one();
+    let (hello, echo) = hello_of(&second);
+    script.say_outside(&[change(welcome(&hello, echo)).into()]);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent MUST drop every datagram that does not come from an address of its server.
+#[test]
+fn answers_of_strangers_neither_renew_nor_end_a_session() {
+    let mut script = Script::open(Config { idle: IdlePolicy::Eager, ..Config::default() });
+    script.start(Command::Ping);
+    let echo = script.one().packet();
+    let before = script.agent.view(script.now()).valid_until;
+    let forged = [
+        Alive { serial: 1, echo }.into(),
+        stated(2, echo, attr(1, 1), 0),
+        Nack { nonce: 2, echo, reason: NackReason::Ended, fate: Fate::Unknown }.into(),
+    ];
+    for message in forged {
+        let bytes = script.make(&[message]);
+        script.agent.handle_datagram(script.now(), stranger(), &bytes);
+    }
+    script.drops = 3;
+    script.hears(&[]);
+    let view = script.agent.view(script.now());
+    assert_eq!((view.valid_until, view.session), (before, Some(SESSION)));
+    assert_eq!(script.agent.drops().iter().find(|(name, _)| *name == "foreign_address"), Some(("foreign_address", 3)));
+    script.say(&[stated(2, echo, attr(1, 1), 0)]);
+    let [Event::Done { result: Ok(Output::Pong { .. }), .. }] = script.events()[..] else { panic!("its server is heard") };
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME that offers a longer one.
+#[test]
+fn lease_longer_than_the_bound_is_not_taken() {
+    for (lease_us, taken) in [(60_000_000, true), (60_000_001, false), (u64::MAX, false)] {
+        let mut script = Script::new(Config::default());
+        script.start(Command::Ping);
+        offered(&mut script, |welcome| Welcome { lease_us, ..welcome });
+        assert_eq!(script.agent.view(script.now()).session.is_some(), taken, "{lease_us} µs");
+        script.drops = u64::from(!taken);
+    }
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The identity of a server that has answered nothing in the session that it opened MUST NOT bind an agent.
+#[test]
+fn false_server_that_answers_nothing_does_not_keep_the_true_one_out() {
+    let mut script = Script::new(Config { give_up_after: Duration::from_secs(60), ..Config::default() });
+    script.start(Command::Ping);
+    offered(&mut script, |welcome| Welcome { store: StoreId([0xFA; 16]), server_incarnation: 900, epoch: 200, session: OTHER, ..welcome });
+    assert_eq!(script.agent.view(script.now()).session, Some(OTHER));
+    script.events();
+    // Nothing is answered in it; the agent asks for a session again, and the true server offers one.
+    let former = script.shake_amid(SESSION, &[]);
+    assert!(former.iter().all(|(session, _)| *session == OTHER));
+    assert_eq!(script.agent.view(script.now()).session, Some(SESSION));
+    assert!(!script.events().iter().any(|event| matches!(event, Event::NoSession { .. })), "nobody is refused");
+}
