@@ -16,6 +16,13 @@ impl Story {
     pub(super) fn down(&mut self, seen: &Seen<'_>) {
         self.sends(seen);
         for (message, body) in raw::messages(seen.passage.payload) {
+            if let Some(session) = self.sessions.get_mut(&seen.session()) {
+                if matches!(message, Message::PathChallenge(_)) {
+                    (session.challenged, session.keep_alive) = (Some(seen.passage.to), None);
+                } else if session.challenged == Some(seen.passage.to) {
+                    session.challenged = None;
+                }
+            }
             match &message {
                 Message::Ack(m) => self.replied(seen, Kind::Ack, m.nonce, Some(m.echo), &m.reply, &body[16..]),
                 Message::Result(m) => self.replied(seen, Kind::Result, m.nonce, None, &m.reply, &body[8..]),

@@ -8,6 +8,7 @@ use crate::event::HostId;
 use crate::verdict::Why;
 use cistern_wire::{AgentId, EndReason, Generation, Keep, Kind, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReplyKind, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Most transmissions, requests, control messages and notices remembered of a session and direction, each.
@@ -320,6 +321,8 @@ pub struct Session {
     pub(crate) newest_grant: Option<Mark>,
     /// The KEEPALIVE that passed last, and whether it was answered.
     pub(crate) keep_alive: Option<(Mark, bool)>,
+    /// The address that was challenged last, as long as nothing else was sent there: what comes from it is not answered.
+    pub(crate) challenged: Option<SocketAddr>,
     /// Another session of the same agent has been opened since.
     pub(crate) superseded: bool,
     /// Why not all that it was given, or gave up, is certain.
@@ -367,6 +370,7 @@ impl Session {
             newest_renewal: None,
             newest_grant: None,
             keep_alive: None,
+            challenged: None,
             superseded: false,
             doubt: None,
         }

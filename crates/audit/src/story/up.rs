@@ -147,7 +147,8 @@ impl Story {
         let sum = raw::sum(words) ^ u64::from(kind.code());
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
         // One that comes too late is dropped, and never answered.
-        if kind == Kind::KeepAlive && mark.packet.saturating_add(REPLAY_WINDOW) > session.up.last() {
+        let is_proven = session.challenged != Some(seen.passage.from);
+        if kind == Kind::KeepAlive && is_proven && mark.packet.saturating_add(REPLAY_WINDOW) > session.up.last() {
             session.keep_alive = Some((mark, false));
         }
         let known = session.controls.get(serial).copied();

@@ -13,6 +13,7 @@ use crate::users::hot_path;
 use cistern_agent::api::{Command, Output, Target};
 use cistern_wire::{Message, Mode, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// For so long a running server may leave a keep-alive unanswered, besides what holds it up in a turn: it answers in the turn that
 /// takes it in. Nanoseconds of true time.
@@ -42,8 +43,10 @@ pub(super) struct Liveness {
     held_up_ns: u64,
     /// Sessions whose failure was judged.
     failed: BTreeSet<SessionId>,
-    /// Keep-alives that the server has and has not answered, with the time since which it could have.
-    waiting: BTreeMap<(SessionId, u64), True>,
+    /// Keep-alives that the server has and has not answered, with the time since which it could have, and where they came from.
+    waiting: BTreeMap<(SessionId, u64), (True, SocketAddr)>,
+    /// Addresses that the server challenges, and to which it has sent nothing else: what comes from there is not to be answered.
+    challenged: BTreeSet<(SessionId, SocketAddr)>,
     /// When a user last wanted something, and datagrams in each lease period since.
     wanted: True,
     rates: Vec<u64>,
@@ -119,20 +122,28 @@ impl Liveness {
                     .sessions
                     .get(packet.session())
                     .filter(|session| is_first(session) && is_served(session) && session.opened >= facts.sessions.started_at);
-                if let (Message::KeepAlive(keep_alive), Some(_)) = (message, known) {
-                    self.waiting.entry((packet.session(), keep_alive.serial)).or_insert(now);
+                let Seen::Received { from, .. } = case.seen else { continue };
+                let proven = !self.challenged.contains(&(packet.session(), *from));
+                if let (Message::KeepAlive(keep_alive), Some(_), true) = (message, known, proven) {
+                    self.waiting.entry((packet.session(), keep_alive.serial)).or_insert((now, *from));
                 }
             }
         }
-        if let Some(packet) = case.sent_by_server() {
+        if let (Some(packet), Seen::Sent { to, .. }) = (case.sent_by_server(), case.seen) {
             for message in &packet.messages {
                 match message {
+                    Message::PathChallenge(_) => {
+                        self.challenged.insert((packet.session(), *to));
+                        self.waiting.retain(|of, (_, from)| of.0 != packet.session() || from != to);
+                        continue;
+                    }
                     Message::Alive(alive) => {
                         self.waiting.remove(&(packet.session(), alive.serial));
                     }
                     Message::Nack(_) | Message::Ended(_) | Message::Hint(_) => self.waiting.retain(|of, _| of.0 != packet.session()),
                     _ => {}
                 }
+                self.challenged.remove(&(packet.session(), *to));
             }
         }
         match case.seen {
@@ -142,7 +153,8 @@ impl Liveness {
             Seen::Settled if !self.waiting.is_empty() => {
                 let facts = &facts.sessions;
                 self.waiting.retain(|of, _| facts.get(of.0).is_some_and(is_served));
-                if let Some(((session, serial), since)) = self.waiting.iter().find(|(_, since)| now.0 - since.0 > AT_ONCE + self.held_up_ns)
+                if let Some(((session, serial), (since, _))) =
+                    self.waiting.iter().find(|(_, (since, _))| now.0 - since.0 > AT_ONCE + self.held_up_ns)
                 {
                     let what =
                         format!("keep-alive {serial} of session {session}, received at {}, is not answered at {}", at(*since), at(now));

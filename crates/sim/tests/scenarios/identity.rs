@@ -108,7 +108,7 @@ fn agent_that_moves_keeps_its_session_and_hears_demands() {
     of_a.unlock();
     of_b.granted();
     assert_eq!((a.session(), s.server.stats().failures), (session, 0));
-    s.finish();
+    s.finish_with_drops(["server: unproven_address"]);
 }
 
 /// An operator evicts A. That must not free anything at once, for A may be alive and well and hear of it last: it is D without a way back.
@@ -181,7 +181,7 @@ fn demand_reaches_an_agent_that_moves_at_that_moment() {
     assert!(of_a.is_certain() && of_a.told().is_empty());
     of_a.unlock();
     for_b.granted();
-    s.finish();
+    s.finish_with_drops(["server: unproven_address"]);
 }
 
 /// A lock is asked for with the very first message, many times over: the users of an agent that has no session yet get one session, and
