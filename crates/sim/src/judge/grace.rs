@@ -11,7 +11,7 @@ use super::case::{Case, Verdict, cache_lock, grants_of, reading, violated};
 use super::sessions::{GivenUp, Record};
 use super::{Facts, Family};
 use crate::observe::{Node, Seen};
-use cistern_wire::{Message, Mode, Reply, SessionId, Status};
+use cistern_wire::{LockId, Message, Mode, Reply, SessionId, Status};
 use std::collections::BTreeSet;
 
 /// The judge.
@@ -27,6 +27,8 @@ pub(super) struct Grace {
     restored: bool,
     /// RECLAIMs that were answered, by session and nonce: what their duplicates are told was judged then.
     answered: BTreeSet<(SessionId, u64)>,
+    /// Locks given back: what was changed under one before may be answered after.
+    given_back: BTreeSet<(SessionId, LockId)>,
 }
 
 impl Family for Grace {
@@ -48,6 +50,9 @@ impl Family for Grace {
         }
         if let Some(packet) = case.received_by_server() {
             for message in &packet.messages {
+                if let Message::Release(release) = message {
+                    self.given_back.extend(release.items.iter().map(|item| (packet.session(), item.lock)));
+                }
                 if let Message::ReclaimComplete(complete) = message {
                     self.completing.insert((packet.session(), complete.ask.nonce), complete.from);
                 }
@@ -58,7 +63,7 @@ impl Family for Grace {
             let session = packet.session();
             if facts.sessions.in_grace() {
                 grants(facts, session, message)?;
-                mutations(facts, session, message)?;
+                mutations(facts, &self.given_back, session, message)?;
             }
             if let Message::Ack(ack) = message {
                 match ack.reply {
@@ -88,11 +93,15 @@ fn grants(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
 }
 
 /// Only what is under an exclusive lock that the requester has reclaimed may change in grace.
-fn mutations(facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
+fn mutations(facts: &Facts, given_back: &BTreeSet<(SessionId, LockId)>, session: SessionId, message: &Message<'_>) -> Verdict {
     let Message::Ack(ack) = message else { return Ok(()) };
     let Reply::Changed(changed) = ack.reply else { return Ok(()) };
     for effect in changed.effects.iter().filter(|effect| effect.before != effect.attr.version && effect.before != 0) {
-        let hold = facts.locks.hold(session, cache_lock(effect.attr.object));
+        let lock = cache_lock(effect.attr.object);
+        if given_back.contains(&(session, lock)) {
+            continue;
+        }
+        let hold = facts.locks.hold(session, lock);
         if hold.is_none_or(|hold| hold.mode != Mode::Exclusive) {
             let what = format!("{} got version {} by session {session} in grace", effect.attr.object, effect.attr.version);
             return violated("I9", "changed-in-grace", what);
