@@ -243,6 +243,6 @@ mod tests {
     fn a_label_cannot_write_to_the_operators_terminal() {
         let sessions = json!({ "sessions": [{ "label": "a\u{1b}[2J", "agent": "00", "waits": 1 }], "more": 3 });
         let rows = session_rows(&sessions);
-        assert_eq!((rows[1][1].as_str(), rows[2][0].as_str()), ("a\\u{1b}[2J", "and 3 more"));
+        assert_eq!((rows[1][1].as_str(), rows[2][0].as_str()), ("a\\x1b[2J", "and 3 more"));
     }
 }
