@@ -196,8 +196,10 @@ impl Session {
             id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
             outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, parked: _, outbox: _,
         } = self;
+        // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
+        let left = roaming.as_ref().map(|roaming| roaming.left());
         let opened = (id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, handshake_us, max_datagram);
-        format!("{opened:?} {path:?} {roaming:?} {reported} {standing:?} {heard:?}")
+        format!("{opened:?} {path:?} {left:?} {reported} {standing:?} {heard:?}")
     }
 
     /// Changes the standing; for `Sessions::apply` alone, which counts.
