@@ -119,7 +119,8 @@ fn silent_holder_fails_sooner_the_shorter_its_lease_is() {
         found.push(world.now.since(before));
         let bound = Config::default().failover_bound(lease);
         assert!(*found.last().unwrap() <= bound, "{found:?}, {bound:?}");
-        (world.got(&holder), world.got(&waiter));
+        world.got(&holder);
+        world.got(&waiter);
     }
     assert!(found[0] < ms(800) && found[1] > ms(2_500) && found[2] > LONG, "{found:?}");
 }

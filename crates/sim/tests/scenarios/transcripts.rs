@@ -21,7 +21,7 @@ fn machines<const N: usize>(names: [&'static str; N]) -> (Script, [Agent; N]) {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
+        write!(text, "{byte:02x}").expect("a string takes what is written");
         text
     })
 }
@@ -35,9 +35,10 @@ fn transcript(s: &Script, about: &str, names: &[&str]) -> String {
         let datagram = Datagram::seen(&sent.bytes).expect("the cores send sound datagrams");
         let lost = if sent.lost { ", lost" } else { "" };
         let header = datagram.header;
-        writeln!(text, "\n{from} to {to}, session {}, packet {}{lost}\n{}", header.session, header.packet, hex(&sent.bytes)).unwrap();
+        writeln!(text, "\n{from} to {to}, session {}, packet {}{lost}\n{}", header.session, header.packet, hex(&sent.bytes))
+            .expect("a string takes what is written");
         for message in datagram.messages() {
-            writeln!(text, "{message:?}").unwrap();
+            writeln!(text, "{message:?}").expect("a string takes what is written");
         }
     }
     text
@@ -47,8 +48,8 @@ fn transcript(s: &Script, about: &str, names: &[&str]) -> String {
 fn encodes_to_itself(text: &str) {
     let mut datagrams = 0;
     for line in text.lines().filter(|line| line.starts_with("c5")) {
-        let bytes: Vec<u8> = (0..line.len() / 2).map(|at| u8::from_str_radix(&line[2 * at..2 * at + 2], 16).unwrap()).collect();
-        let datagram = Datagram::seen(&bytes).unwrap();
+        let bytes: Vec<u8> = (0..line.len() / 2).map(|at| u8::from_str_radix(&line[2 * at..2 * at + 2], 16).expect("hex")).collect();
+        let datagram = Datagram::seen(&bytes).expect("a datagram");
         let mut again = Vec::new();
         let mut packer = Packer::new(&mut again, datagram.header, DATAGRAM_MAX);
         assert!(datagram.messages().all(|message| packer.push(&message)));
@@ -63,9 +64,9 @@ fn encodes_to_itself(text: &str) {
 fn compare(file: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(file);
     if std::env::var_os("CISTERN_REGENERATE").is_some() {
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).expect("the file can be written");
     }
-    let kept = std::fs::read_to_string(&path).unwrap();
+    let kept = std::fs::read_to_string(&path).expect("the file is there");
     for (number, (is, was)) in text.lines().zip(kept.lines()).enumerate() {
         assert_eq!(is, was, "{}:{}: renew it if the protocol was meant to change", path.display(), number + 1);
     }
