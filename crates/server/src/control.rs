@@ -62,7 +62,7 @@ impl Server {
             self.control_refused = true;
             return;
         }
-        //= wire-spec.md#6-3-control
+        //= wire-spec.md#release-0x11
         //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
         let mut parts = items.chunks(RELEASED_ITEMS_MAX);
         let first = parts.next().unwrap_or_default();

@@ -57,7 +57,7 @@ fn holder_of_a_lock_on_an_object_that_somebody_took_away_is_told_that_it_is_lost
     assert_eq!(error, OpError::Status(Status::STALE_GUARD));
 }
 
-//= wire-spec.md#6-3-control
+//= wire-spec.md#release-0x11
 //= type=test
 //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
 #[test]

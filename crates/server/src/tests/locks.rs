@@ -157,7 +157,7 @@ fn cancellation_of_a_lock_whose_granting_ack_was_lost_names_the_grant() {
     world.lock(&mut other, file);
 }
 
-//= wire-spec.md#6-4-notices
+//= wire-spec.md#grant-0x21
 //= type=test
 //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
 #[test]
@@ -188,7 +188,7 @@ fn grant_that_came_back_by_a_demand_before_it_arrived_ends_the_wait_by_a_notice(
     world.got(&third);
 }
 
-//= wire-spec.md#6-3-control
+//= wire-spec.md#release-0x11
 //= type=test
 //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
 #[test]

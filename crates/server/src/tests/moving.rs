@@ -92,6 +92,9 @@ fn copied_datagram_from_another_address_moves_nothing() {
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# Until then the server MUST send to the address proven last, and to the new one fewer bytes than came from it.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A server MUST NOT send more than one PATH_CHALLENGE for a session in a round trip, to however many addresses.
 #[test]
 fn unproven_address_is_sent_fewer_bytes_than_came_from_it() {
     let mut world = World::new();
