@@ -4,7 +4,7 @@ use super::script::*;
 use crate::api::{Command, Event, Output};
 use crate::config::{Config, IdlePolicy};
 use cistern_link::{Machine as _, Path};
-use cistern_wire::{Alive, Bytes8, Challenge, Fate, Nack, NackReason, SessionId, StoreId, Welcome};
+use cistern_wire::{Alive, Bytes8, Challenge, Fate, Nack, NackReason, SessionFate, SessionId, StoreId, Welcome};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -76,7 +76,7 @@ fn false_server_that_answers_nothing_does_not_keep_the_true_one_out() {
     assert_eq!(script.agent.view(script.now()).session, Some(OTHER));
     script.events();
     // Nothing is answered in it; the agent asks for a session again, and the true server offers one.
-    let former = script.shake_amid(SESSION, &[]);
+    let former = script.shake_amid(SESSION, &[(OTHER, SessionFate::Ended)]);
     assert!(former.iter().all(|(session, _)| *session == OTHER));
     assert_eq!(script.agent.view(script.now()).session, Some(SESSION));
     assert!(!script.events().iter().any(|event| matches!(event, Event::NoSession { .. })), "nobody is refused");
