@@ -427,7 +427,7 @@ fn failover_of_a_holder_that_was_never_asked_takes_what_the_plan_promises() {
         let (s, [a, b]) = Setting::default()
             .files(["/jobs/nightly"])
             .server(|server| {
-                server.lease_us = tau_ms * 1_000;
+                (server.lease_us, server.lease_min_us) = (tau_ms * 1_000, tau_ms * 1_000);
                 server.delivery_timeout_us = timeout_ms * 1_000;
                 server.probe_period_us = tau_ms * 500;
             })
