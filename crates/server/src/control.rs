@@ -12,11 +12,11 @@ use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use crate::stats::Dropped;
+use cistern_link::Fate as Known;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Fate as Known, Stored};
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
-    PathResponse, Reader, Receipt, Release, ReleaseAll, Released, Reply,
+    PathResponse, Receipt, Release, ReleaseAll, Released,
 };
 use log::debug;
 
@@ -123,28 +123,11 @@ impl Server {
                 (CancelOutcome::Cancelled, Generation(0))
             }
             CancelResult::Granted { generation, .. } => (CancelOutcome::Granted, generation),
-            CancelResult::Unknown => match self.standing_grant(key, nonce) {
-                Some(generation) => (CancelOutcome::Granted, generation),
-                None => (self.cancel_unqueued(key, nonce), Generation(0)),
-            },
+            CancelResult::Unknown => (self.cancel_unqueued(key, nonce), Generation(0)),
         };
         debug!("{}: session {} cancels request {nonce}: {outcome}", self.who, key.id());
         let answer = Cancelled { serial: message.serial, echo: origin.packet, nonce, outcome, generation };
         self.push_urgent(key, &Message::Cancelled(answer));
-    }
-
-    /// The grant that an ACK gave to request `nonce`, if the session still holds the lock under it: whoever cancels may have lost the ACK.
-    fn standing_grant(&self, key: Key, nonce: u64) -> Option<Generation> {
-        if bugs::is(Bug::Q1) {
-            return None;
-        }
-        let Some(Stored::Bytes(reply)) = self.sessions.get(key)?.cache.stored(nonce) else {
-            return None;
-        };
-        let Ok(Reply::Granted(granted)) = Reader::new(reply).get() else {
-            return None;
-        };
-        self.locks.held(key.id(), granted.lock).filter(|held| *held == granted.generation)
     }
 
     /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.

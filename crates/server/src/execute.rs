@@ -343,7 +343,7 @@ impl Server {
 
     fn extend_run(&mut self, job: Job, message: &ExtendRun) -> Outcome {
         let lock = message.lock;
-        match self.locks.extend_run(self.now, job.key.id(), lock, message.generation) {
+        match self.locks.extend_run(self.now, job.key.id(), job.nonce, lock, message.generation) {
             Extended::Granted { mode, generation, run } => {
                 self.answer_with(job, &Reply::Granted(Granted { lock, mode, generation, run }), None, Repeatable::Changes)
             }

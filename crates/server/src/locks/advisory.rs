@@ -18,15 +18,6 @@ use core::time::Duration;
 /// A waiter that was heard of so recently is granted its lock at once: longer than a burst of requests takes, shorter than anybody dies by.
 const HEARD_LATELY: Duration = Duration::from_millis(10);
 
-/// What became of a queued request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// It waits in the queue of this entry.
-    Waits(u32),
-    /// It was granted: this hold, as long as that has this generation.
-    Granted(u32, Generation),
-}
-
 /// How a request stands to those who hold the lock or wait for it.
 enum Chance {
     /// It can be granted now.
@@ -63,6 +54,7 @@ impl LockTable {
             }
             (Chance::Now, _) => match self.grant(now, entry, slot, owned, mode) {
                 Some(at) => {
+                    self.granted_at_once(at, nonce);
                     self.press_for_waiters(now, at);
                     let hold = &self.table.holds[at];
                     // It is held, so it is not idle.
@@ -163,7 +155,7 @@ impl LockTable {
         } else {
             waiters.push_back(waiter);
         }
-        let former = self.waits.insert((session, nonce), Wait::Waits(entry));
+        let former = self.waits.insert((session, nonce), entry);
         debug_assert!(former.is_none(), "a nonce waits once");
         self.table.sessions[session].waits += 1;
         self.waiting += 1;
@@ -288,10 +280,22 @@ impl LockTable {
         true
     }
 
-    fn granted_from_queue(&mut self, at: u32, waiter: Waiter) {
+    /// The grant of a hold answers this request, which whoever did not see the answer may cancel, however late.
+    fn answers(&mut self, at: u32, nonce: u64) {
         let hold = &mut self.table.holds[at];
-        self.granted.insert(at, waiter.nonce);
-        self.waits.insert((waiter.session, waiter.nonce), Wait::Granted(at, hold.generation));
+        hold.nonce = nonce;
+        self.granted.insert((hold.session, nonce), at);
+    }
+
+    fn granted_at_once(&mut self, at: u32, nonce: u64) {
+        if !bugs::is(Bug::Q1) {
+            self.answers(at, nonce);
+        }
+    }
+
+    fn granted_from_queue(&mut self, at: u32, waiter: Waiter) {
+        self.answers(at, waiter.nonce);
+        let hold = &self.table.holds[at];
         let (mode, generation, run) = (hold.mode, hold.generation, hold.run);
         let lock = self.table.entries[hold.entry].lock;
         let session = self.table.sessions[waiter.session].id;
@@ -316,7 +320,7 @@ impl LockTable {
     }
 
     /// Another run of tokens for an advisory lock that a session holds under `generation` and keeps (R73).
-    pub fn extend_run(&mut self, now: Instant, session: SessionId, lock: LockId, generation: Generation) -> Extended {
+    pub fn extend_run(&mut self, now: Instant, session: SessionId, nonce: u64, lock: LockId, generation: Generation) -> Extended {
         let found = self.find(session, lock).filter(|at| self.table.holds[*at].generation == generation);
         let Some(at) = found.filter(|_| lock.class == LockClass::Advisory) else { return Extended::NotHeld };
         if self.table.holds[at].demand.is_some() {
@@ -325,6 +329,7 @@ impl LockTable {
         let Hold { entry, session, mode, .. } = self.table.holds[at];
         match self.grant(now, entry, session, Some(at), mode) {
             Some(at) => {
+                self.granted_at_once(at, nonce);
                 let hold = &self.table.holds[at];
                 Extended::Granted { mode, generation: hold.generation, run: hold.run }
             }
@@ -335,22 +340,16 @@ impl LockTable {
     /// Ends the wait of a request, if it waits.
     pub fn cancel(&mut self, now: Instant, session: SessionId, nonce: u64) -> CancelResult {
         let Some(slot) = self.table.session(session) else { return CancelResult::Unknown };
-        match self.waits.get(&(slot, nonce)) {
-            Some(Wait::Waits(entry)) => {
-                let entry = *entry;
-                if bugs::is(Bug::M47) {
-                    return CancelResult::Cancelled;
-                }
-                self.drop_waiter(entry, slot, nonce);
-                self.pump(now, entry);
-                CancelResult::Cancelled
-            }
-            Some(Wait::Granted(at, generation)) => {
-                let lock = self.table.entries[self.table.holds[*at].entry].lock;
-                CancelResult::Granted { lock, generation: *generation }
-            }
-            None => CancelResult::Unknown,
+        if let Some(at) = self.granted.get(&(slot, nonce)) {
+            let hold = &self.table.holds[*at];
+            return CancelResult::Granted { lock: self.table.entries[hold.entry].lock, generation: hold.generation };
         }
+        let Some(entry) = self.waits.get(&(slot, nonce)).copied() else { return CancelResult::Unknown };
+        if !bugs::is(Bug::M47) {
+            self.drop_waiter(entry, slot, nonce);
+            self.pump(now, entry);
+        }
+        CancelResult::Cancelled
     }
 
     pub(super) fn drop_waiter(&mut self, entry: u32, session: u32, nonce: u64) {

@@ -42,7 +42,6 @@ pub use restore::Restored;
 pub use tokens::Tokens;
 
 use crate::slab::NONE;
-use advisory::Wait;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -122,7 +121,7 @@ pub struct Row {
 pub enum CancelResult {
     /// The request waited, and does so no more.
     Cancelled,
-    /// The request was granted from the queue, and that grant stands.
+    /// The request was granted, at once or from the queue, and that grant stands.
     Granted {
         /// The lock.
         lock: LockId,
@@ -233,10 +232,10 @@ pub struct LockTable {
     table: Table,
     demands: Demands,
     mutants: BTreeMap<Ticket, Mutant>,
-    /// Lock requests that were queued: those that wait, and those whose grant stands.
-    waits: BTreeMap<(u32, u64), Wait>,
-    /// The requests of `waits` to which holds were granted, by hold.
-    granted: BTreeMap<u32, u64>,
+    /// The entry in whose queue each lock request waits, by session and nonce.
+    waits: BTreeMap<(u32, u64), u32>,
+    /// The hold that each lock request was given, as long as that grant stands, by session and nonce.
+    granted: BTreeMap<(u32, u64), u32>,
     /// Lock requests that wait.
     waiting: usize,
     /// Sessions with holds that stand no more.

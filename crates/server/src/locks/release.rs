@@ -6,7 +6,6 @@
 //! Leaves to others: who gets the lock next (`advisory`, `mutation`).
 
 use super::LockTable;
-use super::advisory::Wait;
 use super::table::Hold;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -83,7 +82,7 @@ impl LockTable {
     /// Takes a hold away; gives its entry, which may be idle now.
     fn remove(&mut self, at: u32) -> u32 {
         let Hold { entry, session, sent, .. } = self.table.holds[at];
-        self.forget_wait(at);
+        self.forget_request(at);
         self.demand_settled(entry, session, sent);
         self.table.remove_hold(at);
         entry
@@ -99,7 +98,7 @@ impl LockTable {
 
     /// Gives a hold a new generation: what was demanded of the old one is settled (R64).
     pub(super) fn grant_again(&mut self, now: Instant, at: u32, mode: Mode, generation: Generation, run: u32) {
-        self.forget_wait(at);
+        self.forget_request(at);
         let hold = &mut self.table.holds[at];
         let (entry, session, sent, demanded) = (hold.entry, hold.session, hold.sent.take(), hold.demand.take().is_some());
         if hold.downgraded {
@@ -118,10 +117,12 @@ impl LockTable {
     }
 
     /// The request that a grant answered can no longer be cancelled as this grant.
-    fn forget_wait(&mut self, at: u32) {
-        if let Some(nonce) = self.granted.remove(&at) {
-            let was = self.waits.remove(&(self.table.holds[at].session, nonce));
-            debug_assert!(matches!(was, Some(Wait::Granted(..))), "a request that was granted waits no more");
+    fn forget_request(&mut self, at: u32) {
+        let hold = &mut self.table.holds[at];
+        let nonce = core::mem::take(&mut hold.nonce);
+        if nonce != 0 {
+            let was = self.granted.remove(&(hold.session, nonce));
+            debug_assert!(was == Some(at), "the index names the hold");
         }
     }
 }

@@ -6,7 +6,6 @@
 //! Each costs the loop what waits for the session, not what it holds: its holds are taken away in slices.
 //! Leaves to others: when standing changes, taking the holds away (`sweep`).
 
-use super::advisory::Wait;
 use super::table::{State, Waiter};
 use super::{LockTable, Ticket};
 use alloc::vec::Vec;
@@ -125,8 +124,7 @@ impl LockTable {
 
     /// The requests of a session that wait: nonce and entry.
     pub(super) fn waits_of(&self, slot: u32) -> Vec<(u64, u32)> {
-        let all = self.waits.range((slot, 0)..=(slot, u64::MAX));
-        all.filter_map(|((_, nonce), wait)| if let Wait::Waits(entry) = wait { Some((*nonce, *entry)) } else { None }).collect()
+        self.waits.range((slot, 0)..=(slot, u64::MAX)).map(|((_, nonce), entry)| (*nonce, *entry)).collect()
     }
 
     /// Asks back whatever somebody waits for: those who wait have changed.

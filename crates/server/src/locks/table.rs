@@ -27,6 +27,8 @@ pub(super) struct Hold {
     /// generation with which this session began to hold the lock without a break.
     pub(super) before: Generation,
     pub(super) since: Instant,
+    /// The request that this grant answers; 0: one of an earlier session, or this is a cache lock.
+    pub(super) nonce: u64,
     pub(super) run: u32,
     pub(super) entry: u32,
     pub(super) session: u32,
@@ -348,6 +350,7 @@ impl Table {
             generation,
             before: generation,
             since: now,
+            nonce: 0,
             run,
             entry,
             session,

@@ -4,8 +4,9 @@ use super::world::{Peer, ROOT, World, advisory, lock, ms};
 use crate::store::StoreEvent;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, Keep, KeepAlive, Kind, List, ListLocks, LockWait, Message,
-    ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms, WaitOver,
+    Bytes8, Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, GetAttr, Keep, KeepAlive, Kind, List, ListLocks, LockWait,
+    Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms,
+    WaitOver, Want,
 };
 
 fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
@@ -157,6 +158,26 @@ fn cancellation_of_a_lock_whose_granting_ack_was_lost_names_the_grant() {
     world.lock(&mut other, file);
 }
 
+/// A copy of the CANCEL that is late, or one of an agent that takes a cancelled request for done: the reply is forgotten, the lock is not.
+//= wire-spec.md#11-4-locks
+//= type=test
+//# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
+#[test]
+fn cancellation_below_the_floor_names_the_grant_that_stands() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    let nonce = peer.nonce + 1;
+    let generation = world.lock(&mut peer, file);
+    // No former request is awaited any more.
+    let ask = peer.ask_only();
+    world.send(&mut peer, &[GetAttr { ask, object: file, want: Want::Nothing }.into()]);
+    world.got_one(&peer);
+    assert_eq!(cancel(&mut world, &mut peer, nonce), (CancelOutcome::Granted, generation));
+    give_back(&mut world, &mut peer, file, generation);
+    assert_eq!(cancel(&mut world, &mut peer, nonce), (CancelOutcome::Answered, Generation(0)), "given back since");
+}
+
 //= wire-spec.md#grant-0x21
 //= type=test
 //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
@@ -288,7 +309,7 @@ fn no_message_tells_an_agent_the_session_or_identity_of_another() {
     let mut asker = world.open(3);
     let (a, b, c, d) = (asker.ask(), asker.ask(), asker.ask(), asker.ask());
     let names = [Bytes8(b"member")];
-    let want = cistern_wire::Want::Nothing;
+    let want = Want::Nothing;
     let list = ListLocks { ask: d, object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: true };
     world.send(
         &mut asker,
@@ -409,7 +430,7 @@ fn guarded_mutation_needs_the_lock_under_its_current_token() {
     let generation = world.lock(&mut peer, file);
     let guarded = |ask, name: &'static str, guard_generation| {
         let terms = Terms { guard_object: file, guard_generation, ..Terms::NONE };
-        cistern_wire::Create { terms, ..super::world::create(ask, name, cistern_wire::Want::Nothing) }
+        cistern_wire::Create { terms, ..super::world::create(ask, name, Want::Nothing) }
     };
     let ask = peer.ask();
     world.send(&mut peer, &[guarded(ask, "one", generation).into()]);

@@ -5,7 +5,7 @@
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::run::run;
 
-const SEEDS: [(Profile, u64, &str); 16] = [
+const SEEDS: [(Profile, u64, &str); 18] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
     (Profile::Clocks, 2_219, "the same, by EXTEND_RUN"),
@@ -22,6 +22,8 @@ const SEEDS: [(Profile, u64, &str); 16] = [
     (Profile::Restart, 20_128, "locks reclaimed once more after another restart"),
     (Profile::Restart, 1_000_101, "grace ended before the last reclaim's completion was durable"),
     (Profile::Swarm, 720_011, "a reply made for 8,952 bytes waited for the store, and answered a transmission that allowed 1,232"),
+    (Profile::Lossy, 14, "CANCEL of a lock in use came after the answer was forgotten, and did not name the grant"),
+    (Profile::Crash, 70, "the same, while the release was on its way"),
 ];
 
 #[test]

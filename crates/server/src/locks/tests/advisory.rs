@@ -199,21 +199,21 @@ fn bound_on_locks_is_answered_busy_and_ends_a_wait() {
 fn run_is_extended_for_the_current_generation_and_not_after_a_demand() {
     let mut s = Script::new();
     let first = s.locked(A, 1, X, Shared);
-    let Extended::Granted { mode: Shared, generation, run: 1_024 } = s.table.extend_run(s.now, A, advisory(X), first) else {
+    let Extended::Granted { mode: Shared, generation, run: 1_024 } = s.table.extend_run(s.now, A, 90, advisory(X), first) else {
         panic!("not extended")
     };
     assert!(generation.0 >= first.0 + 1_024);
-    assert_eq!(s.table.extend_run(s.now, A, advisory(X), first), Extended::NotHeld);
-    assert_eq!(s.table.extend_run(s.now, B, advisory(X), generation), Extended::NotHeld);
+    assert_eq!(s.table.extend_run(s.now, A, 90, advisory(X), first), Extended::NotHeld);
+    assert_eq!(s.table.extend_run(s.now, B, 90, advisory(X), generation), Extended::NotHeld);
     s.queued(B, 1, X, Exclusive);
-    assert_eq!(s.table.extend_run(s.now, A, advisory(X), generation), Extended::Demanded);
+    assert_eq!(s.table.extend_run(s.now, A, 90, advisory(X), generation), Extended::Demanded);
 }
 
 #[test]
 fn guard_is_current_from_the_first_token_held_without_a_break_to_the_end_of_the_run() {
     let mut s = Script::new();
     let first = s.locked(A, 1, X, Exclusive);
-    let Extended::Granted { generation: second, .. } = s.table.extend_run(s.now, A, advisory(X), first) else { panic!("not extended") };
+    let Extended::Granted { generation: second, .. } = s.table.extend_run(s.now, A, 90, advisory(X), first) else { panic!("not extended") };
     for token in [first, Generation(first.0 + 3), second, Generation(second.0 + 1_023)] {
         assert!(s.table.guard_current(A, X, token), "{token}");
     }
