@@ -107,7 +107,7 @@ impl Agent {
         }
         if let Some(session) = &mut self.session {
             for nonce in session.requests.reads_of(task) {
-                session.forget_request(nonce);
+                session.give_up_request(nonce);
             }
         }
         self.note_horizon();

@@ -225,9 +225,16 @@ impl Agent {
         if !self.renew(ack.echo, Renewal::Opportunistic, prompt) {
             return;
         }
+        self.arrived(ack.nonce);
         if let Some(flight) = self.retire(ack.nonce) {
             self.note_ephemerals(&ack.reply, |at| flight.makes_ephemeral(at));
             self.answered(flight.asker, &ack.reply);
+        }
+    }
+
+    fn arrived(&mut self, nonce: u64) {
+        if let Some(session) = &mut self.session {
+            session.requests.heard(nonce);
         }
     }
 
@@ -270,6 +277,7 @@ impl Agent {
         if !self.renew(queued.echo, Renewal::Opportunistic, true) {
             return;
         }
+        self.arrived(queued.nonce);
         if let Some(Flight { asker: Asker::Lock(object), .. }) = self.retire(queued.nonce) {
             self.locks.queued(self.now, &self.lease, object);
         }

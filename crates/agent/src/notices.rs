@@ -69,6 +69,7 @@ impl Agent {
         //= wire-spec.md#grant-0x21
         //# An agent MUST take a GRANT or a WAIT_OVER that comes before the QUEUED of its request as one that comes after it.
         if let Some(session) = &mut self.session {
+            session.requests.heard(nonce);
             session.forget_request(nonce);
         }
     }

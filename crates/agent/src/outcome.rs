@@ -110,7 +110,7 @@ impl Agent {
             if let Some(present) = &mut self.session
                 && let Some(question) = present.requests.nonce_of(asker)
             {
-                present.forget_request(question);
+                present.give_up_request(question);
             }
             self.outcome_is(session, nonce, &Answer::SessionEnded(Fate::Unknown));
         }

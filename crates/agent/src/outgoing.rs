@@ -193,6 +193,14 @@ impl Session {
         self.timers.set(Overdue::Request(nonce), again, Question::Waited);
     }
 
+    /// Nobody wants the answer to a request any more. It is asked on all the same if the floor would run too far ahead of the one that
+    /// the server has heard of: a floor that the server does not believe stops all that comes later.
+    pub(crate) fn give_up_request(&mut self, nonce: u64) {
+        if self.requests.may_give_up() {
+            self.forget_request(nonce);
+        }
+    }
+
     /// Stops awaiting the answer to a request.
     pub(crate) fn forget_request(&mut self, nonce: u64) {
         self.requests.drop(nonce);

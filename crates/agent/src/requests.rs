@@ -74,6 +74,8 @@ pub(crate) struct Flight {
     began: bool,
     /// Losses in a row.
     losses: u32,
+    /// The floor that its first transmission announced; later ones announced no less.
+    floor: u64,
     first_sent: Instant,
     sent: Instant,
 }
@@ -94,6 +96,8 @@ pub(crate) struct Requests {
     nonces: Nonces,
     /// The next nonce.
     next: u64,
+    /// The highest floor of which the server is known to have heard.
+    told: u64,
     window: u16,
     congestion: Window,
     flights: BTreeMap<u64, Flight>,
@@ -134,6 +138,7 @@ impl Requests {
         Self {
             nonces: Nonces::new(),
             next: 1,
+            told: 1,
             window,
             congestion: Window::new(window.into()),
             flights: BTreeMap::new(),
@@ -202,8 +207,19 @@ impl Requests {
         let nonce = self.nonces.start(self.window)?;
         self.next = nonce + 1;
         let state = State::Due;
-        let flight =
-            Flight { asker, mutation, message, state, waited: false, attempts: 0, began: false, losses: 0, first_sent: now, sent: now };
+        let flight = Flight {
+            asker,
+            mutation,
+            message,
+            state,
+            waited: false,
+            attempts: 0,
+            began: false,
+            losses: 0,
+            floor: 0,
+            first_sent: now,
+            sent: now,
+        };
         self.flights.insert(nonce, flight);
         self.due.insert(nonce);
         Some(nonce)
@@ -222,6 +238,9 @@ impl Requests {
         flight.message.get_mut(LIMIT)?.copy_from_slice(&limit.to_be_bytes());
         flight.state = State::Sent;
         flight.sent = now;
+        if !flight.began {
+            flight.floor = nonce - u64::from(back);
+        }
         let sending = Sending { attempts: flight.attempts, first: !flight.began };
         flight.attempts = flight.attempts.saturating_add(1);
         flight.began = true;
@@ -272,6 +291,7 @@ impl Requests {
 
     /// PENDING has come. Gives when the request was sent last, if it is awaited.
     pub(crate) fn pending(&mut self, nonce: u64) -> Option<Instant> {
+        self.heard(nonce);
         let flight = self.flights.get_mut(&nonce)?;
         let sent = flight.sent;
         flight.waited = true;
@@ -291,6 +311,21 @@ impl Requests {
             }
             State::Pending | State::Withdrawn => None,
         }
+    }
+
+    /// The server has received a request, and with it the floor.
+    pub(crate) fn heard(&mut self, nonce: u64) {
+        if let Some(flight) = self.flights.get(&nonce) {
+            self.told = self.told.max(flight.floor);
+        }
+    }
+
+    /// Whether the answer to any request need not be awaited any more: also if the server has not heard of what was asked since, the
+    /// floor stays so near to the one it knows that it believes it.
+    //= wire-spec.md#11-2-delivery
+    //# An agent MUST NOT announce a floor more than W above one of which it knows that the server has heard.
+    pub(crate) fn may_give_up(&self) -> bool {
+        self.next <= self.told + u64::from(self.window)
     }
 
     /// The request is answered for good, or nobody waits for its answer any more.
@@ -482,6 +517,24 @@ mod tests {
         assert!(requests.may_send());
         assert_eq!(requests.pending(all[0]), None, "a copy of PENDING says nothing new");
         assert_eq!(requests.overdue(all[0], at(1_000)), (Overdue::Again, false), "asking again is no loss");
+    }
+
+    //= wire-spec.md#11-2-delivery
+    //= type=test
+    //# An agent MUST NOT announce a floor more than W above one of which it knows that the server has heard.
+    #[test]
+    fn floor_runs_no_further_ahead_than_w_of_what_the_server_has_heard() {
+        let mut requests = Requests::new(2, 1_232);
+        let first = started(&mut requests, 40);
+        let second = started(&mut requests, 40);
+        assert!(requests.may_give_up());
+        requests.drop(first);
+        requests.drop(second);
+        let third = started(&mut requests, 40);
+        assert_eq!(third, 3, "the server keeps floor 1, and believes this one");
+        assert!(!requests.may_give_up(), "it would not believe 4");
+        requests.heard(third);
+        assert!(requests.may_give_up());
     }
 
     #[test]

@@ -250,8 +250,8 @@ impl ReplyCache {
     }
 
     /// Raises the floor to `floor`, if that is higher, and forgets what is below: any message may announce it. The memory of the
-    /// replies forgotten goes to `buffers`. False, and nothing is changed, if it is more than W above the floor kept: what is below an
-    /// agent's floor was answered, and nothing from the floor kept plus W on ever was.
+    /// replies forgotten goes to `buffers`. False, and nothing is changed, if it is more than W above the floor kept:
+    /// no agent announces that.
     #[inline]
     pub fn raise_floor(&mut self, floor: u64, buffers: &mut ReplyBuffers) -> bool {
         //= wire-spec.md#11-2-delivery

@@ -5,7 +5,7 @@
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::run::run;
 
-const SEEDS: [(Profile, u64, &str); 18] = [
+const SEEDS: [(Profile, u64, &str); 20] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
     (Profile::Clocks, 2_219, "the same, by EXTEND_RUN"),
@@ -24,6 +24,12 @@ const SEEDS: [(Profile, u64, &str); 18] = [
     (Profile::Swarm, 720_011, "a reply made for 8,952 bytes waited for the store, and answered a transmission that allowed 1,232"),
     (Profile::Lossy, 14, "CANCEL of a lock in use came after the answer was forgotten, and did not name the grant"),
     (Profile::Crash, 70, "the same, while the release was on its way"),
+    (
+        Profile::Kinds,
+        54,
+        "reads given up while none arrived took the floor beyond what the server believes, and all was dropped from then on",
+    ),
+    (Profile::Lossy, 1, "the same"),
 ];
 
 #[test]
