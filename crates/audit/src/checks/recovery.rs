@@ -127,10 +127,9 @@ pub(super) fn granted(bench: &Bench<'_>, event: &Event, grant: &Grant, court: &m
     if let (Err(why), false) = (bench.story.steady(server.died_frame), nobody) {
         return court.open(Rule::Grace, why);
     }
-    let tau = session.promise.map(|promise| promise.tau);
     let is_early = |awaited: &&Session| {
-        // Of those with longer leases some are long, and hold up nobody but who wants their very locks: which ones nothing on the wire tells.
-        let wait = awaited.promise.filter(|promise| tau.is_none_or(|tau| promise.tau <= tau)).map(|promise| promise.wait);
+        // One that asked for its lease may be long, and holds up nobody but who wants its very locks.
+        let wait = awaited.promise.filter(|_| !awaited.asked).map(|promise| promise.wait);
         wait.is_some_and(|wait| bench.story.vantage().is_shorter(event.at.saturating_sub(server.died_after), wait))
     };
     let of = |id: &SessionId| bench.story.session(*id);
@@ -177,7 +176,9 @@ fn reclaimed(bench: &Bench<'_>, event: &Event, grant: &Grant, server: &Server, c
     if let Some(frame) = server.completed.get(&from).filter(|frame| **frame < request.first.frame) {
         return court.broken(Rule::Reclaim, event, Some(*frame), tell("its reclaim was completed before".to_owned()));
     }
-    if let Some((missed, frame)) = server.ordinary.iter().find(|(between, _)| **between > was && **between < is) {
+    // One that asked for its lease may be long, and then it may be reclaimed from as long as no start has waited for its own T.
+    let missed = server.ordinary.iter().find(|(between, _)| !former.asked && **between > was && **between < is);
+    if let Some((missed, frame)) = missed {
         let what = tell(format!("it missed the grace of incarnation {missed:?}, which has granted something since"));
         return court.broken(Rule::Reclaim, event, Some(*frame), what);
     }

@@ -56,6 +56,7 @@ impl Story {
         let handshake = self.handshakes.entry(hello.handshake).or_insert_with(|| Handshake {
             agent: hello.agent,
             incarnation: hello.incarnation,
+            asked: hello.lease_us != 0,
             host,
             last: Duration::ZERO,
             hellos: BTreeMap::new(),
@@ -219,6 +220,7 @@ impl Story {
         let handshake = self.handshakes.get(&welcome.handshake);
         let host = handshake.map_or(seen.to, |handshake| handshake.host);
         let (agent, incarnation) = handshake.map_or((None, 0), |handshake| (Some(handshake.agent), handshake.incarnation));
+        let asked = handshake.is_some_and(|handshake| handshake.asked);
         let late = self.sessions.contains_key(&welcome.session);
         let session = self.sessions.entry(welcome.session).or_insert_with(|| Session::new(welcome.session, host, server));
         session.last = seen.passage.at;
@@ -230,7 +232,7 @@ impl Story {
         if !late {
             session.opened = Some(seen.mark());
         }
-        (session.host, session.server) = (host, server);
+        (session.host, session.server, session.asked) = (host, server, asked);
         (session.agent, session.agent_incarnation, session.handshake) = (agent, incarnation, welcome.handshake);
         if let Some(agent) = agent {
             self.of_agent.entry(agent).or_default().insert(welcome.session);

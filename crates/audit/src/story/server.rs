@@ -272,6 +272,8 @@ pub(crate) struct Helloed {
 pub(crate) struct Handshake {
     pub(crate) agent: AgentId,
     pub(crate) incarnation: u64,
+    /// Whether its agent asks for a lease period of its own.
+    pub(crate) asked: bool,
     pub(crate) host: HostId,
     pub(crate) last: Duration,
     pub(crate) hellos: BTreeMap<u64, Helloed>,

@@ -269,6 +269,8 @@ pub struct Session {
     pub opened: Option<Mark>,
     /// What it was promised; `None`: not known.
     pub promise: Option<Promise>,
+    /// Whether its agent asked for a lease period of its own, which may be longer than the server's.
+    pub asked: bool,
     /// Its first NACK.
     pub nack: Option<Mark>,
     /// Its first ENDED.
@@ -340,6 +342,7 @@ impl Session {
             incarnation: None,
             opened: None,
             promise: None,
+            asked: false,
             nack: None,
             ended: None,
             given_up: None,
