@@ -94,7 +94,8 @@ impl Server {
 
     /// A server on a store that is there already.
     pub(crate) fn on_store(store: &Path) -> Self {
-        Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap()])
+        // A store that was restored waits for the longest lease that a server could have given: no longer here than the server's own.
+        Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap(), "--lease-max", "2s"])
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {

@@ -59,7 +59,7 @@ impl Pair {
         }
         self.why = Some(if lost > 0 {
             format!("the agent lost its session, and its lock, {lost} times; what follows is not the cost of a lease")
-        } else if 3.0 / events.sqrt() > OFF_MAX {
+        } else if 5.0 / events.sqrt() > OFF_MAX {
             format!("only about {events:.0} renewals or outages count in this run; --requests 10 times as many")
         } else {
             "not by chance: a fault of the simulation or of the solution; please report it".to_owned()
@@ -109,7 +109,7 @@ fn real_requests(args: &Simulate, solved: f64, arrivals: &Arrivals) -> u64 {
     let fewest = if matches!(arrivals, Arrivals::Poisson) { args.requests.div_ceil(300) } else { args.requests.div_ceil(37) };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and `as` saturates")]
     let needed = (renewals / solved).ceil() as u64;
-    needed.max(fewest)
+    needed.min(args.requests).max(fewest)
 }
 
 /// For the share of time without data, which comes from the few outages that outlive the lease.
