@@ -151,7 +151,7 @@ fn a_server_on_a_disk_that_others_filled_serves_reads_locks_and_removals_also_af
     let agent = crate::world::Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..40 {
-        line.ok(json!({ "op": "put", "path": format!("/f{n}"), "data": base64(&vec![b'a' + n % 26; 200_000]), "mode": 0o644 }));
+        line.ok(json!({ "op": "put", "path": format!("/f{n}"), "data": { "b64": base64(&vec![b'a' + n % 26; 200_000]) }, "mode": 0o644 }));
     }
     eventually("space is taken in advance", || small.path("spare").exists().then_some(()));
     let ballast = small.fill();

@@ -3,7 +3,7 @@
 //! Decides: what they are driven with (the same arrivals as the simulated policies), and which solution is theirs: renewal from 0.6 τ on,
 //! and nothing begun from 0.8 τ on. Leaves to others: the run itself (`cistern_sim::script::costs`), the solutions (`cistern_model`).
 
-use super::simulate::{Pair, number, outlive};
+use super::simulate::{Pair, events, number, outlive};
 use cistern_model::Invalid;
 use cistern_model::figures::AGENT;
 use cistern_model::renewal::{Explicit, Lease, Stages};
@@ -38,7 +38,7 @@ pub(super) fn overhead(
 ) -> Result<Pair, Invalid> {
     let counted = costs(Load { opportunistic, requests }, arrivals.draw(x, seed)?.map(span), []);
     let solved = solved(opportunistic, arrivals, x);
-    let renewals = number(requests) * solved;
+    let renewals = events(requests, arrivals, solved);
     Ok(Pair::new("overhead", name(opportunistic), named, x, solved, counted.overhead()).explained(counted.sessions_lost, renewals))
 }
 

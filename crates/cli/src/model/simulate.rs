@@ -166,7 +166,7 @@ fn overhead(args: &Simulate, run: &Run, name: &'static str, arrivals: &Arrivals,
     let scene = Scene { policy: run.policy, arrivals: arrivals.clone(), rho: 1.0, tau: x, lambda: 0.0, mu: 0.0 };
     let counted = simulated::simulate(&scene, args.requests, args.seed)?;
     let solved = solved(run, arrivals, x);
-    Ok(Pair::new("overhead", run.name, name, x, solved, counted.overhead()).explained(0, number(args.requests) * solved))
+    Ok(Pair::new("overhead", run.name, name, x, solved, counted.overhead()).explained(0, events(args.requests, arrivals, solved)))
 }
 
 fn solved(run: &Run, arrivals: &Arrivals, x: f64) -> f64 {
@@ -187,6 +187,12 @@ fn unavailability(args: &Simulate, run: &Run, mu: f64) -> Result<Pair, Invalid> 
 /// The share of outages, mended at the rate `mu`, that last so long that an agent of this project stops to use a lease just renewed.
 pub(super) fn outlive(mu: f64) -> f64 {
     (-mu * AGENT.use_until).exp()
+}
+
+/// How many independent events make the overhead of a run: renewals, or, where they come in bursts, the long gaps that make them.
+pub(super) fn events(requests: u64, arrivals: &Arrivals, solved: f64) -> f64 {
+    let share = if matches!(arrivals, Arrivals::Poisson) { solved } else { solved.min(0.1) };
+    number(requests) * share
 }
 
 /// A count, as it is multiplied.
