@@ -4,6 +4,7 @@ use crate::world::{Agent, CISTERN, PATIENCE, Server, eventually, said};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::UdpSocket;
@@ -183,6 +184,26 @@ fn who_holds_the_lock_is_told_at_a_terminal_or_when_asked_for_and_not_otherwise(
         let _ = File::from(pty.master).read_to_end(&mut seen);
         let seen = String::from_utf8_lossy(&seen).into_owned();
         assert_eq!(seen.contains("A has had it for"), told, "{seen}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_holder_that_answers_is_told_how_long_it_is_if_that_is_gone() {
+    let server = Server::durable(&["--lease", "1s"]);
+    let mut long = Agent::with(&server, server.address, "long", &["--idle", "eager", "--lease", "20s"]);
+    let mut short = Agent::with(&server, server.address, "short", &["--idle", "eager", "--lease", "500ms"]);
+    // τ/2 + Td' + τ(1+δ) + ε: Td' is 3τ/8, and no longer than with the server's own period.
+    for (agent, path, bound_ms, shown) in [(&mut long, "/long", 30_576, "30.5 s"), (&mut short, "/short", 944, "944 ms")] {
+        agent.put(path, "");
+        agent.lock(path);
+        let listed = server.ok(&["locks", path]);
+        assert!(listed.contains(&format!("{shown} if gone")), "{listed}");
+        let row: Value = serde_json::from_str(&server.ok(&["locks", "--json", path])).unwrap();
+        assert_eq!((&row["standing"], &row["bound_ms"]), (&json!("good"), &json!(bound_ms)), "{row}");
+        let waits = waiting(&server, &mut server.prepared(&["lock", "-v", "--wait", "2", path, "--", "true"]));
+        let output = waits.wait_with_output().unwrap();
+        let told = format!("may keep it as long as it answers; if that is gone, it is free in {shown} at most");
+        assert!(said(&output).contains(&told), "{}", said(&output));
     }
 }
 

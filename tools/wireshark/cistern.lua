@@ -578,7 +578,7 @@ types["Holder"] = { is = "structure", name = "Holder",
   { name = "mode", type = types["Mode"], doc = "How it holds it." },
   { name = "since_ms", type = types["u64"], shown = "millis", doc = "For how long, in milliseconds of the server's clock." },
   { name = "standing", type = types["Standing"], doc = "Its session's standing." },
-  { name = "bound_ms", type = types["u64"], shown = "millis", doc = "When its locks are freed at the latest, in milliseconds from now; 0: no bound is known." },
+  { name = "bound_ms", type = types["u64"], shown = "millis", doc = "When its locks are freed at the latest if it is gone, in milliseconds from now; 0: not known." },
 }
 types["LockRefused"] = { is = "structure", name = "LockRefused",
   { name = "lock", type = types["LockId"], doc = "The lock." },
@@ -594,7 +594,7 @@ types["LockRow"] = { is = "structure", name = "LockRow",
   { name = "handle", type = types["Handle"], doc = "Its session's handle." },
   { name = "since_ms", type = types["u64"], shown = "millis", doc = "Since when, in milliseconds before now on the server's clock." },
   { name = "standing", type = types["Standing"], doc = "The session's standing." },
-  { name = "bound_ms", type = types["u64"], shown = "millis", doc = "When this ends at the latest, in milliseconds from now; 0: no bound is known." },
+  { name = "bound_ms", type = types["u64"], shown = "millis", doc = "When this ends at the latest if the agent is gone, in milliseconds from now; 0: not known." },
   { name = "place", type = types["bytes16"], shown = "text", doc = "A path of the object, as far as it fits; empty: not known, or not asked for." },
 }
 types["list of LockRow"] = { is = "list", of = types["LockRow"] }

@@ -5,7 +5,7 @@
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, Instant, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, WatchEvent};
+use cistern_client::{Attr, Instant, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, Standing, WatchEvent};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -374,9 +374,16 @@ pub(crate) struct LockRow {
     pub(crate) label: Text,
     pub(crate) since_ms: u64,
     pub(crate) standing: String,
-    /// When this ends at the latest, in milliseconds; absent: no bound is known.
+    /// When this ends at the latest if the agent is gone, in milliseconds; absent: not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) bound_ms: Option<u64>,
+}
+
+impl LockRow {
+    /// Whether no message to its agent has failed.
+    pub(crate) fn is_in_good_standing(&self) -> bool {
+        self.standing == Standing::Good.name()
+    }
 }
 
 impl From<LockInfo> for LockRow {

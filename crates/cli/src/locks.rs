@@ -26,6 +26,15 @@ pub(crate) fn locks(args: &Locks) -> Result<(), Failure> {
     result
 }
 
+/// Within what time the lock is free at the latest: sure of a holder that does not answer, what it would be of one that is gone.
+fn at_most(row: &LockRow) -> String {
+    match row.bound_ms.map(show::span) {
+        Some(span) if row.is_in_good_standing() => format!("{span} if gone"),
+        Some(span) => span,
+        None => "-".to_owned(),
+    }
+}
+
 fn table(rows: &[LockRow]) -> Result<(), Failure> {
     if rows.is_empty() {
         return Ok(());
@@ -41,7 +50,7 @@ fn table(rows: &[LockRow]) -> Result<(), Failure> {
             row.label.to_string(),
             show::span(row.since_ms),
             row.standing.clone(),
-            row.bound_ms.map_or_else(|| "-".to_owned(), show::span),
+            at_most(row),
         ]
     }));
     show::table(&cells)

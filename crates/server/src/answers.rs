@@ -22,7 +22,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
     Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
-    Pending, Queued, Reader, Reply, Status,
+    Pending, Queued, Reader, Reply, RowState, Status,
 };
 use core::time::Duration;
 
@@ -140,6 +140,13 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A server MUST name a session to other agents by its handle and label alone, never by its id or its agent's identity.
         let since_ms = millis(self.now.since(row.since));
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Whoever is told of a holder MUST be told within what time its locks are freed at the latest if it is gone: what is left of its
+        //# wait if it is timing out, else the probe period, Td' and T of its session.
+        let bound = |session: &Session| match session.standing() {
+            Standing::Good if row.state == RowState::Holds => Some(self.config.failover_bound(session.lease())),
+            standing => standing.bound(self.now),
+        };
         match self.sessions.find(row.session).and_then(|key| self.sessions.get(key)) {
             Some(session) => Holder {
                 label: Bytes8(&session.label),
@@ -147,7 +154,7 @@ impl Server {
                 mode: row.mode,
                 since_ms,
                 standing: session.standing().told(),
-                bound_ms: session.standing().bound(self.now).map_or(0, |bound| millis(bound).max(1)),
+                bound_ms: bound(session).map_or(0, |bound| millis(bound + Duration::from_nanos(999_999)).max(1)),
             },
             None => Holder { mode: row.mode, since_ms, ..NOBODY },
         }

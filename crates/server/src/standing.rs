@@ -207,7 +207,7 @@ impl Standing {
         }
     }
 
-    /// How long from now the locks of a session in this standing stay taken at least; `None`: no end is in sight.
+    /// How long from now the locks of a session that has failed stay taken; `None`: it has not.
     pub(crate) fn bound(self, now: Instant) -> Option<core::time::Duration> {
         match self {
             Self::Opening | Self::Good => None,

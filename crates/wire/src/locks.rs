@@ -102,7 +102,7 @@ body! {
         pub since_ms: u64,
         /// Its session's standing.
         pub standing: Standing,
-        /// When its locks are freed at the latest, in milliseconds from now; 0: no bound is known.
+        /// When its locks are freed at the latest if it is gone, in milliseconds from now; 0: not known.
         pub bound_ms: u64,
     }
 }
@@ -126,7 +126,7 @@ body! {
         pub since_ms: u64,
         /// The session's standing.
         pub standing: Standing,
-        /// When this ends at the latest, in milliseconds from now; 0: no bound is known.
+        /// When this ends at the latest if the agent is gone, in milliseconds from now; 0: not known.
         pub bound_ms: u64,
         /// A path of the object, as far as it fits; empty: not known, or not asked for.
         pub place: Bytes16<'a> as Shown::Text,

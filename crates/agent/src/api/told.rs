@@ -67,7 +67,7 @@ pub struct LockInfo {
     pub since_ms: u64,
     /// Its session's standing.
     pub standing: Standing,
-    /// When it ends at the latest, in milliseconds; 0: no bound is known.
+    /// When it ends at the latest if the agent is gone, in milliseconds; 0: not known.
     pub bound_ms: u64,
 }
 

@@ -260,12 +260,15 @@ fn holders(rows: &[LockRow]) -> (String, String) {
     }
     let one = |row: &&LockRow| {
         let label = &row.label;
-        match row.bound_ms {
-            Some(ms) => format!("{label} has it, and does not answer; it is free in {} at most", show::span(ms)),
-            None => format!("{label} has had it for {}, and may keep it as long as it answers", show::span(row.since_ms)),
+        let bound = row.bound_ms.map(show::span);
+        if !row.is_in_good_standing() {
+            let bound = bound.map(|span| format!("; it is free in {span} at most"));
+            return format!("{label} has it, and does not answer{}", bound.unwrap_or_default());
         }
+        let gone = bound.map(|span| format!("; if that is gone, it is free in {span} at most"));
+        format!("{label} has had it for {}, and may keep it as long as it answers{}", show::span(row.since_ms), gone.unwrap_or_default())
     };
-    let key: Vec<_> = holds.iter().map(|row| format!("{} {}", row.token, row.bound_ms.is_some())).collect();
+    let key: Vec<_> = holds.iter().map(|row| format!("{} {}", row.token, row.standing)).collect();
     let mut text: Vec<String> = holds.iter().take(NAMED_MAX).map(one).collect();
     if holds.len() > NAMED_MAX {
         text.push(format!("{} more", holds.len() - NAMED_MAX));

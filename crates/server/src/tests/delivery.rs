@@ -35,7 +35,7 @@ fn held_and_waited_for(world: &mut World) -> (Peer, Peer, ObjectId, Generation) 
     let got = world.got_one(&waiter);
     let Message::Queued(queued) = got.message() else { panic!("{got:?}") };
     assert_eq!((queued.nonce, queued.echo, queued.lock, queued.ahead), (ask.nonce, echo, advisory(file), 0));
-    assert_eq!((queued.holder.handle, queued.holder.bound_ms), (holder.handle, 0));
+    assert_eq!((queued.holder.handle, queued.holder.bound_ms), (holder.handle, 3_771), "should it be gone: τ/2 + 3τ/8 + T");
     world.attend(&waiter);
     (holder, waiter, file, generation)
 }

@@ -6,7 +6,8 @@ use crate::Config;
 use crate::store::{Key, SessionRecord};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Claim, GetAttr, Keep, List, LockWait, Message, ObjectId, Release, ReleaseItem, Reply, SessionFate, Status, Terms, Unlink, Want,
+    Claim, GetAttr, Holder, Keep, List, LockWait, Message, ObjectId, Queued, Release, ReleaseItem, Reply, SessionFate, Status, Terms,
+    Unlink, Want,
 };
 use core::time::Duration;
 
@@ -101,8 +102,12 @@ fn each_session_is_waited_for_by_its_own_lease() {
     }
 }
 
+//= wire-spec.md#11-3-failure-and-ending
+//= type=test
+//# Whoever is told of a holder MUST be told within what time its locks are freed at the latest if it is gone: what is left of its
+//# wait if it is timing out, else the probe period, Td' and T of its session.
 #[test]
-fn silent_holder_fails_sooner_the_shorter_its_lease_is() {
+fn silent_holder_fails_within_what_its_waiter_was_told_sooner_the_shorter_its_lease_is() {
     let mut found = Vec::new();
     for lease in [ms(500), ms(2_000), LONG] {
         let mut world = world();
@@ -112,13 +117,15 @@ fn silent_holder_fails_sooner_the_shorter_its_lease_is() {
         let before = world.now;
         let ask = waiter.ask_only();
         world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+        let told = world.got_one(&waiter);
+        let Message::Queued(Queued { holder: Holder { bound_ms, .. }, .. }) = told.message() else { panic!("{told:?}") };
         world.attend(&waiter);
         while world.server.status(world.now).locks > 0 && world.server.status(world.now).waiting > 0 {
             world.pass(ms(10));
         }
         found.push(world.now.since(before));
-        let bound = Config::default().failover_bound(lease);
-        assert!(*found.last().unwrap() <= bound, "{found:?}, {bound:?}");
+        let bound = ms(bound_ms);
+        assert!(*found.last().unwrap() <= bound && bound < lease * 2, "{found:?}, {bound:?} was told");
         world.got(&holder);
         world.got(&waiter);
     }

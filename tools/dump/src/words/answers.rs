@@ -87,7 +87,8 @@ fn holder(m: &Holder<'_>) -> String {
 
 fn bound(standing: Standing, bound_ms: u64) -> String {
     let standing = match standing {
-        Standing::Good => "",
+        Standing::Good if bound_ms == 0 => return String::new(),
+        Standing::Good => ", if it is gone",
         Standing::TimingOut => ", is timing out",
         Standing::Evicted => ", is evicted",
     };
