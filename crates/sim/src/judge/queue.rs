@@ -2,7 +2,7 @@
 //! nobody asks without a pause.
 //!
 //! Decides from the wire: an exclusive request for an advisory lock that was answered QUEUED comes before every shared one that
-//! arrives later (R67); a request is granted once, under one generation (R65), and not at all after CANCELLED said that it never will
+//! arrives later and was not queued before it (R67); a request is granted once, under one generation (R65), and not at all after CANCELLED said that it never will
 //! be (R75); one request or notice is not sent more often in a lease period than doubled and capped timeouts allow (R27).
 //! Invariant: a waiter counts only while its session is in good standing (R39) and its server lives.
 //! Leaves to others: whether the lock may be granted at all (`server_rule`).
@@ -25,6 +25,8 @@ struct Asked {
     mode: Mode,
     /// How many requests had come before.
     order: u64,
+    /// How many answers QUEUED there were with its first one: from then on it waits.
+    waits_from: Option<u64>,
     is_lock: bool,
 }
 
@@ -32,6 +34,8 @@ struct Asked {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     arrived: u64,
+    /// Answers QUEUED so far.
+    told: u64,
     asked: BTreeMap<(SessionId, u64), Asked>,
     /// Exclusive requests that wait, by lock.
     waiting: BTreeMap<LockId, Vec<(SessionId, u64)>>,
@@ -91,11 +95,11 @@ impl Queue {
         match message {
             Message::Lock(lock) => {
                 self.arrived += 1;
-                let asked = Asked { mode: lock.mode, order: self.arrived, is_lock: true };
+                let asked = Asked { mode: lock.mode, order: self.arrived, waits_from: None, is_lock: true };
                 self.asked.entry((session, lock.ask.nonce)).or_insert(asked);
             }
             Message::ExtendRun(extend) => {
-                let asked = Asked { mode: Mode::Shared, order: 0, is_lock: false };
+                let asked = Asked { mode: Mode::Shared, order: 0, waits_from: None, is_lock: false };
                 self.asked.entry((session, extend.ask.nonce)).or_insert(asked);
             }
             // Whether it was in time or not: who takes back a request does not wait.
@@ -117,7 +121,14 @@ impl Queue {
     fn told(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
         match message {
             Message::Queued(queued) => {
-                let asked = self.asked.get(&(session, queued.nonce)).filter(|asked| asked.mode == Mode::Exclusive);
+                self.told += 1;
+                let told = self.told;
+                let asked = self.asked.get_mut(&(session, queued.nonce));
+                let asked = asked.map(|asked| {
+                    asked.waits_from.get_or_insert(told);
+                    asked.mode
+                });
+                let asked = asked.filter(|mode| *mode == Mode::Exclusive);
                 let gone = self.taken_back.contains(&(session, queued.nonce)) || self.granted.contains_key(&(session, queued.nonce));
                 let waiting = self.waiting.entry(queued.lock).or_default();
                 if asked.is_some() && !gone && !waiting.contains(&(session, queued.nonce)) {
@@ -184,11 +195,13 @@ impl Queue {
             return Ok(());
         }
         let past = self.waiting.get(&lock).into_iter().flatten().find(|(of, nonce)| {
-            let order = self.asked.get(&(*of, *nonce)).map(|asked| asked.order);
+            let waiter = self.asked.get(&(*of, *nonce));
             let over =
                 |of: &super::sessions::Session| of.failed.is_some() || of.given_up.is_some() || of.nacked || of.record == Record::Ended;
             let lives = facts.sessions.get(*of).is_some_and(|of| !over(of));
-            let before = *of != session && order.is_some_and(|order| order < asked.order);
+            // A request may have to become durable before it waits (R41); who was queued meanwhile is before it.
+            let queued_before = |waiter: &Asked| asked.waits_from.is_some_and(|from| waiter.waits_from.is_some_and(|other| from < other));
+            let before = *of != session && waiter.is_some_and(|waiter| waiter.order < asked.order && !queued_before(waiter));
             before && lives && facts.sessions.standing_now(case, *of).is_none_or(|standing| standing == "good")
         });
         match past {
@@ -275,6 +288,25 @@ mod tests {
         let (mut bench, mut judge) = waiting();
         bench.server_gets(&mut judge, 72, 3, &[lock(2, Mode::Shared)]).unwrap();
         fired(bench.server_sends(&mut judge, 72, 2, &[granted(2, 100)]), "I15", "past-the-queue");
+    }
+
+    #[test]
+    fn who_was_queued_while_an_earlier_request_became_durable_is_before_it() {
+        for (queued_first, right) in [(72, true), (71, false)] {
+            let (mut bench, mut judge) = (Bench::new(2), Queue::default());
+            bench.open(&mut judge, 0, 71).unwrap();
+            bench.open(&mut judge, 1, 72).unwrap();
+            bench.server_gets(&mut judge, 71, 2, &[lock(1, Mode::Exclusive)]).unwrap();
+            bench.server_gets(&mut judge, 72, 2, &[lock(2, Mode::Shared)]).unwrap();
+            for (packet, of) in [(2, queued_first), (3, 143 - queued_first)] {
+                bench.server_sends(&mut judge, of, packet, &[queued(of - 70)]).unwrap();
+            }
+            let verdict = bench.server_sends(&mut judge, 72, 4, &[granted(2, 100)]);
+            match right {
+                true => verdict.unwrap(),
+                false => fired(verdict, "I15", "past-the-queue"),
+            }
+        }
     }
 
     #[test]
