@@ -12,6 +12,7 @@ use crate::slab::NONE;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
+use cistern_link::index::hash;
 use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, SessionId, Status};
 use core::time::Duration;
 
@@ -284,7 +285,13 @@ impl LockTable {
     fn answers(&mut self, at: u32, nonce: u64) {
         let hold = &mut self.table.holds[at];
         hold.nonce = nonce;
-        self.granted.insert((hold.session, nonce), at);
+        self.granted.insert(hash(hold.session.into(), nonce), at);
+    }
+
+    /// The hold that a request was given, as long as that grant stands.
+    pub(super) fn granted(&self, slot: u32, nonce: u64) -> Option<u32> {
+        let answers = |hold: &Hold| hold.session == slot && hold.nonce == nonce;
+        self.granted.find(hash(slot.into(), nonce), |at| answers(&self.table.holds[at]))
     }
 
     fn granted_at_once(&mut self, at: u32, nonce: u64) {
@@ -340,8 +347,8 @@ impl LockTable {
     /// Ends the wait of a request, if it waits.
     pub fn cancel(&mut self, now: Instant, session: SessionId, nonce: u64) -> CancelResult {
         let Some(slot) = self.table.session(session) else { return CancelResult::Unknown };
-        if let Some(at) = self.granted.get(&(slot, nonce)) {
-            let hold = &self.table.holds[*at];
+        if let Some(at) = self.granted(slot, nonce) {
+            let hold = &self.table.holds[at];
             return CancelResult::Granted { lock: self.table.entries[hold.entry].lock, generation: hold.generation };
         }
         let Some(entry) = self.waits.get(&(slot, nonce)).copied() else { return CancelResult::Unknown };

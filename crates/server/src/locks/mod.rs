@@ -45,6 +45,7 @@ use crate::slab::NONE;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::index::Index;
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, SessionId, Status};
 use demand::Demands;
 use mutation::Mutant;
@@ -235,7 +236,7 @@ pub struct LockTable {
     /// The entry in whose queue each lock request waits, by session and nonce.
     waits: BTreeMap<(u32, u64), u32>,
     /// The hold that each lock request was given, as long as that grant stands, by session and nonce.
-    granted: BTreeMap<(u32, u64), u32>,
+    granted: Index,
     /// Lock requests that wait.
     waiting: usize,
     /// Sessions with holds that stand no more.
@@ -258,7 +259,7 @@ impl LockTable {
             demands: Demands::default(),
             mutants: BTreeMap::new(),
             waits: BTreeMap::new(),
-            granted: BTreeMap::new(),
+            granted: Index::default(),
             waiting: 0,
             sweeps: Sweeps::default(),
             starved: Vec::new(),

@@ -33,7 +33,7 @@ impl LockTable {
     /// Whether a request for a lock still waits, or has what it was granted.
     #[must_use]
     pub fn is_pending(&self, session: SessionId, nonce: u64) -> bool {
-        self.table.session(session).is_some_and(|slot| self.waits.contains_key(&(slot, nonce)) || self.granted.contains_key(&(slot, nonce)))
+        self.table.session(session).is_some_and(|slot| self.waits.contains_key(&(slot, nonce)) || self.granted(slot, nonce).is_some())
     }
 
     /// How many locks of both classes a session holds.
