@@ -156,6 +156,42 @@ fn a_closed_port_is_reported_at_once_and_tried_again_quietly() {
 }
 
 #[test]
+fn server_metrics_and_commands_take_a_host_name() {
+    let mut user = User::new();
+    let ready = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "localhost:0", "--metrics", "localhost:0"]);
+    let listen = ready["listen"].as_array().unwrap();
+    assert!(!listen.is_empty() && ready["metrics"].is_string(), "{ready}");
+    for address in listen {
+        let address: std::net::SocketAddr = address.as_str().unwrap().parse().unwrap();
+        assert!(address.ip().is_loopback(), "{ready}");
+        // The agent tries each address of the name.
+        user.ok(&["ls", "/", "--server", &format!("localhost:{}", address.port())]);
+        if address.is_ipv4() {
+            user.ok(&["ls", "/", "--server", &address.port().to_string()]);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_address_is_the_same_error_everywhere() {
+    let user = User::new();
+    user.settings("[client]\nserver = \"http://meta\"\n");
+    for (program, args) in [
+        (CISTERND, &["--volatile", "--listen", "http://meta"][..]),
+        (CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--metrics", "http://meta"]),
+        (CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--metrics", "localhost"]),
+        (CISTERN, &["ls", "--config", "/dev/null", "--server", "http://meta"]),
+        (CISTERN, &["ls"]),
+    ] {
+        let output = user.prepared(program, args).output().unwrap();
+        let told = said(&output);
+        assert!(output.status.code() == Some(2) && told.contains("host:port") || told.contains("localhost:PORT"), "{args:?}: {told}");
+    }
+    let unknown = user.run(&["ls", "--config", "/dev/null", "--server", "nowhere.invalid"]);
+    assert!(unknown.status.code() == Some(69) && said(&unknown).contains("nowhere.invalid: cannot find the host"), "{}", said(&unknown));
+}
+
+#[test]
 fn ping_counts_what_was_lost() {
     let user = User::new();
     // Somebody who listens and says nothing.

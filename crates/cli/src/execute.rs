@@ -7,8 +7,8 @@ use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule,
 use crate::members::{Claims, Members};
 use crate::text::{Blob, Text};
 use cistern_client::{
-    AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Status, Watcher, XattrList,
-    XattrRule, XattrValue,
+    AddressError, AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Status,
+    Watcher, XattrList, XattrRule, XattrValue,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,9 +55,9 @@ impl From<Error> for Failure {
             Error::Unreachable { .. } => ("UNREACHABLE", EXIT_UNAVAILABLE),
             Error::Refused { .. } => ("REFUSED", EXIT_UNAVAILABLE),
             Error::AnotherServer { .. } => ("ANOTHER_SERVER", EXIT_UNAVAILABLE),
-            Error::Resolve { .. } => ("UNKNOWN_HOST", EXIT_UNAVAILABLE),
+            Error::Address(AddressError::Unknown { .. }) => ("UNKNOWN_HOST", EXIT_UNAVAILABLE),
             Error::OutcomeUnknown { .. } => ("OUTCOME_UNKNOWN", EXIT_UNKNOWN),
-            Error::NoServer | Error::Settings(_) | Error::State { .. } => ("USAGE", EXIT_USAGE),
+            Error::NoServer | Error::Address(_) | Error::Settings(_) | Error::State { .. } => ("USAGE", EXIT_USAGE),
             _ => ("INTERNAL", EXIT_SOFTWARE),
         };
         let item = if let Error::Item { item, .. } = error { Some(item) } else { None };

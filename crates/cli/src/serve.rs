@@ -18,10 +18,11 @@ use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{capture, logging, server_control, settings, show, signals};
 use backups::Backups;
+use cistern_client::{Address, DEFAULT_PORT};
 use cistern_driver::{
     Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
-use cistern_driver::{Registry, Token};
+use cistern_driver::{OpenError, Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
 use cistern_server::{Config, Server};
@@ -30,6 +31,7 @@ use in_force::InForce;
 use kept::{Bell, Kept};
 use serde_json::json;
 use state::StateDir;
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -44,15 +46,16 @@ const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     capture::start(args.pcap.as_deref())?;
     refuse_no_choice(args)?;
-    refuse_to_be_reached(args)?;
+    let listen = resolved(&args.listen)?;
+    refuse_to_be_reached(args, &listen)?;
     let settings = settings::load(args.config.as_deref())?;
     let config = settings.server_config(args)?;
     logging::adopt(&settings.log_filter());
     let in_force = InForce::new(args, &settings, &config);
     let state = StateDir::hold(args.state.as_deref())?;
-    let ports = open_ports(&args.listen)?;
+    let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
-    let metrics = args.metrics.map(listen_for_metrics).transpose()?;
+    let metrics = args.metrics.as_ref().map(listen_for_metrics).transpose()?;
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
     let (store, id) = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
@@ -93,9 +96,15 @@ fn refuse_no_choice(args: &Serve) -> Result<(), Failure> {
     ))
 }
 
+/// The addresses of each name to listen on.
+fn resolved(listen: &[Address]) -> Result<Vec<Vec<SocketAddr>>, Failure> {
+    let of = |address: &Address| address.resolve(Some(DEFAULT_PORT)).map_err(|e| Failure::usage(format!("--listen {e}")));
+    listen.iter().map(of).collect()
+}
+
 /// Without a key anybody who can send datagrams to the server can take part.
-fn refuse_to_be_reached(args: &Serve) -> Result<(), Failure> {
-    let Some(open) = args.listen.iter().find(|address| !address.ip().is_loopback()) else { return Ok(()) };
+fn refuse_to_be_reached(args: &Serve, listen: &[Vec<SocketAddr>]) -> Result<(), Failure> {
+    let Some(open) = listen.iter().flatten().find(|address| !address.ip().is_loopback()) else { return Ok(()) };
     if args.insecure {
         log::warn!("{open}: without a key, and therefore open to everybody who can send datagrams to it (--insecure)");
         return Ok(());
@@ -107,19 +116,44 @@ fn refuse_to_be_reached(args: &Serve) -> Result<(), Failure> {
 }
 
 /// Metrics name no agent and no file, but anybody who reaches the port can ask for them.
-fn listen_for_metrics(address: SocketAddr) -> Result<Port, Failure> {
-    if !address.ip().is_loopback() {
-        log::warn!("metrics on {address} are open to everybody who can reach it: let only your monitoring through to that port");
+fn listen_for_metrics(address: &Address) -> Result<Port, Failure> {
+    let addresses = address.resolve(None).map_err(|e| Failure::usage(format!("--metrics {e}")))?;
+    if let Some(open) = addresses.iter().find(|address| !address.ip().is_loopback()) {
+        log::warn!("metrics on {open} are open to everybody who can reach it: let only your monitoring through to that port");
     }
-    Port::listen(address)
+    Port::listen(&addresses)
 }
 
-fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Failure> {
-    let mut addresses = addresses.to_vec();
-    addresses.sort_unstable();
-    // Named twice is meant once; with port 0 every one is another.
-    addresses.dedup_by(|a, b| a == b && a.port() != 0);
-    addresses.into_iter().map(|address| UdpPort::open(address, &PortOptions::default()).map_err(|e| failed("ADDRESS", &e))).collect()
+/// A socket for each address; of a name that has several, those that this computer can have are enough.
+fn open_ports(listen: &[Vec<SocketAddr>]) -> Result<Vec<UdpPort>, Failure> {
+    let mut ports = Vec::new();
+    let mut named = HashSet::new();
+    for addresses in listen {
+        let (mut opened, mut lacking) = (false, None);
+        for address in addresses {
+            // Named twice is meant once; with port 0 every one is another.
+            if address.port() != 0 && !named.insert(*address) {
+                opened = true;
+                continue;
+            }
+            match UdpPort::open(*address, &PortOptions::default()) {
+                Ok(port) => {
+                    opened = true;
+                    ports.push(port);
+                }
+                // `localhost` where there is no IPv6, say.
+                Err(e @ (OpenError::NotLocal { .. } | OpenError::NoFamily { .. })) => lacking = lacking.or(Some(e)),
+                Err(e) => return Err(failed("ADDRESS", &e)),
+            }
+        }
+        if let Some(e) = lacking {
+            if !opened {
+                return Err(failed("ADDRESS", &e));
+            }
+            log::info!("{e}; the name's other addresses are listened on");
+        }
+    }
+    Ok(ports)
 }
 
 type ServerLoop = EventLoop<Owned<Server>, Daemon>;
@@ -274,12 +308,12 @@ mod tests {
 
     fn refusal(flags: &[&str]) -> Option<String> {
         let args = Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve;
-        refuse_no_choice(&args).and_then(|()| refuse_to_be_reached(&args)).err().map(|failure| failure.message)
+        refuse_no_choice(&args).and_then(|()| refuse_to_be_reached(&args, &resolved(&args.listen)?)).err().map(|failure| failure.message)
     }
 
     #[test]
     fn without_a_key_only_loopback_is_listened_on_unless_told_otherwise() {
-        for address in ["127.0.0.1:0", "127.8.8.8:7311", "[::1]:7311"] {
+        for address in ["127.0.0.1:0", "127.8.8.8:7311", "[::1]:7311", "localhost", "4096"] {
             assert_eq!(refusal(&["--volatile", "--listen", address]), None, "{address}");
         }
         for address in ["0.0.0.0:7311", "[::]:7311", "10.0.0.1:7311", "[::ffff:127.0.0.1]:7311"] {
@@ -299,16 +333,24 @@ mod tests {
     #[test]
     fn an_address_named_twice_is_opened_once() {
         let free = UdpPort::open(SocketAddr::from(([127, 0, 0, 1], 0)), &PortOptions::default()).unwrap().local_addr();
-        assert_eq!(open_ports(&[free, free]).unwrap().len(), 1);
+        assert_eq!(open_ports(&[vec![free], vec![free, free]]).unwrap().len(), 1);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        assert_eq!(open_ports(&[any, any]).unwrap().len(), 2);
+        assert_eq!(open_ports(&[vec![any], vec![any]]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn of_a_name_those_addresses_are_enough_that_this_computer_has() {
+        // Reserved for documentation (RFC 5737), so nobody's.
+        let (here, elsewhere) = (SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from(([192, 0, 2, 1], 0)));
+        assert_eq!(open_ports(&[vec![elsewhere, here]]).unwrap().len(), 1);
+        assert!(open_ports(&[vec![here], vec![elsewhere]]).err().unwrap().message.contains("192.0.2.1"));
     }
 
     #[test]
     fn an_address_in_use_is_told_by_name() {
         let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let failure = open_ports(&[address]).err().unwrap();
+        let failure = open_ports(&[vec![address]]).err().unwrap();
         assert!(failure.message.contains(&address.to_string()) && failure.message.contains("in use"), "{}", failure.message);
     }
 }

@@ -10,13 +10,10 @@ use crate::hub::{Guests, Hub, Inner, Turned, UntilOver};
 use crate::identity::Identity;
 use cistern_agent::Agent;
 use cistern_agent::config::Config;
-use cistern_driver::{Clock, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use cistern_driver::{Address, Clock, DEFAULT_PORT, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-
-/// UDP port of a server when none is given.
-pub const DEFAULT_PORT: u16 = 7311;
 
 /// Settings of a new client.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +27,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds an address of the server: `host`, `host:port`, `[v6]:port`; several are tried in turn.
+    /// Adds an address of the server, as [`Address`] reads it: `host`, `host:port`, `[v6]:port`; several are tried in turn.
     pub fn server(mut self, address: impl Into<String>) -> Self {
         self.servers.push(address.into());
         self
@@ -73,7 +70,7 @@ impl Builder {
     /// Starts the agent; it opens a session when the first operation needs one.
     ///
     /// # Errors
-    /// [`Error::NoServer`], [`Error::Resolve`], [`Error::Settings`], [`Error::State`], [`Error::Start`].
+    /// [`Error::NoServer`], [`Error::Address`], [`Error::Settings`], [`Error::State`], [`Error::Start`].
     pub fn start(mut self) -> Result<Client, Error> {
         if self.servers.is_empty() {
             return Err(Error::NoServer);
@@ -128,16 +125,7 @@ impl Builder {
 fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Error> {
     let mut addresses = Vec::new();
     for name in names {
-        let fail = |source| Error::Resolve { name: name.clone(), source };
-        let found: Vec<_> = match name.to_socket_addrs() {
-            Ok(found) => found.collect(),
-            // No port: a plain name, an IPv4 address, or an IPv6 address with or without brackets.
-            Err(_) => {
-                let host = name.trim_start_matches('[').trim_end_matches(']');
-                (host, DEFAULT_PORT).to_socket_addrs().map_err(fail)?.collect()
-            }
-        };
-        addresses.extend(found);
+        addresses.extend(name.parse::<Address>()?.resolve(Some(DEFAULT_PORT))?);
     }
     Ok(addresses)
 }

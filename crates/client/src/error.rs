@@ -4,8 +4,8 @@
 //! Leaves to others: exit codes (the command line).
 
 use cistern_agent::api::OpError;
+use cistern_driver::AddressError;
 use cistern_wire::Status;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -100,14 +100,9 @@ pub enum Error {
     /// No server was named.
     #[error("no server is named: give its address (host:port)")]
     NoServer,
-    /// A server's name does not resolve.
-    #[error("server {name:?} cannot be found: {source}")]
-    Resolve {
-        /// As given.
-        name: String,
-        /// What the resolver said.
-        source: io::Error,
-    },
+    /// A server's address is none, or its host cannot be found.
+    #[error("server {0}")]
+    Address(#[from] AddressError),
     /// Impossible settings.
     #[error("impossible settings: {0}")]
     Settings(String),

@@ -37,11 +37,13 @@ mod hub;
 pub mod identity;
 mod watcher;
 
-pub use builder::{Builder, DEFAULT_PORT};
+pub use builder::Builder;
 pub use call::Call;
 pub use change::{Batch, Expecting, XattrList, XattrValue};
 pub use cistern_agent::api::{AttrChange, LeaseView, Listed, LockEvent, LockInfo, Ownership, Phase, WatchEvent};
 pub use cistern_agent::config::{Config, IdlePolicy};
+/// What [`Builder::server`] reads.
+pub use cistern_driver::{Address, AddressError, DEFAULT_PORT};
 /// For captures of what an agent sends and receives, see [`Builder::tap`].
 pub use cistern_driver::{Recorded, Recorder, Tap};
 pub use cistern_link::Instant;

@@ -10,6 +10,7 @@
 //! Leaves to others: what datagrams mean (wire, link, agent, server), what lines on the control socket mean
 //! (cli), where durable state is (store).
 
+pub mod address;
 pub mod clock;
 pub mod control;
 pub mod entropy;
@@ -29,6 +30,7 @@ mod turn;
 
 use crc32fast as _;
 
+pub use address::{Address, AddressError, DEFAULT_PORT};
 /// Files for their owner alone.
 pub use cistern_capture::private;
 /// The tap that writes a capture file.

@@ -2,9 +2,9 @@
 //!
 //! Decides names of options, their help and examples. Leaves to others: the language of commands (`command`), what is done (`main`).
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use cistern_driver::Address;
 use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -68,12 +68,12 @@ pub(crate) enum Act {
 /// How a proxy runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// The server's address
+    /// The server's address (host, host:port, [v6]:port); of a name's addresses IPv4 goes first
     #[arg(long, value_name = "ADDRESS", required = true)]
-    pub(crate) server: Option<SocketAddr>,
-    /// The address that agents are told instead; port 0 lets the system choose
+    pub(crate) server: Option<Address>,
+    /// The address that agents are told instead, in the same form; port 0, which is the default, lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Address,
     /// A command to begin with; repeat for several
     #[arg(long, value_name = "COMMAND")]
     pub(crate) with: Vec<String>,

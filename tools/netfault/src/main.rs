@@ -6,12 +6,13 @@
 mod args;
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use args::{Act, Cli, Ctl, Run};
-use cistern_driver::{ControlClient, LogQueue};
+use cistern_driver::{Address, ControlClient, DEFAULT_PORT, LogQueue};
 use cistern_netfault::command::Command;
 use cistern_netfault::script::{self, Event};
 use cistern_netfault::{Ended, Handle, Options, Proxy};
@@ -84,7 +85,8 @@ fn run(args: &Run) -> Result<(), Failure> {
 }
 
 fn options(args: &Run) -> Result<Options, Failure> {
-    let server = args.server.ok_or_else(|| Failure::usage("no server is named: use --server ADDRESS"))?;
+    let server = args.server.as_ref().ok_or_else(|| Failure::usage("no server is named: use --server ADDRESS"))?;
+    let server = one_of("--server", server, DEFAULT_PORT)?;
     let mut script = Vec::new();
     for text in &args.with {
         let command = Command::parse(text).map_err(|mistake| Failure::usage(format!("--with {text:?}: {mistake}")))?;
@@ -105,7 +107,7 @@ fn options(args: &Run) -> Result<Options, Failure> {
         held_max: usize::try_from(u64::from(args.held_max) << 20).unwrap_or(usize::MAX),
         control: args.control.clone(),
         captures: [args.pcap.clone(), args.pcap_agents.clone(), args.pcap_server.clone()],
-        ..Options::between(args.listen, server)
+        ..Options::between(one_of("--listen", &args.listen, 0)?, server)
     })
 }
 
@@ -131,6 +133,13 @@ fn end_by_signal(handle: Handle) -> Result<(), Failure> {
             }
         }
     };
+/// An address of this host: IPv4 before IPv6, as servers and programs on one computer that are told nothing use 127.0.0.1.
+fn one_of(option: &str, host: &Address, default_port: u16) -> Result<SocketAddr, Failure> {
+    let addresses = host.resolve(Some(default_port)).map_err(|error| Failure::failed(format!("{option} {error}")))?;
+    let chosen = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    chosen.copied().ok_or_else(|| Failure::failed(format!("{option} {host} has no address")))
+}
+
     std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map(drop).map_err(broken)
 }
 

@@ -4,6 +4,7 @@
 
 use super::Common;
 use super::values::{duration, size};
+use cistern_client::{Address, DEFAULT_PORT};
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -109,9 +110,9 @@ pub(crate) enum Idle {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
-    /// Address to listen on; repeat for several
-    #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [SocketAddr::from(([127, 0, 0, 1], 7311))])]
-    pub(crate) listen: Vec<SocketAddr>,
+    /// Address to listen on (host, host:port, [v6]:port): each that a name has; repeat for several
+    #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [Address::from(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))])]
+    pub(crate) listen: Vec<Address>,
     /// Keep everything in this directory, on a file system of this host; this or --volatile must be chosen
     #[arg(long, env = "CISTERN_STORE", value_name = "DIR", conflicts_with = "volatile")]
     pub(crate) store: Option<PathBuf>,
@@ -160,21 +161,15 @@ pub(crate) struct Serve {
     /// Most sessions
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_sessions: Option<u32>,
-    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics; a port alone is one of 127.0.0.1
-    #[arg(long, value_parser = loopback_or_address, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<SocketAddr>,
+    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics (host:port, [v6]:port; a port alone is one of 127.0.0.1)
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<Address>,
     /// Print one line of JSON with the addresses when ready
     #[arg(long)]
     pub(crate) json: bool,
     /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark)
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-}
-
-/// `9311`, `127.0.0.1:9311`, `[::1]:9311`.
-fn loopback_or_address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
-    port.or_else(|_| text.parse()).map_err(|_| "an address and a port such as 127.0.0.1:9311, or a port alone".to_owned())
 }
 
 fn store_limit(text: &str) -> Result<u64, String> {
@@ -198,14 +193,6 @@ fn store_reserve(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_alone_is_on_loopback() {
-        for (text, address) in [("9311", "127.0.0.1:9311"), ("0", "127.0.0.1:0"), ("[::1]:9", "[::1]:9"), ("10.0.0.1:9", "10.0.0.1:9")] {
-            assert_eq!(loopback_or_address(text), Ok(address.parse().unwrap()));
-        }
-        assert!(loopback_or_address("localhost").is_err() && loopback_or_address("70000").is_err());
-    }
 
     #[test]
     fn a_store_has_room_for_its_journals() {

@@ -66,15 +66,17 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Listens.
+    /// Listens on the first of a host's addresses that can be had.
     ///
     /// # Errors
-    /// The address cannot be had; whoever named it is at fault.
-    pub(crate) fn listen(address: SocketAddr) -> Result<Self, Failure> {
+    /// None can; whoever named the host is at fault.
+    pub(crate) fn listen(addresses: &[SocketAddr]) -> Result<Self, Failure> {
         let failed = |e: io::Error| {
-            Failure::new("METRICS", EXIT_FAILED, format!("cannot listen for metrics on {address}: {e}; --metrics names another address"))
+            let named: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            let message = format!("cannot listen for metrics on {}: {e}; --metrics names another address", named.join(", "));
+            Failure::new("METRICS", EXIT_FAILED, message)
         };
-        let listener = TcpListener::bind(address).map_err(failed)?;
+        let listener = TcpListener::bind(addresses).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address })
     }

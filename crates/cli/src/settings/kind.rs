@@ -6,7 +6,7 @@
 //! Leaves to others: whether a value can be used (the crates' own checks).
 
 use crate::args;
-use cistern_client::IdlePolicy;
+use cistern_client::{Address, IdlePolicy};
 use std::time::Duration;
 use toml::Value;
 
@@ -141,10 +141,10 @@ impl Kind for Switch {
     }
 }
 
-/// One name, or a list of them.
-pub(super) struct Names;
+/// One address, or a list of them.
+pub(super) struct Addresses;
 
-impl Kind for Names {
+impl Kind for Addresses {
     type Field = Vec<String>;
     const WANTED: &'static str = "a text, or a list of texts";
 
@@ -154,7 +154,7 @@ impl Kind for Names {
             Value::Array(names) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<_>>()?,
             _ => return None,
         };
-        (!names.is_empty() && names.iter().all(|name: &String| !name.is_empty())).then_some(names)
+        (!names.is_empty() && names.iter().all(|name: &String| name.parse::<Address>().is_ok())).then_some(names)
     }
 
     fn text(names: &Vec<String>) -> String {
@@ -221,8 +221,8 @@ mod tests {
             assert_eq!(again::<Number<u32>>(&number), Some(number));
         }
         assert_eq!(again::<Switch>(&true), Some(true));
-        for names in [vec!["a".to_owned()], vec!["a \"b\"".to_owned(), "c".to_owned()]] {
-            assert_eq!(again::<Names>(&names), Some(names));
+        for names in [vec!["a".to_owned()], vec!["[::1]:7311".to_owned(), "c:4096".to_owned()]] {
+            assert_eq!(again::<Addresses>(&names), Some(names));
         }
         for policy in [IdlePolicy::Eager, IdlePolicy::Lazy, IdlePolicy::Auto] {
             assert_eq!(again::<Policy>(&policy), Some(policy));
@@ -249,6 +249,7 @@ mod tests {
         assert_eq!(Number::<u16>::read(&Value::Float(7.0)), None);
         assert_eq!(Fraction::read(&Value::String("0.01".to_owned())), None);
         assert_eq!(Switch::read(&Value::Integer(1)), None);
-        assert_eq!((Names::read(&Value::Array(Vec::new())), Names::read(&Value::String(String::new()))), (None, None));
+        assert_eq!((Addresses::read(&Value::Array(Vec::new())), Addresses::read(&Value::String(String::new()))), (None, None));
+        assert_eq!(Addresses::read(&Value::from("http://meta:80")), None);
     }
 }

@@ -4,7 +4,7 @@
 //! Invariant: the names are those by which the crates' own checks call their settings, so a refusal leads back to the file.
 //! Leaves to others: defaults and checks (`cistern_server::config`, `cistern_agent::config`), which hold whatever is said here.
 
-use super::kind::{Fraction, Kind, LogFilter, Names, Number, Policy, Size, Switch, Time};
+use super::kind::{Addresses, Fraction, Kind, LogFilter, Number, Policy, Size, Switch, Time};
 use cistern_agent::config::Config as Agent;
 use cistern_server::Config as Server;
 use toml::Value;
@@ -200,7 +200,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
 
 /// The settings of commands that ask a server, `cistern agent` included.
 pub(super) const CLIENT: &[Setting<Client>] = settings! { Client:
-    "server" Names = server, "a host name or an address, with a port or without; or a list of them",
+    "server" Addresses = server, "host, host:port, [v6]:port, or a list of such",
         "The server's address; several are tried in turn", flag "--server";
 };
 

@@ -136,3 +136,15 @@ fn what_cannot_be_done_is_told_with_its_status() {
         assert!(said(&output).contains(word), "{args:?}: {}", said(&output));
     }
 }
+
+#[test]
+fn addresses_may_be_names_and_without_a_port() {
+    let mut proxy = Running::start(&["--server", "localhost", "--listen", "localhost"]);
+    assert!(proxy.address().ip().is_loopback() && proxy.address().port() != 0, "{}", proxy.ready);
+    assert!(proxy.ready["server"].as_str().unwrap().ends_with(":7311"), "{}", proxy.ready);
+    proxy.end("-TERM");
+    for (address, status, wrong) in [("http://x", 2, "host:port"), ("nowhere.invalid", 1, "cannot find the host")] {
+        let output = run(&["--server", address]);
+        assert!(output.status.code() == Some(status) && said(&output).contains(wrong), "{address}: {}", said(&output));
+    }
+}
