@@ -156,6 +156,31 @@ fn a_closed_port_is_reported_at_once_and_tried_again_quietly() {
 }
 
 #[test]
+fn commands_that_wait_for_their_turn_report_a_closed_port_at_once_too() {
+    let user = User::new();
+    let address = closed_port();
+    for (args, tries) in [
+        (&["lock", "/x", "--give-up", "1h"][..], "trying for 3600 s"),
+        (&["lock", "/x", "--wait", "1h"], "trying for 3600 s"),
+        (&["member", "/x"], "trying until it is ended"),
+    ] {
+        let mut command = user.prepared(CISTERN, args);
+        command.args(["--server", &address]);
+        if args[0] == "lock" {
+            command.args(["--", "true"]);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let goes_on = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(line.contains(&address) && line.contains("the port is closed") && line.contains(tries), "{args:?}: {line}");
+        assert!(goes_on, "{args:?}: {line}");
+    }
+}
+
+#[test]
 fn server_metrics_and_commands_take_a_host_name() {
     let mut user = User::new();
     let ready = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "localhost:0", "--metrics", "localhost:0"]);

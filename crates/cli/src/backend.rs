@@ -5,7 +5,7 @@
 
 use crate::args::Common;
 use crate::capture;
-use crate::contact::{self, Wanted};
+use crate::contact::{self, Tries, Wanted};
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
 use crate::local::{Answer, Failure, Request, Response};
 use cistern_client::Client;
@@ -142,6 +142,6 @@ pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Clien
 }
 
 /// A client with an identity of its own, which opens a session when it needs one.
-pub(crate) fn own_agent(common: &Common, label: Option<String>) -> Result<Client, Failure> {
-    Ok(contact::start(common, Wanted { label, ..Wanted::default() })?.client)
+pub(crate) fn own_agent(common: &Common, label: Option<String>, tries: Tries) -> Result<Client, Failure> {
+    Ok(contact::start(common, Wanted { label, ..Wanted::default() })?.unopened(tries))
 }

@@ -26,6 +26,16 @@ pub(crate) struct Contact {
     pub(crate) close_within: Duration,
 }
 
+/// For how long a command tries to reach the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tries {
+    /// As long as an operation may take.
+    UntilGivenUp,
+    For(Duration),
+    /// Until the command is asked to end.
+    UntilEnded,
+}
+
 /// What is asked of an agent besides [`Common`].
 #[derive(Debug, Default)]
 pub(crate) struct Wanted<'a> {
@@ -66,6 +76,11 @@ pub(crate) fn start(common: &Common, wanted: Wanted<'_>) -> Result<Contact, Fail
     Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
 }
 
+/// Tells a person that the server's port is closed.
+pub(crate) fn tell_refused(what: &str) {
+    show::error("cistern", &Failure::new("PORT_REFUSED", 0, what));
+}
+
 fn with_hint(error: Error, hint: &str) -> Failure {
     let failure = Failure::from(error);
     Failure { message: format!("{}{hint}", failure.message), ..failure }
@@ -77,8 +92,7 @@ impl Contact {
     /// # Errors
     /// No server answers, or it refuses.
     pub(crate) fn open(self) -> Result<Client, Failure> {
-        let tell = |what: &str| show::error("cistern", &Failure::new("PORT_REFUSED", 0, what));
-        match self.wait(self.client.ping(), tell) {
+        match self.wait(self.client.ping(), tell_refused) {
             Ok(_) => Ok(self.client),
             Err(error) => Err(with_hint(error, self.hint())),
         }
@@ -95,10 +109,37 @@ impl Contact {
             if self.client.refusals() > before
                 && let Some(tell) = tell.take()
             {
-                let span = self.give_up.as_secs_f64();
-                tell(&format!("server {}: the port is closed (ICMP); trying for {span} s{}", self.servers, self.hint()));
+                tell(&self.refused(Tries::UntilGivenUp));
             }
         }
+    }
+
+    /// The agent, of a command that waits for its first answer by itself; until there is a session a thread says once if the port refuses.
+    pub(crate) fn unopened(self, tries: Tries) -> Client {
+        let (client, what) = (self.client.clone(), self.refused(tries));
+        let look = move || {
+            while client.lease().is_ok_and(|lease| lease.session.is_none()) {
+                if client.refusals() > 0 {
+                    return tell_refused(&what);
+                }
+                std::thread::sleep(LOOK);
+            }
+        };
+        // Without the thread nothing but that word is missing.
+        if let Err(error) = std::thread::Builder::new().name("cistern-hello".to_owned()).spawn(look) {
+            log::debug!("no thread for the first answer: {error}");
+        }
+        self.client
+    }
+
+    fn refused(&self, tries: Tries) -> String {
+        let span = match tries {
+            Tries::UntilGivenUp => Some(self.give_up),
+            Tries::For(span) => Some(span),
+            Tries::UntilEnded => None,
+        };
+        let span = span.map_or_else(|| "until it is ended".to_owned(), |span| format!("for {} s", span.as_secs_f64()));
+        format!("server {}: the port is closed (ICMP); trying {span}{}", self.servers, self.hint())
     }
 
     const fn hint(&self) -> &'static str {

@@ -7,6 +7,7 @@
 
 use crate::args::Member;
 use crate::backend::{Backend, Line, host_agent, own_agent};
+use crate::contact::Tries;
 use crate::execute::{EXIT_FAILED, Holds};
 use crate::files::unexpected;
 use crate::local::{Failure, News, Request, Response, What, millis};
@@ -49,7 +50,7 @@ pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
     let path = Text::from(args.path.as_os_str());
     let backend = match host_agent(&args.common)? {
         Some(_) => None,
-        None => Some(Backend::Own(own_agent(&args.common, Some(format!("member {path}")))?, Holds::default())),
+        None => Some(Backend::Own(own_agent(&args.common, Some(format!("member {path}")), Tries::UntilEnded)?, Holds::default())),
     };
     let mut membership = Membership { args, path, end: &end, backend, has_joined: false, told: String::new() };
     let result = membership.run();

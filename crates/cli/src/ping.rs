@@ -3,8 +3,8 @@
 //! Decides: what counts as lost, and the summary. Leaves to others: through whom it acts (`backend`, `contact`).
 
 use crate::args::{Common, Ping};
-use crate::backend::Line;
-use crate::contact::{self, Contact, Wanted};
+use crate::backend::{Line, host_agent};
+use crate::contact::{self, Contact, Wanted, tell_refused};
 use crate::execute::EXIT_UNAVAILABLE;
 use crate::local::{Failure, Request, Response, micros};
 use crate::show;
@@ -32,7 +32,7 @@ impl Through {
                 // Said once: every further try meets the same port.
                 let tell = |what: &str| {
                     if !std::mem::replace(told, true) {
-                        show::error("cistern", &Failure::new("PORT_REFUSED", 0, what));
+                        tell_refused(what);
                     }
                 };
                 Ok(micros(contact.wait(contact.client.ping(), tell)?))
@@ -55,7 +55,7 @@ struct Tally {
 /// Sends as many as were asked for; the exit status.
 pub(crate) fn ping(args: &Ping) -> Result<u8, Failure> {
     let end = End::catch()?;
-    let mut through = match &args.common.agent {
+    let mut through = match host_agent(&args.common)? {
         Some(socket) => Through::Host(Line::open(socket)?),
         None => {
             let common = Common { give_up: args.common.give_up.or(Some(GIVE_UP)), ..args.common.clone() };

@@ -7,7 +7,7 @@
 mod view;
 
 use crate::args::WatchLease;
-use crate::backend::Backend;
+use crate::backend::{Backend, host_agent};
 use crate::files::unexpected;
 use crate::local::{Failure, Lease, Request, Response, millis};
 use crate::show;
@@ -40,7 +40,7 @@ enum Style {
 pub(crate) fn watch_lease(args: &WatchLease) -> Result<(), Failure> {
     let end = End::catch()?;
     let mut backend = Backend::open(&args.common)?;
-    let subject = match args.common.host_agent() {
+    let subject = match host_agent(&args.common)? {
         Some(socket) => socket.display().to_string(),
         None => {
             tell("watching an agent of this command's own; --agent SOCKET watches the host's");

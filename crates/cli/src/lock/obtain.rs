@@ -9,6 +9,7 @@ use super::held::{self, Held};
 use crate::args::Lock;
 use crate::backend::{Line, host_agent, own_agent};
 use crate::bell::wait_for_call;
+use crate::contact::Tries;
 use crate::execute::{lock as request_lock, ownership};
 use crate::local::{Failure, LockRow, Request, Response, millis};
 use crate::show;
@@ -51,11 +52,24 @@ impl From<Failure> for NoLock {
     }
 }
 
+/// How long the lock is waited for.
+fn bound(args: &Lock) -> Option<Duration> {
+    if args.try_once { Some(TRY_TIME) } else { args.wait }
+}
+
+/// Whether a server that does not answer is tried until that time is up.
+fn outlasts_silence(args: &Lock) -> bool {
+    bound(args).is_some() && args.common.give_up.is_none()
+}
+
 impl Agent {
     pub(super) fn open(args: &Lock) -> Result<Self, Failure> {
         Ok(match host_agent(&args.common)? {
             Some(socket) => Self::Host(socket.to_owned()),
-            None => Self::Own(own_agent(&args.common, None)?),
+            None => {
+                let tries = bound(args).filter(|_| outlasts_silence(args)).map_or(Tries::UntilGivenUp, Tries::For);
+                Self::Own(own_agent(&args.common, None, tries)?)
+            }
         })
     }
 }
@@ -110,10 +124,9 @@ impl<'a> Obtaining<'a> {
     /// Begins now.
     pub(super) fn new(args: &'a Lock, path: &'a Text, agent: &'a Agent, end: &'a End) -> Self {
         let now = Instant::now();
-        let bound = if args.try_once { Some(TRY_TIME) } else { args.wait };
         let tells = args.verbose || (!args.quiet && std::io::stderr().is_terminal());
         let look_at = (tells && !args.try_once).then_some(now + FIRST_LOOK);
-        Self { args, path, agent, end, deadline: bound.and_then(|bound| now.checked_add(bound)), said: String::new(), look_at }
+        Self { args, path, agent, end, deadline: bound(args).and_then(|bound| now.checked_add(bound)), said: String::new(), look_at }
     }
 
     pub(super) fn run(&mut self) -> Result<Held, NoLock> {
@@ -123,14 +136,13 @@ impl<'a> Obtaining<'a> {
                 Ok(held) => return Ok(held),
                 Err(failure) => failure,
             };
-            let may_answer_yet = self.deadline.is_some() && self.args.common.give_up.is_none();
             match failure.code.as_str() {
                 "ENOENT" if !made => {
                     self.make()?;
                     made = true;
                 }
                 "IN_GRACE" => self.pause()?,
-                "UNREACHABLE" if may_answer_yet => self.pause()?,
+                "UNREACHABLE" if outlasts_silence(self.args) => self.pause()?,
                 "TIMED_OUT" => return Err(self.failed(self.too_late()).into()),
                 _ => return Err(self.failed(failure).into()),
             }
