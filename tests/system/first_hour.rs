@@ -330,6 +330,30 @@ fn errors_modes_and_contents_are_json_that_a_program_can_use() {
 }
 
 #[test]
+fn errors_of_cisternd_and_of_command_lines_are_json_and_quote_no_control_characters() {
+    let user = User::new();
+    for (program, args, code, exit) in [
+        (CISTERND, &["compact", "/none", "--json"][..], "NO_STORE", 66),
+        (CISTERND, &["check", "/none", "--json"], "NO_STORE", 66),
+        (CISTERND, &["--json"], "USAGE", 2),
+        (CISTERN, &["serve", "--json"], "USAGE", 2),
+        (CISTERND, &["--json", "--none\u{202e}"], "USAGE", 2),
+        (CISTERN, &["ls", "--none\u{202e}", "--json"], "USAGE", 2),
+    ] {
+        let output = user.prepared(program, args).output().unwrap();
+        let (status, failure) = failure_of(&output);
+        assert_eq!((status, &failure["code"], &failure["exit"]), (exit, &code.into(), &exit.into()), "{args:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains('\u{202e}'), "{args:?}");
+    }
+    for program in [CISTERN, CISTERND] {
+        let told = user.prepared(program, &["--none\u{202e}\u{7}\u{200b}"]).output().unwrap();
+        let text = String::from_utf8_lossy(&told.stderr);
+        assert!(told.status.code() == Some(2) && text.contains("--none\\xe2\\x80\\xae") && text.contains("\nUsage: "), "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{7}', '\u{200b}']), "{text:?}");
+    }
+}
+
+#[test]
 fn sizes_have_units_and_an_empty_path_names_nothing() {
     let server = Server::start();
     server.ok(&["touch", "/f"]);

@@ -79,6 +79,17 @@ pub(crate) struct Cisternd {
     pub(crate) serve: Serve,
 }
 
+impl Cisternd {
+    /// Whether results and errors are to be JSON.
+    pub(crate) fn wants_json(&self) -> bool {
+        self.command.as_ref().map_or(self.serve.json, |command| match command {
+            StoppedCommand::Check(args) => args.json,
+            StoppedCommand::Restore(args) => args.json,
+            StoppedCommand::Compact(args) => args.json,
+        })
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show the main job on this machine: a server, two agents, cache, locks, a failure, a steal, a recovery

@@ -65,6 +65,9 @@ pub fn main_cistern() -> ExitCode {
 pub fn main_cisternd() -> ExitCode {
     let args = Cisternd::read();
     let result = logging::start(args.command.is_none()).and_then(|()| match &args.command {
+    if args.wants_json() {
+        show::errors_as_json();
+    }
         Some(command) => stopped::run(command),
         None => serve::serve(&args.serve).map(|()| 0),
     });

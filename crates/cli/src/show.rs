@@ -3,11 +3,12 @@
 //! Decides: formats of sizes, times, modes and tables; that output to a closed pipe ends the program quietly.
 //! Leaves to others: what is shown.
 
-use crate::execute::EXIT_FAILED;
+use crate::execute::{EXIT_FAILED, EXIT_USAGE};
 use crate::local::{Attributes, Failure};
 use crate::logging;
 use cistern_wire::{Printable, is_printable};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,13 +57,34 @@ pub(crate) fn errors_as_json() {
     JSON.store(true, Ordering::Relaxed);
 }
 
+/// Tells what is wrong with the command line, and ends the process; what was only asked for (help, version) is shown instead.
+pub(crate) fn usage(program: &str, wrong: &clap::Error) -> ! {
+    if !wrong.use_stderr() {
+        wrong.exit()
+    }
+    let (exit, text) = (u8::try_from(wrong.exit_code()).unwrap_or(EXIT_USAGE), wrong.to_string());
+    if asks_for_json(std::env::args_os()) {
+        errors_as_json();
+        error(program, &Failure::new("USAGE", exit, text.trim_end().trim_start_matches("error: ")));
+    } else {
+        // It quotes the words that were given.
+        text.trim_end().split('\n').for_each(|line| logging::say(&Printable(line).to_string()));
+    }
+    std::process::exit(exit.into())
+}
+
+/// Whether the words of a command line that cannot be read ask for JSON; those of a command to be run do not count.
+fn asks_for_json(words: impl IntoIterator<Item = OsString>) -> bool {
+    words.into_iter().take_while(|word| word != "--").any(|word| word == "--json")
+}
+
 /// Tells what went wrong: a line for a person, or an object for a program.
 pub(crate) fn error(program: &str, failure: &Failure) {
     if failure.message.is_empty() {
         return;
     }
     if JSON.load(Ordering::Relaxed) {
-        logging::say(&serde_json::json!({ "error": failure }).to_string());
+        logging::say(&printable_json(&serde_json::json!({ "error": failure }).to_string()));
     } else {
         logging::say(&format!("{program}: {}", Printable(&failure.message)));
     }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use args::{Act, Cli, Ctl, Run};
-use cistern_driver::{Address, ControlClient, DEFAULT_PORT, LogQueue};
+use cistern_driver::{Address, ControlClient, DEFAULT_PORT, LogQueue, LogRepeats};
 use cistern_netfault::command::Command;
 use cistern_netfault::script::{self, Event};
 use cistern_netfault::{Ended, Handle, Options, Proxy};
@@ -43,11 +43,22 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|wrong| usage(&wrong));
     let env = env_logger::Env::new().filter_or("CISTERN_LOG", "info");
     let log = LogQueue::default();
     let target = env_logger::Target::Pipe(Box::new(log.clone()));
-    env_logger::Builder::from_env(env).format_timestamp_millis().format_target(false).target(target).init();
+    let mut builder = env_logger::Builder::from_env(env);
+    builder.target(target).format(|out, record| {
+        let style = out.default_level_style(record.level());
+        let (time, level) = (out.timestamp_millis(), record.level());
+        writeln!(out, "{time} {style}{level:<5}{style:#} {}", Printable(&record.args().to_string()))
+    });
+    let logger = builder.build();
+    let most = logger.filter();
+    // The first log of the process.
+    if log::set_boxed_logger(Box::new(LogRepeats::new(logger))).is_ok() {
+        log::set_max_level(most);
+    }
     let result = match &cli.act {
         Some(Act::Ctl(args)) => ctl(args),
         Some(Act::Check { script }) => read_script(script).and_then(|events| say(format!("{} commands", events.len()))),
@@ -62,6 +73,17 @@ fn main() -> ExitCode {
             ExitCode::from(status)
         }
     }
+}
+
+/// What is wrong with the command line, which quotes the words that were given.
+fn usage(wrong: &clap::Error) -> ! {
+    if !wrong.use_stderr() {
+        wrong.exit()
+    }
+    for line in wrong.to_string().trim_end().split('\n') {
+        let _ = writeln!(io::stderr(), "{}", Printable(line));
+    }
+    std::process::exit(wrong.exit_code())
 }
 
 fn say(line: impl std::fmt::Display) -> Result<(), Failure> {
@@ -111,6 +133,13 @@ fn options(args: &Run) -> Result<Options, Failure> {
     })
 }
 
+/// An address of this host: IPv4 before IPv6, as servers and programs on one computer that are told nothing use 127.0.0.1.
+fn one_of(option: &str, host: &Address, default_port: u16) -> Result<SocketAddr, Failure> {
+    let addresses = host.resolve(Some(default_port)).map_err(|error| Failure::failed(format!("{option} {error}")))?;
+    let chosen = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    chosen.copied().ok_or_else(|| Failure::failed(format!("{option} {host} has no address")))
+}
+
 fn read_script(path: &Path) -> Result<Vec<Event>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
     script::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
@@ -133,13 +162,6 @@ fn end_by_signal(handle: Handle) -> Result<(), Failure> {
             }
         }
     };
-/// An address of this host: IPv4 before IPv6, as servers and programs on one computer that are told nothing use 127.0.0.1.
-fn one_of(option: &str, host: &Address, default_port: u16) -> Result<SocketAddr, Failure> {
-    let addresses = host.resolve(Some(default_port)).map_err(|error| Failure::failed(format!("{option} {error}")))?;
-    let chosen = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    chosen.copied().ok_or_else(|| Failure::failed(format!("{option} {host} has no address")))
-}
-
     std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map(drop).map_err(broken)
 }
 

@@ -5,6 +5,7 @@
 //! Leaves to others: which options there are (`args`).
 
 use super::{Cistern, Cisternd};
+use crate::show;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -13,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 impl Cistern {
     /// The command line of this process; ends the process when it cannot be read.
     pub(crate) fn read() -> Self {
-        Self::read_from(std::env::args_os()).unwrap_or_else(|e| e.exit())
+        Self::read_from(std::env::args_os()).unwrap_or_else(|e| show::usage("cistern", &e))
     }
 
     fn read_from(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
@@ -28,8 +29,9 @@ impl Cisternd {
     /// The command line of this process; ends the process when it cannot be read.
     pub(crate) fn read() -> Self {
         let mut command = prepared::<Self>();
-        let matches = command.get_matches_mut();
-        Self::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
+        let read = command.try_get_matches_from_mut(std::env::args_os());
+        let read = read.and_then(|matches| Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command)));
+        read.unwrap_or_else(|e| show::usage("cisternd", &e))
     }
 }
 

@@ -148,3 +148,10 @@ fn addresses_may_be_names_and_without_a_port() {
         assert!(output.status.code() == Some(status) && said(&output).contains(wrong), "{address}: {}", said(&output));
     }
 }
+
+#[test]
+fn wrong_usage_is_quoted_without_control_characters() {
+    let output = run(&["--none\u{202e}\u{7}"]);
+    let told = said(&output);
+    assert!(output.status.code() == Some(2) && told.contains("--none\\xe2\\x80\\xae") && !told.contains(['\u{202e}', '\u{7}']), "{told:?}");
+}
