@@ -1,8 +1,9 @@
 //! A lock is taken by a path, and the path stays with the file as long as it is held (R74).
 
-use crate::world::{Server, eventually, said};
+use crate::world::{Agent, Server, eventually, said};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -15,10 +16,15 @@ struct Locked {
 
 impl Locked {
     fn start(server: &Server, path: &str) -> Self {
+        Self::by(server, path, &[])
+    }
+
+    /// With more options.
+    fn by(server: &Server, path: &str, options: &[&str]) -> Self {
         let dir = tempfile::tempdir_in(server.dir.path()).unwrap().keep();
         let (said, ready) = (dir.join("said"), dir.join("ready"));
         let script = format!("touch {}; sleep 600", ready.display());
-        let mut command = server.prepared(&["lock", path, "--", "sh", "-c", &script]);
+        let mut command = server.prepared(&[&["lock", path], options, &["--", "sh", "-c", &script]].concat());
         let child = command.stdin(Stdio::null()).stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
         eventually("the command runs", || ready.exists().then_some(()));
         Self { child, said }
@@ -63,6 +69,64 @@ fn a_locked_file_is_not_taken_from_its_path_and_the_refusal_names_the_holder() {
     server.ok(&["mv", "-f", "/jobs/x", "/jobs/y"]);
     let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
     assert!(told.contains("warning: /jobs/x: the locked file is at /jobs/y now"), "{told}");
+}
+
+#[test]
+fn programs_of_the_host_agent_that_has_the_lock_are_refused_as_others_are() {
+    let server = Server::with(&["--lease", "2s"]);
+    for made in [&["mkdir", "/jobs"][..], &["touch", "/jobs/x"], &["touch", "/jobs/z"]] {
+        server.ok(made);
+    }
+    let agent = Agent::start(&server, "host");
+    let socket = agent.socket();
+    let cistern = |args: &[&str]| server.cistern(&[&["--agent", socket], args].concat());
+    let locked = Locked::by(&server, "/jobs/x", &["--agent", socket]);
+    for args in [
+        &["mv", "/jobs/x", "/jobs/y"][..],
+        &["mv", "-n", "/jobs/x", "/jobs/y"],
+        &["mv", "/jobs/z", "/jobs/x"],
+        &["mv", "--exchange", "/jobs/z", "/jobs/x"],
+        &["rm", "/jobs/x"],
+        &["rm", "-r", "/jobs"],
+    ] {
+        let output = cistern(args);
+        let words = said(&output);
+        assert!(output.status.code() == Some(1) && words.contains("/jobs/x is locked (exclusive) by host "), "{args:?}: {words}");
+    }
+    // What touches neither the file nor its name goes on; and what is forced.
+    for args in [&["touch", "/jobs/x"][..], &["mv", "/jobs/z", "/jobs/y"], &["mv", "-f", "/jobs/x", "/jobs/y"], &["ls", "/jobs"]] {
+        let output = cistern(args);
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+    }
+    let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
+    assert!(told.contains("warning: /jobs/x: the locked file is at /jobs/y now"), "{told}");
+    drop(locked);
+    assert!(cistern(&["rm", "/jobs/y"]).status.success(), "nobody holds it any more");
+    // The program that has the lock may do so itself.
+    server.ok(&["touch", "/jobs/own"]);
+    let mut line = agent.line();
+    line.lock("/jobs/own");
+    line.ok(json!({ "op": "unlink", "path": "/jobs/own", "force": false }));
+}
+
+#[test]
+fn a_batch_that_meets_a_locked_file_names_the_holder() {
+    let server = Server::with(&["--lease", "2s"]);
+    for made in [&["mkdir", "/jobs"][..], &["touch", "/jobs/x"]] {
+        server.ok(made);
+    }
+    let agent = Agent::start(&server, "host");
+    let script = server.dir.path().join("script");
+    fs::write(&script, "mkdir /q\nmv /jobs/x /jobs/y\n").unwrap();
+    let socket = ["--agent", agent.socket()];
+    for (of_holder, of_batch) in [(&[][..], &[][..]), (&socket, &[]), (&socket, &socket)] {
+        let _locked = Locked::by(&server, "/jobs/x", of_holder);
+        let output = server.cistern(&[of_batch, &["batch", script.to_str().unwrap()]].concat());
+        let words = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        assert!(words.contains(": line 2: /jobs/x to /jobs/y: ") && words.contains("/jobs/x is locked (exclusive) by "), "{words}");
+    }
+    assert_eq!(server.ok(&["ls", "/"]), "jobs\n");
 }
 
 #[test]

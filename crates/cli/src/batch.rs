@@ -8,8 +8,8 @@ use crate::backend::Backend;
 use crate::execute::EXIT_FAILED;
 use crate::files::{read_local, unexpected};
 use crate::local::{AttrRule, Done, Failure, Item, Request, Response, Rule, Version};
-use crate::show;
 use crate::text::{Blob, Text};
+use crate::{holder, show};
 use cistern_client::Status;
 use cistern_wire::limits::{BATCH_MAX, EXPECT_MAX};
 use serde_json::json;
@@ -33,7 +33,11 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
     // What fails because it is there already fails a condition that the change carries.
     let conditions: Vec<_> = script.items.iter().map(is_conditional).collect();
     let mut backend = Backend::open(&args.common)?;
-    let result = backend.call(Request::Batch { items: script.items, if_versions: script.if_versions });
+    let result = backend.call(Request::Batch { items: script.items, if_versions: script.if_versions }).map_err(|failure| {
+        let at = failure.item.map_or(usize::MAX, usize::from);
+        let paths: Vec<_> = paths.get(at).into_iter().flatten().collect();
+        holder::named(&mut backend, failure, &paths, "")
+    });
     backend.close();
     match result {
         Ok(Response::Batched(done)) if args.common.json => done
@@ -46,7 +50,7 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
             let line = lines.get(usize::from(item)).copied().unwrap_or_default();
             let why = message.rsplit_once(&format!("item {} of the batch: ", item + 1)).map_or(&*message, |(_, why)| why).to_owned();
             let at = usize::from(item);
-            let message = format!("{}: {why}", paths.get(at).map_or("?", String::as_str));
+            let message = format!("{}: {why}", paths.get(at).map_or_else(String::new, |paths| shown(paths)));
             let failure = Failure { code, message, path, item: Some(item), exit };
             let conditional = conditions.get(at) == Some(&true);
             Err(in_script(&name, (line, if conditional { failure.precondition(Status::EEXIST) } else { failure })))
@@ -56,7 +60,11 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
 }
 
 /// The paths of a change, for a person.
-fn paths_of(item: &Item) -> String {
+fn shown(paths: &[Text]) -> String {
+    paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" to ")
+}
+
+fn paths_of(item: &Item) -> Vec<Text> {
     match item {
         Item::Create { path, .. }
         | Item::Mkdir { path, .. }
@@ -66,9 +74,9 @@ fn paths_of(item: &Item) -> String {
         | Item::SetAttr { path, .. }
         | Item::Write { path, .. }
         | Item::SetXattr { path, .. }
-        | Item::RemoveXattr { path, .. } => path.to_string(),
-        Item::Link { existing, path } => format!("{existing} to {path}"),
-        Item::Rename { from, to, .. } => format!("{from} to {to}"),
+        | Item::RemoveXattr { path, .. } => vec![path.clone()],
+        Item::Link { existing, path } => vec![existing.clone(), path.clone()],
+        Item::Rename { from, to, .. } => vec![from.clone(), to.clone()],
     }
 }
 

@@ -5,12 +5,14 @@
 
 use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros, millis};
 use crate::members::{Claims, Members};
+use crate::neighbours::Neighbours;
 use crate::text::{Blob, Text};
 use cistern_client::{
     AddressError, AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Status,
     Watcher, XattrList, XattrRule, XattrValue,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait for news in one request: a program that has gone away is noticed between two of them.
@@ -131,12 +133,20 @@ impl User {
     }
 }
 
+/// What the programs of one agent know of each other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs {
+    claims: Claims,
+    neighbours: Neighbours,
+}
+
 /// The locks, watches and ephemeral files of one local program; given back when it goes.
 #[derive(Debug)]
 pub(crate) struct Holds {
     user: User,
     next: u64,
-    guards: BTreeMap<u64, Guard>,
+    guards: BTreeMap<u64, Arc<Guard>>,
+    neighbours: Neighbours,
     /// Its watches, once there was one.
     watcher: Option<Watcher>,
     /// Its ephemeral files.
@@ -146,14 +156,14 @@ pub(crate) struct Holds {
 impl Default for Holds {
     /// Of a program that has an agent of its own.
     fn default() -> Self {
-        Self::of(User::this(), Claims::default())
+        Self::of(User::this(), Programs::default())
     }
 }
 
 impl Holds {
     /// Of one more program of an agent.
-    pub(crate) fn of(user: User, claims: Claims) -> Self {
-        Self { user, next: 0, guards: BTreeMap::new(), watcher: None, members: Members::of(claims) }
+    pub(crate) fn of(user: User, Programs { claims, neighbours }: Programs) -> Self {
+        Self { user, next: 0, guards: BTreeMap::new(), neighbours, watcher: None, members: Members::of(claims) }
     }
 
     /// Gives back everything but the ephemeral files.
@@ -165,6 +175,8 @@ impl Holds {
     pub(crate) fn keep(&mut self, guard: Guard) -> Response {
         self.next += 1;
         let (token, object) = (guard.token(), guard.object().0);
+        let guard = Arc::new(guard);
+        self.neighbours.add(&guard);
         self.guards.insert(self.next, guard);
         Response::Locked { hold: self.next, token, object }
     }
@@ -189,12 +201,13 @@ impl Holds {
     }
 
     fn get(&self, hold: u64) -> Result<&Guard, Failure> {
-        self.guards.get(&hold).ok_or_else(|| Failure::failed(format!("hold {hold} is not one of this connection's")))
+        self.guards.get(&hold).map(Arc::as_ref).ok_or_else(|| Failure::failed(format!("hold {hold} is not one of this connection's")))
     }
 }
 
 /// Carries out one request; blocks until its end.
 pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> Result<Response, Failure> {
+    holds.neighbours.check(client, &holds.guards.values().collect::<Vec<_>>(), &request)?;
     Ok(match request {
         Request::Stat { path, follow: true } => Response::Attr(client.stat(path.as_os()).wait()?.into()),
         Request::Stat { path, follow: false } => Response::Attr(client.lstat(path.as_os()).wait()?.into()),

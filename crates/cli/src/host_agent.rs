@@ -11,9 +11,8 @@ mod peers;
 
 use crate::args::{Agent, Common, Idle};
 use crate::contact::{self, Contact, Wanted};
-use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
+use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Programs};
 use crate::local::{Answer, Failure};
-use crate::members::Claims;
 use crate::places::{Daemon, make_above};
 use crate::settings::{self, Row, tell_changes};
 use crate::signals::{End, wait_for};
@@ -60,7 +59,7 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     announce(args, &client, &socket)?;
     greet(contact);
     let rooms = Arc::new(Rooms::default());
-    let served = Served { client: client.clone(), peers, claims: Claims::default() };
+    let served = Served { client: client.clone(), peers, programs: Programs::default() };
     receive(&listener, &served, &rooms, &end);
     // Programs that start from now on find no agent, rather than one that does not answer.
     drop((listener, file));
@@ -79,8 +78,7 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
 struct Served {
     client: Client,
     peers: Peers,
-    /// The ephemeral files of all programs.
-    claims: Claims,
+    programs: Programs,
 }
 
 impl From<Idle> for IdlePolicy {
@@ -189,10 +187,10 @@ fn admit(stream: UnixStream, served: &Served, rooms: &Arc<Rooms>, end: &Arc<End>
         Ok(kept) => kept,
         Err(e) => return refuse(stream, format!("cannot serve one more connection: {e}")),
     };
-    let (client, claims, end) = (served.client.clone(), served.claims.clone(), Arc::clone(end));
+    let (client, programs, end) = (served.client.clone(), served.programs.clone(), Arc::clone(end));
     let serve = move || {
         let _room = room;
-        connection::serve(client, stream, (user, claims), &end);
+        connection::serve(client, stream, (user, programs), &end);
     };
     match std::thread::Builder::new().name("cistern-local".to_owned()).spawn(serve) {
         Ok(_) => None,

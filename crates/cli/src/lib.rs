@@ -28,6 +28,7 @@ mod member;
 mod members;
 mod metrics;
 mod model;
+mod neighbours;
 mod ping;
 mod places;
 mod plan;
@@ -64,10 +65,10 @@ pub fn main_cistern() -> ExitCode {
 #[must_use]
 pub fn main_cisternd() -> ExitCode {
     let args = Cisternd::read();
-    let result = logging::start(args.command.is_none()).and_then(|()| match &args.command {
     if args.wants_json() {
         show::errors_as_json();
     }
+    let result = logging::start(args.command.is_none()).and_then(|()| match &args.command {
         Some(command) => stopped::run(command),
         None => serve::serve(&args.serve).map(|()| 0),
     });

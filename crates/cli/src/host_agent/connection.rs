@@ -9,9 +9,8 @@
 //! Leaves to others: what requests mean (`local`, `execute`).
 
 use crate::bell::Bell;
-use crate::execute::{Holds, User, execute, lock};
+use crate::execute::{Holds, Programs, User, execute, lock};
 use crate::local::{Answer, Failure, Hold, Request, Response, Until};
-use crate::members::Claims;
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Call, Client, Guard};
@@ -36,14 +35,14 @@ const CHUNK: usize = 16 << 10;
 const LEAVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves a connection to its end.
-pub(super) fn serve(client: Client, stream: UnixStream, (user, claims): (User, Claims), end: &End) {
+pub(super) fn serve(client: Client, stream: UnixStream, (user, programs): (User, Programs), end: &End) {
     let our_clocks = has_our_clocks(&stream);
     let mut connection = Connection {
         client,
         stream,
         end,
         our_clocks,
-        holds: Holds::of(user, claims),
+        holds: Holds::of(user, programs),
         lingers: false,
         told: None,
         buffer: Vec::new(),
@@ -262,7 +261,7 @@ mod tests {
             let client = Client::builder().server("127.0.0.1:9").start().unwrap();
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (end, asker) = End::pair().unwrap();
-            let agent = thread::spawn(move || serve(client, theirs, (User::this(), Claims::default()), &end));
+            let agent = thread::spawn(move || serve(client, theirs, (User::this(), Programs::default()), &end));
             Self { lines: BufReader::new(ours), asker: Some(asker), agent }
         }
 
