@@ -77,6 +77,53 @@ fn handshake_whose_answer_was_lost_makes_one_session() {
     s.finish();
 }
 
+/// Everything that the server says in A's session is lost, but for what it says outside of it. A doubts, asks, and hears that the session is
+/// held: as long as the server holds it, it is not replaced, and all that A holds is good again at the first answer. That the server holds
+/// the session says nothing of when it was heard, so the lease is over until then.
+#[test]
+fn session_that_the_server_holds_is_not_replaced_by_its_own_agent() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let session = a.session();
+    s.drop_all(Kind::Alive, to(&a));
+    s.until_received(Kind::Known, to(&a));
+    s.pass(2 * s.tau());
+    assert!(a.has_lapsed() && a.session() == session, "KNOWN renews nothing, and nothing was opened");
+    s.heal();
+    s.pass(s.tau() / 2);
+    assert!(of_a.is_certain() && a.session() == session);
+    assert_eq!((s.sent(Kind::Welcome, to(&a)), s.server.stats().failures), (1, 0));
+    s.finish();
+}
+
+/// A doubts its session while the server waits for a receipt of it, and is given a cookie. The receipt comes, the session goes on, and
+/// after that the HELLO with the cookie: it would end a session that is held again, and its locks with it.
+#[test]
+fn hello_with_a_cookie_does_not_replace_a_session_that_was_rescued_meanwhile() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let session = a.session();
+    s.hold(Kind::Receipt, from(&a));
+    s.hold(Kind::KeepAlive, from(&a));
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_received(Kind::Demand, to(&a));
+    s.drop_all(Kind::Demand, to(&a));
+    s.until_sent(Kind::Challenge, to(&a));
+    assert_eq!(s.server.standing_of(&a), Some("timing out"));
+    s.hold(Kind::Hello, from(&a));
+    s.until_received(Kind::Challenge, to(&a));
+    s.until_sent(Kind::Hello, from(&a));
+    s.release_held();
+    s.pass(100);
+    assert_eq!((s.server.standing_of(&a), s.server.stats().rescues), (Some("good"), 1));
+    assert!(of_a.is_certain() && a.session() == session);
+    of_b.still_waits();
+    assert_eq!(s.sent(Kind::Welcome, to(&a)), 1);
+    of_a.unlock();
+    of_b.granted();
+    s.finish_with_drops(["a: stray_handshake"]);
+}
+
 /// A's session is closed, and the HELLOs that opened it come again while their cookie has not expired: copies in the network, or somebody
 /// who has seen them. A session that they open would be nobody's, count in every table, and could end one that lives.
 #[test]

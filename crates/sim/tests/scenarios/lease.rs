@@ -196,3 +196,15 @@ fn nothing_starts_when_the_lease_is_about_to_end() {
     assert!(next.granted().is_certain());
     s.finish();
 }
+
+/// The server keeps no time of a session in good standing: what it keeps of A is the same, byte for byte, before and after A's lease was
+/// renewed by a keep-alive, a request, and an answer from elsewhere. A note of each renewal would be lease state.
+#[test]
+fn renewal_leaves_nothing_behind_at_the_server() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    a.lock("/jobs/nightly").exclusive().granted();
+    a.stat("/jobs/nightly").done();
+    s.pass(3 * s.tau());
+    a.ping().done();
+    s.finish();
+}

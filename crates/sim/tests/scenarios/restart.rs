@@ -12,7 +12,13 @@ fn nfs_edge_1_a_lock_stolen_before_a_restart_is_not_reclaimed_after_it() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     s.cut(&a);
-    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    s.until_timing_out(&a);
+    s.disk.stall();
+    s.pass(s.wait() + 100);
+    of_b.still_waits();
+    s.disk.go();
+    let of_b = of_b.granted();
     assert!(!of_a.is_certain() && of_b.token() > of_a.token());
     of_b.unlock();
     b.close();
