@@ -335,6 +335,6 @@ fn a_host_agent_serves_a_group_and_nobody_else_and_by_default_its_own_user_alone
         let (output, _) = put(42_000, 42_001);
         assert!(String::from_utf8_lossy(&output.stderr).contains("does not serve user 42000"), "{}", said(&output));
     }
-    let row: serde_json::Value = serde_json::from_str(&server.ok(&["stat", "--json", "/group-42000-42424"])).unwrap();
+    let row: Value = serde_json::from_str(&server.ok(&["stat", "--json", "/group-42000-42424"])).unwrap();
     assert_eq!((&row["attr"]["uid"], &row["attr"]["gid"]), (&42_000.into(), &GROUP.into()), "{row}");
 }
