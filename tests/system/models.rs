@@ -116,6 +116,41 @@ fn a_plan_keeps_to_what_was_asked_or_says_that_nothing_does() {
 }
 
 #[test]
+fn a_plan_says_what_a_lease_that_agents_ask_for_costs_them_and_others() {
+    let line = "plan --rate 10/s --recover-within 2s --lease 60s --lease 500ms --lease 5m";
+    let plan = json(line);
+    assert_eq!(plan["tau"], json("plan --rate 10/s --recover-within 2s")["tau"], "the server's own is planned as ever");
+    let own = plan["own_leases"].as_array().unwrap();
+    assert_eq!([60.0, 0.5, 60.0], [0, 1, 2].map(|i| number(&own[i], "tau")), "within the server's bounds");
+    // Wire-spec 11.3, with the period of the holder.
+    near(number(&own[0], "others_wait"), 30.0 + 1.5 / 4.0 + 60.6 + 0.001);
+    near(number(&own[0], "outlives"), 60.0 * 0.8 - 60.0 / 8.0);
+    assert!(number(&own[1], "others_wait") < 1.0);
+    let said = String::from_utf8(run(line).stdout).unwrap();
+    for words in
+        ["an agent with 60 s are not recovered within 2 s", "the grace after\na restart too", "Others wait so long only for a lock"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(json("plan --rate 10/s")["own_leases"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn consoles_in_the_manual_show_what_the_commands_print() {
+    let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models.md")).unwrap();
+    let consoles: Vec<_> = manual.split("```console\n$ cistern ").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    assert!(consoles.len() >= 2);
+    for console in consoles {
+        let (line, shown) = console.split_once('\n').unwrap();
+        let printed = String::from_utf8(run(line).stdout).unwrap();
+        let mut rest = &printed[..];
+        for part in shown.split("...").map(str::trim).filter(|part| !part.is_empty()) {
+            rest = rest.split_once(part).unwrap_or_else(|| panic!("cistern {line} does not print\n{part}\nbut\n{printed}")).1;
+        }
+    }
+}
+
+#[test]
 fn simulated_and_solved_are_near() {
     // Exits with 0 only if all points are within 15 %.
     let pairs = json("model simulate --requests 300000 --seed 3");

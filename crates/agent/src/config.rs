@@ -50,7 +50,7 @@ pub enum IdlePolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The lease period that the agent asks for; the server gives what its bounds allow. Zero: what the server gives to whoever asks for
-    /// none; else 100 ms to 1 h.
+    /// none; else 100 ms to [`Self::lease_max`].
     pub lease: Duration,
     /// Where the phases of the lease end.
     pub phases: Phases,
@@ -142,6 +142,11 @@ impl Config {
         counts("phase-flush", flush_ppm, 1, 999_999, "below 1")?;
         spans("idle-after", self.idle_after, Duration::ZERO, HOUR, "at most 1 h")?;
         spans("lease-max", self.lease_max, Duration::from_millis(100), HOUR, "100 ms to 1 h")?;
+        // A server that gave what was asked for would get no session.
+        if self.lease > self.lease_max {
+            let rule = format!("at most lease-max, which is {:?}: ask for less, or raise that of this agent", self.lease_max);
+            return Err(ConfigError { setting: "lease", value: format!("{:?}", self.lease), rule: rule.into() });
+        }
         counts("window", self.window, 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
         counts("max-datagram", self.max_datagram, DATAGRAM_MIN as u64, DATAGRAM_MAX as u64, "548 to 8,952 bytes")?;
         spans("give-up-after", self.give_up_after, Duration::from_millis(100), DAY, "100 ms to one day")?;
@@ -152,7 +157,7 @@ impl Config {
         table("advisory-max", self.advisory_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         table("told-per-turn", self.told_per_turn, 2, 65_536, TOLD_PER_TURN)?;
         if !self.told_per_turn.is_power_of_two() {
-            return Err(ConfigError { setting: "told-per-turn", value: format!("{}", self.told_per_turn), rule: TOLD_PER_TURN });
+            return Err(ConfigError { setting: "told-per-turn", value: format!("{}", self.told_per_turn), rule: TOLD_PER_TURN.into() });
         }
         table("sent-max", self.sent_max, 64, 1 << 24, "64 to 16,777,216")?;
         spans("spin", self.spin, Duration::ZERO, Duration::from_secs(1), "at most 1 s")
@@ -182,6 +187,7 @@ mod tests {
         let bad = [
             ("lease", Config { lease: Duration::from_millis(99), ..base() }),
             ("lease", Config { lease: DAY, ..base() }),
+            ("lease", Config { lease: Duration::from_secs(61), ..base() }),
             ("phase-valid", Config { phases: Phases { valid_ppm: 800_000, ..phases }, ..base() }),
             ("phase-valid", Config { phases: Phases { valid_ppm: 0, ..phases }, ..base() }),
             ("phase-renewing", Config { phases: Phases { renewing_ppm: 880_000, ..phases }, ..base() }),
@@ -210,5 +216,13 @@ mod tests {
     fn refusal_says_which_setting_its_value_and_what_is_allowed() {
         let error = Config { window: 0, ..Config::default() }.check().unwrap_err();
         assert_eq!(error.to_string(), "window is 0; it must be 1 to 4,096 requests");
+    }
+
+    #[test]
+    fn lease_that_the_agent_would_not_believe_in_is_refused_with_both_settings() {
+        let lease = Duration::from_secs(90);
+        let error = Config { lease, ..Config::default() }.check().unwrap_err().to_string();
+        assert!(error.starts_with("lease is 90s; it must be at most lease-max, which is 60s"), "{error}");
+        assert_eq!(Config { lease, lease_max: lease, ..Config::default() }.check(), Ok(()));
     }
 }

@@ -94,7 +94,7 @@ impl Settings {
             config.give_up_after = span;
             flags.push(Flag { setting: "give-up-after", flag: "--give-up" });
         }
-        config.check().map_err(|e| self.refuse(AGENT, &config, e.setting, e.rule, &flags))?;
+        config.check().map_err(|e| self.refuse(AGENT, &config, e.setting, &e.rule, &flags))?;
         Ok(config)
     }
 
@@ -143,7 +143,7 @@ impl Settings {
         }
         config.volatile = args.volatile;
         config.new_cluster = args.new_cluster;
-        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, e.rule, &effective::flags_of(args)))?;
+        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, &e.rule, &effective::flags_of(args)))?;
         Ok(config)
     }
 
@@ -156,7 +156,7 @@ impl Settings {
         self.apply(SERVER, &mut config)?;
         let mut config = cistern_server::Config::for_lease(config.lease);
         self.apply(SERVER, &mut config)?;
-        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, e.rule, &[]))?;
+        config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, &e.rule, &[]))?;
         Ok(config)
     }
 

@@ -14,6 +14,7 @@ use cistern_driver::{Address, Clock, DEFAULT_PORT, EventLoop, LoopOptions, PortO
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Settings of a new client.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,7 @@ pub struct Builder {
     servers: Vec<String>,
     label: Option<String>,
     state_dir: Option<PathBuf>,
+    lease: Option<Duration>,
     config: Config,
     tap: Option<Arc<dyn Tap>>,
 }
@@ -42,6 +44,17 @@ impl Builder {
     /// Keeps the agent's identity in a directory that no other process uses; otherwise it is fresh and used once.
     pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(dir.into());
+        self
+    }
+
+    /// The lease period that the agent asks for, 100 ms to 1 h, instead of that in [`Self::config`]; by default the server's own. The
+    /// server gives the nearest within its bounds: [`LeaseView::lease`](crate::LeaseView::lease) shows it when the session is open.
+    ///
+    /// A short one lets others have this agent's locks soon when it is gone. A long one lets it keep them over an outage or a restart of
+    /// the server; where it is longer than the server's own, the agent caches nothing, and each of its locks is recorded before it is
+    /// given. Above 1 min, raise [`Config::lease_max`] as well.
+    pub fn lease(mut self, period: Duration) -> Self {
+        self.lease = Some(period);
         self
     }
 
@@ -81,6 +94,7 @@ impl Builder {
             None => Identity::fresh()?,
         };
         let label = self.label.take().unwrap_or_else(default_label);
+        self.config.lease = self.lease.unwrap_or(self.config.lease);
         self.config.check().map_err(|e| Error::Settings(e.to_string()))?;
         let clock = Clock::new().map_err(|e| Error::Start(e.to_string()))?;
         let seed = cistern_driver::seed().map_err(|e| Error::Start(e.to_string()))?;

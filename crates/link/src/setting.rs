@@ -4,6 +4,7 @@
 //! from a configuration that was checked. Implements `wire-spec.md` section 8.2.
 //! Leaves to others: which settings there are and what they must keep (the configurations of agent and server).
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
@@ -17,7 +18,7 @@ pub struct ConfigError {
     /// Its value.
     pub value: String,
     /// What it must be.
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
 }
 
 impl fmt::Display for ConfigError {
@@ -33,7 +34,7 @@ impl core::error::Error for ConfigError {}
 /// # Errors
 /// It is outside; whoever wrote the configuration is at fault.
 pub fn spans(setting: &'static str, value: Duration, least: Duration, most: Duration, rule: &'static str) -> Result<(), ConfigError> {
-    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value:?}"), rule }) }
+    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value:?}"), rule: rule.into() }) }
 }
 
 /// Checks a number.
@@ -42,7 +43,7 @@ pub fn spans(setting: &'static str, value: Duration, least: Duration, most: Dura
 /// As [`spans`].
 pub fn counts(setting: &'static str, value: impl Into<u64>, least: u64, most: u64, rule: &'static str) -> Result<(), ConfigError> {
     let value = value.into();
-    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value}"), rule }) }
+    if least <= value && value <= most { Ok(()) } else { Err(ConfigError { setting, value: format!("{value}"), rule: rule.into() }) }
 }
 
 /// Checks the bound of a table.

@@ -8,6 +8,9 @@
 //! A failover takes Td' + τ(1+δ) + ε from the first demand that a dead agent does not receipt (wire-spec section 11.3); Td is a part of τ
 //! unless it is set, and Td' is longer where three transmissions do not fit into it.
 //!
+//! Agents may ask for a period of their own beside the server's τ ([`Setting::own_lease`]): nothing but their own locks, messages and
+//! availability goes by it.
+//!
 //! Leaves to others: what the agent and the server are set to (the caller takes it from the settings), words (the command).
 
 use crate::arrivals::Gaps;
@@ -42,14 +45,26 @@ impl Timeout {
         }
     }
 
+    /// Td of a session with a lease of `lease` seconds of its own, where the server's is `tau`: shorter in proportion, but not below 100 ms;
+    /// never longer.
+    fn of_own(self, lease: f64, tau: f64) -> f64 {
+        let usual = self.of(tau);
+        if lease >= tau { usual } else { (usual * lease / tau).max(usual.min(0.1)) }
+    }
+
     /// Td', the longest time from the first transmission of a demand to the decision that its delivery has failed, s: Td, or three
     /// retransmission timeouts where they are longer. `round_trip`: of the holder's handshake, s, by which the timeouts of a holder go
     /// that was sent nothing yet. Each timeout is at most τ/8; the first two are spread by up to a quarter, and the second is doubled.
     #[must_use]
     pub fn found_within(self, tau: f64, round_trip: f64) -> f64 {
-        let cap = tau / 8.0;
+        self.found_within_own(tau, tau, round_trip)
+    }
+
+    /// The same, of a session with a lease of `lease` seconds of its own.
+    fn found_within_own(self, lease: f64, tau: f64, round_trip: f64) -> f64 {
+        let cap = lease.min(tau) / 8.0;
         let rto = (3.0 * round_trip).max(RTO_MIN).min(cap);
-        self.of(tau).max((1.25 * rto).min(cap) + (2.5 * rto).min(cap) + rto)
+        self.of_own(lease, tau).max((1.25 * rto).min(cap) + (2.5 * rto).min(cap) + rto)
     }
 }
 
@@ -118,6 +133,27 @@ pub struct Costs {
     /// From the first demand to a dead agent until its locks are granted to others, s.
     pub failover: f64,
 }
+
+/// What a lease period costs that an agent asks for.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct OwnLease {
+    /// What it asks for, s.
+    pub asked: f64,
+    /// What its period, `tau`, costs the agent, and how long a failover takes from the first demand.
+    #[serde(flatten)]
+    pub costs: Costs,
+    /// How long others wait at most for a lock of the agent that is gone, from when they asked for it, s.
+    pub others_wait: f64,
+    /// The longest outage of the server, or of the way to it, over which the agent certainly keeps its locks, s: what is left of the lease
+    /// when it renews by itself, less what it no longer uses.
+    pub outlives: f64,
+}
+
+/// After what part of its own lease period an agent that asked for one renews by itself, and the least time after which it does, s.
+const OWN_RENEW_FROM: f64 = 1.0 / 8.0;
+const OWN_RENEW_LEAST: f64 = 1.2;
+/// The probe period, as a part of the lease period.
+const PROBED_EVERY: f64 = 0.5;
 
 /// The bound that one wish sets.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -190,19 +226,36 @@ impl Setting {
     /// # Errors
     /// Something that cannot be.
     pub fn costs(&self, tau: f64) -> Result<Costs, Invalid> {
+        self.costs_with(tau, self.parts, self.timeout.found_within(tau, self.round_trip))
+    }
+
+    /// What it costs that an agent asks for the period `asked`, where the server's own is `tau` and its bounds are `given`, s.
+    ///
+    /// # Errors
+    /// Something that cannot be.
+    pub fn own_lease(&self, asked: f64, tau: f64, given: (f64, f64)) -> Result<OwnLease, Invalid> {
+        let asked = positive("the lease period asked for", asked)?;
+        let lease = asked.max(given.0).min(given.1);
+        let renew_from = self.parts.renew_from.min(OWN_RENEW_FROM.max(OWN_RENEW_LEAST / lease));
+        let parts = Parts { renew_from, ..self.parts };
+        let costs = self.costs_with(lease, parts, self.timeout.found_within_own(lease, tau, self.round_trip))?;
+        let others_wait = PROBED_EVERY * lease + costs.failover;
+        Ok(OwnLease { asked, costs, others_wait, outlives: (parts.use_until - parts.renew_from) * lease })
+    }
+
+    fn costs_with(&self, tau: f64, parts: Parts, failure_found: f64) -> Result<Costs, Invalid> {
         self.check()?;
         positive("the lease period τ", tau)?;
         let rho = self.rate()?;
         let (lambda, mu) = (1.0 / self.fail_every, 1.0 / self.repair);
         let lease = Lease { tau, rho, lambda, mu, sigma: Explicit::AtOnce, stages: Stages::Sharp };
-        let opportunistic = lease.solve_early(self.parts)?;
-        let explicit = lease.explicit().solve_early(self.parts)?;
+        let opportunistic = lease.solve_early(parts)?;
+        let explicit = lease.explicit().solve_early(parts)?;
         let overhead = match &self.requests {
             _ if !self.opportunistic => explicit.overhead(rho),
             Requests::Rate(_) => opportunistic.overhead(rho),
-            Requests::Measured(gaps) => Magnitude::new(gaps.overhead(self.parts.renew_from * tau)?),
+            Requests::Measured(gaps) => Magnitude::new(gaps.overhead(parts.renew_from * tau)?),
         };
-        let failure_found = self.timeout.found_within(tau, self.round_trip);
         Ok(Costs {
             tau,
             overhead,
@@ -430,6 +483,26 @@ mod tests {
             assert!(setting().plan(&Wishes { overhead: Some(bad), ..WISHES }).is_err());
             assert!(setting().plan(&Wishes { recover_within: Some(bad), ..WISHES }).is_err());
         }
+    }
+
+    #[test]
+    fn a_lease_of_an_agent_s_own_costs_itself_and_who_waits_for_its_locks() {
+        let own = |asked| setting().own_lease(asked, 2.0, (0.5, 60.0)).unwrap();
+        let long = own(60.0);
+        // Wire-spec 11.3: the retransmissions of a long lease are those of the server's own.
+        assert!((long.costs.failover - (0.5 + 60.6 + 0.001)).abs() < 1e-9 && (long.others_wait - 91.101).abs() < 1e-9);
+        assert!((long.outlives - 40.5).abs() < 1e-9, "0.8 τ less τ/8");
+        let short = own(0.5);
+        assert!((short.costs.failover - (0.125 + 0.505 + 0.001)).abs() < 1e-9 && (short.outlives - 0.1).abs() < 1e-9);
+        let usual = setting().costs(2.0).unwrap();
+        assert_eq!(own(2.0).costs, usual, "renewed 1.2 s after, as every lease of 2 s");
+        assert!(long.costs.unavailable < usual.unavailable && short.costs.overhead > usual.overhead);
+        assert_eq!((own(300.0).costs, own(0.2).costs), (long.costs, short.costs), "within the server's bounds");
+        // A timeout that does not follow τ is the shorter the shorter the lease is, down to 100 ms.
+        let fixed = Setting { timeout: Timeout::Fixed(1.0), ..setting() };
+        let found = |asked| fixed.own_lease(asked, 2.0, (0.1, 60.0)).unwrap().costs.failure_found;
+        assert_eq!([60.0, 2.0, 1.0, 0.1].map(found), [1.0, 1.0, 0.5, 0.1]);
+        assert!(setting().own_lease(f64::NAN, 2.0, (0.5, 60.0)).is_err());
     }
 
     #[test]

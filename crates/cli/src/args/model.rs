@@ -2,9 +2,11 @@
 //!
 //! Decides: names of their commands and flags, their help, their examples. Leaves to others: what they do (`model`, `plan`).
 
+use super::duration;
 use super::units::{count, fraction, number, rate, share, time};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(super) const MODEL_HELP: &str = "\
 The papers:
@@ -31,12 +33,16 @@ Without it nothing bounds a failover, and the default τ is recommended, or the 
 
 δ, ε, Td and the phases of the agent are those of the settings file (--config), else the defaults.
 
+The period is the server's own, which agents have that ask for none. With --lease, what one costs is told that some agents ask for: \
+themselves, and those who wait for their locks. Nobody else pays for it.
+
 With --from, requests are those in a capture of one server's traffic: overhead is computed from the gaps between them, agent by agent, \
 so bursts count as they are. What was sent again counts as lost.
 
 Examples:
   cistern plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s
   cistern plan --rate 10/s --unavailable 0.0001%
+  cistern plan --rate 10/s --lease 60s --lease 500ms
   cistern plan --from capture.pcap --recover-within 2s --svg plan.svg
 
 Exit status:
@@ -264,6 +270,10 @@ pub(crate) struct Plan {
     /// Agents, for the messages at the server
     #[arg(long, value_name = "COUNT", value_parser = count, default_value = "100", allow_hyphen_values = true)]
     pub(crate) agents: f64,
+    /// Lease period that some agents ask for (their `--lease`), beside the server's own; repeatable
+    // Takes the place, and has the type, of the one that every command has.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) lease: Vec<Duration>,
     /// Settings file (TOML)
     #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

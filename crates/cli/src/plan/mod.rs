@@ -13,7 +13,7 @@ use crate::model::shown::{self, digits, refused_for, row};
 use crate::settings;
 use capture::Seen;
 use cistern_model::figures::{Axis, Curve, Figure, Mark};
-use cistern_model::plan::{Costs, Plan, Requests, Setting, Timeout, Wishes};
+use cistern_model::plan::{Costs, OwnLease, Plan, Requests, Setting, Timeout, Wishes};
 use cistern_model::renewal::Parts;
 use cistern_model::schemes::{Cluster, Cost};
 use cistern_model::{Invalid, Magnitude};
@@ -28,6 +28,8 @@ struct Answer {
     plan: Plan,
     /// Other periods, with what each costs.
     others: Vec<Other>,
+    /// Periods that agents ask for, beside the recommended one.
+    own_leases: Vec<OwnLease>,
     /// Other protocols at the recommended period.
     alternatives: Vec<Cost>,
     /// Requests of one agent, 1/s.
@@ -64,6 +66,7 @@ pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
     let answer = Answer {
         tau: plan.best.map(|best| best.tau),
         others: others(&setting, &plan).map_err(refused)?,
+        own_leases: own_leases(args, &setting, &plan)?,
         alternatives: alternatives(args, &setting, &plan).map_err(refused)?,
         plan,
         rate: setting.rate().map_err(refused)?,
@@ -142,6 +145,18 @@ fn others(setting: &Setting, plan: &Plan) -> Result<Vec<Other>, Invalid> {
     Ok(others)
 }
 
+/// The periods that agents ask for: on the command line, or by the settings' `lease` of agents.
+fn own_leases(args: &Args, setting: &Setting, plan: &Plan) -> Result<Vec<OwnLease>, Failure> {
+    let settings = settings::load(args.config.as_deref())?;
+    let (server, agent) = (settings.server_config_alone()?, settings.agent_config()?);
+    let tau = plan.best.map_or_else(usual, |best| best.tau);
+    // These bounds are moved by a τ beyond them, as the server does.
+    let given = (server.lease_min.as_secs_f64().min(tau), server.lease_max.as_secs_f64().max(tau));
+    let asked = if args.lease.is_empty() { &[agent.lease][..] } else { &args.lease };
+    let asked = asked.iter().filter(|asked| !asked.is_zero());
+    asked.map(|asked| setting.own_lease(asked.as_secs_f64(), tau, given)).collect::<Result<_, _>>().map_err(refused_for(FLAGS))
+}
+
 /// Objects that each agent holds, where protocols are compared.
 const OBJECTS: f64 = 100.0;
 
@@ -184,7 +199,9 @@ fn rows(answer: &Answer) -> Vec<Vec<String>> {
         row([&what, tau, &numbers[0], &numbers[1], &numbers[2], &numbers[3], failure_found, failover])
     };
     let best = answer.plan.best.iter().map(|costs| of("recommended", costs));
-    std::iter::once(head).chain(best).chain(answer.others.iter().map(|other| of(&other.what, &other.costs))).collect()
+    let others = answer.others.iter().map(|other| of(&other.what, &other.costs));
+    let own = answer.own_leases.iter().map(|own| of(&format!("an agent that asks for {} s", own.asked), &own.costs));
+    std::iter::once(head).chain(best).chain(others).chain(own).collect()
 }
 
 /// The picture of a plan with a rate, for the manual.
@@ -194,7 +211,8 @@ pub(crate) fn drawn(args: &Args) -> Result<Figure, Failure> {
     let refused = refused_for(FLAGS);
     let plan = setting.plan(&wishes(args)).map_err(refused)?;
     let rate = setting.rate().map_err(refused)?;
-    let answer = Answer { tau: plan.best.map(|best| best.tau), plan, others: vec![], alternatives: vec![], rate, capture: None };
+    let answer =
+        Answer { tau: plan.best.map(|best| best.tau), plan, others: vec![], own_leases: vec![], alternatives: vec![], rate, capture: None };
     picture(&setting, &answer).map_err(refused)
 }
 

@@ -9,7 +9,7 @@ use crate::model::costs_in_rows;
 use crate::model::shown::row;
 use crate::show::{line, table};
 use cistern_model::Magnitude;
-use cistern_model::plan::{Bound, Choice, Costs, Setting};
+use cistern_model::plan::{Bound, Choice, Costs, OwnLease, Setting};
 
 pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(), Failure> {
     if let Some(seen) = &answer.capture {
@@ -37,11 +37,35 @@ pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(),
     rows.extend(answer.others.iter().map(|other| of(&other.what, &other.costs)));
     table(&rows)?;
     let tau = answer.tau.map_or_else(|| "the default τ".to_owned(), |tau| format!("τ = {}", time(tau)));
+    own_leases(args, &answer.own_leases, &tau)?;
     line(format!(
         "\nOther protocols at {tau}, {} agents with 100 objects each, which they read as often, all together, as they send requests:\n",
         args.agents
     ))?;
     table(&costs_in_rows(&answer.alternatives))
+}
+
+/// What it costs whom that agents ask for a period of their own.
+fn own_leases(args: &Args, leases: &[OwnLease], tau: &str) -> Result<(), Failure> {
+    if leases.is_empty() {
+        return Ok(());
+    }
+    line(format!("\nAgents that ask for a lease of their own, beside the server's {tau}:\n"))?;
+    let head = row([&"asked for", &"given", &"renewals/request", &"without data", &"failover", &"others wait at most", &"outage outlived"]);
+    let of = |own: &OwnLease| {
+        let Costs { tau, overhead, unavailable, failover, .. } = own.costs;
+        row([&time(own.asked), &time(tau), &overhead, &unavailable, &time(failover), &time(own.others_wait), &time(own.outlives)])
+    };
+    table(&std::iter::once(head).chain(leases.iter().map(of)).collect::<Vec<_>>())?;
+    line(
+        "\nOthers wait so long only for a lock of such an agent, and only if it is gone. All else goes by the server's period, the grace after",
+    )?;
+    line("a restart too. A lease above that costs its agent its cache, and a commit for each lock; a volatile server gives none.")?;
+    for own in leases.iter().filter(|own| args.recover_within.is_some_and(|within| own.costs.failover > within)) {
+        let within = time(args.recover_within.unwrap_or_default());
+        line(format!("The locks of an agent with {} are not recovered within {within}.", time(own.costs.tau)))?;
+    }
+    Ok(())
 }
 
 fn captured(seen: &Seen) -> Result<(), Failure> {

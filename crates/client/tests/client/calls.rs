@@ -5,7 +5,7 @@ use std::time::Duration;
 use cistern_client::{Client, Config, Error, Expect, Status, XattrRule};
 
 use crate::awaiting::block_on;
-use crate::world::{OWNER, World};
+use crate::world::{LEASE, OWNER, World};
 
 #[test]
 fn a_call_that_is_awaited_ends_as_one_that_is_waited_for() {
@@ -24,6 +24,19 @@ fn a_call_that_is_awaited_ends_as_one_that_is_waited_for() {
         }
     });
     assert_eq!(client.list("/d", false).wait().unwrap().entries.len(), 2);
+}
+
+#[test]
+fn a_client_has_the_lease_that_it_asks_for_within_the_server_s_bounds() {
+    let world = World::new();
+    let with = |lease| Client::builder().server(world.address.to_string()).lease(lease).config(Config::default()).connect();
+    let lease = |client: Client| client.lease().unwrap().lease;
+    assert_eq!(lease(world.client()), LEASE, "what the server gives to whoever asks for none");
+    assert_eq!(lease(with(Duration::from_millis(550)).unwrap()), Duration::from_millis(550));
+    assert_eq!(lease(with(Duration::from_millis(100)).unwrap()), Duration::from_millis(500), "the shortest");
+    assert_eq!(lease(with(Duration::from_secs(30)).unwrap()), LEASE, "a volatile server gives none above its own");
+    let Err(Error::Settings(why)) = with(Duration::from_secs(61)) else { panic!("a lease that the agent would not believe in") };
+    assert!(why.contains("lease-max, which is 60s"), "{why}");
 }
 
 #[test]
