@@ -150,6 +150,7 @@ pub(crate) enum Command {
     /// Live view of an agent's lease
     WatchLease(WatchLease),
     /// Run the host's agent: one cache and one lease for all programs of this computer
+    #[command(after_help = run::AGENT_HELP)]
     Agent(Agent),
     /// Run a metadata server
     #[command(after_help = run::SERVE_HELP)]

@@ -78,6 +78,10 @@ pub(crate) struct WatchLease {
     pub(crate) count: Option<u64>,
 }
 
+pub(super) const AGENT_HELP: &str = "\
+On SIGHUP (`systemctl reload`) it reads the settings file again and takes up the log's filter. Its session was opened with the other settings: it logs \
+which of them have changed, and they wait for its next start.";
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Agent {
     #[command(flatten)]
