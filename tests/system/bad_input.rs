@@ -1,8 +1,11 @@
 //! Bad input of every kind: one clear line, a documented exit status, nothing lost.
 
-use crate::world::{CISTERN, CISTERND, Server, command, said};
+use crate::world::{Agent, CISTERN, CISTERND, Server, command, said};
+use serde_json::json;
 use std::fs;
+use std::io::Read;
 use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
 
 fn fails(program: &str, args: &[&str], code: i32, words: &str) {
     let output = command(program, args).output().unwrap();
@@ -88,4 +91,23 @@ fn bad_datagrams_are_dropped_by_name_and_counted_and_change_nothing() {
     assert_eq!(server.ok(&["ls", "/"]), "d\n");
     socket.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
     assert!(socket.recv_from(&mut [0; 100]).is_err(), "a bad datagram was answered");
+}
+
+#[test]
+fn idle_connections_to_the_host_agent_give_way_and_those_that_hold_a_lock_do_not() {
+    let server = Server::start();
+    let agent = Agent::start(&server, "host");
+    server.ok(&["touch", "/x"]);
+    let mut holds = agent.line();
+    let (hold, _) = holds.lock("/x");
+    // More than the agent serves.
+    let mut first = UnixStream::connect(agent.socket()).unwrap();
+    let mut others: Vec<_> = (0..300).map(|_| agent.line()).collect();
+    let output = server.cistern(&["--agent", agent.socket(), "ls", "/"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(holds.hold(hold), "certain");
+    let mut told = String::new();
+    first.read_to_string(&mut told).unwrap();
+    assert!(told.contains("BUSY") && told.contains("idle longest"), "{told}");
+    others[299].ok(json!({ "op": "ping" }));
 }

@@ -185,6 +185,11 @@ impl Holds {
         self.guards.is_empty()
     }
 
+    /// Whether the program would miss nothing if its connection ended now: no lock, no watch, no file.
+    pub(crate) fn ends_unseen(&self) -> bool {
+        self.guards.is_empty() && self.watcher.is_none() && self.members.is_empty()
+    }
+
     /// What has become of the watched objects since this was asked last.
     fn news(&mut self, wait: Duration) -> Vec<News> {
         let Some(watcher) = &mut self.watcher else {

@@ -18,16 +18,19 @@ use crate::settings::{self, Row, tell_changes};
 use crate::signals::{End, wait_for};
 use crate::{logging, show};
 use cistern_client::{Client, IdlePolicy};
+use cistern_driver::control::{GAVE_WAY, Places};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{MsgFlags, send};
 use peers::Peers;
 use serde_json::json;
-use std::collections::VecDeque;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Most connections at a time, each of which has a thread and, while it waits for a lock, three descriptors: of the 1,024 that a process
@@ -162,35 +165,38 @@ fn receive(listener: &UnixListener, served: &Served, rooms: &Arc<Rooms>, end: &A
     }
 }
 
+/// Tells a program why it is not served, without waiting for it.
+fn tell(stream: &UnixStream, why: &str) {
+    let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("the agent {why}"));
+    let line = serde_json::to_string(&Answer::Error(failure)).unwrap_or_default() + "\n";
+    // Where it does not fit the socket's buffer the end of the connection says enough.
+    let _ = send(stream.as_raw_fd(), line.as_bytes(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+}
+
 /// Gives a connection a thread of its own; or tells why it cannot have one, and gives it back.
-fn admit(stream: UnixStream, served: &Served, rooms: &Arc<Rooms>, end: &Arc<End>) -> Option<UnixStream> {
-    let refuse = |mut stream: UnixStream, why: String| {
+fn admit(stream: UnixStream, served: &Served, rooms: &Arc<Rooms>, end: &Arc<End>) -> Option<Arc<UnixStream>> {
+    let stream = Arc::new(stream);
+    let refuse = |stream: Arc<UnixStream>, why: String| {
         // Told aloud once for each time that it begins: a program that tries again and again is not to fill the log.
         let level = if rooms.begin_refusing() { log::Level::Warn } else { log::Level::Debug };
         log::log!(level, "refused a connection: the agent {why}");
-        let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("the agent {why}"));
-        let line = serde_json::to_string(&Answer::Error(failure)).unwrap_or_default();
-        // It fits the socket's buffer; should it fail, the end of the connection says enough.
-        let _ = writeln!(stream, "{line}");
+        tell(&stream, &why);
         Some(stream)
     };
     let user = match served.peers.admit(&stream) {
         Ok(user) => user,
         Err(why) => return refuse(stream, why),
     };
-    let Some(room) = rooms.enter() else {
-        return refuse(stream, format!("serves {CONNECTIONS_MAX} connections already, the most it does; end one"));
+    if let Err(e) = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(WRITE_TIME))) {
+        return refuse(stream, format!("cannot serve one more connection: {e}"));
+    }
+    let Some(room) = rooms.enter(&stream) else {
+        return refuse(stream, format!("serves {CONNECTIONS_MAX} connections already, the most it does, and each is in use; end one"));
     };
-    let prepared =
-        stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(WRITE_TIME))).and_then(|()| stream.try_clone());
-    let kept = match prepared {
-        Ok(kept) => kept,
-        Err(e) => return refuse(stream, format!("cannot serve one more connection: {e}")),
-    };
+    let kept = Arc::clone(&stream);
     let (client, programs, end) = (served.client.clone(), served.programs.clone(), Arc::clone(end));
     let serve = move || {
-        let _room = room;
-        connection::serve(client, stream, (user, programs), &end);
+        connection::serve(client, &stream, (user, programs), &room, &end);
     };
     match std::thread::Builder::new().name("cistern-local".to_owned()).spawn(serve) {
         Ok(_) => None,
@@ -198,26 +204,63 @@ fn admit(stream: UnixStream, served: &Served, rooms: &Arc<Rooms>, end: &Arc<End>
     }
 }
 
-/// How many connections there are.
-#[derive(Debug, Default)]
+/// The connections.
+#[derive(Debug)]
 struct Rooms {
-    taken: Mutex<usize>,
+    taken: Mutex<Taken>,
     left: Condvar,
     /// A connection was refused, and none admitted since.
     refusing: AtomicBool,
 }
 
+#[derive(Debug)]
+struct Taken {
+    places: Places<u64>,
+    /// Of those that have a place.
+    streams: BTreeMap<u64, Arc<UnixStream>>,
+    next: u64,
+    /// Threads that serve a connection, also one that has given its place up.
+    serving: usize,
+}
+
 /// One connection's place, given back when dropped, also by a panic.
-struct Room(Arc<Rooms>);
+struct Room {
+    rooms: Arc<Rooms>,
+    number: u64,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        let taken = Taken { places: Places::new(CONNECTIONS_MAX), streams: BTreeMap::new(), next: 0, serving: 0 };
+        Self { taken: Mutex::new(taken), left: Condvar::new(), refusing: AtomicBool::new(false) }
+    }
+}
 
 impl Rooms {
-    fn enter(self: &Arc<Self>) -> Option<Room> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        (*taken < CONNECTIONS_MAX).then(|| {
-            *taken += 1;
-            self.refusing.store(false, Ordering::Relaxed);
-            Room(Arc::clone(self))
-        })
+    /// Takes a place, if need be that of the connection that was idle longest and holds nothing.
+    fn enter(self: &Arc<Self>, stream: &Arc<UnixStream>) -> Option<Room> {
+        let mut taken = self.taken();
+        if taken.places.is_full() {
+            let idle = taken.places.idle_longest()?;
+            taken.places.leave(idle);
+            if let Some(stream) = taken.streams.remove(&idle) {
+                log::info!("closed the connection that was idle longest, {CONNECTIONS_MAX} are open");
+                tell(&stream, &format!("has {GAVE_WAY}"));
+                // Its thread reads the end.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+        let number = taken.next;
+        taken.next += 1;
+        taken.serving += 1;
+        taken.places.enter(number);
+        taken.streams.insert(number, Arc::clone(stream));
+        self.refusing.store(false, Ordering::Relaxed);
+        Some(Room { rooms: Arc::clone(self), number })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a connection is refused; whether it is the first one.
@@ -227,16 +270,26 @@ impl Rooms {
 
     /// Whether all have left within `span`.
     fn wait_until_empty(&self, span: Duration) -> bool {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let (taken, _) = self.left.wait_timeout_while(taken, span, |taken| *taken > 0).unwrap_or_else(PoisonError::into_inner);
-        *taken == 0
+        let (taken, _) =
+            self.left.wait_timeout_while(self.taken(), span, |taken| taken.serving > 0).unwrap_or_else(PoisonError::into_inner);
+        taken.serving == 0
+    }
+}
+
+impl Room {
+    /// A request has come, or is answered; whether the connection must be `kept` until the next use. False: it has given its place up.
+    fn used(&self, kept: bool) -> bool {
+        self.rooms.taken().places.used(self.number, kept)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.left.notify_all();
+        let mut taken = self.rooms.taken();
+        taken.serving -= 1;
+        taken.places.leave(self.number);
+        taken.streams.remove(&self.number);
+        self.rooms.left.notify_all();
     }
 }
 
@@ -247,20 +300,39 @@ mod tests {
     #[test]
     fn there_are_so_many_connections_and_no_more_and_places_come_back() {
         let rooms = Arc::new(Rooms::default());
-        let mut taken: Vec<_> = (0..CONNECTIONS_MAX).map(|_| rooms.enter().unwrap()).collect();
-        assert!(rooms.enter().is_none());
+        let stream = Arc::new(UnixStream::pair().unwrap().0);
+        let mut taken: Vec<_> = (0..CONNECTIONS_MAX).map(|_| rooms.enter(&stream).unwrap()).collect();
+        assert!(taken.iter().all(|room| room.used(true)));
+        assert!(rooms.enter(&stream).is_none());
         assert!(!rooms.wait_until_empty(Duration::from_millis(1)));
         taken.pop();
-        assert!(rooms.enter().is_some());
+        assert!(rooms.enter(&stream).is_some());
         taken.clear();
         assert!(rooms.wait_until_empty(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn the_connection_that_was_idle_longest_and_holds_nothing_gives_its_place_up() {
+        let rooms = Arc::new(Rooms::default());
+        let (mut program, stream) = UnixStream::pair().unwrap();
+        let rest = Arc::new(UnixStream::pair().unwrap().0);
+        let (holds, idle) = (rooms.enter(&rest).unwrap(), rooms.enter(&Arc::new(stream)).unwrap());
+        holds.used(true);
+        let _others: Vec<_> = (2..CONNECTIONS_MAX).map(|_| rooms.enter(&rest).unwrap()).collect();
+        let operator = rooms.enter(&rest).unwrap();
+        assert!(!idle.used(true) && holds.used(true) && operator.used(false));
+        let mut told = String::new();
+        io::Read::read_to_string(&mut program, &mut told).unwrap();
+        assert!(told.contains("BUSY") && told.contains("idle longest"), "{told}");
+        drop(idle);
+        assert!(holds.used(true), "the thread's end is nobody else's");
     }
 
     #[test]
     fn a_refusal_is_told_aloud_once_until_somebody_is_admitted() {
         let rooms = Arc::new(Rooms::default());
         assert_eq!([rooms.begin_refusing(), rooms.begin_refusing()], [true, false]);
-        assert!(rooms.enter().is_some());
+        assert!(rooms.enter(&Arc::new(UnixStream::pair().unwrap().0)).is_some());
         assert!(rooms.begin_refusing());
     }
 }

@@ -8,6 +8,7 @@
 //! Invariant: while a request is carried out nothing more is read, so a program cannot make the agent keep more than one line.
 //! Leaves to others: what requests mean (`local`, `execute`).
 
+use super::Room;
 use crate::bell::Bell;
 use crate::execute::{Holds, Programs, User, execute, lock};
 use crate::local::{Answer, Failure, Hold, Request, Response, Until};
@@ -35,11 +36,12 @@ const CHUNK: usize = 16 << 10;
 const LEAVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves a connection to its end.
-pub(super) fn serve(client: Client, stream: UnixStream, (user, programs): (User, Programs), end: &End) {
-    let our_clocks = has_our_clocks(&stream);
+pub(super) fn serve(client: Client, stream: &UnixStream, (user, programs): (User, Programs), room: &Room, end: &End) {
+    let our_clocks = has_our_clocks(stream);
     let mut connection = Connection {
         client,
         stream,
+        room,
         end,
         our_clocks,
         holds: Holds::of(user, programs),
@@ -73,7 +75,8 @@ fn share_origin(theirs: io::Result<PathBuf>, ours: io::Result<PathBuf>) -> bool 
 
 struct Connection<'e> {
     client: Client,
-    stream: UnixStream,
+    stream: &'e UnixStream,
+    room: &'e Room,
     end: &'e End,
     /// Whether instants mean the same to the program as to the agent.
     our_clocks: bool,
@@ -91,6 +94,10 @@ struct Connection<'e> {
 impl Connection<'_> {
     fn run(&mut self) -> io::Result<()> {
         while let Some(line) = self.next_line()? {
+            // A connection that has just been closed for another one must not have its request carried out: it is told that it was not.
+            if !self.room.used(true) {
+                return Ok(());
+            }
             let answer = match serde_json::from_slice(&line) {
                 Ok(request) => self.carry_out(request),
                 Err(e) => Some(Err(Failure::usage(format!("not a request: {e}")))),
@@ -99,6 +106,7 @@ impl Connection<'_> {
                 Some(result) => self.answer(result)?,
                 None => return Ok(()),
             }
+            self.room.used(!self.holds.ends_unseen());
         }
         Ok(())
     }
@@ -242,9 +250,11 @@ impl Connection<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Rooms;
     use super::*;
     use serde_json::Value;
     use std::io::{BufRead, BufReader};
+    use std::sync::Arc;
     use std::thread::{self, JoinHandle};
     use std::time::Instant;
 
@@ -261,7 +271,10 @@ mod tests {
             let client = Client::builder().server("127.0.0.1:9").start().unwrap();
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (end, asker) = End::pair().unwrap();
-            let agent = thread::spawn(move || serve(client, theirs, (User::this(), Programs::default()), &end));
+            let agent = thread::spawn(move || {
+                let room = Arc::new(Rooms::default()).enter(&Arc::new(theirs.try_clone().unwrap())).unwrap();
+                serve(client, &theirs, (User::this(), Programs::default()), &room, &end);
+            });
             Self { lines: BufReader::new(ours), asker: Some(asker), agent }
         }
 

@@ -39,13 +39,11 @@ pub(super) struct Connection {
     finishing: bool,
     /// A line was read whose answer comes later.
     awaits: bool,
-    /// When it was used last, as a count of the uses of all connections.
-    pub(super) used: u64,
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, id: ConnectionId, limits: ControlLimits, used: u64) -> Self {
-        Self { stream, id, limits, partial: Vec::new(), output: Vec::new(), written: 0, finishing: false, awaits: false, used }
+    pub(super) fn new(stream: UnixStream, id: ConnectionId, limits: ControlLimits) -> Self {
+        Self { stream, id, limits, partial: Vec::new(), output: Vec::new(), written: 0, finishing: false, awaits: false }
     }
 
     /// Whether a line of it is worked on.
@@ -54,9 +52,8 @@ impl Connection {
     }
 
     /// What it awaited has come.
-    pub(super) const fn answered(&mut self, used: u64) {
+    pub(super) const fn answered(&mut self) {
         self.awaits = false;
-        self.used = used;
     }
 
     pub(super) fn id(&self) -> ConnectionId {

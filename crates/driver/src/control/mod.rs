@@ -10,6 +10,7 @@
 mod client;
 mod connection;
 mod listen;
+mod places;
 
 use std::io;
 use std::path::Path;
@@ -21,6 +22,7 @@ use connection::{Connection, Read};
 
 pub use client::{ClientError, ControlClient};
 pub use listen::{ControlError, SocketFile, listen};
+pub use places::{GAVE_WAY, Places};
 
 /// What each bound of a control socket is.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +84,7 @@ pub struct ControlServer {
     limits: ControlLimits,
     slots: Vec<Option<Connection>>,
     next_serial: u64,
-    /// How often a connection was used: orders them by their last use.
-    uses: u64,
+    places: Places<ConnectionId>,
     first_token: usize,
     registry: Option<Registry>,
 }
@@ -99,7 +100,7 @@ impl ControlServer {
             limits,
             slots: (0..limits.connections_max).map(|_| None).collect(),
             next_serial: 0,
-            uses: 0,
+            places: Places::new(limits.connections_max),
             first_token: 0,
             registry: None,
         })
@@ -153,14 +154,14 @@ impl ControlServer {
     /// Sends a line (without line end) to a connection; false if it is gone, or is dropped now because it does not
     /// read what it is sent.
     pub fn push(&mut self, connection: ConnectionId, line: &str) -> bool {
-        self.uses += 1;
-        let used = self.uses;
         let Some(target) = self.find(connection) else {
             return false;
         };
-        target.answered(used);
+        target.answered();
         let alive = target.queue(line) && target.flush();
-        if !alive {
+        if alive {
+            self.places.used(connection, false);
+        } else {
             self.remove(connection.slot);
         }
         alive
@@ -179,7 +180,7 @@ impl ControlServer {
     /// How many connections there are.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.slots.iter().flatten().count()
+        self.places.taken()
     }
 
     fn find(&mut self, id: ConnectionId) -> Option<&mut Connection> {
@@ -205,18 +206,17 @@ impl ControlServer {
 
     /// Closes the connection that was used longest ago, if all places are taken: whoever comes now may be the operator.
     fn make_room(&mut self, handler: &mut impl ControlHandler) {
-        if self.slots.iter().any(Option::is_none) {
+        if !self.places.is_full() {
             return;
         }
-        let idle = self.slots.iter().flatten().filter(|connection| !connection.awaits_an_answer());
-        let Some(id) = idle.min_by_key(|connection| connection.used).map(Connection::id) else { return };
+        let Some(id) = self.places.idle_longest() else { return };
         log::warn!(
             "control socket {}: closed the connection that was idle longest, {} are open",
             self.path().display(),
             self.connections()
         );
         if let Some(connection) = self.find(id) {
-            connection::refuse(connection.stream(), "closed for another connection: this one was idle longest");
+            connection::refuse(connection.stream(), &format!("the server has {GAVE_WAY}"));
         }
         self.remove(id.slot);
         handler.closed(id);
@@ -241,8 +241,8 @@ impl ControlServer {
         }
         let id = ConnectionId { serial: self.next_serial, slot };
         self.next_serial += 1;
-        self.uses += 1;
-        self.slots[slot] = Some(Connection::new(stream, id, self.limits, self.uses));
+        self.places.enter(id);
+        self.slots[slot] = Some(Connection::new(stream, id, self.limits));
     }
 
     fn serve(&mut self, slot: usize, handler: &mut impl ControlHandler) {
@@ -257,8 +257,7 @@ impl ControlServer {
         });
         // The poll reports more than lines: that answers were read, say.
         if used {
-            self.uses += 1;
-            connection.used = self.uses;
+            self.places.used(id, connection.awaits_an_answer());
         }
         let alive = match read {
             Read::Open => connection.flush(),
@@ -283,7 +282,9 @@ impl ControlServer {
     }
 
     fn remove(&mut self, slot: usize) {
-        if let (Some(mut connection), Some(registry)) = (self.slots[slot].take(), &self.registry) {
+        let Some(mut connection) = self.slots[slot].take() else { return };
+        self.places.leave(connection.id());
+        if let Some(registry) = &self.registry {
             // Fails only if the poll does not know it any more; closing it forgets it in any case.
             if let Err(error) = registry.deregister(connection.stream()) {
                 log::debug!("control socket: {error}");
