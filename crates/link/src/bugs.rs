@@ -149,6 +149,8 @@ bugs! {
     T2 "T2",
     /// The timer of a session with a longer lease runs for T of the server's own.
     T3 "T3",
+    /// A mutation is let through under the token of a user who has given the lock back, as long as its agent holds it.
+    G1 "G1",
     /// Watchers are told of a change before it is durable.
     W1 "W1",
     /// The agent counts on the watches of its former session.

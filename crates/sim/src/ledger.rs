@@ -160,6 +160,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::Q1 => (Kinds, "a cancellation does not name the grant whose answer was lost"),
         Bug::W1 => (Disk, "a change is told before it is durable"),
         Bug::W2 => (Partition, "watches of a former session are counted on"),
+        Bug::G1 => (Swarm, "the token of a user who has given the lock back is let through"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
     }
 }

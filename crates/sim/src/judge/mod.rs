@@ -152,7 +152,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(outcomes::Outcomes::default()),
         Box::new(durable::Durable::default()),
         Box::new(presence::Presence::default()),
-        Box::new(places::Places),
+        Box::new(places::Places::default()),
         Box::new(grace::Grace::default()),
         Box::new(queue::Queue::default()),
         Box::new(tokens::TokensGrow::default()),

@@ -66,6 +66,7 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("E1", "membership::dead_owner_of_a_watched_file_is_found_out_in_time_and_not_too_early"),
     ("E2", "membership::restart_of_the_server_takes_no_living_member_away"),
     ("Q1", "locks::lock_whose_granting_answer_was_lost_is_given_back_by_who_no_longer_wants_it"),
+    ("G1", "locks::user_who_gave_the_lock_back_writes_nothing_under_it_although_its_agent_holds_it"),
     ("W1", "membership::nobody_is_told_of_a_change_that_is_not_durable"),
     ("W2", "membership::what_changed_between_two_sessions_is_not_missed"),
     ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),

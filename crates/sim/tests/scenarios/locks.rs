@@ -1,6 +1,6 @@
 //! Scenarios of the lock table: who waits for whom, and that everybody's turn comes.
 
-use cistern_agent::api::OpError;
+use cistern_agent::api::{Command, OpError};
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
@@ -78,6 +78,36 @@ fn locked_file_stays_at_its_path_under_its_holder() {
     assert!(of_a.is_certain());
     a.rename("/former/nightly", "/former/away").done();
     of_a.unlock();
+    s.finish();
+}
+
+/// A's first user gives the lock back and its second one is granted it by A itself: A holds it all the time, and the server cannot tell
+/// its users apart. What the first one still writes under its token would be seen beside the second one's work.
+#[test]
+fn user_who_gave_the_lock_back_writes_nothing_under_it_although_its_agent_holds_it() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let first = a.lock("/jobs/nightly").shared().granted();
+    let second = a.lock("/jobs/nightly").shared().granted();
+    first.unlock();
+    a.put_under(&first, "/jobs/nightly", "late").refused(Status::STALE_GUARD);
+    a.put_under(&second, "/jobs/nightly", "in time").done();
+    second.unlock();
+    s.finish();
+}
+
+/// B removes by force what A holds a lock on and C waits for. C would wait for what nobody can give it, and A would go on with a lock on
+/// what no path leads to: both are told.
+#[test]
+fn locked_file_that_is_removed_by_force_is_told_to_its_holder_and_to_who_waits() {
+    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let of_c = c.lock("/jobs/nightly").exclusive();
+    s.pass(50);
+    of_c.still_waits();
+    b.does(Command::Unlink { path: "/jobs/nightly".into(), force: true }).done();
+    of_c.refused(Status::ESTALE);
+    s.until_so("A's user hears", || of_a.is_lost());
+    a.put_under(&of_a, "/jobs/nightly", "lost").refused(Status::STALE_GUARD);
     s.finish();
 }
 

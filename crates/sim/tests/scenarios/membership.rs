@@ -62,6 +62,22 @@ fn restart_of_the_server_takes_no_living_member_away() {
     s.finish();
 }
 
+/// Nobody watches the file of a member that died, but somebody looks: whoever sees a dead member in a listing must not see it for ever.
+#[test]
+fn owner_of_a_file_that_somebody_looks_at_is_probed() {
+    let (s, [a, b]) = Setting::default().files(["/group/plain"]).agents(["a", "b"]);
+    let _member = a.joins("/group/a");
+    b.ping().done();
+    a.crash();
+    b.stat("/group/a").done();
+    let looked = s.now();
+    s.until_timing_out(&a);
+    assert!(s.now() - looked <= s.tau() / 2 + 2 * s.delivery_timeout(), "after {} ms", s.now() - looked);
+    s.pass(s.wait() + 100);
+    b.stat("/group/a").refused(Status::ENOENT);
+    s.finish();
+}
+
 /// The disk stalls. A watcher that is told of a change which a crash takes back acts on what never was (F49, R61).
 #[test]
 fn nobody_is_told_of_a_change_that_is_not_durable() {
