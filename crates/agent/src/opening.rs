@@ -19,7 +19,7 @@ use crate::stats::Dropped;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue};
+use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue, first_packet, is_first_packet};
 use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, VERSION};
 use cistern_wire::{Bytes8, Challenge, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome};
 use core::time::Duration;
@@ -92,6 +92,8 @@ pub(crate) struct Opening {
     /// When it was begun: what was sent in the session since asks the same.
     pub(crate) began: Instant,
     counter: PacketCounter,
+    /// With which number the session begins that it opens.
+    first_packet: u64,
     log: SentLog,
     pub(crate) cookie: Vec<u8>,
     /// Newest HELLO that was answered, but not by WELCOME.
@@ -116,7 +118,7 @@ impl Agent {
     pub(crate) fn want_session(&mut self) {
         let counts = self.locks.counts();
         let needed = self.closing == Closing::No && (self.ops.count() > 0 || counts.waiters > 0 || self.watches.has_users());
-        let tried = self.opening.as_ref().map(|opening| opening.counter.last());
+        let tried = self.opening.as_ref().map(|opening| opening.counter.count());
         if let Some(session) = &self.session {
             // The session is verified. If nobody waits for the truth, it is not sought for ever.
             if (session.dormant || tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT)) && !self.has_user() {
@@ -140,7 +142,10 @@ impl Agent {
         self.opening = Some(Opening {
             handshake: self.rng.nonzero_u64().get(),
             began: self.now,
-            counter: PacketCounter::new(),
+            counter: PacketCounter::starting_at(1),
+            //= wire-spec.md#3-2-packet-numbers
+            //# All HELLOs of one handshake MUST name the same first packet number.
+            first_packet: first_packet(&mut self.rng),
             log: SentLog::new(SENT_MAX),
             cookie: Vec::new(),
             answered: 0,
@@ -218,6 +223,7 @@ impl Agent {
             epoch: known.epoch,
             server_incarnation: known.incarnation,
             lease_us: u64::try_from(config.lease.as_micros()).unwrap_or(u64::MAX),
+            first_packet: opening.first_packet,
             label: Bytes8(&identity.label),
             cookie: Bytes8(&opening.cookie),
             former: List::of(&former),
@@ -306,6 +312,7 @@ impl Agent {
         let sane = self.session.as_ref().is_none_or(told)
             && welcome.session != SessionId(0)
             && welcome.window > 0
+            && is_first_packet(welcome.first_packet)
             && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
         let other = !self.has_been(welcome.session) && self.session.as_ref().is_none_or(|session| session.id != welcome.session);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -372,10 +379,10 @@ impl Agent {
             path: self.servers.get(address).copied().map_or_else(|| Path::to(([0; 4], 0).into()), Path::to),
             address,
             tau,
-            counter: PacketCounter::new(),
+            counter: PacketCounter::starting_at(opening.first_packet),
             log: SentLog::new(self.config.sent_max),
-            replay: ReplayWindow::new(),
-            notices: ReplayWindow::new(),
+            replay: ReplayWindow::starting_at(welcome.first_packet),
+            notices: ReplayWindow::starting_at(1),
             rtt,
             requests: Requests::new(welcome.window.min(self.config.window), max_datagram.into()),
             controls: Controls::default(),
@@ -398,7 +405,7 @@ impl Agent {
 impl Opening {
     /// Whether a HELLO of it has gone out.
     pub(crate) const fn has_asked(&self) -> bool {
-        self.counter.last() > 0
+        self.counter.count() > 0
     }
 
     /// Goes on at the next address.

@@ -65,7 +65,7 @@ impl Session {
 
     /// Whether a transmission of this number was ever made in this session.
     pub(crate) const fn was_sent(&self, echo: u64) -> bool {
-        echo > 0 && echo <= self.counter.last()
+        self.counter.has_dealt(echo)
     }
 
     /// What waits because nobody needed its answer goes out again.

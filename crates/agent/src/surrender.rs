@@ -183,7 +183,7 @@ impl Agent {
     /// A datagram of a session that is not the present one: of a former one, only its end is heard.
     pub(crate) fn of_another_session(&mut self, session: SessionId, messages: Messages<'_>) {
         let remains = self.former.iter().find(|remains| remains.session == session && remains.step == Step::Said);
-        let sent = |echo: u64| remains.is_some_and(|remains| (1..=remains.counter.last()).contains(&echo));
+        let sent = |echo: u64| remains.is_some_and(|remains| remains.counter.has_dealt(echo));
         let mut all = messages;
         let ended = all.any(|message| match message {
             Message::Ended(ended) => sent(ended.echo),

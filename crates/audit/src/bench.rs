@@ -88,6 +88,7 @@ pub(crate) fn hello_of<'a>(number: u8, handshake: u64, incarnation: u64, cookie:
         epoch: 0,
         server_incarnation: 0,
         lease_us: 0,
+        first_packet: 1,
         label: Bytes8(b"bench"),
         cookie: Bytes8(cookie),
         former: List::of(former),
@@ -121,6 +122,7 @@ pub(crate) fn welcome_of(handshake: u64, echo: u64, session: u64, incarnation: u
         delivery_timeout_us: 500_000,
         window: 64,
         max_datagram: 1_232,
+        first_packet: 1,
         former: List::of(former),
     }
     .into()

@@ -246,6 +246,7 @@ impl Report {
             "datagrams": self.tally.datagrams,
             "copies": self.tally.copies,
             "foreign": self.tally.foreign,
+            "guessed": self.tally.guessed,
             "unreadable": self.tally.unreadable,
             "sessions": self.tally.sessions,
             "sessions_begun_before": self.tally.begun_before,
@@ -280,6 +281,9 @@ impl fmt::Display for Report {
                 f,
                 "forgotten for want of room: {handshakes} handshakes, {entries} entries of tables; what rests on them is undecidable"
             )?;
+        }
+        if tally.guessed > 0 {
+            writeln!(f, "{} datagrams had packet numbers below the first of their session, and were dropped", tally.guessed)?;
         }
         if tally.clock_back > 0 {
             writeln!(f, "the capture's clock went back {} times: spans across such a place are undecidable", tally.clock_back)?;

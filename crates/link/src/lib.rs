@@ -55,7 +55,7 @@ pub use delivery_clock::DeliveryClock;
 pub use index::Index;
 pub use machine::{Machine, Path};
 pub use nonces::Nonces;
-pub use packets::{PACKET_MAX, PacketCounter, SentLog};
+pub use packets::{FIRST_PACKET_MAX, PACKET_MAX, PacketCounter, SentLog, first_packet, is_first_packet};
 pub use replay::{Freshness, REPLAY_WINDOW, ReplayWindow};
 pub use reply_buffers::{Kept, ReplyBuffers};
 pub use reply_cache::{Admission, Fate, ReplyCache, Stored};

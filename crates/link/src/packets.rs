@@ -1,7 +1,7 @@
 //! Packet numbers: each names one transmission, and the agent remembers when each was sent.
 //!
-//! Decides which number the next datagram carries, and from which send time an echo may renew the lease. Last
-//! step on the way out (number, then send time), first on the agent's way in (the echo is looked up here).
+//! Decides with which number a session begins, which number the next datagram carries, and from which send time an echo may renew the
+//! lease. Last step on the way out (number, then send time), first on the agent's way in (the echo is looked up here).
 //! Implements `wire-spec.md` sections 3.2 and 11.1 (R1, R2, R44).
 //! Invariant: a number is used once per session and direction, and an echo of any number that this log does
 //! not hold renews nothing: forgetting too much is unkind, never unsafe.
@@ -10,24 +10,53 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use crate::bugs::{self, Bug};
+use crate::rng::Rng;
 use crate::time::Instant;
 
-/// The largest packet number that is ever sent, 2^60: at a million datagrams a second reached after 36,000 years.
+/// The largest packet number that is ever sent, 2^60: at a million datagrams a second reached after 36,000 years, wherever a session began.
 ///
 /// A session that came so far must be replaced by a new one; in the sealed mode its key would long have been.
 pub const PACKET_MAX: u64 = 1 << 60;
 
-/// Deals out the packet numbers of one direction of one session: 1, 2, 3, ... up to [`PACKET_MAX`].
-#[derive(Debug, Default)]
+/// The largest number with which a session begins, 2^48−1: who cannot see its datagrams has to guess 28 bits to be within the bound
+/// on jumps, beside the 64 of the session's id, and every number of a session can be written exactly wherever numbers are doubles.
+pub const FIRST_PACKET_MAX: u64 = (1 << 48) - 1;
+const _: () = assert!(FIRST_PACKET_MAX < PACKET_MAX >> 11, "where a session began takes nothing from its numbers");
+
+/// Draws the first packet number of one direction of a session.
+pub fn first_packet(rng: &mut Rng) -> u64 {
+    //= wire-spec.md#3-2-packet-numbers
+    //# The first packet number of each direction of a session MUST be drawn at random from 1 to 2^48−1.
+    if bugs::is(Bug::U1) { 1 } else { 1 + rng.below(FIRST_PACKET_MAX) }
+}
+
+/// Whether a session may begin with this number.
+#[must_use]
+pub const fn is_first_packet(number: u64) -> bool {
+    number > 0 && number <= FIRST_PACKET_MAX
+}
+
+/// Deals out the packet numbers of one direction of one session, or of one handshake: upwards from the first, up to [`PACKET_MAX`].
+#[derive(Debug)]
 pub struct PacketCounter {
+    first: u64,
+    /// The newest; one below the first as long as there is none.
     last: u64,
 }
 
 impl PacketCounter {
-    /// A counter whose first number is 1; 0 never names a transmission.
+    /// A counter that begins with `first`, which is above 0: that never names a transmission.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { last: 0 }
+    pub const fn starting_at(first: u64) -> Self {
+        assert!(first > 0, "0 names no transmission");
+        Self { first, last: first - 1 }
+    }
+
+    /// The number with which it began, or will.
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        self.first
     }
 
     /// The number of the next transmission; `None`, for ever, once [`PACKET_MAX`] was dealt out: the session
@@ -44,10 +73,22 @@ impl PacketCounter {
         Some(self.last)
     }
 
-    /// The newest number dealt out, 0 if none was.
+    /// The newest number dealt out, one below the first if none was.
     #[must_use]
     pub const fn last(&self) -> u64 {
         self.last
+    }
+
+    /// How many were dealt out.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.last + 1 - self.first
+    }
+
+    /// Whether this number was dealt out.
+    #[must_use]
+    pub const fn has_dealt(&self, number: u64) -> bool {
+        self.first <= number && number <= self.last
     }
 }
 
@@ -137,6 +178,7 @@ impl SentLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     const TAU: Duration = Duration::from_secs(2);
@@ -149,11 +191,27 @@ mod tests {
     //= type=test
     //# A packet number MUST NOT be used for two transmissions of one session and direction.
     #[test]
-    fn numbers_start_at_one_and_follow_one_another() {
-        let mut counter = PacketCounter::new();
-        assert_eq!(counter.last(), 0);
-        assert_eq!([counter.take(), counter.take(), counter.take()], [Some(1), Some(2), Some(3)]);
-        assert_eq!(counter.last(), 3);
+    fn numbers_start_at_the_first_and_follow_one_another() {
+        let mut counter = PacketCounter::starting_at(70);
+        assert_eq!((counter.count(), counter.has_dealt(69), counter.has_dealt(70)), (0, false, false));
+        assert_eq!([counter.take(), counter.take(), counter.take()], [Some(70), Some(71), Some(72)]);
+        assert_eq!((counter.first(), counter.last(), counter.count()), (70, 72, 3));
+        assert_eq!([69, 70, 72, 73].map(|number| counter.has_dealt(number)), [false, true, true, false]);
+    }
+
+    //= wire-spec.md#3-2-packet-numbers
+    //= type=test
+    //# The first packet number of each direction of a session MUST be drawn at random from 1 to 2^48−1.
+    #[test]
+    fn first_numbers_are_spread_over_48_bits() {
+        let mut rng = Rng::from_seed([5; 32]);
+        let drawn: std::vec::Vec<u64> = (0..1_000).map(|_| first_packet(&mut rng)).collect();
+        assert!(drawn.iter().all(|first| is_first_packet(*first)));
+        for bit in 0..48 {
+            let set = drawn.iter().filter(|first| **first & (1 << bit) != 0).count();
+            assert!((400..600).contains(&set), "bit {bit} is set in {set} of 1000");
+        }
+        assert!(!is_first_packet(0) && is_first_packet(1) && is_first_packet((1 << 48) - 1) && !is_first_packet(1 << 48));
     }
 
     //= wire-spec.md#8-1-limits-of-the-format
@@ -161,7 +219,7 @@ mod tests {
     //# A side that has used packet number 2^60 in a session MUST send nothing more in it.
     #[test]
     fn counter_stops_hard_at_its_end() {
-        let mut counter = PacketCounter { last: PACKET_MAX - 1 };
+        let mut counter = PacketCounter { first: FIRST_PACKET_MAX, last: PACKET_MAX - 1 };
         assert_eq!(counter.take(), Some(PACKET_MAX));
         assert_eq!(counter.take(), None);
         assert_eq!(counter.take(), None, "and does not begin anew");

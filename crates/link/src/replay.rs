@@ -3,8 +3,9 @@
 //! Decides fresh, duplicate or stale, right after decoding and before anything acts. It is not at-most-once:
 //! a *retransmission* is a fresh packet with an old nonce, which `reply_cache` recognises; the two layers stay
 //! apart (`wire-spec.md` section 3.2; sealed mode: the packet number is the AEAD nonce).
-//! Invariant: a number passes at most once, and only what was authenticated moves the window: [`classify`] asks
-//! before the check of the datagram, [`note`] tells after it, so garbage cannot push real packets out.
+//! Invariants: the window begins where the peer said in the handshake that it begins, so no number is believed because it is the first;
+//! a number passes at most once, and only what was authenticated moves the window: [`classify`] asks before the check of the datagram,
+//! [`note`] tells after it, so garbage cannot push real packets out.
 //! Leaves to the session: one window per session, direction and key.
 //!
 //! [`classify`]: ReplayWindow::classify
@@ -33,9 +34,9 @@ pub enum Freshness {
     Fresh,
     /// Seen before: a copy made by the network or by an attacker, to be dropped.
     Duplicate,
-    /// Too old to be told apart, or 0, which no one sends: to be dropped.
+    /// Too old to be told apart, or below the first number, which no one sends: to be dropped.
     Stale,
-    /// More than [`AHEAD_MAX`] above the highest: to be dropped, for it is not the peer's.
+    /// More than [`AHEAD_MAX`] above the highest, or above where the peer begins: to be dropped, for it is not the peer's.
     Ahead,
 }
 
@@ -44,30 +45,45 @@ pub enum Freshness {
 /// As long as nothing is missing but among the newest 64 numbers, which is nearly always so, it takes no memory besides its own.
 #[derive(Debug)]
 pub struct ReplayWindow {
-    /// 0 as long as nothing has arrived.
+    /// The number with which the peer begins.
+    first: u64,
+    /// One below the first as long as nothing has arrived.
     highest: u64,
-    /// Bit `n` tells whether `highest - n` has arrived. There are no numbers below 1: none of them is missing.
+    /// Bit `n` tells whether `highest - n` has arrived. There are no numbers below the first: none of them is missing.
     near: u64,
     /// Bit `n % 1,024` tells whether `n` has arrived, for all numbers within the window; `None`: all that are not in `near` have.
     far: Option<Box<[u64; WORDS]>>,
 }
 
 impl ReplayWindow {
-    /// A window to which every number but 0 is fresh.
+    /// The window of a peer whose first number is `first`, which is above 0.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { highest: 0, near: u64::MAX, far: None }
+    pub const fn starting_at(first: u64) -> Self {
+        assert!(first > 0, "0 names no transmission");
+        Self { first, highest: first - 1, near: u64::MAX, far: None }
+    }
+
+    /// Whether nothing has arrived yet.
+    #[must_use]
+    pub const fn is_unused(&self) -> bool {
+        self.highest < self.first
     }
 
     /// What `packet` is; changes nothing, so it may be asked about a datagram that is not authenticated yet.
     #[must_use]
     pub fn classify(&self, packet: u64) -> Freshness {
-        if packet == 0 {
+        if bugs::is(Bug::U2) && self.is_unused() {
+            return Freshness::Fresh;
+        }
+        //= wire-spec.md#3-2-packet-numbers
+        //# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+        if packet < self.first {
             return Freshness::Stale;
         }
         //= wire-spec.md#3-2-packet-numbers
-        //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received.
-        if self.highest > 0 && packet > self.highest.saturating_add(AHEAD_MAX) {
+        //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it
+        //# has received any, above the one before the first.
+        if packet > self.highest.saturating_add(AHEAD_MAX) {
             return Freshness::Ahead;
         }
         if packet > self.highest || bugs::is(Bug::M51) && packet == self.highest {
@@ -95,6 +111,9 @@ impl ReplayWindow {
         if known != Freshness::Fresh {
             return known;
         }
+        if bugs::is(Bug::U2) && self.is_unused() {
+            *self = Self::starting_at(packet);
+        }
         if packet > self.highest {
             self.advance_to(packet);
         }
@@ -112,7 +131,7 @@ impl ReplayWindow {
         known
     }
 
-    /// The highest number noted, 0 if none: only that one may move a session to another address (R85).
+    /// The highest number noted, one below the first if none: only that one may move a session to another address (R85).
     #[must_use]
     pub const fn highest(&self) -> u64 {
         self.highest
@@ -157,12 +176,6 @@ impl ReplayWindow {
     }
 }
 
-impl Default for ReplayWindow {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// The word and the bit of a number.
 const fn place(packet: u64) -> (usize, u64) {
     let slot = (packet % REPLAY_WINDOW) as usize;
@@ -181,7 +194,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn noted(packets: &[u64]) -> ReplayWindow {
-        let mut window = ReplayWindow::new();
+        let mut window = ReplayWindow::starting_at(1);
         for &packet in packets {
             window.note(packet);
         }
@@ -190,11 +203,35 @@ mod tests {
 
     #[test]
     fn first_packet_is_fresh_and_its_repeat_a_duplicate() {
-        let mut window = ReplayWindow::new();
-        assert_eq!(window.classify(1), Fresh);
+        let mut window = ReplayWindow::starting_at(1);
+        assert_eq!((window.classify(1), window.is_unused()), (Fresh, true));
         window.note(1);
-        assert_eq!(window.classify(1), Duplicate);
+        assert_eq!((window.classify(1), window.is_unused()), (Duplicate, false));
         assert_eq!(window.highest(), 1);
+    }
+
+    //= wire-spec.md#3-2-packet-numbers
+    //= type=test
+    //# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+    //= wire-spec.md#3-2-packet-numbers
+    //= type=test
+    //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
+    //# received any, above the one before the first.
+    #[test]
+    fn no_number_is_believed_because_it_is_the_first() {
+        let first = (1 << 48) - 1;
+        let mut window = ReplayWindow::starting_at(first);
+        for packet in [0, 1, first - 1_024, first - 1] {
+            assert_eq!(window.receive(packet), Stale, "{packet}");
+        }
+        for packet in [first + AHEAD_MAX, 1 << 60, u64::MAX] {
+            assert_eq!(window.receive(packet), Ahead, "{packet}");
+        }
+        assert!(window.is_unused());
+        // The first datagrams overtake one another.
+        assert_eq!([first + 3, first, first + 1, first + 3, first - 1].map(|n| window.receive(n)), [Fresh, Fresh, Fresh, Duplicate, Stale]);
+        assert_eq!((window.highest(), window.classify(first + 2)), (first + 3, Fresh));
+        assert_eq!(ReplayWindow::starting_at(first).receive(first - 1 + AHEAD_MAX), Fresh, "so many may be lost");
     }
 
     #[test]
@@ -242,7 +279,7 @@ mod tests {
 
     #[test]
     fn zero_is_never_fresh() {
-        let mut window = ReplayWindow::new();
+        let mut window = ReplayWindow::starting_at(1);
         assert_eq!(window.classify(0), Stale);
         window.note(0);
         assert_eq!(window.highest(), 0);
@@ -251,7 +288,8 @@ mod tests {
 
     #[test]
     fn largest_number_neither_wraps_nor_readmits() {
-        let window = noted(&[u64::MAX]);
+        let mut window = ReplayWindow::starting_at(u64::MAX - 5_000);
+        window.note(u64::MAX);
         assert_eq!(window.classify(u64::MAX), Duplicate);
         assert_eq!(window.classify(u64::MAX - 1), Fresh);
         assert_eq!(window.classify(u64::MAX - 1_023), Fresh);
@@ -263,7 +301,8 @@ mod tests {
 
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received.
+    //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
+    //# received any, above the one before the first.
     #[test]
     fn number_that_no_peer_can_have_reached_moves_nothing() {
         let mut window = noted(&[5]);
@@ -323,16 +362,17 @@ mod tests {
     proptest! {
         #[test]
         fn window_agrees_with_a_set_of_all_numbers(
-            start in 0u64..2_000,
+            first in 1u64..3_000,
+            start in 0u64..4_000,
             hops in proptest::collection::vec(-1_100i64..1_100, 1..200),
         ) {
-            let mut window = ReplayWindow::new();
+            let mut window = ReplayWindow::starting_at(first);
             let mut seen = std::collections::BTreeSet::new();
             let mut packet = start;
             for hop in hops {
                 packet = packet.saturating_add_signed(hop);
                 let highest = seen.last().copied().unwrap_or(0);
-                let truth = if packet == 0 || packet + REPLAY_WINDOW <= highest {
+                let truth = if packet < first || packet + REPLAY_WINDOW <= highest {
                     Stale
                 } else if seen.contains(&packet) {
                     Duplicate
@@ -344,7 +384,8 @@ mod tests {
                     window.note(packet);
                     seen.insert(packet);
                 }
-                prop_assert_eq!(window.highest(), seen.last().copied().unwrap_or(0));
+                prop_assert_eq!(window.highest(), seen.last().copied().unwrap_or(first - 1));
+                prop_assert_eq!(window.is_unused(), seen.is_empty());
             }
         }
     }

@@ -170,6 +170,7 @@ mod tests {
             epoch: 0,
             server_incarnation: 0,
             lease_us: 0,
+            first_packet: 1,
             label: Bytes8(b"test"),
             cookie: Bytes8(cookie),
             former: List::of(&[]),

@@ -22,7 +22,7 @@ use crate::warnings::Reason;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Path, Question};
+use cistern_link::{Path, Question, first_packet, is_first_packet};
 use cistern_wire::limits::{
     CHECKSUM_LEN, COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION,
 };
@@ -80,8 +80,9 @@ impl Server {
             //# A server that shares no version with a HELLO MUST answer REFUSE with its own range.
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Version, 0);
         }
-        if hello.label.0.len() > LABEL_MAX || hello.cookie.0.len() > COOKIE_MAX || hello.former.len() > FORMER_MAX {
-            return self.drop_datagram(path, Dropped::Oversized);
+        let oversized = hello.label.0.len() > LABEL_MAX || hello.cookie.0.len() > COOKIE_MAX || hello.former.len() > FORMER_MAX;
+        if oversized || !is_first_packet(hello.first_packet) {
+            return self.drop_datagram(path, Dropped::BadHello);
         }
         // Looked at whenever such a HELLO comes, with a cookie or without: the session may have been rescued since it was challenged.
         if let Some(session) = self.continued(&hello) {
@@ -209,7 +210,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if session.replay.highest() == 0 {
+        if session.replay.is_unused() {
             // The agent has not heard of the session yet; this address is proven by its cookie, too.
             session.path = greeting.path;
         }
@@ -263,6 +264,8 @@ impl Server {
             handshake: hello.handshake,
             label: Box::from(hello.label.0),
             lease_us: self.lease_of(hello),
+            first_received: hello.first_packet,
+            first_sent: first_packet(&mut self.rng),
             now: self.now,
             path: greeting.path,
             max_datagram: hello.max_datagram.min(self.config.max_datagram).max(SMALL),
@@ -328,7 +331,7 @@ impl Server {
             let surrendered = session.incarnation == hello.incarnation
                 && session.path.remote == path.remote
                 && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
-            let unused = session.replay.highest() == 0;
+            let unused = session.replay.is_unused();
             match session.standing() {
                 // Never welcomed, or never answered: nothing was granted in it, and nothing can be used under it.
                 //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -440,6 +443,7 @@ impl Server {
             delivery_timeout_us: micros32(config.delivery_timeout_for(lease)),
             window: session.cache.window(),
             max_datagram: session.max_datagram,
+            first_packet: session.packets.first(),
             former: List::of(former),
         };
         let path = session.path;
@@ -448,7 +452,7 @@ impl Server {
 }
 
 // A WELCOME that names as many former sessions as a HELLO may fits the smallest datagram.
-const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
+const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 8 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
 
 /// A configured span of at most an hour in whole microseconds.
 fn micros32(span: Duration) -> u32 {

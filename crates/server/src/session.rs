@@ -83,6 +83,9 @@ pub(crate) struct Opening {
     pub(crate) handshake: u64,
     pub(crate) label: Box<[u8]>,
     pub(crate) lease_us: u32,
+    /// Number of the agent's first datagram in it, and of the server's.
+    pub(crate) first_received: u64,
+    pub(crate) first_sent: u64,
     pub(crate) now: Instant,
     pub(crate) path: Path,
     pub(crate) max_datagram: u16,
@@ -94,7 +97,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 336);
+const _: () = assert!(size_of::<Session>() <= 352);
 
 impl Session {
     /// A session whose record is not durable yet.
@@ -113,8 +116,8 @@ impl Session {
             handshake_us: u32::try_from(from.round_trip.as_micros()).unwrap_or(u32::MAX),
             max_datagram: from.max_datagram,
             in_line: false,
-            packets: PacketCounter::new(),
-            replay: ReplayWindow::new(),
+            packets: PacketCounter::starting_at(from.first_sent),
+            replay: ReplayWindow::starting_at(from.first_received),
             cache: ReplyCache::new(from.window),
             out: Out::default(),
             parked: Vec::new(),

@@ -282,6 +282,8 @@ mod tests {
             handshake: 1,
             label: Box::from(*b"test"),
             lease_us: 2_000_000,
+            first_received: 1,
+            first_sent: 1,
             now: Instant::new(1, 1),
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,

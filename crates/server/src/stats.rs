@@ -57,7 +57,7 @@ drops! {
     /// The server has not read yet what it needs to start.
     Starting "starting",
     /// A HELLO whose label or list of former sessions is longer than the format allows.
-    Oversized "oversized",
+    BadHello "bad_hello",
     /// A HELLO of a handshake that is over.
     OldHandshake "old_handshake",
     /// The answer would have been no smaller than what caused it (R87).

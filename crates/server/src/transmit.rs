@@ -38,7 +38,7 @@ struct Loose {
 }
 
 /// What waits to be sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sending {
     /// Handshake answers, hints, challenges of addresses, answers for sessions that have ended.
     loose: VecDeque<Loose>,
@@ -46,10 +46,17 @@ pub(crate) struct Sending {
     line: VecDeque<Key>,
     /// Buffers for their messages.
     pub(crate) pool: Pool,
-    /// Packet numbers of session 0.
+    /// Packet numbers of datagrams outside of any session.
     handshakes: PacketCounter,
     /// Spare buffers of datagrams.
     spare: Vec<Vec<u8>>,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        let (loose, line, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { loose, line, pool: Pool::default(), handshakes: PacketCounter::starting_at(1), spare }
+    }
 }
 
 impl Sending {

@@ -102,6 +102,8 @@ body! {
         pub server_incarnation: u64,
         /// Lease period that the agent asks for, in microseconds; 0: the server's own.
         pub lease_us: u64,
+        /// Packet number of the agent's first transmission in the session; all HELLOs of one handshake carry the same.
+        pub first_packet: u64,
         /// What people call the agent (host and process, say); at most 64 bytes.
         pub label: Bytes8<'a>,
         /// The cookie of CHALLENGE; empty in the first HELLO.
@@ -156,6 +158,8 @@ body! {
         pub window: u16,
         /// Largest datagram that either side sends, in bytes.
         pub max_datagram: u16,
+        /// Packet number of the server's first transmission in the session.
+        pub first_packet: u64,
         /// What became of the former sessions named in HELLO, in its order.
         pub former: List<'a, FormerFate>,
     }

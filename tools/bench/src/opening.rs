@@ -144,6 +144,7 @@ fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Res
         epoch: 0,
         server_incarnation: 0,
         lease_us: 0,
+        first_packet: 1,
         label: Bytes8(b"bench"),
         cookie: Bytes8(&handshake.cookie),
         former: List::of(&[]),

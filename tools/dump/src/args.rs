@@ -15,10 +15,10 @@ use std::time::Duration;
 const ABOUT: &str = "\
 Shows what Cistern says on the wire: every message in words, from captures or live.
 
-A line is a message: time (UTC), from > to, session (the first 8 of 16 digits), packet number, kind, number, meaning. A number is n7 for \
-request 7 of its session, c7 for control message 7, q7 for notice 7. Several messages of one datagram stand under each other, the later \
-ones behind a +. Of an answer that renews the lease, the line says from which transmission the lease counts, and until when, as seen \
-where the capture was made.";
+A line is a message: time (UTC), from > to, session (the first 8 of 16 digits), packet number, kind, number, meaning. A packet number is \
+p3 for transmission 3 of its session and direction, if its handshake was seen. A number is n7 for request 7 of its session, c7 for control \
+message 7, q7 for notice 7. Several messages of one datagram stand under each other, the later ones behind a +. Of an answer that renews \
+the lease, the line says from which transmission the lease counts, and until when, as seen where the capture was made.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,6 +122,9 @@ pub struct Form {
     /// All fields of every message; -vv also the bytes
     #[arg(long = "verbose", short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
+    /// Packet numbers as they are, not counted from the first of their session
+    #[arg(long, short = 'S', conflicts_with_all = ["json", "stats", "leases", "ladder"])]
+    pub absolute: bool,
     /// One JSON object a line, for each message; with --stats or --leases, one for all
     #[arg(long)]
     pub json: bool,

@@ -7,7 +7,7 @@
 use crate::fields;
 use crate::follow::Aside;
 use crate::labels::Labels;
-use crate::memory::{Lease, Note, Notes};
+use crate::memory::{Beginning, Lease, Note, Notes};
 use crate::packet::Packet;
 use crate::time::{Clock, span};
 use crate::words::{short, words};
@@ -21,15 +21,18 @@ use std::time::Duration;
 pub struct Lines {
     clock: Clock,
     verbose: u8,
+    /// Packet numbers as they are, not counted from the first of their session.
+    absolute: bool,
     /// Names of the inputs, if there are several to tell apart.
     inputs: Vec<String>,
 }
 
 impl Lines {
-    /// `verbose` counts the `-v`s; `inputs` are the names to show before each line, none if there is one input.
+    /// `verbose` counts the `-v`s; `absolute`: packet numbers are shown as they are; `inputs` are the names to show before each line, none
+    /// if there is one input.
     #[must_use]
-    pub const fn new(clock: Clock, verbose: u8, inputs: Vec<String>) -> Self {
-        Self { clock, verbose, inputs }
+    pub const fn new(clock: Clock, verbose: u8, absolute: bool, inputs: Vec<String>) -> Self {
+        Self { clock, verbose, absolute, inputs }
     }
 
     /// Writes a datagram: those of its messages that are to be shown, or why it has none; behind the time what stands `aside`.
@@ -56,12 +59,13 @@ impl Lines {
             Ok(datagram) => {
                 let session = if datagram.header.session.0 == 0 { "-".to_owned() } else { short(datagram.header.session) };
                 let copy = if notes.copy { " (copy)" } else { "" };
-                let mut begin = format!("{head}  {session} p{}{copy}  ", datagram.header.packet);
+                let number = self.counted(notes.first, datagram.header.packet, datagram.header.from_server);
+                let mut begin = format!("{head}  {session} p{number}{copy}  ");
                 // Later messages of the datagram stand under the first, behind the time's place, so that they are seen to belong to it.
                 let margin = input.chars().count() + time.chars().count();
                 for (at, message) in datagram.messages().enumerate() {
                     let (Some(true), Some(note)) = (shown.get(at), notes.messages.get(at)) else { continue };
-                    writeln!(out, "{begin}{}", self.message(packet, &message, note))?;
+                    writeln!(out, "{begin}{}", self.message(packet, notes, &message, note))?;
                     begin = format!("{:margin$}  + ", "");
                     if let Some(tree) = tree.as_ref().and_then(|tree| tree.messages.get(at)) {
                         fields::message(out, &tree.node)?;
@@ -88,7 +92,7 @@ impl Lines {
             Err(reason) => vec![format!("MALFORMED: {reason}")],
             Ok(datagram) => {
                 let noted = datagram.messages().zip(&notes.messages).zip(shown);
-                noted.filter(|(_, shown)| **shown).map(|((message, note), _)| self.message(packet, &message, note)).collect()
+                noted.filter(|(_, shown)| **shown).map(|((message, note), _)| self.message(packet, notes, &message, note)).collect()
             }
         }
     }
@@ -110,7 +114,12 @@ impl Lines {
         self.clock.line(at).trim_end().to_owned()
     }
 
-    fn message(&self, packet: &Packet<'_>, message: &Message<'_>, note: &Note) -> String {
+    /// A packet number as it is shown.
+    fn counted(&self, first: Beginning, number: u64, from_server: bool) -> u64 {
+        if self.absolute { number } else { first.counted(number, from_server) }
+    }
+
+    fn message(&self, packet: &Packet<'_>, notes: &Notes, message: &Message<'_>, note: &Note) -> String {
         let kind = message.kind();
         let mut line = kind.name().to_owned();
         // Writing to a string does not fail.
@@ -127,7 +136,7 @@ impl Lines {
             let _ = write!(line, " [sent again: {times} times now, first {since} ago]");
         }
         if kind.renews() {
-            line.push_str(&self.renewal(packet, note));
+            line.push_str(&self.renewal(packet, notes, note));
         } else if let (Kind::Receipt, Some(sent)) = (kind, note.sent) {
             let _ = write!(line, " [{} after it was sent]", span(packet.at.saturating_sub(sent)));
         }
@@ -135,8 +144,9 @@ impl Lines {
     }
 
     /// From and until when the answer makes the lease count.
-    fn renewal(&self, packet: &Packet<'_>, note: &Note) -> String {
+    fn renewal(&self, packet: &Packet<'_>, notes: &Notes, note: &Note) -> String {
         let Some(echo) = note.numbers.echo else { return String::new() };
+        let echo = self.counted(notes.first, echo, false);
         let Some(sent) = note.sent else { return format!("; renews the lease from p{echo} on, whose sending was not seen") };
         let sent = format!("from p{echo} on, sent {} ago", span(packet.at.saturating_sub(sent)));
         match note.lease {

@@ -50,11 +50,29 @@ pub struct Lease {
     pub moved: bool,
 }
 
+/// The first packet numbers of a session, as far as its handshake was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beginning {
+    agent: Option<u64>,
+    server: Option<u64>,
+}
+
+impl Beginning {
+    /// A packet number counted from the first of its sender, which is 1; as it is if that is not known, or above it.
+    #[must_use]
+    pub fn counted(self, number: u64, from_server: bool) -> u64 {
+        let first = if from_server { self.server } else { self.agent };
+        first.and_then(|first| number.checked_sub(first)).map_or(number, |before| before + 1)
+    }
+}
+
 /// What is known about one datagram beside what it says.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     /// Whether a datagram of this packet number was seen before: the network, or a second capture, shows it twice.
     pub copy: bool,
+    /// Where the numbers of the session begin.
+    pub first: Beginning,
     /// For each message, in order.
     pub messages: Vec<Note>,
     /// The label that the session's agent gave itself, if its HELLO was seen.
@@ -89,6 +107,7 @@ struct Life {
     lease: Option<Duration>,
     until: Option<Duration>,
     label: Option<String>,
+    first: Beginning,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,12 +144,14 @@ impl Memory {
         let copy = life.transmission(at, header.from_server, header.packet, datagram);
         let messages = datagram.messages().map(|message| life.message(at, &message, copy)).collect();
         let label = life.label.clone();
+        // A handshake's own numbers count from 1.
+        let first = if header.session.0 == 0 { Beginning::default() } else { life.first };
         for message in datagram.messages() {
             if let Message::Welcome(welcome) = message {
                 self.open(at, key, &welcome);
             }
         }
-        Notes { copy, messages, label }
+        Notes { copy, first, messages, label }
     }
 
     /// The label of a session's agent, if its HELLO was seen.
@@ -142,11 +163,12 @@ impl Memory {
     /// A handshake became a session: what is known goes with it.
     fn open(&mut self, at: Duration, key: Key, welcome: &cistern_wire::Welcome<'_>) {
         let Some(handshake) = self.lives.get(&key) else { return };
-        let (label, lease, until) = (handshake.label.clone(), handshake.lease, handshake.until);
+        let (label, lease, until, first) = (handshake.label.clone(), handshake.lease, handshake.until, handshake.first);
         let life = self.lives.entry(Key::Session(welcome.session.0)).or_default();
         life.heard = at;
         life.label = label;
         life.lease = lease;
+        life.first = first;
         life.until = life.until.max(until);
     }
 
@@ -186,9 +208,11 @@ impl Life {
         let mut note = Note { numbers, ..Note::default() };
         if let Message::Hello(hello) = message {
             self.label = Some(Escaped(hello.label.0).to_string()).filter(|label| !label.is_empty());
+            self.first.agent = Some(hello.first_packet);
         }
         if let Message::Welcome(welcome) = message {
             self.lease = Some(Duration::from_micros(welcome.lease_us));
+            self.first.server = Some(welcome.first_packet);
         }
         if is_answer(kind) || kind == Kind::Receipt {
             self.answer(&mut note, kind);
@@ -287,9 +311,13 @@ mod tests {
         note(&mut memory, ms(10), false, 0, 2, hello);
         let welcome = note(&mut memory, ms(15), true, 0, 1, sample(Kind::Welcome));
         assert_eq!(welcome.messages[0].lease, Some(Lease { until: Some(ms(2_010)), moved: true }));
+        assert_eq!(welcome.first.counted(2, false), 2, "the numbers of a handshake begin with 1");
         let session = 0x1122_3344_5566_7788;
         assert_eq!(memory.label(session), Some("host-a:4711"));
-        note(&mut memory, ms(100), false, session, 1, ask(1));
+        let first = note(&mut memory, ms(100), false, session, 1, ask(1)).first;
+        let (agent, server) = (0x1122_3344_5566, 0x6655_4433_2211);
+        assert_eq!([agent, agent + 9, 5].map(|number| first.counted(number, false)), [1, 10, 5]);
+        assert_eq!([server, server + 9, 5].map(|number| first.counted(number, true)), [1, 10, 5]);
         let again = note(&mut memory, ms(300), false, session, 2, ask(1));
         assert_eq!(again.messages[0].again, Some(Again { times: 1, first: ms(100) }));
         let late = note(&mut memory, ms(400), true, session, 1, ack(1, 2));

@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
         } else if form.json {
             View::Records(names)
         } else {
-            View::Lines(line::Lines::new(Clock::new(Form::by_count(form.times)), form.verbose, names))
+            View::Lines(line::Lines::new(Clock::new(Form::by_count(form.times)), form.verbose, form.absolute, names))
         };
         let file = args.write.as_ref().map(|path| Writer::create(path)).transpose();
         Ok(Self {

@@ -103,6 +103,7 @@ impl Peer {
             epoch: 0,
             server_incarnation: 0,
             lease_us: 0,
+            first_packet: 1,
             label: Bytes8(b"counted"),
             cookie: Bytes8(cookie),
             former: List::of(&[]),

@@ -108,7 +108,7 @@ fn an_answer_to_what_was_sent_since_the_verification_began_ends_it_and_an_older_
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
     // The network is there again; the answer to the first keep-alive comes late.
-    script.say(&[cistern_wire::Alive { serial: 1, echo: 2 }.into()]);
+    script.say(&[cistern_wire::Alive { serial: 1, echo: script.first + 1 }.into()]);
     challenge(&mut script, &sent);
     let sent = script.run(100);
     assert_eq!(hello_of(&hellos(&sent)[0].1).0.cookie.0, b"cookie", "it asks on, which does no harm");

@@ -51,6 +51,40 @@ fn answers_of_strangers_neither_renew_nor_end_a_session() {
     let [Event::Done { result: Ok(Output::Pong { .. }), .. }] = script.events()[..] else { panic!("its server is heard") };
 }
 
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
+//# received any, above the one before the first.
+#[test]
+fn numbers_of_a_session_begin_where_the_handshake_says_in_both_directions() {
+    const FIRST: u64 = 0x7777_0000_0001;
+    let mut script = Script::new(Config::default());
+    script.start(Command::Ping);
+    let first = script.one();
+    let (hello, echo) = hello_of(&first);
+    let own = hello.first_packet;
+    script.say_outside(&[Welcome { first_packet: FIRST, ..welcome(&hello, echo) }.into()]);
+    script.events();
+    let sent = script.one();
+    assert_eq!(sent.packet(), own, "the agent begins where its HELLO said");
+    // Whoever has the session's id and the server's address, but sees nothing, has to guess.
+    for (number, reason) in
+        [(1, "stale_packet"), (FIRST - 1, "stale_packet"), (FIRST + (1 << 20), "packet_ahead"), (1 << 60, "packet_ahead")]
+    {
+        script.packet = number - 1;
+        script.say(&[Nack { nonce: 1, echo: own, reason: NackReason::Ended, fate: Fate::Unknown }.into()]);
+        assert_eq!(script.agent.view(script.now()).session, Some(SESSION), "{number}");
+        assert!(script.agent.drops().iter().any(|(name, count)| name == reason && count > 0), "{reason}");
+    }
+    script.drops = 4;
+    script.packet = FIRST - 1;
+    script.say(&[stated(1, own, attr(1, 1), 0)]);
+    let [Event::Done { result: Ok(Output::Pong { .. }), .. }] = script.events()[..] else { panic!("the server is heard") };
+}
+
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME that offers a longer one.

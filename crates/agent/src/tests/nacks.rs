@@ -132,7 +132,7 @@ fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     script.quiet();
     let wake = script.agent.wake_after(script.now()).unwrap();
     assert!(wake.as_millis() <= u128::from(TAU_MS / 32), "the handshake is spread, and soon: {wake:?}");
-    script.sleep(TAU_MS / 32);
+    script.sleep(TAU_MS / 32 + 1);
     script.session = SessionId(0xCD);
     let first = script.one();
     let (hello, echo) = hello_of(&first);

@@ -35,6 +35,9 @@ fn offered(script: &mut Script, change: impl FnOnce(Welcome<'static>) -> Welcome
     script.say_outside(&[change(welcome(&hello, echo)).into()]);
 }
 
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# All HELLOs of one handshake MUST name the same first packet number.
 #[test]
 fn an_unanswered_hello_is_sent_again_under_a_new_number_of_the_same_handshake() {
     let mut script = Script::new(Config::default());
@@ -43,6 +46,7 @@ fn an_unanswered_hello_is_sent_again_under_a_new_number_of_the_same_handshake() 
     assert!(sent.len() >= 3);
     let hellos: Vec<_> = sent.iter().map(|(_, sent)| hello_of(sent)).collect();
     assert!(hellos.iter().all(|(hello, _)| hello.handshake == hellos[0].0.handshake));
+    assert!(hellos.iter().all(|(hello, _)| hello.first_packet == hellos[0].0.first_packet));
     assert_eq!(hellos.iter().map(|(_, packet)| *packet).collect::<Vec<_>>(), (1..=hellos.len() as u64).collect::<Vec<_>>());
     let gaps: Vec<u64> = sent.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     assert!(gaps.windows(2).all(|pair| pair[1] > pair[0]) && gaps[0] >= 100, "{gaps:?}");
@@ -115,15 +119,17 @@ fn welcome_of_another_handshake_or_to_no_hello_or_out_of_bounds_opens_nothing() 
         Welcome { lease_us: u64::MAX, ..good },
         Welcome { window: 0, ..good },
         Welcome { max_datagram: 547, ..good },
+        Welcome { first_packet: 0, ..good },
+        Welcome { first_packet: 1 << 48, ..good },
     ] {
         script.say_outside(&[bad.into()]);
         assert_eq!(script.agent.view(script.now()).session, None, "{bad:?}");
     }
-    script.drops = 7;
+    script.drops = 9;
     script.say_outside(&[good.into()]);
     assert_eq!(script.agent.view(script.now()).session, Some(SESSION));
     script.say_outside(&[good.into()]);
-    script.drops = 8;
+    script.drops = 10;
 }
 
 //= wire-spec.md#10-2-agreeing-on-a-version

@@ -49,7 +49,9 @@ pub(super) struct Script {
     now_ms: u64,
     boot_ahead_ms: u64,
     /// Packet numbers of the server.
-    packet: u64,
+    pub(super) packet: u64,
+    /// Number of the agent's first datagram in its session.
+    pub(super) first: u64,
     pub(super) session: SessionId,
     /// Restarts of the server.
     incarnation: u64,
@@ -150,6 +152,7 @@ pub(super) fn welcome(hello: &Hello<'_>, echo: u64) -> Welcome<'static> {
         delivery_timeout_us: 500_000,
         window: 64,
         max_datagram: 1_232,
+        first_packet: 1,
         former: List::of(&[]),
     }
 }
@@ -171,7 +174,7 @@ impl Script {
         config.check().unwrap();
         let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [2; 16], label: b"test".to_vec() };
         let agent = Agent::new(config, identity, [3; 32], (1..=servers).map(server).collect());
-        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, session: SESSION, incarnation: 3, drops: 0 }
+        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, first: 0, session: SESSION, incarnation: 3, drops: 0 }
     }
 
     /// An agent whose session is open, and which has been answered one PING; its lease began at this moment.
@@ -204,7 +207,7 @@ impl Script {
         let second = self.one();
         let (hello, echo) = hello_of(&second);
         assert_eq!(hello.cookie.0, b"cookie");
-        self.packet = 0;
+        (self.packet, self.first) = (0, hello.first_packet);
         self.say_outside(&[Welcome { session: self.session, former: List::of(former), ..welcome(&hello, echo) }.into()]);
     }
 

@@ -57,6 +57,7 @@ impl Story {
             agent: hello.agent,
             incarnation: hello.incarnation,
             asked: hello.lease_us != 0,
+            first_packet: hello.first_packet,
             host,
             last: Duration::ZERO,
             hellos: BTreeMap::new(),
@@ -221,6 +222,7 @@ impl Story {
         let host = handshake.map_or(seen.to, |handshake| handshake.host);
         let (agent, incarnation) = handshake.map_or((None, 0), |handshake| (Some(handshake.agent), handshake.incarnation));
         let asked = handshake.is_some_and(|handshake| handshake.asked);
+        let first = [Some(welcome.first_packet), handshake.map(|handshake| handshake.first_packet)];
         let late = self.sessions.contains_key(&welcome.session);
         let session = self.sessions.entry(welcome.session).or_insert_with(|| Session::new(welcome.session, host, server));
         session.last = seen.passage.at;
@@ -232,7 +234,7 @@ impl Story {
         if !late {
             session.opened = Some(seen.mark());
         }
-        (session.host, session.server, session.asked) = (host, server, asked);
+        (session.host, session.server, session.asked, session.first) = (host, server, asked, first);
         (session.agent, session.agent_incarnation, session.handshake) = (agent, incarnation, welcome.handshake);
         if let Some(agent) = agent {
             self.of_agent.entry(agent).or_default().insert(welcome.session);

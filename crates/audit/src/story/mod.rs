@@ -68,6 +68,8 @@ pub struct Tally {
     pub copies: u64,
     /// Datagrams to or from nobody known that are not of this protocol.
     pub foreign: u64,
+    /// Datagrams whose packet number is below the first of their sender: nobody acts on them.
+    pub guessed: u64,
     /// Datagrams between known hosts that a receiver drops, by reason.
     pub unreadable: BTreeMap<&'static str, u64>,
     /// Sessions seen.
@@ -352,6 +354,11 @@ impl Story {
         if is_hint {
             return true;
         }
+        // Its receiver drops it: somebody has guessed.
+        if session.first[usize::from(seen.up)].is_some_and(|first| seen.header.packet < first) {
+            self.tally.guessed += 1;
+            return false;
+        }
         let (since, evidence) = session.evidence;
         let not_before = (seen.up && seen.header.packet >= since && evidence > Duration::ZERO).then_some(evidence);
         let carried = raw::carried(seen.passage.payload);
@@ -379,7 +386,9 @@ impl Story {
             session.doubt = session.doubt.or(Some(Why::Forgotten));
             return false;
         }
-        session.gap |= own && log.last().checked_add(1) != Some(seen.header.packet);
+        // A session whose handshake was not seen is not whole in any case.
+        let before = if log.last() > 0 { Some(log.last()) } else { session.first[usize::from(seen.up)].map(|first| first - 1) };
+        session.gap |= own && before.is_some_and(|before| before.checked_add(1) != Some(seen.header.packet));
         log.put(seen.header.packet, transmission);
         true
     }

@@ -274,6 +274,8 @@ pub(crate) struct Handshake {
     pub(crate) incarnation: u64,
     /// Whether its agent asks for a lease period of its own.
     pub(crate) asked: bool,
+    /// With which packet number its agent begins in the session.
+    pub(crate) first_packet: u64,
     pub(crate) host: HostId,
     pub(crate) last: Duration,
     pub(crate) hellos: BTreeMap<u64, Helloed>,

@@ -303,6 +303,8 @@ pub struct Session {
     pub(crate) evidence: (u64, Duration),
     /// The highest floor announced, and by which packet.
     pub(crate) floor: (u64, u64),
+    /// With which packet number the server and the agent begin, if the handshake was seen.
+    pub(crate) first: [Option<u64>; 2],
     /// A number is missing among those that the side of the vantage sent itself.
     pub(crate) gap: bool,
     pub(crate) renewals: u64,
@@ -363,6 +365,7 @@ impl Session {
             all_disowned: None,
             evidence: (0, Duration::ZERO),
             floor: (0, 0),
+            first: [None; 2],
             gap: false,
             renewals: 0,
             open: BTreeSet::new(),

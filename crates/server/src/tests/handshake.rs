@@ -62,6 +62,7 @@ fn welcome_says_everything_and_waits_for_the_durable_record() {
         delivery_timeout_us: 500_000,
         window: 64,
         max_datagram: 1_232,
+        first_packet: welcome.first_packet,
         former: List::of(&[]),
     };
     assert_eq!(welcome, expected, "and it echoes the newest HELLO");
@@ -517,11 +518,13 @@ fn hello_with_an_overlong_label_cookie_or_list_is_dropped() {
         Hello { label: Bytes8(&[b'x'; 65]), ..hello },
         Hello { cookie: Bytes8(&[0; 33]), ..hello },
         Hello { former: List::of(&former), ..hello },
+        Hello { first_packet: 0, ..hello },
+        Hello { first_packet: 1 << 48, ..hello },
     ] {
         world.send(&mut peer, &[long.into()]);
         world.expect(&peer, &[]);
     }
-    assert_eq!(world.server.stats().dropped(Dropped::Oversized), 3);
+    assert_eq!(world.server.stats().dropped(Dropped::BadHello), 5);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! An insider who has learnt a session's id, and sends from an address of its own.
 
-use super::world::{Peer, ROOT, World, advisory, create, lock, ms};
+use super::world::{Peer, ROOT, World, advisory, create, lock, ms, welcome};
 use crate::Dropped;
 use alloc::vec::Vec;
 use cistern_wire::{
@@ -66,7 +66,8 @@ fn nothing_that_comes_from_an_unproven_address_acts() {
 
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received.
+//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
+//# received any, above the one before the first.
 //= wire-spec.md#11-2-delivery
 //= type=test
 //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.
@@ -88,4 +89,53 @@ fn jumps_that_no_agent_makes_are_dropped_even_from_the_proven_address() {
     world.send(&mut holder, &[request.into()]);
     assert_eq!(world.got_one(&holder).message().kind(), Kind::Ack, "its next request is answered");
     holds(&mut world, &mut holder, &asks);
+}
+
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# The first packet number of each direction of a session MUST be drawn at random from 1 to 2^48−1.
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+//= wire-spec.md#3-2-packet-numbers
+//= type=test
+//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
+//# received any, above the one before the first.
+#[test]
+fn session_without_a_datagram_yet_believes_no_number_but_those_of_its_agent() {
+    const FIRST: u64 = 0x7777_0000_0001;
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    peer.first_packet = FIRST;
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    let opened = world.got_one(&peer);
+    let told = welcome(&opened).first_packet;
+    world.hello(&mut peer, &cookie, &[]);
+    let again = world.got_one(&peer);
+    assert_eq!(welcome(&again).first_packet, told, "the session is the same");
+    assert!((1 << 20..1 << 48).contains(&told), "{told} is drawn, and small ones are too rare to be met here");
+    peer.session = welcome(&opened).session;
+    // Whoever has the session's id, and forges the agent's address, still has to guess.
+    for (number, reason) in [
+        (1, Dropped::StalePacket),
+        (FIRST - 1, Dropped::StalePacket),
+        (FIRST + (1 << 20), Dropped::PacketAhead),
+        (1 << 60, Dropped::PacketAhead),
+    ] {
+        let before = world.server.stats().dropped(reason);
+        peer.packet = number - 1;
+        world.send(&mut peer, &[EndSession { serial: 1, reason: EndReason::Surrender }.into()]);
+        world.expect(&peer, &[]);
+        assert_eq!(world.server.stats().dropped(reason), before + 1, "{number}");
+    }
+    peer.packet = FIRST - 1;
+    world.send(&mut peer, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    let got = world.got_one(&peer);
+    assert!(matches!(got.message(), Message::Alive(alive) if alive.echo == FIRST), "{got:?}");
+    assert_eq!(got.packet, told, "the server begins where WELCOME said");
+    let mut other = world.open(2);
+    let serial = other.serial();
+    world.send(&mut other, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    assert!(world.got_one(&other).packet.abs_diff(told) > 1 << 20, "each session has a beginning of its own");
 }

@@ -77,6 +77,8 @@ pub(super) struct Peer {
     pub(super) serial: u64,
     /// The lease period that it asks for, in microseconds.
     pub(super) lease_us: u64,
+    /// Number of its first datagram in a session.
+    pub(super) first_packet: u64,
 }
 
 impl Peer {
@@ -92,6 +94,7 @@ impl Peer {
             nonce: 0,
             serial: 0,
             lease_us: 0,
+            first_packet: 1,
         }
     }
 
@@ -126,6 +129,7 @@ impl Peer {
             epoch: 0,
             server_incarnation: 0,
             lease_us: self.lease_us,
+            first_packet: self.first_packet,
             label: Bytes8(LABELS[usize::from(self.agent.0[0]) % LABELS.len()]),
             cookie: Bytes8(cookie),
             former: List::of(former),
@@ -415,7 +419,8 @@ impl World {
         let got = self.got_one(peer);
         let welcome = welcome(&got);
         assert_eq!((welcome.handshake, welcome.echo), (peer.handshake, packet));
-        *peer = Peer { session: welcome.session, handle: welcome.handle, packet: 0, nonce: 0, serial: 0, ..peer.clone() };
+        *peer =
+            Peer { session: welcome.session, handle: welcome.handle, packet: peer.first_packet - 1, nonce: 0, serial: 0, ..peer.clone() };
         welcome.former.iter().collect()
     }
 

@@ -223,6 +223,7 @@ pub(super) fn hello(agent: usize, session: u64) -> Message<'static> {
         epoch: 0,
         server_incarnation: 0,
         lease_us: 0,
+        first_packet: 1 << 40,
         label: Bytes8(b"bench"),
         cookie: Bytes8(b"cookie"),
         former: List::default(),
@@ -252,6 +253,7 @@ pub(super) fn welcome_by(session: u64, echo: u64, incarnation: u64) -> Message<'
         delivery_timeout_us: 500_000,
         window: 64,
         max_datagram: 1_232,
+        first_packet: 1 << 40,
         former: List::default(),
     })
 }

@@ -3,7 +3,8 @@
 //!
 //! Decides: an address is proven when a HELLO with a cookie came from it and was answered WELCOME, or a PATH_RESPONSE to a challenge
 //! that was sent there; until then every datagram to it keeps the sum below what came from it (R85, R87). A datagram that does not
-//! decode, or that is a HINT, changes neither an agent's session nor its lease nor its locks (R12, R37).
+//! decode, or that is a HINT, changes neither an agent's session nor its lease nor its locks (R12, R37). The packet numbers of a session
+//! begin where nobody finds them by trying (R12).
 //! Invariant: a start of the server forgets who was proven, as the server does.
 //! Leaves to others: forged datagrams that decode (`agent_lease`, `server_rule` judge what they lead to).
 
@@ -11,7 +12,7 @@ use super::case::{Case, Verdict, violated};
 use super::sessions::AgentView;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen};
-use cistern_wire::Message;
+use cistern_wire::{Hello, Message, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -57,7 +58,8 @@ impl Family for Strangers {
                 }
                 Ok(())
             }
-            Seen::Sent { from: Node::Server, to, bytes } => self.sends(case, *to, bytes.len() as u64),
+            Seen::Sent { from: Node::Server, to, bytes } => self.sends(case, *to, bytes.len() as u64).and_then(|()| beginnings(case)),
+            Seen::Sent { from: Node::Agent(_), .. } => beginnings(case),
             Seen::Received { by: Node::Agent(agent), .. } => self.unmeant(case, facts, *agent),
             _ => Ok(()),
         };
@@ -109,6 +111,21 @@ impl Strangers {
     }
 }
 
+/// Whoever tries the numbers from 1 on is not heard in any session: one of a million numbers by chance is beyond every campaign.
+const TRIED: u64 = 1 << 20;
+
+/// A HELLO or a WELCOME names a first packet number that is not found by trying.
+fn beginnings(case: &Case<'_>) -> Verdict {
+    for message in case.packet.iter().flat_map(|packet| &packet.messages) {
+        let (Message::Hello(Hello { first_packet, .. }) | Message::Welcome(Welcome { first_packet, .. })) = message else { continue };
+        if *first_packet <= TRIED {
+            let what = format!("{} says that packet numbers begin with {first_packet}", message.kind().name());
+            return violated("I17", "guessable-numbers", what);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::bench::{Bench, address, datagram, fired, hello, welcome};
@@ -136,6 +153,18 @@ mod tests {
         (2..9).for_each(|n| bench.server_sends(&mut judge, 0, n, &[welcome(5, 1)]).unwrap());
         bench.show(&mut judge, &Seen::Started { node: Node::Server, incarnation: 2 }).unwrap();
         fired(bench.server_sends(&mut judge, 0, 1, &[challenge()]), "I17", "amplification");
+    }
+
+    #[test]
+    fn numbers_that_begin_with_1_are_caught_from_either_side() {
+        let (mut bench, mut judge) = (Bench::new(1), Strangers::default());
+        let Message::Hello(sent) = hello(0, 5) else { unreachable!("it is a HELLO") };
+        let Message::Welcome(answer) = welcome(5, 1) else { unreachable!("it is a WELCOME") };
+        bench.agent_sends(&mut judge, 0, 0, 1, &[sent.into()]).unwrap();
+        fired(bench.agent_sends(&mut judge, 0, 0, 2, &[Hello { first_packet: 1, ..sent }.into()]), "I17", "guessable-numbers");
+        bench.server_gets(&mut judge, 0, 1, &[sent.into()]).unwrap();
+        bench.server_sends(&mut judge, 0, 1, &[answer.into()]).unwrap();
+        fired(bench.server_sends(&mut judge, 0, 2, &[Welcome { first_packet: 1, ..answer }.into()]), "I17", "guessable-numbers");
     }
 
     #[test]

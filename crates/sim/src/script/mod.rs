@@ -24,10 +24,12 @@ pub use setting::Setting;
 pub use user::{Held, LockAsk, Op};
 pub use wires::{Sent, Way};
 
+use crate::host::ADDRESS;
 use crate::observe::{Node, Seen};
 use crate::plan::{MS, SEC};
 use cistern_server::store::Key;
-use cistern_wire::{Kind, SessionId, Status};
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::{Header, Kind, Message, Packer, SessionId, Status};
 use course::Course;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -309,6 +311,23 @@ impl Script {
         }
     }
 
+    /// A stranger, who has the number of a session and forges the address of who sends that way, says something under a packet number that
+    /// it has guessed.
+    ///
+    /// # Panics
+    /// If the message fits no datagram.
+    pub fn forge(&self, way: Way, session: SessionId, packet: u64, message: &Message<'_>) {
+        let mut course = self.shared.course();
+        let delay = course.wires.delay();
+        let address = course.stage.agents[way.agent].address;
+        let (from, to) = if way.up { (address, ADDRESS) } else { (ADDRESS, address) };
+        let mut bytes = Vec::new();
+        let mut packer = Packer::new(&mut bytes, Header { from_server: !way.up, session, packet }, DATAGRAM_MIN);
+        assert!(packer.push(message), "one message fits");
+        packer.finish();
+        course.travel(way, from, to, bytes.into(), delay);
+    }
+
     /// The end: every rule was met, nothing is held, no process dropped anything, and no judge objects.
     ///
     /// # Panics
@@ -318,7 +337,8 @@ impl Script {
     }
 
     /// The end, with the reasons for which processes dropped something, as "agent: reason": these and no others. A server that was started
-    /// again is bound to drop what comes before it serves, or of sessions of before, and agents may get more hints than they need.
+    /// again is bound to drop what comes before it serves, or of sessions of before, and agents may get more hints than they need, and
+    /// some when they have another session already.
     ///
     /// # Panics
     /// As [`Script::finish`].
@@ -342,6 +362,7 @@ impl Script {
 
 /// Whether a drop is one that a restart of the server leads to by itself.
 fn by_a_restart(reason: &str) -> bool {
-    let of_server = ["starting", "unknown_session", "amplification", "rate_limited"];
-    reason.ends_with(": stray_hint") || reason.strip_prefix("server: ").is_some_and(|reason| of_server.contains(&reason))
+    let of_server = ["starting", "amplification", "rate_limited"];
+    let of_all = [": stray_hint", ": unknown_session"];
+    of_all.iter().any(|end| reason.ends_with(end)) || reason.strip_prefix("server: ").is_some_and(|reason| of_server.contains(&reason))
 }

@@ -2,7 +2,7 @@
 
 use cistern_agent::api::OpError;
 use cistern_sim::script::{Setting, from, to};
-use cistern_wire::{Kind, RefuseReason, Status};
+use cistern_wire::{EndReason, EndSession, Fate, Kind, Message, Nack, NackReason, RefuseReason, Status};
 
 /// A's daemon is killed and started again; the job that it showed a lock to runs on, and was told "certain until". A service that frees a
 /// client's locks when a new instance of it appears (F31) starts the job a second time. The new incarnation waits like everybody.
@@ -248,4 +248,35 @@ fn users_of_an_agent_without_a_session_share_one() {
     }
     assert_eq!((s.server.sessions().len(), s.server.stats().welcomes), (1, 2), "the other one made the files");
     s.finish();
+}
+
+/// A stranger has seen the id of A's session in a log, forges the addresses of A and of the server, and tries packet numbers: before A's first
+/// datagram has come, where a receiver that believes the first number it meets (U2) believes the stranger's, and while A holds its lock, where
+/// numbers that begin with 1 (U1) are soon met. One END_SESSION or NACK that were heard would free or lose the lock.
+#[test]
+fn who_guesses_packet_numbers_is_not_heard_in_either_direction() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let end = Message::from(EndSession { serial: 1, reason: EndReason::Surrender });
+    let refusal = |echo| Message::from(Nack { nonce: 0, echo, reason: NackReason::Ended, fate: Fate::Unknown });
+    s.hold_next(Kind::GetAttr, from(&a));
+    let ping = a.ping();
+    s.until_received(Kind::Welcome, to(&a));
+    let session = a.session();
+    s.forge(from(&a), session, 1, &end);
+    s.forge(to(&a), session, 1, &refusal(1));
+    s.pass(5);
+    s.release_held();
+    ping.done();
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let of_b = b.lock("/jobs/nightly").exclusive();
+    for number in 1..=64 {
+        s.forge(from(&a), session, number, &end);
+        s.forge(to(&a), session, number, &refusal(number));
+    }
+    s.pass(2 * s.wait());
+    assert!(of_a.is_certain() && a.session() == session);
+    of_b.still_waits();
+    of_a.unlock();
+    of_b.granted();
+    s.finish_with_drops(["a: stale_packet", "server: stale_packet"]);
 }

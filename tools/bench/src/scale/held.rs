@@ -206,6 +206,7 @@ impl World {
             delivery_timeout_us: 500_000,
             window: 4_096,
             max_datagram: 1_232,
+            first_packet: 1,
             former: List::of(&former),
         };
         self.say(SessionId(0), &welcome.into());

@@ -145,6 +145,7 @@ impl Tables {
             epoch: 0,
             server_incarnation: 0,
             lease_us: 0,
+            first_packet: 1,
             label: Bytes8(b"host-1234"),
             cookie: Bytes8(cookie),
             former: List::of(&[]),

@@ -113,7 +113,7 @@ fn a_capture_that_could_not_all_be_read_is_not_judged_as_complete() {
     writer.write(at(1), agent, server, &of(0, false, 2, &hello.into())).unwrap();
     writer.write(at(2), server, agent, &of(0, true, 1, &message(cistern_wire::Kind::Welcome))).unwrap();
     // It echoes a packet that is not there.
-    writer.write(at(3), server, agent, &of(0x1122_3344_5566_7788, true, 1, &Alive { serial: 9, echo: 9 }.into())).unwrap();
+    writer.write(at(3), server, agent, &of(0x1122_3344_5566_7788, true, 0x6655_4433_2211, &Alive { serial: 9, echo: 9 }.into())).unwrap();
     writer.flush().unwrap();
     let accused = |judged: &Judged| judged.report.violations.iter().any(|violation| violation.rule == Rule::HasCause);
     let vantage = Vantage { side: Side::Server, inside: true, complete: true, clock_ppm: 0 };

@@ -126,7 +126,7 @@ impl Ladder {
             path: path.to_owned(),
             format,
             story: Story::new(Vantage { side: Side::Agent, ..Vantage::default() }, Terms::default()).with_intervals(),
-            lines: Lines::new(Clock::new(Form::SinceFirst), 0, Vec::new()),
+            lines: Lines::new(Clock::new(Form::SinceFirst), 0, false, Vec::new()),
             rows: Vec::new(),
             names: Vec::new(),
             stolen: Vec::new(),

@@ -8,8 +8,8 @@ use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
 use cistern_wire::{
     Ack, Attr, Bytes8, CacheGrant, Changed, Claim, Effect, EndReason, EndSession, FormerClaim, FormerFate, Generation, GetAttr, Granted,
-    Handle, Keep, List, Lock, LockClass, LockId, LockWait, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem, Released,
-    Reply, ServerStatus, SessionFate, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent, Watched,
+    Handle, Hello, Keep, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Probe, Receipt, ReceiptAnswer, Release,
+    ReleaseItem, Released, Reply, ServerStatus, SessionFate, SessionId, Stated, Terms, Unlink, Want, Watch, WatchEvent, Watched, Welcome,
 };
 use std::net::SocketAddr;
 
@@ -334,4 +334,26 @@ fn goes_on_at(mut audit: Audit, generation: u64) -> Audit {
     audit.up(1, 6, 1, &[lock(1)]);
     audit.down(1, 6, 1, &[granted(1, 1, generation)]);
     audit
+}
+
+#[test]
+fn datagram_below_the_first_number_of_its_session_was_guessed_and_whoever_answers_it_is_caught() {
+    let mut audit = at_server();
+    let Message::Hello(asked) = hello(0, 5, b"") else { unreachable!("it is a HELLO") };
+    let asked = Hello { first_packet: 1 << 40, ..asked };
+    audit.up(0, 0, 1, &[asked.into()]);
+    audit.down(0, 0, 1, &[challenge(5, 1)]);
+    audit.up(0, 0, 2, &[Hello { cookie: Bytes8(b"0123456789abcdef"), ..asked }.into()]);
+    let Message::Welcome(opened) = welcome_of(5, 2, 5, 1, &[]) else { unreachable!("it is a WELCOME") };
+    audit.down(0, 0, 1, &[Welcome { first_packet: 1 << 41, ..opened }.into()]);
+    audit.up(0, 5, 1, &[EndSession { serial: 1, reason: EndReason::Surrender }.into()]);
+    audit.up(0, 5, 1 << 40, &[keep_alive(1)]);
+    audit.down(0, 5, 1 << 41, &[alive(1, 1 << 40)]);
+    clean(&audit);
+    let report = audit.taker.report();
+    assert_eq!(report.tally.guessed, 1, "{report}");
+    assert!(report.to_string().contains("1 datagrams had packet numbers below the first"), "{report}");
+    audit.up(0, 5, 2, &[keep_alive(2)]);
+    audit.down(0, 5, (1 << 41) + 1, &[alive(2, 2)]);
+    broken(&audit, Rule::HasCause);
 }
