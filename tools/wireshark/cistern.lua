@@ -81,7 +81,7 @@ types["Welcome"] = { is = "structure", name = "Welcome",
   { name = "first_packet", type = types["u64"], doc = "Packet number of the server's first transmission in the session." },
   { name = "former", type = types["list of FormerFate"], doc = "What became of the former sessions named in HELLO, in its order." },
 }
-types["RefuseReason"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "no common version", [2] = "the server has reached a limit", [3] = "superseded by a newer incarnation of the agent", [4] = "the server is stopping", [5] = "its incarnation is far above that of the session it still has" } }
+types["RefuseReason"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "no common version", [2] = "the server has reached a limit", [3] = "superseded by a newer incarnation of the agent", [4] = "the server is stopping", [5] = "its incarnation is far above that of the session it still has", [6] = "the agent's network has as many sessions as the server gives one" } }
 types["Refuse"] = { is = "structure", name = "Refuse",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
   { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },

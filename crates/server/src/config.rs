@@ -80,6 +80,8 @@ pub struct Config {
     pub max_datagram: u16,
     /// Most sessions, those that are ending included.
     pub sessions_max: u32,
+    /// Most sessions opened from one network (an IPv4 /24, an IPv6 /64), this computer's own addresses excepted.
+    pub network_sessions_max: u32,
     /// Most sessions whose record is not durable yet.
     pub opening_max: u32,
     /// Most ended sessions remembered, so that their agents are told so; the oldest is forgotten first.
@@ -132,6 +134,8 @@ impl Default for Config {
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,
             sessions_max: 10_000,
+            // Half of them: a site has room for 20 agents on each of 254 hosts, and who has one network leaves room for all others.
+            network_sessions_max: 5_000,
             opening_max: 1_024,
             tombstones_max: 1_024,
             cookie_life: Duration::from_secs(10),
@@ -335,6 +339,7 @@ impl Config {
         let (least, most) = (DATAGRAM_MIN as u64, DATAGRAM_MAX as u64);
         counts("max-datagram", u64::from(self.max_datagram), least, most, "548 to 8,952 bytes")?;
         counts("sessions-max", self.sessions_max, 1, 1 << 24, "1 to 16,777,216")?;
+        counts("network-sessions-max", self.network_sessions_max, 1, 1 << 24, "1 to 16,777,216")?;
         counts("opening-max", self.opening_max, 1, 1 << 24, "1 to 16,777,216")?;
         counts("tombstones-max", self.tombstones_max, 1, 1 << 24, "1 to 16,777,216")?;
         spans("cookie-life", self.cookie_life, Duration::from_secs(1), LEASE_MAX, "1 s to 1 h")?;
@@ -464,6 +469,7 @@ mod tests {
             ("window", Config { window: 0, ..base() }),
             ("max-datagram", Config { max_datagram: 547, ..base() }),
             ("sessions-max", Config { sessions_max: 0, ..base() }),
+            ("network-sessions-max", Config { network_sessions_max: 0, ..base() }),
             ("locks-per-session", Config { locks: LockLimits { locks_max: 10, locks_per_session: 11, ..locks }, ..base() }),
             ("stage-idle", Config { stages: StageLimits { idle: ms(1_999), ..stages }, ..base() }),
             ("stage-bytes-per-session", Config { stages: StageLimits { bytes_per_session: 1 << 19, ..stages }, ..base() }),

@@ -9,6 +9,7 @@
 
 use crate::listening::Reason;
 use crate::locks::Action;
+use crate::networks::Network;
 use crate::outbox::{Body, Outbox, Verdict};
 use crate::parked::OpId;
 use crate::server::Server;
@@ -192,14 +193,16 @@ impl Server {
         }
     }
 
-    /// The table of sessions is nearly full: asks some, picked at random, whether their agents are there. Who is gone fails like
-    /// anybody, and makes room; no order of sessions by time is needed for that.
-    pub(crate) fn probe_some(&mut self) {
+    /// The table of sessions is nearly full, or as much of it as a network may have: asks some of them, picked at random, whether their
+    /// agents are there. Who is gone fails like anybody, and makes room; no order of sessions by time is needed for that.
+    pub(crate) fn probe_some(&mut self, of: Option<Network>) {
         for _ in 0..PROBED_AT_ONCE {
-            let Some(places) = NonZeroU64::new(self.sessions.places() as u64) else {
+            let listed = of.map(|network| self.sessions.of_network(network));
+            let Some(places) = NonZeroU64::new(listed.map_or(self.sessions.places(), <[u32]>::len) as u64) else {
                 return;
             };
             let place = usize::try_from(self.rng.below(places.get())).unwrap_or(0);
+            let place = of.map_or(place, |network| self.sessions.of_network(network)[place] as usize);
             if let Some(key) = self.sessions.at(place).filter(|key| self.is_good(*key)) {
                 self.probe(key);
             }

@@ -11,6 +11,7 @@
 use crate::cookie::CookieTime;
 use crate::dispatch::Raw;
 use crate::durability::Held;
+use crate::networks::Network;
 use crate::server::Server;
 use crate::session::{Opening, Session};
 use crate::sessions::Key;
@@ -184,6 +185,7 @@ impl Server {
             return;
         }
         debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);
+        self.stats.count_refused(reason);
         let refuse = Refuse { handshake, echo: packet, reason, version_min: VERSION, version_max: VERSION, retry_ms };
         self.send_handshake(path, &Message::Refuse(refuse), None);
     }
@@ -233,9 +235,13 @@ impl Server {
     fn open(&mut self, greeting: &Greeting<'_>, len: usize) {
         let hello = &greeting.hello;
         let counts = self.sessions.counts();
-        let nearly_full = (self.config.sessions_max - self.config.sessions_max / 8) as usize;
-        if self.sessions.len() >= nearly_full && self.probes.allow(self.now) {
-            self.probe_some();
+        let nearly = |bound: u32| (bound - bound / 8) as usize;
+        let network = Network::of(greeting.path.remote);
+        let neighbours = network.map_or(0, |network| self.sessions.of_network(network).len());
+        if self.sessions.len() >= nearly(self.config.sessions_max) && self.probes.allow(self.now) {
+            self.probe_some(None);
+        } else if neighbours >= nearly(self.config.network_sessions_max) && self.probes.allow(self.now) {
+            self.probe_some(network);
         }
         if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
             if self.warnings.admit(self.now, Reason::Full, hello.agent) {
@@ -248,6 +254,16 @@ impl Server {
             //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
             //# still owed.
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
+        }
+        if neighbours >= self.config.network_sessions_max as usize {
+            if self.warnings.admit(self.now, Reason::Crowded, hello.agent) {
+                warn!(
+                    "{}: refused agent {} at {}: its network (/24 of IPv4, /64 of IPv6) has {neighbours} sessions; raise \
+                     network-sessions-max, or evict agents",
+                    self.who, hello.agent, greeting.path.remote
+                );
+            }
+            return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Crowded, BUSY_RETRY_MS);
         }
         self.check_known_server(hello);
         self.supersede(hello, greeting.path);

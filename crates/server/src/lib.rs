@@ -40,6 +40,7 @@ mod grace;
 mod grace_end;
 mod handshake;
 mod listening;
+mod networks;
 mod out;
 mod outbox;
 mod outcomes;

@@ -10,13 +10,22 @@ use cistern_link::Instant;
 use core::time::Duration;
 
 /// The settings that [`Server::adopt_limits`] takes up, by the names of [`Config::check`].
-pub const LIVE: [&str; 7] =
-    ["sessions-max", "opening-max", "challenges-per-second", "hint-interval", "notices-in-flight", "answer-bytes-max", "freed-per-turn"];
+pub const LIVE: [&str; 8] = [
+    "sessions-max",
+    "network-sessions-max",
+    "opening-max",
+    "challenges-per-second",
+    "hint-interval",
+    "notices-in-flight",
+    "answer-bytes-max",
+    "freed-per-turn",
+];
 
 impl Server {
     /// Takes up the bounds on load of `config`, which has passed [`Config::check`]; everything else stays as it was.
     pub fn adopt_limits(&mut self, now: Instant, config: &Config) {
         self.config.sessions_max = config.sessions_max;
+        self.config.network_sessions_max = config.network_sessions_max;
         self.config.opening_max = config.opening_max;
         self.config.notices_in_flight = config.notices_in_flight;
         self.config.answer_bytes_max = config.answer_bytes_max;

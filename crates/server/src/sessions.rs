@@ -6,6 +6,7 @@
 //! A [`Key`] names a place and an id, so that one kept in a timer or a queue never finds the session that came after.
 //! Leaves to others: what a change of standing entails.
 
+use crate::networks::{Network, Networks, Row};
 use crate::session::Session;
 use crate::slab::{NONE, Slab};
 use crate::standing::{Event, Illegal, Standing};
@@ -55,6 +56,8 @@ struct Place {
     incarnation: u64,
     /// The place of the agent's next older session; [`NONE`]: it has none.
     older: u32,
+    /// Where it is listed among those of its network.
+    row: Option<Row>,
 }
 
 /// How many sessions have which standing.
@@ -85,6 +88,7 @@ pub(crate) struct Sessions {
     by_id: Index,
     /// The newest session of each agent.
     by_agent: Index,
+    networks: Networks,
     /// Agents choose their ids: how they are hashed is nobody's to know.
     hasher: DefaultHashBuilder,
     counts: Counts,
@@ -165,6 +169,11 @@ impl Sessions {
         self.places.places() as usize
     }
 
+    /// The places of the sessions that were opened from a network, in no order.
+    pub(crate) fn of_network(&self, network: Network) -> &[u32] {
+        self.networks.places(network)
+    }
+
     /// The session in a place.
     pub(crate) fn at(&self, place: usize) -> Option<Key> {
         let place = u32::try_from(place).ok()?;
@@ -186,7 +195,8 @@ impl Sessions {
         let older = known.map_or(NONE, |known| known.newest.place);
         self.by_id.insert(hash_of(session.id), key.place);
         self.by_agent.insert(hash, key.place);
-        let place = self.places.insert(Place { session, incarnation, older });
+        let row = Network::of(session.path.remote).map(|network| self.networks.insert(network, key.place));
+        let place = self.places.insert(Place { session, incarnation, older, row });
         debug_assert_eq!(place, key.place, "the name was foretold");
         key
     }
@@ -233,7 +243,12 @@ impl Sessions {
     pub(crate) fn remove(&mut self, key: Key) -> Option<Session> {
         let agent = self.get(key)?.agent;
         let newest = self.newest(agent);
-        let Place { session, incarnation, older } = self.places.remove(key.place);
+        let Place { session, incarnation, older, row } = self.places.remove(key.place);
+        if let Some(moved) = row.and_then(|row| self.networks.remove(row))
+            && let Some(place) = self.places.get_mut(moved)
+        {
+            place.row = row;
+        }
         self.by_id.remove(hash_of(key.id), key.place);
         *self.counts.of(session.standing()) -= 1;
         if newest == Some(key.place) {
@@ -332,6 +347,29 @@ mod tests {
         assert_eq!(table.agent(AgentId([1; 16])).unwrap().incarnation, 4, "the highest stays");
         table.remove(first);
         assert!(table.agent(AgentId([1; 16])).is_none());
+    }
+
+    #[test]
+    fn sessions_of_a_network_are_listed_where_they_were_opened() {
+        let mut table = Sessions::default();
+        let from = |id: u64, address: [u8; 4]| {
+            let mut session = session(id, 1, 1);
+            session.path = Path::to(SocketAddr::from((address, 1)));
+            session
+        };
+        let network = Network::of(SocketAddr::from(([10, 0, 0, 1], 1))).unwrap();
+        let keys: Vec<_> = (1..=4).map(|n| table.insert(from(n.into(), [10, 0, 0, n]))).collect();
+        table.insert(from(9, [10, 0, 1, 1]));
+        table.insert(session(10, 1, 1));
+        if let Some(session) = table.get_mut(keys[1]) {
+            session.path = Path::to(SocketAddr::from(([10, 0, 9, 9], 1)));
+        }
+        assert_eq!(table.of_network(network).len(), 4);
+        for (gone, left) in [(0, 3), (1, 2), (3, 1), (2, 0)] {
+            table.remove(keys[gone]);
+            assert_eq!(table.of_network(network).len(), left);
+            assert!(table.of_network(network).iter().all(|place| keys.contains(&table.at(*place as usize).unwrap())));
+        }
     }
 
     #[test]

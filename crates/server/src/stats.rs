@@ -14,7 +14,7 @@ pub use histogram::Histogram;
 pub(crate) use served::Fared;
 pub use served::{KindServed, Served, WAIT_BOUNDS_NS};
 
-use cistern_wire::{DropReason, Kind};
+use cistern_wire::{DropReason, Kind, RefuseReason};
 
 macro_rules! drops {
     ($($(#[$doc:meta])* $name:ident $text:literal),* $(,)?) => {
@@ -95,6 +95,8 @@ pub struct Stats {
     pub steals: u64,
     /// Sessions welcomed.
     pub welcomes: u64,
+    /// Handshakes refused, by the code of the reason.
+    refused: [u64; 1 + RefuseReason::ALL.len()],
     /// Sessions whose address changed.
     pub moves: u64,
     /// Superseded sessions that went on sending: copies of an agent, perhaps.
@@ -124,6 +126,7 @@ impl Default for Stats {
             rescues: 0,
             steals: 0,
             welcomes: 0,
+            refused: [0; 1 + RefuseReason::ALL.len()],
             moves: 0,
             clones: 0,
             reclaim_conflicts: 0,
@@ -175,6 +178,16 @@ impl Stats {
     #[must_use]
     pub fn drops_total(&self) -> u64 {
         self.undecoded.iter().chain(&self.dropped).sum()
+    }
+
+    /// How many handshakes were refused for `reason`.
+    #[must_use]
+    pub const fn refused(&self, reason: RefuseReason) -> u64 {
+        self.refused[reason as usize]
+    }
+
+    pub(crate) const fn count_refused(&mut self, reason: RefuseReason) {
+        self.refused[reason as usize] += 1;
     }
 
     pub(crate) const fn count_received(&mut self, bytes: usize) {

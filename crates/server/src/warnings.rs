@@ -23,6 +23,8 @@ pub(crate) enum Reason {
     Outdated,
     /// The table of sessions is full.
     Full,
+    /// Its network has as many sessions as one may have.
+    Crowded,
     /// It has seen a newer server of this store.
     OldStore,
     /// It goes on in a session after it opened another.
@@ -34,6 +36,7 @@ impl Reason {
         match self {
             Self::Outdated => "its incarnation is not the newest",
             Self::Full => "the table of sessions is full",
+            Self::Crowded => "its network has too many sessions",
             Self::OldStore => "it has seen a newer server of this store",
             Self::Cloned => "it goes on in a session after it opened another",
         }

@@ -50,6 +50,8 @@ codes! {
         Stopping = 4 "the server is stopping",
         /// The incarnation is far above that of a session which the agent still has (R41).
         Ahead = 5 "its incarnation is far above that of the session it still has",
+        /// The agent's network (an IPv4 /24, an IPv6 /64) has as many sessions as the server gives one.
+        Crowded = 6 "the agent's network has as many sessions as the server gives one",
     }
 }
 

@@ -9,7 +9,7 @@ use cistern_driver::stats::Counts;
 use cistern_server::stats::{Commits, Histogram, KindServed};
 use cistern_server::{Figures, Stats, Status};
 use cistern_store::CommitStats;
-use cistern_wire::Kind;
+use cistern_wire::{Kind, RefuseReason};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -117,6 +117,8 @@ fn sessions(figures: &Figures, all: &mut Vec<Family>) {
     let values = standing.map(|(name, count)| (vec![("standing", name.to_owned())], Whole(count as u64)));
     labelled(all, Gauge, "sessions", "Sessions by standing; timing_out is all the lease state there is.", values);
     total(all, "sessions_opened_total", stats.welcomes, "Sessions opened.");
+    let refused = |reason: &RefuseReason| (vec![("reason", format!("{reason:?}").to_lowercase())], Whole(stats.refused(*reason)));
+    labelled(all, Type::Counter, "handshakes_refused_total", "Handshakes refused, by reason.", RefuseReason::ALL.iter().map(refused));
     total(all, "session_moves_total", stats.moves, "Sessions that went on from another address.");
     total(
         all,

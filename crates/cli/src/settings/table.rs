@@ -134,6 +134,9 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Largest datagram, in bytes of UDP payload; above 1,232 only where every path carries it unfragmented";
     "sessions-max" Number<u32> = sessions_max, "1 to 16,777,216",
         "Most sessions", flag "--max-sessions";
+    "network-sessions-max" Number<u32> = network_sessions_max, "1 to 16,777,216",
+        "Most sessions opened from one network: an IPv4 /24, an IPv6 /64; this computer's own addresses are none. It keeps whoever has one \
+         network from taking the places of all others; raise it where one has more agents";
     "opening-max" Number<u32> = opening_max, "1 to 16,777,216",
         "Most sessions that are being opened";
     "tombstones-max" Number<u32> = tombstones_max, "1 to 16,777,216",

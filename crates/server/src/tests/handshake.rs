@@ -3,11 +3,12 @@
 use super::world::{Peer, STORE, World, advisory, lock, ms, welcome};
 use crate::{Config, Dropped};
 use alloc::vec::Vec;
-use cistern_link::Machine as _;
+use cistern_link::{Machine as _, Path};
 use cistern_wire::{
     Bytes8, Claim, EndReason, EndSession, Ended, Fate, FormerClaim, FormerFate, Hello, Hint, KeepAlive, Known, List, LockWait, Message,
     Nack, NackReason, Receipt, ReceiptAnswer, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
 };
+use core::net::SocketAddr;
 
 fn keep_alive(peer: &mut Peer) -> Message<'static> {
     KeepAlive { serial: peer.serial(), clock_us: 0 }.into()
@@ -476,6 +477,46 @@ fn full_table_refuses_and_says_when_to_try_again() {
     let got = world.got(&second);
     assert!(got.iter().any(|got| matches!(got.message(), Message::Alive(_))), "who is in stays in: {got:?}");
     world.got(&first);
+}
+
+#[test]
+fn one_network_gets_so_many_sessions_and_leaves_the_others_to_others() {
+    let mut world = World::with(Config { network_sessions_max: 2, ..Config::default() });
+    let mut own = [world.open(1), world.open(2)];
+    let mut third = Peer::new(3);
+    let cookie = world.cookie(&mut third);
+    let echo = world.hello(&mut third, &cookie, &[]);
+    let handshake = third.handshake;
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Crowded, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    // Beside a probe, as the network is full.
+    let got = world.got(&third);
+    assert!(got.iter().any(|got| got.message() == Message::from(refuse)), "{got:?}");
+    assert_eq!(world.server.stats().refused(RefuseReason::Crowded), 1);
+    // Other networks have room, and this computer has no network.
+    for (n, address) in [(4, [192, 0, 3, 1]), (5, [127, 0, 0, 1]), (6, [127, 0, 0, 1]), (7, [127, 0, 0, 1])] {
+        let mut other = Peer { path: Path::to(SocketAddr::from((address, 4_000 + u16::from(n)))), ..Peer::new(n) };
+        let cookie = world.cookie(&mut other);
+        world.hello(&mut other, &cookie, &[]);
+        let got = world.got(&other);
+        assert!(got.iter().any(|got| matches!(got.message(), Message::Welcome(_))), "{address:?}: {got:?}");
+    }
+    // Who is in stays in; who is gone makes room.
+    for _ in 0..60 {
+        world.pass(ms(100));
+        for got in world.got(&own[0]) {
+            if let Message::Probe(probe) = got.message() {
+                let answer = ReceiptAnswer::Received;
+                world.send(&mut own[0], &[Receipt { seq: probe.seq, answer }.into()]);
+            }
+        }
+        world.got(&own[1]);
+    }
+    let cookie = world.cookie(&mut third);
+    world.hello(&mut third, &cookie, &[]);
+    assert!(matches!(world.got_one(&third).message(), Message::Welcome(_)));
+    let message = keep_alive(&mut own[0]);
+    world.send(&mut own[0], &[message]);
+    assert!(world.got(&own[0]).iter().any(|got| matches!(got.message(), Message::Alive(_))));
 }
 
 #[test]
