@@ -3,7 +3,8 @@
 //! Decides: the runs of tokens granted never overlap, none is granted beyond what the disk has reserved, and after a start of the
 //! server all are larger than before it (a reclaimed lock keeps its own); a token shown to a user is larger than every token shown
 //! before to anybody whose hold does not go with it; so a resource that refuses smaller tokens after larger ones never refuses a
-//! holder whose lock is certain, and writes that the store accepts under a guard come in the order of the guards.
+//! holder whose lock is certain; writes that the store accepts under a guard come in the order of the guards; and none is accepted under
+//! the token of a user who had given the lock back before it was asked for.
 //! Invariant: what is granted and what the store accepts needs no lease, so it is judged in every run; what users are shown, and what a
 //! resource refuses, only where the lease holds.
 //! Leaves to others: exclusion in time (`exclusion`).
@@ -11,12 +12,12 @@
 use super::case::{Case, Granting, Verdict, grants_of, violated};
 use super::durable::number;
 use super::{Facts, Family};
-use crate::observe::{Node, Seen};
+use crate::observe::{Node, Seen, UserOp};
 use crate::users::written_by;
-use cistern_agent::api::{Command, Locked, Output};
+use cistern_agent::api::{Command, HolderId, Locked, Output};
 use cistern_server::store::{Counter, Key};
 use cistern_wire::{Mode, ObjectId, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A start of an agent.
 type Process = (usize, u64);
@@ -41,6 +42,11 @@ pub(super) struct TokensGrow {
     shown: BTreeMap<ObjectId, Shown>,
     /// Guarded writes that succeeded, by version: the guard, and which start of which agent wrote.
     guarded: BTreeMap<ObjectId, BTreeMap<u64, (u64, Process)>>,
+    /// The token of each user who has a lock.
+    held: BTreeMap<(Process, HolderId), u64>,
+    /// Tokens of users who have given the lock back, and what was asked for under them since.
+    former: BTreeSet<u64>,
+    late: BTreeSet<UserOp>,
 }
 
 impl Family for TokensGrow {
@@ -53,6 +59,7 @@ impl Family for TokensGrow {
     }
 
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        self.asked_late(case, facts)?;
         match case.seen {
             Seen::Started { node: Node::Server, .. } => self.before = self.last(),
             Seen::Restored => self.guarded.clear(),
@@ -64,7 +71,11 @@ impl Family for TokensGrow {
                 }
             }
             Seen::Submitted { agent, command: Command::Write { data, guard: Some(guard), .. }, .. } => {
-                self.used(case, facts, *agent, guard.object, written_by(data).map_or(0, |written| written.1))?;
+                let token = written_by(data).map_or(0, |written| written.1);
+                // Who does not know that it has given the lock back uses nothing but the store.
+                if token > 0 {
+                    self.used(case, facts, *agent, guard.object, token)?;
+                }
             }
             _ => {}
         }
@@ -141,6 +152,28 @@ impl TokensGrow {
             let what =
                 format!("agent {agent} uses {object} with token {token} under a certain lease; token {} was used before", shown.accepted);
             return violated("I12", "holder-refused", what);
+        }
+        Ok(())
+    }
+
+    /// Nothing is done under the token of a user who had given the lock back when it was asked for, whoever of its agent holds it now.
+    fn asked_late(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
+        let process = |agent: usize| (agent, facts.sessions.agents[agent].start);
+        match case.seen {
+            Seen::Ended { agent, result: Some(Ok(Output::Locked(locked))), .. } => {
+                self.held.insert((process(*agent), locked.holder), locked.token);
+            }
+            Seen::Submitted { agent, command: Command::Unlock { holder }, .. } => {
+                self.former.extend(self.held.remove(&(process(*agent), *holder)))
+            }
+            Seen::Submitted { op, command, .. } if command.guard().is_some_and(|guard| self.former.contains(&guard.token)) => {
+                self.late.insert(*op);
+            }
+            Seen::Ended { agent, op, result } if self.late.remove(op) && matches!(result, Some(Ok(_))) => {
+                let what = format!("agent {agent} did what user {op:?} asked for under the token of a lock that it had given back");
+                return violated("I12", "guard-of-a-former-user", what);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -239,6 +272,17 @@ mod tests {
         fired(bench.submit(&mut judge, 0, &guarded(2, 20)).map(|_| ()), "I12", "holder-refused");
         bench.pass(600);
         bench.submit(&mut judge, 0, &guarded(3, 20)).expect("a holder whose lease is over may be refused");
+    }
+
+    #[test]
+    fn write_under_the_guard_of_a_user_who_gave_the_lock_back_is_caught() {
+        let (mut bench, mut judge) = reserved(1_000);
+        bench.locked(&mut judge, 0, 1, Mode::Shared, 20, UNTIL).unwrap();
+        let in_time = bench.submit(&mut judge, 0, &guarded(1, 20)).unwrap();
+        bench.submit(&mut judge, 0, &Command::Unlock { holder: HolderId(1) }).unwrap();
+        bench.end(&mut judge, 0, in_time, Ok(Output::Attr(attr(7, 3)))).expect("it was asked for before");
+        let late = bench.submit(&mut judge, 0, &guarded(2, 20)).unwrap();
+        fired(bench.end(&mut judge, 0, late, Ok(Output::Attr(attr(7, 4)))), "I12", "guard-of-a-former-user");
     }
 
     #[test]

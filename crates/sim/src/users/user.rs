@@ -109,6 +109,8 @@ pub(super) struct User {
     watches: Vec<WatchId>,
     /// The version of a file as it was read last.
     seen: Option<Expect>,
+    /// The lock that it gave back last.
+    former: Option<Guard>,
 }
 
 impl User {
@@ -130,6 +132,7 @@ impl User {
             to_watch: None,
             watches: Vec::new(),
             seen: None,
+            former: None,
         }
     }
 
@@ -152,6 +155,7 @@ impl User {
         if let Some(held) = self.held {
             if healed || now >= held.until || held.lost {
                 self.held = None;
+                self.former = Some(Guard { object: held.locked.object, token: held.locked.token });
                 self.think(work, now);
                 return Some(Command::Unlock { holder: held.locked.holder });
             }
@@ -225,7 +229,9 @@ impl User {
         }
         if falls(work.weights.write) {
             let data = content(op, 0, self.rng.chance(work.large_ppm));
-            return (Doing::Other, Command::Write { target, offset: 0, data, truncate: true, guard: None });
+            // Now and then one does not know that it has given the lock back.
+            let guard = self.former.filter(|_| self.rng.chance(work.guard_ppm / 2));
+            return (Doing::Other, Command::Write { target, offset: 0, data, truncate: true, guard });
         }
         if falls(work.weights.set_attr) {
             let change = AttrChange { mtime_ns: i64::try_from(op.0).ok(), ..AttrChange::default() };
