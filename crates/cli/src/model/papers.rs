@@ -6,7 +6,7 @@ use super::shown::{refused, row, show};
 use crate::args::model::{GcFigure, OrFigure, Shown, Table};
 use crate::local::Failure;
 use crate::show::line;
-use cistern_model::claims::{self, Claim, Verdict};
+use cistern_model::claims::{self, Claim, Kind, Verdict};
 use cistern_model::figures::{self, Axis, Figure, Mark};
 use cistern_model::{Invalid, Magnitude};
 
@@ -60,10 +60,12 @@ fn in_words(figure: &Figure) -> Result<(), Failure> {
 
 pub(super) fn table(args: &Table) -> Result<(), Failure> {
     let claims = claims::all().map_err(refused)?;
-    let mut rows = vec![row([&"number", &"paper", &"section", &"claim", &"relation", &"paper_value", &"our_value", &"verdict", &"why"])];
+    let mut rows =
+        vec![row([&"number", &"paper", &"section", &"claim", &"kind", &"relation", &"paper_value", &"our_value", &"verdict", &"why"])];
     for (number, claim) in (1..).zip(&claims) {
-        let Claim { paper, section, claim: what, stated, relation, ours, why, .. } = claim;
-        rows.push(row([&number as &dyn ToString, paper, section, what, relation, stated, ours, &word(claim.verdict), why]));
+        let Claim { paper, section, claim: what, kind, stated, relation, ours, why, .. } = claim;
+        let kind = if *kind == Kind::Number { "number" } else { "words" };
+        rows.push(row([&number as &dyn ToString, paper, section, what, &kind, relation, stated, ours, &word(claim.verdict), why]));
     }
     show(&args.shown, &claims, &rows, || Ok(picture(&claims)), || claims_in_words(&claims))
 }
@@ -89,10 +91,16 @@ fn claims_in_words(claims: &[Claim]) -> Result<(), Failure> {
         let relation = if claim.relation == "=" { "" } else { claim.relation };
         let (paper, ours) = (Magnitude::new(claim.stated), Magnitude::new(claim.ours));
         line(format!("{number:>3}  {:<10}  {}: {}", word(claim.verdict), claim.section, claim.claim))?;
-        line(format!("                 paper {relation}{paper}, here {ours}{}", because(claim)))?;
+        let asked = if claim.kind == Kind::Number { "paper" } else { "taken as" };
+        line(format!("                 {asked} {relation}{paper}, here {ours}{}", because(claim)))?;
     }
-    let differing = claims.iter().filter(|claim| claim.verdict == Verdict::Differs).count();
-    line(format!("\n{} of {} statements come out, {differing} differ.", claims.len() - differing, claims.len()))
+    let count = |kind| {
+        let of_it = || claims.iter().filter(move |claim| claim.kind == kind);
+        (of_it().filter(|claim| claim.verdict == Verdict::Reproduced).count(), of_it().count())
+    };
+    let ((numbers, of_numbers), (said, of_words)) = (count(Kind::Number), count(Kind::Words));
+    line(format!("\n{numbers} of {of_numbers} numbers that the papers print come out, {} differ.", of_numbers - numbers))?;
+    line(format!("{said} of {of_words} statements in words come out; the thresholds of these are chosen here."))
 }
 
 fn because(claim: &Claim) -> String {
@@ -103,6 +111,7 @@ fn because(claim: &Claim) -> String {
 pub(super) fn picture(claims: &[Claim]) -> Figure {
     let of = |claim: &Claim| match (claim.verdict, claim.relation) {
         (Verdict::Differs, _) => "differs",
+        _ if claim.kind == Kind::Words => "statement in words, holds",
         (_, "=") => "reproduced",
         _ => "within the paper's bound",
     };
