@@ -136,6 +136,31 @@ fn a_plan_says_what_a_lease_that_agents_ask_for_costs_them_and_others() {
 }
 
 #[test]
+fn one_term_is_solved_with_any_approval_and_with_installed_files() {
+    let by = |approval: &str| json(&format!("model gc --term 10s --sharing 10 --approval {approval}"));
+    for (approval, messages) in [("multicast", 10.0), ("unicast", 18.0), ("demand", 28.0)] {
+        near(number(&by(approval), "approval_messages"), messages);
+    }
+    assert!(number(&by("demand"), "load_per_s") > number(&by("multicast"), "load_per_s"));
+    // The paper's own point: a term of 10 s has a tenth of the load.
+    let alone = json("model gc");
+    assert!((number(&alone, "load_per_s") / number(&alone, "load_without_per_s") - 0.1).abs() < 0.005 && alone["benefit"].is_null());
+    // One multicast each 10 s, for one cache and for a thousand.
+    let installed =
+        |clients: u32| number(&json(&format!("model gc --clients {clients} --writes 1e-9/s --installed 99.9999999%")), "load_per_s");
+    assert!((installed(1_000) - 0.1).abs() < 1e-3 && (installed(1) - 0.1).abs() < 1e-6);
+    assert_eq!(run("model gc --every 1s").status.code(), Some(2), "without --installed there is nothing to send");
+}
+
+#[test]
+fn what_is_available_has_its_own_digits() {
+    let answer = json("model availability --lambda 1e12/s --mu 1e-9/s --tau 2s --rho 10/s");
+    let available = number(&answer["available"], "opportunistic");
+    // Of the balance equations with 80 digits, stage by stage; 1 less the rest has seven.
+    assert!((available / 1.999_999_996e-9 - 1.0).abs() < 1e-11, "{available:e}");
+}
+
+#[test]
 fn consoles_in_the_manual_show_what_the_commands_print() {
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models.md")).unwrap();
     let consoles: Vec<_> = manual.split("```console\n$ cistern ").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();

@@ -53,10 +53,16 @@ pub fn chain(lease: &Lease) -> Result<Chain, Invalid> {
     let flow = (s + f) * a / (1.0 + rho * per_sigma);
     let lapsed_up = flow * per_sigma;
     let lapsed_down = if lambda == 0.0 { Magnitude::ZERO } else { (f * a + lapsed_up * lambda) / mu };
-    let whole = sum(&up) + sum(&down) + lapsed_up + lapsed_down;
+    let valid = sum(&up) + sum(&down);
+    let whole = valid + lapsed_up + lapsed_down;
     for p in up.iter_mut().chain(&mut down) {
         *p = *p / whole;
     }
-    let solution = Solution { renewals: flow / whole / lease.tau, lapsed_up: lapsed_up / whole, lapsed_down: lapsed_down / whole };
+    let solution = Solution {
+        renewals: flow / whole / lease.tau,
+        lapsed_up: lapsed_up / whole,
+        lapsed_down: lapsed_down / whole,
+        valid: valid / whole,
+    };
     Ok(Chain { up, down, solution })
 }

@@ -112,6 +112,8 @@ pub struct Solution {
     pub lapsed_up: Magnitude,
     /// Pr(F_x): the share of time with a lapsed lease and a failed network.
     pub lapsed_down: Magnitude,
+    /// The share of time with a lease: what is left of 1, with digits of its own.
+    pub valid: Magnitude,
 }
 
 impl Solution {
@@ -153,6 +155,7 @@ impl Lease {
             renewals: flow / (1.0 + scaled.rho * scaled.renewal_time) / whole / self.tau,
             lapsed_up: lapsed_up / whole,
             lapsed_down: lapsed_down / whole,
+            valid: Magnitude::new(flows.valid) / whole,
         })
     }
 
@@ -172,8 +175,10 @@ impl Lease {
         }
         self.scaled()?;
         let shorter = Self { tau: self.tau * parts.renew_from, ..*self }.solve()?;
-        let rest = Magnitude::exp_of_minus(self.mu * (parts.use_until - parts.renew_from) * self.tau);
-        Ok(Solution { lapsed_down: shorter.lapsed_down * rest, ..shorter })
+        let more = self.mu * (parts.use_until - parts.renew_from) * self.tau;
+        let bridged = shorter.lapsed_down * -(-more).exp_m1();
+        let lapsed_down = shorter.lapsed_down * Magnitude::exp_of_minus(more);
+        Ok(Solution { lapsed_down, valid: shorter.valid + bridged, ..shorter })
     }
 
     /// Rates as multiples of 1/τ, checked.

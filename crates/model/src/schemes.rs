@@ -17,7 +17,7 @@
 //! Availability is from the chain of `renewal`: for leases that are extended when read, explicit renewal with σ the rate of reads; what
 //! counts is Pr(F_x), a read that finds neither a lease nor a network (with Pr(S_x) it waits for a round trip only).
 //!
-//! Leaves to others: approval of writes (`v`): it is the same cost, by demands, in all of these.
+//! Leaves to others: approval of writes (`v`). It comes on top in each of them, and by each it can be asked for in any of the ways there.
 
 use crate::invalid::{Invalid, not_negative, positive};
 use crate::magnitude::Magnitude;

@@ -47,7 +47,12 @@ fn cases() -> Vec<Case> {
                 sigma: if number(4) == 0.0 { Explicit::AtOnce } else { Explicit::Rate(number(4)) },
                 stages: if k == 0 { Stages::Sharp } else { Stages::Erlang(k) },
             };
-            let expected = Solution { renewals: value(fields[5]), lapsed_up: value(fields[6]), lapsed_down: value(fields[7]) };
+            let expected = Solution {
+                renewals: value(fields[5]),
+                lapsed_up: value(fields[6]),
+                lapsed_down: value(fields[7]),
+                valid: value(fields[8]),
+            };
             Case { lease, expected, line }
         })
         .collect()
@@ -63,7 +68,8 @@ fn off(ours: Magnitude, expected: Magnitude) -> f64 {
 }
 
 fn farthest(ours: &Solution, expected: &Solution) -> f64 {
-    off(ours.renewals, expected.renewals).max(off(ours.lapsed_up, expected.lapsed_up)).max(off(ours.lapsed_down, expected.lapsed_down))
+    let lapsed = off(ours.lapsed_up, expected.lapsed_up).max(off(ours.lapsed_down, expected.lapsed_down));
+    off(ours.renewals, expected.renewals).max(lapsed).max(off(ours.valid, expected.valid))
 }
 
 /// An exponent z·ln(1+…) of 1,000 is exact to 1,000 roundings, so this is what 53 bits allow, and a few roundings more.

@@ -17,6 +17,8 @@ Examples:
   cistern model overhead --tau-rho 10
   cistern model figure 7 --svg overhead.svg
   cistern model gc-figure 1 --csv > load.csv
+  cistern model gc --term 10s --clients 100 --sharing 10 --approval unicast
+  cistern model gc --term 10s --clients 100 --installed 50%
   cistern model table
   cistern model availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s
   cistern model choose-k --delta 0.1 --epsilon 0.01
@@ -77,6 +79,8 @@ pub(crate) enum Model {
     Figure(OrFigure),
     /// The V paper's figure 1 (load), 2 (delay) or 3 (delay over 100 ms)
     GcFigure(GcFigure),
+    /// Load and delay of one lease term (V paper, section 3.1), installed files and unicast approval included
+    Gc(Gc),
     /// What the papers say in numbers, what comes out here, and the verdict
     Table(Table),
     /// Lease protocols beside each other, for a whole cluster
@@ -160,6 +164,47 @@ pub(crate) struct GcFigure {
     pub(crate) number: u8,
     #[command(flatten)]
     pub(crate) shown: Shown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Gc {
+    /// Lease term
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", allow_hyphen_values = true)]
+    pub(crate) term: f64,
+    /// Caches
+    #[arg(long, value_name = "COUNT", value_parser = count, default_value = "1", allow_hyphen_values = true)]
+    pub(crate) clients: f64,
+    /// Caches that share what is written, the writer's included
+    #[arg(long, value_name = "COUNT", value_parser = count, default_value = "1", allow_hyphen_values = true)]
+    pub(crate) sharing: f64,
+    /// Reads of one cache
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0.864/s", allow_hyphen_values = true)]
+    pub(crate) reads: f64,
+    /// Writes of one cache
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0.039/s", allow_hyphen_values = true)]
+    pub(crate) writes: f64,
+    /// How the holders of leases are asked to approve a write
+    #[arg(long, value_enum, default_value_t = Asking::Multicast)]
+    pub(crate) approval: Asking,
+    /// Share of the reads that is of installed files, whose leases one multicast extends for all caches (section 4)
+    #[arg(long, value_name = "SHARE", value_parser = fraction, allow_hyphen_values = true)]
+    pub(crate) installed: Option<f64>,
+    /// Time between these multicasts; else the term
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "installed", allow_hyphen_values = true)]
+    pub(crate) every: Option<f64>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+/// How a write is approved.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum Asking {
+    /// One message to all holders, as in the paper: S messages
+    Multicast,
+    /// A message to each: 2(S−1)
+    Unicast,
+    /// As Cistern does: DEMAND, RELEASE and RELEASED for each, and PENDING: 3(S−1)+1
+    Demand,
 }
 
 #[derive(Args, Debug)]

@@ -81,6 +81,10 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
             line(
                 "\nMessages are those that the server sends or receives for leases, two for a renewal. Locks cost records in all of them.",
             )?;
+            line(
+                "A write of what S agents have cached is approved besides: by S messages with multicast (V), 2(S−1) one by one, 3(S−1)+1 by demands \
+                 (Cistern).",
+            )?;
             line("Recovery is from the failure; with OR from the first message that goes unanswered, as the server notes no times.")
         },
     )

@@ -10,6 +10,7 @@ mod real;
 pub(crate) mod shown;
 mod simulate;
 mod single;
+mod term;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub(crate) fn model(args: &Model) -> Result<(), Failure> {
         Model::ChooseK(args) => single::choose_k(args),
         Model::Figure(args) => papers::or_figure(args),
         Model::GcFigure(args) => papers::v_figure(args),
+        Model::Gc(args) => term::term(args),
         Model::Table(args) => papers::table(args),
         Model::Compare(args) => compare::compare(args),
         Model::Simulate(args) => simulate::simulate(args),

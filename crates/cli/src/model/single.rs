@@ -131,7 +131,7 @@ struct AvailabilityAnswer {
     quantity: &'static str,
     opportunistic: Magnitude,
     explicit: Magnitude,
-    /// The same numbers taken from 1.
+    /// What is left of 1, solved for and not subtracted.
     available: Both,
     lambda_per_s: f64,
     mu_per_s: f64,
@@ -141,15 +141,15 @@ struct AvailabilityAnswer {
 }
 
 pub(super) fn availability(args: &Availability) -> Result<(), Failure> {
-    let solve = |lease: Lease| lease.solve().map(|solution| solution.unavailability()).map_err(refused_for(AVAILABILITY_FLAGS));
+    let solve = |lease: Lease| lease.solve().map_err(refused_for(AVAILABILITY_FLAGS));
     let lease = availability_lease(args);
-    let (opportunistic, explicit) = (solve(lease)?, solve(lease.explicit())?);
-    let rest = |share: Magnitude| Magnitude::new((1.0 - share.rounded()).max(0.0));
+    let (by_requests, on_purpose) = (solve(lease)?, solve(lease.explicit())?);
+    let (opportunistic, explicit) = (by_requests.unavailability(), on_purpose.unavailability());
     let answer = AvailabilityAnswer {
         quantity: "unavailable",
         opportunistic,
         explicit,
-        available: Both { opportunistic: rest(opportunistic), explicit: rest(explicit) },
+        available: Both { opportunistic: by_requests.valid, explicit: on_purpose.valid },
         lambda_per_s: args.lambda,
         mu_per_s: args.mu,
         tau_s: args.tau,

@@ -34,7 +34,7 @@ def finish(up, down, valid, rho, lam, mu, sigma):
     lapsed_down = mpf(0) if lam == 0 else (down + lam * lapsed_up) / mu
     whole = valid + lapsed_up + lapsed_down
     renewals = (up + down if sigma is None else sigma * lapsed_up) / whole
-    return renewals, lapsed_up / whole, lapsed_down / whole
+    return renewals, lapsed_up / whole, lapsed_down / whole, valid / whole
 
 
 def written(number):
@@ -54,7 +54,7 @@ def line(k, rho, lam, mu, sigma):
     print(",".join([str(k), repr(rho), repr(lam), repr(mu), repr(sigma or 0.0)] + [written(v) for v in values]))
 
 
-print("stages (0: sharp),rho,lambda,mu,sigma (0: at once),renewals,lapsed_up,lapsed_down")
+print("stages (0: sharp),rho,lambda,mu,sigma (0: at once),renewals,lapsed_up,lapsed_down,valid")
 for rho in (1e-4, 1e-2, 1.0, 10.0, 100.0, 1000.0):
     line(676, rho, 0.0, 0.0, None)
     line(0, rho, 0.0, 0.0, None)
@@ -74,3 +74,6 @@ for lam in (1e-6, 1e-12, 1e-15):
 line(100_000, 10.0, 1e-3, 2.0, None)
 line(100_000, 1000.0, 1e-6, 50.0, 3.0)
 line(1, 10.0, 1e-3, 2.0, None)
+# A network that is nearly always out.
+line(676, 20.0, 2e12, 2e-9, None)
+line(676, 0.0, 2e12, 2e-9, None)

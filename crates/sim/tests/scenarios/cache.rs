@@ -25,6 +25,28 @@ fn cache_does_not_answer_what_a_mutation_under_way_may_have_changed() {
     s.finish();
 }
 
+/// What a write of what S agents have cached costs in datagrams: DEMAND, RELEASE with the receipt in it, and RELEASED for each of the S−1
+/// others, and PENDING: 3(S−1)+1 (`cistern_model::v::Approval::Demand`), besides the request and its answer.
+#[test]
+fn write_to_what_nine_others_cache_takes_28_datagrams_besides_its_own() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let (s, agents) = Setting::default().files(["/etc/rules"]).agents(names);
+    for _ in 0..2 {
+        agents.iter().for_each(|agent| {
+            agent.read("/etc/rules").done();
+        });
+    }
+    agents.iter().for_each(|agent| {
+        agent.read("/etc/rules").done_at_once();
+    });
+    s.pass(50);
+    let before = s.datagrams().len();
+    agents[0].put("/etc/rules", "new").done();
+    s.pass(50);
+    assert_eq!(s.datagrams().len() - before, 3 * 9 + 1 + 2);
+    s.finish();
+}
+
 /// B's write demands what A is about to cache: the demand overtakes the answer that grants it (M16, F53 for cache locks). Installed after
 /// "not held", what the answer says would be told from A's cache for ever.
 #[test]
