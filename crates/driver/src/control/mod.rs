@@ -24,10 +24,14 @@ pub use client::{ClientError, ControlClient};
 pub use listen::{ControlError, SocketFile, listen};
 pub use places::{GAVE_WAY, Places};
 
+/// What a connection is told that gives up its place because all others await an answer, too.
+const WAITED_LONGEST: &str = "closed this connection for another one: all await an answer, and it has done so longest";
+
 /// What each bound of a control socket is.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLimits {
-    /// Most connections at a time. For a further one that was idle longest is told so and closed, but none that awaits an answer.
+    /// Most connections at a time. For a further one that was idle longest is told so and closed; if each awaits an answer, the one that
+    /// has awaited it longest.
     pub connections_max: usize,
     /// Longest line that is taken, in bytes without its end.
     pub line_max: usize,
@@ -204,19 +208,18 @@ impl ControlServer {
         }
     }
 
-    /// Closes the connection that was used longest ago, if all places are taken: whoever comes now may be the operator.
+    /// Closes the connection that was used longest ago, if all places are taken: whoever comes now may be the operator. One that awaits an
+    /// answer goes only if all do.
     fn make_room(&mut self, handler: &mut impl ControlHandler) {
         if !self.places.is_full() {
             return;
         }
-        let Some(id) = self.places.idle_longest() else { return };
-        log::warn!(
-            "control socket {}: closed the connection that was idle longest, {} are open",
-            self.path().display(),
-            self.connections()
-        );
+        let idle = self.places.idle_longest();
+        let Some(id) = idle.or_else(|| self.places.kept_longest()) else { return };
+        let why = if idle.is_some() { GAVE_WAY } else { WAITED_LONGEST };
+        log::warn!("control socket {}: {why} ({} are open)", self.path().display(), self.connections());
         if let Some(connection) = self.find(id) {
-            connection::refuse(connection.stream(), &format!("the server has {GAVE_WAY}"));
+            connection::refuse(connection.stream(), &format!("the server has {why}"));
         }
         self.remove(id.slot);
         handler.closed(id);
@@ -224,15 +227,8 @@ impl ControlServer {
 
     fn admit(&mut self, mut stream: UnixStream) {
         let free = self.slots.iter().position(Option::is_none);
-        let (Some(slot), Some(registry)) = (free, &self.registry) else {
-            log::warn!(
-                "control socket {}: refused a connection, {} are open, which is the bound",
-                self.path().display(),
-                self.connections()
-            );
-            connection::refuse(&mut stream, "too many connections to this control socket; close one");
-            return;
-        };
+        // Only a socket that is to take none has no place now.
+        let (Some(slot), Some(registry)) = (free, &self.registry) else { return };
         let token = Token(self.first_token + 1 + slot);
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = registry.register(&mut stream, token, interest) {

@@ -1,8 +1,9 @@
 //! The places of a control socket's connections, of which there are only so many.
 //!
 //! Decides: who gives its place up when all are taken and a further connection comes, which may be the operator's: the one that was used
-//! longest ago, but none that is kept (it awaits an answer, or something would end with it). Used by the server's control socket and by the
-//! host's agent. Leaves to others: what a use is, and the end of a connection.
+//! longest ago, but none that is kept (it awaits an answer, or something would end with it). Used by the server's control socket, whose
+//! operator gets a place also where all are kept, and by the host's agent, whose locks do not go for that. Leaves to others: what a use is,
+//! and the end of a connection.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,17 @@ impl<K: Ord + Copy> Places<K> {
     /// Who gives its place up, if somebody can.
     #[must_use]
     pub fn idle_longest(&self) -> Option<K> {
-        self.taken.iter().filter(|(_, place)| !place.kept).min_by_key(|(_, place)| place.used).map(|(who, _)| *who)
+        self.oldest(false)
+    }
+
+    /// Who was kept for longest, where also those may have to go.
+    #[must_use]
+    pub fn kept_longest(&self) -> Option<K> {
+        self.oldest(true)
+    }
+
+    fn oldest(&self, kept: bool) -> Option<K> {
+        self.taken.iter().filter(|(_, place)| place.kept == kept).min_by_key(|(_, place)| place.used).map(|(who, _)| *who)
     }
 }
 
@@ -85,7 +96,7 @@ mod tests {
         assert!(!places.is_full() && !places.used(3, false));
         assert_eq!((places.idle_longest(), places.taken()), (Some(1), 2));
         places.used(1, true);
-        assert_eq!(places.idle_longest(), None);
+        assert_eq!((places.idle_longest(), places.kept_longest()), (None, Some(2)));
         places.used(2, false);
         assert_eq!(places.idle_longest(), Some(2));
     }

@@ -247,17 +247,31 @@ fn the_connection_that_was_idle_longest_gives_way_to_one_above_the_bound() {
 }
 
 #[test]
-fn connections_that_await_an_answer_keep_their_places_and_a_free_place_is_used_again() {
-    let daemon = Daemon::start(ControlLimits { connections_max: 1, ..ControlLimits::default() });
-    let mut waiting = daemon.raw();
-    waiting.write_all(b"echo in\nwatch\n").expect("written");
-    let mut answer = [0; 3];
-    waiting.read_exact(&mut answer).expect("an answer");
-    let refused = daemon.client().read_line(PATIENCE).expect("a reason");
-    assert!(refused.contains("too many connections"), "{refused}");
-    drop(waiting);
-    eventually("the first one is gone", || daemon.closed() == 1);
-    assert_eq!(daemon.client().request("echo now me", PATIENCE).expect("an answer"), "now me");
+fn connections_that_await_an_answer_give_way_last_and_a_free_place_is_used_again() {
+    let daemon = Daemon::start(ControlLimits { connections_max: 2, ..ControlLimits::default() });
+    let waiting = || {
+        let mut stream = daemon.raw();
+        stream.write_all(b"echo in\nwatch\n").expect("written");
+        let mut answer = [0; 3];
+        stream.read_exact(&mut answer).expect("an answer");
+        stream
+    };
+    let echoes = |client: &mut ControlClient| assert_eq!(client.request("echo x", PATIENCE).expect("an answer"), "x");
+    let mut first = waiting();
+    let mut idle = daemon.client();
+    echoes(&mut idle);
+    let second = waiting();
+    let closed = idle.read_line(PATIENCE).expect("a reason");
+    assert!(closed.contains("idle longest"), "{closed}");
+    // All places are taken by who awaits something, and an operator comes.
+    let mut operator = daemon.client();
+    echoes(&mut operator);
+    let closed = read_to_end(&mut first);
+    assert!(closed.contains("all await an answer"), "{closed}");
+    drop(second);
+    eventually("a place is free", || daemon.closed() == 3);
+    echoes(&mut daemon.client());
+    echoes(&mut operator);
 }
 
 #[test]
