@@ -106,15 +106,9 @@ impl Directory {
                 Ok(Entry::Symlink(OsString::from_vec(target.into_bytes())))
             }
             FileType::RegularFile => {
-                // By now it may be another: a link is not followed, and a pipe is not waited for.
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let fd = openat(&self.0, name, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
-                let stat = fstat(&fd).map_err(|e| failed(e.into()))?;
-                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                    return Err(Failure::failed("is no file any more"));
-                }
+                let (file, stat) = self.open_file(name).map_err(failed)?;
                 let mut bytes = Vec::new();
-                File::from(fd).take(READ_MAX).read_to_end(&mut bytes).map_err(failed)?;
+                file.take(READ_MAX).read_to_end(&mut bytes).map_err(failed)?;
                 if bytes.len() as u64 == READ_MAX {
                     let size = u64::try_from(stat.st_size).unwrap_or(0).max(READ_MAX);
                     return Err(Failure::failed(format!("{size} bytes are more than a file can hold (1 MiB)")));
@@ -123,6 +117,17 @@ impl Directory {
             }
             _ => Err(Failure::failed("neither file, directory nor symbolic link")),
         }
+    }
+
+    /// Opens what was a file when it was looked at. By now it may be another thing: a link is not followed, and a pipe is not waited for.
+    fn open_file(&self, name: &OsStr) -> io::Result<(File, Stat)> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.0, name, flags, Mode::empty())?;
+        let stat = fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("is no file any more"));
+        }
+        Ok((File::from(fd), stat))
     }
 
     /// Makes a directory of these permission bits, less the umask; what is there already is left as it is, if it is a directory.
@@ -136,14 +141,19 @@ impl Directory {
     /// Writes a file, for its owner alone until it is whole.
     pub(super) fn put(&self, name: &OsStr, bytes: &[u8], meta: Meta) -> io::Result<()> {
         self.beside(name, |beside| {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = File::from(openat(&self.0, beside, flags, PRIVATE)?);
+            let file = self.create(beside)?;
             (&file).write_all(bytes)?;
             let changed = Timespec { tv_sec: meta.mtime_ns.div_euclid(1_000_000_000), tv_nsec: meta.mtime_ns.rem_euclid(1_000_000_000) };
             let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             futimens(&file, &Timestamps { last_access: unchanged, last_modification: changed })?;
             Ok(fchmod(&file, Mode::from_raw_mode(u32::from(meta.mode)))?)
         })
+    }
+
+    /// An empty file under a name that nobody has, for its owner alone.
+    fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(openat(&self.0, name, flags, PRIVATE)?))
     }
 
     /// Makes a symbolic link, if it is not there as it is to be.
@@ -195,8 +205,12 @@ pub(super) fn leaves(depth: usize, target: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::mknodat;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
 
     const META: Meta = Meta { mode: 0o640, mtime_ns: 1_500_000_000_000_000_001 };
 
@@ -234,5 +248,34 @@ mod tests {
         assert_eq!(fs::read_link(inside.join("f")).unwrap(), Path::new("g"));
         assert!(top.put(OsStr::new("sub"), b"", META).is_ok() && top.make(OsStr::new("sub"), 0o755).is_err());
         assert_eq!(top.names().unwrap(), ["a", "f", "sub"], "nothing is left beside them");
+    }
+
+    #[test]
+    fn a_file_is_its_owners_alone_while_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = Directory::open(dir.path()).unwrap();
+        let file = top.create("new").unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        // Nor is it one that somebody else has made there.
+        symlink(dir.path().join("elsewhere"), dir.path().join("link")).unwrap();
+        for name in ["new", "link"] {
+            assert_eq!(top.create(name).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert!(!dir.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn what_took_the_name_of_a_file_meanwhile_is_neither_followed_nor_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("secret"), "secret").unwrap();
+        symlink("secret", dir.path().join("link")).unwrap();
+        mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, PRIVATE, 0).unwrap();
+        let top = Directory::open(dir.path()).unwrap();
+        assert!(top.open_file(OsStr::new("secret")).is_ok());
+        assert_eq!(top.open_file(OsStr::new("link")).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        // Who waited for a pipe would not come back.
+        let (send, came) = channel();
+        thread::spawn(move || send.send(top.open_file(OsStr::new("pipe")).unwrap_err().to_string()));
+        assert_eq!(came.recv_timeout(Duration::from_secs(10)).unwrap(), "is no file any more");
     }
 }
