@@ -1,6 +1,6 @@
 //! `cistern lock` before and after its command: waiting, leaving the queue, giving the lock back; by an agent of its own and by the host's.
 
-use crate::world::{Agent, CISTERN, PATIENCE, Server, eventually, said};
+use crate::world::{Agent, CISTERN, PATIENCE, Server, command, eventually, said};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,6 +29,13 @@ fn waiting(server: &Server, command: &mut Command) -> Child {
     child
 }
 
+/// `cistern` to which ^C means what it means at a terminal, also where the tests run in the background of a shell.
+fn interruptible(server: &Server, args: &[&str]) -> Command {
+    let mut command = command("env", &[&["--default-signal=INT", CISTERN], args].concat());
+    command.env("CISTERN_SERVER", server.address.to_string());
+    command
+}
+
 /// A server with a file to lock, and who holds the lock on it.
 fn held() -> (Server, Agent) {
     let server = Server::start();
@@ -48,8 +55,8 @@ fn a_lock_is_free_as_soon_as_its_command_has_ended_however_long_the_lease() {
     let server = Server::with(&["--lease", "60s"]);
     let host = Agent::start(&server, "host");
     let begun = Instant::now();
-    // A lock that is given back a part of the lease period later would take 3 s each time.
-    for _ in 0..4 {
+    // A lock that is given back a part of the lease period later would take 3 s each time: either dozen alone more than PATIENCE.
+    for _ in 0..12 {
         server.ok(&["lock", "/job", "--", "true"]);
         assert!(by(&mut server.prepared(&["lock", "/job", "--", "true"]), &host).status().unwrap().success());
     }
@@ -61,8 +68,8 @@ fn a_waiter_that_is_asked_to_end_leaves_the_queue_and_is_no_failure() {
     let (server, a) = held();
     let host = Agent::start(&server, "host");
     for with_host in [false, true] {
-        for asked in [Signal::SIGTERM, Signal::SIGHUP] {
-            let mut command = server.prepared(&["lock", "/job", "--", "true"]);
+        for asked in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+            let mut command = interruptible(&server, &["lock", "/job", "--", "true"]);
             let mut child = waiting(&server, if with_host { by(&mut command, &host) } else { &mut command });
             signal(child.id(), asked);
             let status = child.wait().unwrap();
