@@ -7,6 +7,8 @@ use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// `cistern lock PATH -- sleep`, once the command runs; what it says on standard error is in a file.
 struct Locked {
@@ -140,4 +142,19 @@ fn the_holder_of_a_lock_hears_that_a_directory_above_its_file_was_moved() {
     assert_eq!(server.cistern(&["lock", "--try", "/b/jobs/x", "--", "true"]).status.code(), Some(75), "it is locked there");
     server.ok(&["mv", "/b", "/a"]);
     assert_eq!(still.words(), "", "another lock has its path");
+}
+
+#[test]
+fn a_holder_that_has_no_cache_looks_at_its_path_each_quarter_of_its_lease_period() {
+    let server = Server::durable(&["--lease", "1s"]);
+    server.ok(&["mkdir", "-p", "/a/jobs"]);
+    let locked = Locked::by(&server, "/a/jobs/x", &["--lease", "16s"]);
+    // The first look comes soon, the next ones each 4 s.
+    thread::sleep(Duration::from_millis(1_500));
+    let requests = server.count("requests");
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(server.count("requests"), requests, "nobody has asked for anything");
+    server.ok(&["mv", "/a", "/b"]);
+    let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
+    assert!(told.contains("warning: /a/jobs/x: the locked file is at /b/jobs/x now"), "{told}");
 }

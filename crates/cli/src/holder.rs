@@ -1,7 +1,8 @@
 //! Who has a lock: what a person is told beside "in use", and what the holder is told when its file's place has changed.
 //!
 //! Decides: the words. Whether a path still names the locked file is asked from the agent's cache now and then: the server asks the cache
-//! back before it moves a directory, so only a look after such a change, or after others in these directories, costs messages.
+//! back before it moves a directory, so only a look after such a change, or after others in these directories, costs messages. An agent
+//! that has nothing cached (with a lease of its own that is longer than the server's) looks less often: each of its looks costs them.
 //! Leaves to others: refusing (the server), the command under a lock (`lock`).
 
 use crate::backend::Backend;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Time between two looks at the path of a lock.
+/// Time between two looks at the path of a lock; where nothing is cached it is a quarter of the lease period, if that is longer.
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
 
 /// Adds who holds the lock, and what to do, to a failure because of a lock on one of `paths`; another failure stays as it is.
@@ -62,9 +63,9 @@ impl Drop for PlaceWatch {
 }
 
 fn look(mut agent: Backend, path: &Text, object: u64, over: &AtomicBool) {
-    let mut was_there = true;
+    let (mut was_there, mut period) = (true, LOOK_PERIOD);
     while !over.load(Ordering::Acquire) {
-        std::thread::sleep(LOOK_PERIOD);
+        std::thread::sleep(period);
         let there = match attr(&mut agent, Request::Stat { path: path.clone(), follow: true }) {
             Ok(found) => found.object == object,
             Err(failure) if ["ENOENT", "ENOTDIR"].contains(&failure.code.as_str()) => false,
@@ -79,6 +80,10 @@ fn look(mut agent: Backend, path: &Text, object: u64, over: &AtomicBool) {
             }
         }
         was_there = there;
+        period = match agent.call(Request::Lease) {
+            Ok(Response::Lease(lease)) if lease.cache_locks == 0 => LOOK_PERIOD.max(Duration::from_millis(lease.lease_ms / 4)),
+            _ => LOOK_PERIOD,
+        };
     }
 }
 

@@ -96,6 +96,20 @@ pub enum GuardState {
 }
 
 /// A lock held by the application; given back when dropped.
+///
+/// It is on the object that the path named when it was taken, not on the path. Other agents are refused to rename, replace or remove that
+/// object (`EBUSY`), unless they force it. A rename of a directory above is refused to nobody and is no [`event`](Self::event): the
+/// lock goes on at the object's new place, and somebody else can make and lock another object at the old path. Whoever relies on the
+/// path compares now and then what it names with [`object`](Self::object):
+///
+/// ```no_run
+/// # fn still_there(client: &cistern_client::Client, guard: &cistern_client::Guard) -> Result<bool, cistern_client::Error> {
+/// Ok(client.stat("/jobs/nightly").wait()?.object == guard.object())
+/// # }
+/// ```
+///
+/// That is answered from cache, and costs messages only after a change in one of the directories above; with a lease period of its own that
+/// is longer than the server's the agent has no cache, and each look asks the server.
 #[derive(Debug)]
 pub struct Guard {
     inner: Arc<Inner>,
