@@ -134,6 +134,20 @@ fn nobody_is_probed_while_nobody_watches() {
 }
 
 #[test]
+fn a_dead_member_leaves_what_somebody_looks_at_with_attributes() {
+    for look in [&["ls", "-l", "/group"][..], &["stat", "/group/a"]] {
+        let (server, address) = group();
+        let mut a = member(&address, "/group/a");
+        assert!(!server.ok(look).is_empty());
+        a.signal(Signal::SIGKILL);
+        a.ended();
+        // Nobody watches: it is found out because of the looks alone.
+        eventually("the member is gone", || server.cistern(look).stdout.is_empty().then_some(()));
+        assert_eq!((server.count("delivery_failures"), server.count("steals")), (1, 1));
+    }
+}
+
+#[test]
 fn a_name_is_taken_over_when_its_owner_has_gone() {
     let (_server, address) = group();
     let mut first = member(&address, "/group/leader");
