@@ -108,7 +108,11 @@ fn a_plan_keeps_to_what_was_asked_or_says_that_nothing_does() {
     assert!(number(best, "overhead") <= 0.01 && number(best, "failover") <= 2.0);
     // Td + τ(1+δ) + ε with the defaults of the server.
     near(number(best, "failover"), 1.5 / 4.0 + 1.5 * 1.01 + 0.001);
-    assert_eq!(plan["alternatives"].as_array().unwrap().len(), 5);
+    let alternatives = plan["alternatives"].as_array().unwrap();
+    assert_eq!(alternatives.len(), 5);
+    // As many reads of its 100 objects, all together, as an agent sends requests: 2 · 100 agents · 10/s / (1 + ρτ) with ρ = 0.1/s.
+    let per_object = alternatives.iter().find(|other| other["name"] == "per-object").unwrap();
+    near(number(per_object, "messages"), 2_000.0 / 1.15);
     let output = run("plan --rate 1/m --overhead 1% --recover-within 2s --json");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["tau"].is_null());
