@@ -79,6 +79,7 @@ fn a_standard_error_that_nobody_reads_stops_nothing() {
 /// Starts a daemon that logs to a file; gives what it said when it was ready.
 fn logging(program: &str, args: &[&str], log: &Path) -> (Server, Value) {
     let mut daemon = command(program, args);
+    daemon.env_remove("CISTERN_LOG");
     let mut daemon = Server(daemon.stdout(Stdio::piped()).stderr(File::create(log).unwrap()).process_group(0).spawn().unwrap());
     let mut ready = String::new();
     BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
@@ -146,6 +147,34 @@ fn a_copy_of_an_agent_is_warned_of_once_however_often_it_comes() {
     }
     let warned = told(&dir.path().join("log"), "is not the newest");
     assert_eq!(warned.len(), 1, "{warned:#?}");
+}
+
+#[test]
+fn a_hangup_of_the_host_agent_takes_up_the_log_and_leaves_the_rest_to_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, address) = server(dir.path());
+    let (settings, state, log) = (dir.path().join("cistern.toml"), dir.path().join("agent"), dir.path().join("agent.log"));
+    fs::write(&settings, "[log]\nfilter = \"info\"\n").unwrap();
+    let [settings_arg, state] = [&settings, &state].map(|path| path.to_str().unwrap());
+    let args = ["agent", "--json", "--config", settings_arg, "--state", state, "--server", &address];
+    let (agent, ready) = logging(CISTERN, &args, &log);
+    let hang_up = || kill(Pid::from_raw(agent.0.id().try_into().unwrap()), Signal::SIGHUP).unwrap();
+    let make = |path: &str| {
+        let made = command(CISTERN, &["mkdir", "--agent", ready["socket"].as_str().unwrap(), path]).output().unwrap();
+        assert!(made.status.success(), "{}", said(&made));
+    };
+    make("/before");
+    assert!(lines(&log, " TRACE ").is_empty());
+    // A mistake changes nothing.
+    fs::write(&settings, "[log]\nfilter = 7\n").unwrap();
+    hang_up();
+    told(&log, "the settings stay as they were");
+    fs::write(&settings, "[log]\nfilter = \"trace\"\n[agent]\nidle = \"lazy\"\n").unwrap();
+    hang_up();
+    told(&log, "SIGHUP: log.filter is \"trace\" from now on");
+    told(&log, "SIGHUP: agent.idle = \"lazy\" takes effect when it is started again");
+    make("/after");
+    told(&log, " TRACE ");
 }
 
 #[test]
