@@ -209,6 +209,30 @@ fn grant_that_came_back_by_a_demand_before_it_arrived_ends_the_wait_by_a_notice(
     world.got(&third);
 }
 
+/// Also when that end was receipted: an agent that asks about a wait needs an end of it.
+#[test]
+fn copy_of_a_request_whose_wait_has_ended_hears_of_an_end_once_more() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    give_back(&mut world, &mut holder, file, generation);
+    let Message::Grant(grant) = world.got_one(&waiter).message() else { panic!("a GRANT") };
+    let mut seq = grant.seq;
+    world.send(&mut waiter, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
+    let copy: Message<'_> = lock(cistern_wire::Ask { nonce: 1, back: 0, limit: 1_232 }, file, LockWait::Queue).into();
+    world.send(&mut waiter, &[copy]);
+    assert_eq!(world.got_one(&waiter).message().kind(), Kind::Queued, "it has what it was granted");
+    give_back(&mut world, &mut waiter, file, grant.generation);
+    for _ in 0..2 {
+        seq += 1;
+        world.send(&mut waiter, &[copy]);
+        let over = WaitOver { seq, nonce: 1, lock: advisory(file), status: Status::ECANCELED };
+        let got = world.got(&waiter);
+        let kinds: Vec<Kind> = got.iter().map(|got| got.message().kind()).collect();
+        assert!(kinds.contains(&Kind::Queued) && got.len() == 2 && got.iter().any(|got| got.message() == over.into()), "{got:?}");
+        world.send(&mut waiter, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
+    }
+}
+
 //= wire-spec.md#release-0x11
 //= type=test
 //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.

@@ -5,8 +5,8 @@ use crate::{Dropped, EvictError};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ack, CacheGrant, Changed, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait, Message, Nack,
-    NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
+    Ack, Bytes8, CacheGrant, Changed, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait, Lookup, Message,
+    Nack, NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
 };
 
 fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
@@ -269,6 +269,35 @@ fn closed_session_frees_its_locks_when_the_end_is_durable_and_says_so() {
     }
 }
 
+/// What is said of it is ENDED, or a NACK before the end is durable.
+#[test]
+fn request_beside_the_end_of_its_session_is_not_executed() {
+    for (stalled, first) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut world = World::new();
+        let (mut peer, mut other) = (world.open(1), world.open(2));
+        world.stalled = stalled;
+        let ask = peer.ask();
+        let request: Message<'_> = create(ask, "never", Want::Nothing).into();
+        let serial = peer.serial();
+        let end: Message<'_> = EndSession { serial, reason: EndReason::Close }.into();
+        let echo = world.send(&mut peer, &if first { [request, end] } else { [end, request] });
+        let is_ended = Ended { serial, echo }.into();
+        if stalled {
+            world.expect(&peer, &[nack(ask.nonce, echo, Fate::NotExecuted)]);
+            world.stalled = false;
+            world.turn();
+        }
+        world.expect(&peer, &[is_ended]);
+        world.pass(ms(0));
+        let ask = other.ask();
+        world.send(&mut other, &[Lookup { ask, start: ROOT, want: Want::Nothing, names: List::of(&[Bytes8(b"never")]) }.into()]);
+        let got = world.got_one(&other);
+        let Reply::Walked(walked) = got.reply() else { panic!("{got:?}") };
+        assert_eq!((walked.status, walked.steps.iter().count()), (Status::ENOENT, 1), "{got:?}");
+        assert_eq!(world.server.stats().requests, 1);
+    }
+}
+
 #[test]
 fn ended_session_is_remembered_at_its_address_and_hinted_elsewhere() {
     let mut world = World::new();
@@ -285,7 +314,7 @@ fn ended_session_is_remembered_at_its_address_and_hinted_elsewhere() {
     let elsewhere = Peer::new(77).path;
     let mut moved = Peer { path: elsewhere, ..peer };
     let echo = world.send(&mut moved, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
-    world.expect(&moved, &[Hint { echo, detail: cistern_wire::Bytes8(b"") }.into()]);
+    world.expect(&moved, &[Hint { echo, detail: Bytes8(b"") }.into()]);
 }
 
 //= wire-spec.md#3-2-packet-numbers
@@ -301,7 +330,7 @@ fn unknown_session_is_hinted_at_most_once_an_interval_and_in_fewer_bytes() {
     let mut peer = Peer { session: SessionId(99), ..Peer::new(1) };
     let message: Message<'_> = KeepAlive { serial: 1, clock_us: 0 }.into();
     let echo = world.send(&mut peer, &[message]);
-    world.expect(&peer, &[Hint { echo, detail: cistern_wire::Bytes8(b"") }.into()]);
+    world.expect(&peer, &[Hint { echo, detail: Bytes8(b"") }.into()]);
     world.send(&mut peer, &[message]);
     world.expect(&peer, &[]);
     world.tick(ms(20));
