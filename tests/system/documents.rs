@@ -3,19 +3,20 @@
 //! Decides: how a document is carried out: its blocks one after the other, in one shell, by a plain user with an empty home directory, in a
 //! network of its own in which 10.0.0.1 is this machine. A program that stays goes on until another of its kind starts; whoever looks on
 //! (`watch`) is ended after a second. A block that cannot run says why in a comment before it, `<!-- not run: … -->`, which no reader sees.
-//! Without root, or without iproute2 and util-linux, nothing is run, and the test says so.
+//! The network is made by root, or by a user in a user namespace; where neither can, or without iproute2 and util-linux, nothing is run, and
+//! the test says why.
 
 use crate::first_hour::User;
 use crate::world::{CISTERN, CISTERND, said};
-use nix::unistd::geteuid;
+use nix::unistd::{getegid, geteuid};
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Time for one document: far above what it takes.
-const DOCUMENT_TIME: &str = "120";
+/// Seconds for one document: far above what it takes.
+const DOCUMENT_TIME: &str = "400";
 
 /// Examples of help that cannot run as they are, and why.
 const NOT_RUN: [(&str, &str); 7] = [
@@ -140,25 +141,58 @@ fn lines_of(text: &str, name: &str) -> Vec<Line> {
 fn run(lines: &[Line], name: &str) {
     let user = User::new();
     let home = user.home.path();
-    let here = |program: &str| Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|o| o.status.success());
-    if !geteuid().is_root() || !["ip", "unshare", "setpriv"].iter().all(|program| here(program)) {
-        eprintln!("skipped: {name}: running it takes root, iproute2 and util-linux");
-        return;
-    }
+    let network = match network() {
+        Ok(network) => network,
+        Err(why) => {
+            println!("skipped: {name}: {why}");
+            return;
+        }
+    };
     prepare(home);
     let mut script = String::from(PRELUDE);
     for line in lines {
         write_line(&mut script, line, &home.display().to_string());
     }
     fs::write(home.join("script"), &script).unwrap();
-    let inside = "ip link set lo up && ip addr add 10.0.0.1/32 dev lo && exec setpriv --reuid 65534 --regid 65534 --clear-groups timeout -k 5 \
-                  \"$0\" sh script";
     let path = format!("{}:{}", Path::new(CISTERN).parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let inside = format!("{SET_UP} && exec {} timeout -k 5 \"$0\" sh script", network.become_user);
     let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-c", inside, DOCUMENT_TIME]).current_dir(home).env_clear();
+    command.args(network.unshare).args(["sh", "-c", &inside, DOCUMENT_TIME]).current_dir(home).env_clear();
     command.env("PATH", path).env("HOME", home).env("XDG_RUNTIME_DIR", home.join("run")).env("CISTERN_LOG", "error");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{name}: {}", said(&output));
+}
+
+/// A network in which 10.0.0.1 is this machine.
+const SET_UP: &str = "ip link set lo up && ip addr add 10.0.0.1/32 dev lo";
+
+/// How a network of its own is made.
+struct Network {
+    /// What `unshare` is asked for.
+    unshare: &'static [&'static str],
+    /// The command by which a plain user goes on inside.
+    become_user: String,
+}
+
+/// How this process can make a network; or why it cannot.
+fn network() -> Result<Network, String> {
+    let works = |command: &str| Command::new("sh").args(["-c", command]).output().is_ok_and(|output| output.status.success());
+    if let Some(missing) = ["ip", "unshare", "setpriv"].iter().find(|program| !works(&format!("command -v {program}"))) {
+        return Err(format!("{missing} is not installed (iproute2, util-linux)"));
+    }
+    if geteuid().is_root() {
+        let become_user = "setpriv --reuid 65534 --regid 65534 --clear-groups".to_owned();
+        return Ok(Network { unshare: &["--net"], become_user });
+    }
+    // Root of a user namespace makes the network, and the user of before goes on in one below it.
+    let network = Network {
+        unshare: &["--user", "--map-root-user", "--net"],
+        become_user: format!("unshare --user --map-user={} --map-group={}", geteuid(), getegid()),
+    };
+    if works(&format!("unshare {} sh -c '{SET_UP} && {} true'", network.unshare.join(" "), network.become_user)) {
+        return Ok(network);
+    }
+    Err("a network of its own takes root, or user namespaces, which this system does not give to its users".to_owned())
 }
 
 /// What the documents take for granted: a site, a job, captures.
@@ -174,8 +208,10 @@ fn prepare(home: &Path) {
     fs::write(home.join("release.script"), "write /site/released yes\n").unwrap();
     fs::write(home.join("backup.sh"), "#!/bin/sh\necho \"saved under token $CISTERN_TOKEN\"\n").unwrap();
     fs::set_permissions(home.join("backup.sh"), fs::Permissions::from_mode(0o755)).unwrap();
-    let own = Command::new("chown").args(["-R", "65534:65534"]).arg(home).status().unwrap();
-    assert!(own.success());
+    if geteuid().is_root() {
+        let own = Command::new("chown").args(["-R", "65534:65534"]).arg(home).status().unwrap();
+        assert!(own.success());
+    }
 }
 
 /// How programs are started and waited for in the script.
@@ -186,8 +222,8 @@ failed() { echo \"failed: $1: exit status $2\" >&2; exit 1; }
 # Waits until a daemon answers: the server, an agent's socket, or whatever else after half a second.
 await() {
   case $1 in
-    server) n=0; until cistern --server $2 ping -c 1 --give-up 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 60 ] || return 1; done;;
-    agent) n=0; until [ -S $2 ]; do n=$((n + 1)); [ $n -lt 100 ] || return 1; sleep 0.1; done;;
+    server) n=0; until cistern --server $2 ping -c 1 --give-up 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 200 ] || return 1; done;;
+    agent) n=0; until [ -S $2 ]; do n=$((n + 1)); [ $n -lt 600 ] || return 1; sleep 0.1; done;;
     *) sleep 0.5;;
   esac
 }
