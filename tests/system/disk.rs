@@ -144,7 +144,8 @@ fn a_server_on_a_disk_that_others_filled_serves_reads_locks_and_removals_also_af
         println!("skipped: a small file system of one's own needs root");
         return;
     }
-    let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "500ms"]);
+    // Long enough for a command to begin under a lock, on whatever machine; each start waits for it.
+    let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "2s"]);
     assert_eq!(server.process.end(), Some(0));
     let small = Small::mount(server.store(), "288m");
     server.start_again_after(&small.enter());
