@@ -50,6 +50,7 @@ fn wrong_uses_of_commands_are_refused_in_words() {
     fails(CISTERN, &["rmdir"], 2, "rmdir");
     let beyond = "--lease: lease is \"300s\"; it must be at most lease-max, which is 60s";
     fails(CISTERN, &["ls", "--server", &at, "--lease", "5m", "/"], 2, beyond);
+    fails(CISTERN, &["ls", "--server", &at, "--lease-max", "50ms", "/"], 2, "--lease-max: lease-max is \"50ms\"; it must be 100 ms to 1 h");
     fails(CISTERN, &["cat", "--agent", "/no/such/socket", "/f"], 69, "/no/such/socket");
     fails(CISTERN, &["put", "--server", &at, "/no/such/local/file", "/f"], 1, "/no/such/local/file");
     fails(CISTERN, &["evict", "nobody", "--control", server.control().to_str().unwrap()], 1, "nobody");

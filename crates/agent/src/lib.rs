@@ -27,6 +27,7 @@
 //! | `recovery` | what becomes of everything when a session ends |
 //! | `doubt` | whether the server still knows the session |
 //! | `reclaim` | how the locks of a session are taken over after a restart of the server |
+//! | `believed` | which numbers of a server are believed |
 //! | `outcome` | what became of mutations whose session ended before their answer came |
 //! | `surrender` | when nothing of a former session can be used any more |
 //! | `watches` | of which objects the server tells changes, and what watchers hear |
@@ -46,6 +47,7 @@ pub mod config;
 
 mod agent;
 mod at_once;
+mod believed;
 mod cache;
 mod commands;
 mod control;

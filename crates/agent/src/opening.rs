@@ -9,7 +9,7 @@
 
 use crate::agent::{Agent, Closing, Timer};
 use crate::api::{Event, OpError};
-use crate::config::LEASE_MIN;
+use crate::believed;
 use crate::control::Controls;
 use crate::idle::RTO_LONGEST;
 use crate::lease::Renewal;
@@ -19,8 +19,8 @@ use crate::stats::Dropped;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue, first_packet, is_first_packet};
-use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE, VERSION};
+use cistern_link::{Instant, PacketCounter, Path, Question, ReplayWindow, RoundTrip, SentLog, TimerQueue, first_packet};
+use cistern_wire::limits::{COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, VERSION};
 use cistern_wire::{Bytes8, Challenge, Header, Hello, List, Packer, Refuse, RefuseReason, SessionFate, SessionId, StoreId, Welcome};
 use core::time::Duration;
 use log::{debug, info, warn};
@@ -111,6 +111,8 @@ pub(crate) struct Opening {
     /// Why there is no session yet, if that is known.
     pub(crate) error: Option<OpError>,
     told: bool,
+    /// Whether it was said that a session that was offered is not taken.
+    warned: bool,
 }
 
 impl Agent {
@@ -158,6 +160,7 @@ impl Agent {
             due: begin.is_none(),
             error: None,
             told: false,
+            warned: false,
         });
         self.time(Timer::Handshake, begin, Question::Waited);
     }
@@ -241,7 +244,9 @@ impl Agent {
 
     pub(crate) fn challenged(&mut self, path: Path, challenge: &Challenge<'_>) {
         let (now, address) = (self.now, self.servers.iter().position(|server| *server == path.remote));
-        let Some((opening, sent)) = self.answer_to(challenge.handshake, challenge.echo) else {
+        // With a longer cookie, no server would take the HELLO.
+        let fits = (1..=COOKIE_MAX).contains(&challenge.cookie.0.len());
+        let Some((opening, sent)) = fits.then(|| self.answer_to(challenge.handshake, challenge.echo)).flatten() else {
             return self.dropped(Dropped::StrayHandshake);
         };
         opening.challenges += 1;
@@ -275,7 +280,7 @@ impl Agent {
     /// The address tried gives no session; after `retry_ms` it may, unless that is 0.
     fn no_session_here(&mut self, error: OpError, retry_ms: u32) {
         let addresses = self.servers.len();
-        let pause = Duration::from_millis(retry_ms.into());
+        let pause = believed::pause(retry_ms);
         let spread = self.rng.jitter(pause / 4);
         let Some(opening) = &mut self.opening else { return };
         opening.refusals += usize::from(retry_ms == 0);
@@ -309,23 +314,13 @@ impl Agent {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# An agent that has a session MUST take no WELCOME that does not tell its fate.
         let told = |session: &Session| welcome.former.into_iter().any(|told| told.session == session.id);
-        let sane = self.session.as_ref().is_none_or(told)
-            && welcome.session != SessionId(0)
-            && welcome.window > 0
-            && is_first_packet(welcome.first_packet)
-            && usize::from(welcome.max_datagram) >= DATAGRAM_MIN;
+        let tells = self.session.as_ref().is_none_or(told);
         let other = !self.has_been(welcome.session) && self.session.as_ref().is_none_or(|session| session.id != welcome.session);
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME that offers a longer one.
-        if tau > self.config.lease_max {
-            let most = self.config.lease_max;
-            warn!(
-                "{}: {} offers a lease of {tau:?}, which is longer than lease-max, {most:?}: raise that here, or lower the lease there",
-                self.who, path.remote
-            );
+        if let Some((field, rule)) = believed::unbelievable(welcome, &self.config) {
+            self.warn_of_offer(path, field, rule, welcome);
             return self.dropped(Dropped::BadWelcome);
         }
-        if !sane || !other || tau < LEASE_MIN {
+        if !tells || !other {
             return self.dropped(Dropped::BadWelcome);
         }
         let server = ServerIdentity::of(welcome);
@@ -344,6 +339,15 @@ impl Agent {
             }
         }
         self.open_session(path, welcome, sent, tau, server);
+    }
+
+    /// Says once in a handshake why a session that was offered is not taken.
+    fn warn_of_offer(&mut self, path: Path, field: &str, rule: &str, welcome: &Welcome<'_>) {
+        let Some(opening) = &mut self.opening else { return };
+        if !core::mem::replace(&mut opening.warned, true) {
+            let who = &self.who;
+            warn!("{who}: {} offers a session that is not taken: its {field} must be {rule}; it offers {welcome:?}", path.remote);
+        }
     }
 
     fn open_session(&mut self, path: Path, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: ServerIdentity) {

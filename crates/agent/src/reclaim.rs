@@ -10,6 +10,7 @@
 
 use crate::agent::{Agent, Timer, UNASKED};
 use crate::api::{Event, HolderId};
+use crate::believed;
 use crate::lease::Lease;
 use crate::requests::Asker;
 use crate::surrender::Remains;
@@ -21,7 +22,6 @@ use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
     Failed, List, LockClass, LockId, Message, ReclaimComplete, ReclaimItem, ReclaimedItem, Reply, SessionFate, SessionId, Status,
 };
-use core::time::Duration;
 use log::{info, warn};
 
 /// Messages of locks that are out at once; the congestion window lets so many go only on a path that carries them.
@@ -342,7 +342,7 @@ impl Agent {
     pub(crate) fn ask_later(&mut self, asker: Asker, failed: Failed) -> bool {
         let later = matches!(failed.status, Status::BUSY | Status::IN_GRACE) && failed.retry_ms > 0;
         if later {
-            let at = self.now.plus(Duration::from_millis(failed.retry_ms.into()));
+            let at = self.now.plus(believed::pause(failed.retry_ms));
             self.timers.set(Timer::Again(asker), at, Question::Waited);
         }
         later

@@ -8,6 +8,7 @@
 
 use crate::agent::{Agent, Timer, UNASKED};
 use crate::api::{Event, OpError, Output, WatchEvent, WatchId};
+use crate::believed;
 use crate::requests::Asker;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -138,7 +139,7 @@ impl Agent {
             Reply::Failed(failed) if failed.status == Status::ESTALE => self.watched_is_gone(object),
             other => {
                 debug!("{}: {object} cannot be watched now: {other:?}", self.who);
-                let span = if let Reply::Failed(failed) = other { Duration::from_millis(failed.retry_ms.into()) } else { REST };
+                let span = if let Reply::Failed(failed) = other { believed::pause(failed.retry_ms) } else { REST };
                 entry.state = State::Resting;
                 self.timers.set(Timer::Again(Asker::Watch(object)), self.now.plus(span.max(REST)), Question::Waited);
                 self.ask_watch(object);

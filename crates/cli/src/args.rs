@@ -188,6 +188,10 @@ pub(crate) struct Common {
     /// an agent of this command's own, also where a host agent runs
     #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
     pub(crate) lease: Option<Duration>,
+    /// Longest lease period to believe in, of an agent of this command's own; else the settings file's, else 60s. A server that gives a
+    /// longer one is not trusted with a session
+    #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
+    pub(crate) lease_max: Option<Duration>,
     /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark);
     /// a file of yours that is there is replaced, a symbolic link is refused
     #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]

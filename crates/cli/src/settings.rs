@@ -51,9 +51,13 @@ pub(crate) fn settings(args: &args::SettingsArgs) -> Result<(), Failure> {
     let rows = match &args.control {
         Some(socket) => server_control::settings(socket)?,
         None if args.effective => load(common.config.as_deref())?.effective(common)?,
-        None if common.json => {
-            Settings::default().effective(&args::Common { server: Vec::new(), give_up: None, lease: None, ..common.clone() })?
-        }
+        None if common.json => Settings::default().effective(&args::Common {
+            server: Vec::new(),
+            give_up: None,
+            lease: None,
+            lease_max: None,
+            ..common.clone()
+        })?,
         None => return show::bytes(print::toml().as_bytes()),
     };
     if common.json { rows.iter().try_for_each(show::json) } else { effective::table(&rows) }
@@ -71,7 +75,7 @@ impl Settings {
     /// # Errors
     /// A setting that cannot be used, and where it was set.
     pub(crate) fn agent_config(&self) -> Result<cistern_agent::config::Config, Failure> {
-        self.agent_config_with(None, None)
+        self.agent_config_with(None, None, None)
     }
 
     /// The agent's configuration: the file's, with what the command line says over it.
@@ -79,16 +83,25 @@ impl Settings {
     /// # Errors
     /// A setting that cannot be used, and where it was set.
     pub(crate) fn agent_config_of(&self, common: &args::Common) -> Result<cistern_agent::config::Config, Failure> {
-        self.agent_config_with(common.lease, common.give_up)
+        self.agent_config_with(common.lease, common.lease_max, common.give_up)
     }
 
-    fn agent_config_with(&self, lease: Option<Duration>, give_up: Option<Duration>) -> Result<cistern_agent::config::Config, Failure> {
+    fn agent_config_with(
+        &self,
+        lease: Option<Duration>,
+        lease_max: Option<Duration>,
+        give_up: Option<Duration>,
+    ) -> Result<cistern_agent::config::Config, Failure> {
         let mut config = cistern_agent::config::Config::default();
         self.apply(AGENT, &mut config)?;
         let mut flags = Vec::new();
         if let Some(lease) = lease {
             config.lease = lease;
             flags.push(Flag { setting: "lease", flag: "--lease" });
+        }
+        if let Some(longest) = lease_max {
+            config.lease_max = longest;
+            flags.push(Flag { setting: "lease-max", flag: "--lease-max" });
         }
         if let Some(span) = give_up {
             config.give_up_after = span;

@@ -8,8 +8,8 @@
 use super::Effect;
 use super::entry::{Asking, Change, Entry, HELD_ELSEWHERE, Held};
 use crate::api::OpError;
+use crate::believed;
 use cistern_wire::{CancelOutcome, Cancelled, Generation, Grant, Keep, Mode, ReceiptAnswer, ReleasedItem, Reply, Status};
-use core::time::Duration;
 
 /// What became of a grant that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +233,7 @@ impl Entry {
 
     fn rest(&mut self, retry_ms: u32, change: &mut Change<'_>) {
         self.resting = true;
-        let span = Duration::from_millis(u64::from(retry_ms.max(1)));
+        let span = believed::pause(retry_ms.max(1));
         change.effects.push_back(Effect::Rest { object: self.object, span });
     }
 }

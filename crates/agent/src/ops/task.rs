@@ -18,6 +18,7 @@ use super::request::{Change, Request};
 use super::staging::{Load, Staging, are_ended};
 use super::xattr::Attributes;
 use crate::api::{Command, Guard, OpError, Output};
+use crate::believed;
 use crate::cache::{Cache, View};
 use crate::port::{Answer, Ctx, Outbound, TaskId};
 use crate::walk::{Found, NOT_AN_ANSWER, Walk};
@@ -441,7 +442,7 @@ impl Task {
         if retry_ms == 0 {
             return Flow::failed(status);
         }
-        let until = desk.ctx.now.plus(Duration::from_millis(retry_ms.into()).max(NAP_MIN));
+        let until = desk.ctx.now.plus(believed::pause(retry_ms).max(NAP_MIN));
         desk.office.naps.push(Nap { until, task: self.id, request });
         Flow::Wait
     }

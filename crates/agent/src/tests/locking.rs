@@ -334,6 +334,19 @@ fn a_release_and_a_demand_that_cross_do_no_harm() {
     assert_eq!(script.locked(op).token, 60);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent MUST NOT wait longer than 10 s because of a `retry_ms`.
+#[test]
+fn a_server_that_is_busy_for_weeks_is_asked_again_after_ten_seconds() {
+    let mut script = Script::open(Config::default());
+    script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    let echo = script.sends(&[exclusive(2, LockWait::Queue)]);
+    script.say(&[Ack { nonce: 2, echo, reply: Reply::Failed(Failed { status: Status::BUSY, retry_ms: u32::MAX }) }.into()]);
+    let asked = |sent: &[(u64, Sent)]| sent.iter().any(|(_, sent)| sent.messages().contains(&exclusive(3, LockWait::Queue)));
+    assert!(!asked(&script.run(9_900)) && asked(&script.run(200)));
+}
+
 #[test]
 fn a_busy_server_is_asked_again_after_its_hint() {
     let mut script = Script::open(Config::default());

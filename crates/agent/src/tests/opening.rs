@@ -104,6 +104,9 @@ fn an_endless_challenger_is_answered_no_faster_than_it_is_asked() {
     assert_eq!(at_once, 4);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent MUST drop a WELCOME with a number outside these bounds.
 #[test]
 fn welcome_of_another_handshake_or_to_no_hello_or_out_of_bounds_opens_nothing() {
     let mut script = Script::new(Config::default());
@@ -121,15 +124,23 @@ fn welcome_of_another_handshake_or_to_no_hello_or_out_of_bounds_opens_nothing() 
         Welcome { max_datagram: 547, ..good },
         Welcome { first_packet: 0, ..good },
         Welcome { first_packet: 1 << 48, ..good },
+        Welcome { handle: cistern_wire::Handle(0), ..good },
+        Welcome { lease_us: 99_999, ..good },
+        Welcome { delta_ppm: 2_999, ..good },
+        Welcome { delta_ppm: 1_000_001, ..good },
+        Welcome { epsilon_us: 0, ..good },
+        Welcome { epsilon_us: u32::MAX, ..good },
+        Welcome { delivery_timeout_us: 999, ..good },
+        Welcome { delivery_timeout_us: u32::MAX, ..good },
     ] {
         script.say_outside(&[bad.into()]);
         assert_eq!(script.agent.view(script.now()).session, None, "{bad:?}");
     }
-    script.drops = 9;
+    script.drops = 17;
     script.say_outside(&[good.into()]);
     assert_eq!(script.agent.view(script.now()).session, Some(SESSION));
     script.say_outside(&[good.into()]);
-    script.drops = 10;
+    script.drops = 18;
 }
 
 //= wire-spec.md#10-2-agreeing-on-a-version
@@ -182,6 +193,37 @@ fn a_refusal_with_a_hint_is_asked_again_then_and_told_once() {
     let (hello, echo) = hello_of(&sent[0].1);
     script.say_outside(&[refuse(hello.handshake, echo, RefuseReason::Busy, 400)]);
     script.hears(&[]);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# An agent MUST NOT wait longer than 10 s because of a `retry_ms`.
+#[test]
+fn a_refusal_for_weeks_is_asked_again_after_ten_seconds() {
+    let mut script = Script::new(Config { give_up_after: Duration::from_secs(60), ..Config::default() });
+    script.start(Command::Ping);
+    let sent = script.one();
+    let (hello, echo) = hello_of(&sent);
+    script.say_outside(&[refuse(hello.handshake, echo, RefuseReason::Busy, u32::MAX)]);
+    script.hears(&[Event::NoSession { error: OpError::Refused(RefuseReason::Busy) }]);
+    script.silence(9_999);
+    assert!(!script.run(2_501).is_empty(), "10 s, and a quarter for the spread");
+}
+
+#[test]
+fn a_challenge_whose_cookie_no_server_takes_is_dropped_and_the_true_one_is_answered() {
+    let mut script = Script::new(Config::default());
+    script.start(Command::Ping);
+    let sent = script.one();
+    let (hello, echo) = hello_of(&sent);
+    for cookie in [&[][..], &[7; 33]] {
+        script.say_outside(&[challenge(hello.handshake, echo, cookie)]);
+        script.quiet();
+    }
+    script.drops = 2;
+    script.say_outside(&[challenge(hello.handshake, echo, &[8; 32])]);
+    let sent = script.one();
+    assert_eq!(hello_of(&sent).0.cookie.0, [8; 32]);
 }
 
 #[test]

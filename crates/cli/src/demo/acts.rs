@@ -32,6 +32,7 @@ pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut Report) -> Result<()
         config: Some("/dev/null".into()),
         give_up: None,
         lease: None,
+        lease_max: None,
         json: false,
         pcap: None,
     };

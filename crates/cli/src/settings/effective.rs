@@ -42,7 +42,11 @@ impl Settings {
     pub(crate) fn effective(&self, common: &args::Common) -> Result<Vec<Row>, Failure> {
         let mut rows = self.server_rows(&self.server_config_alone()?, &[]);
         let agent = self.agent_config_of(common)?;
-        let given = [common.lease.map(|_| ("lease", "--lease")), common.give_up.map(|_| ("give-up-after", "--give-up"))];
+        let given = [
+            common.lease.map(|_| ("lease", "--lease")),
+            common.lease_max.map(|_| ("lease-max", "--lease-max")),
+            common.give_up.map(|_| ("give-up-after", "--give-up")),
+        ];
         let flags: Vec<_> = given.into_iter().flatten().map(|(setting, flag)| Flag { setting, flag }).collect();
         rows.extend(self.rows(AGENT, &agent, &flags));
         let servers = self.servers(&common.server);

@@ -227,7 +227,7 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
         "Whether every answer of the server renews the lease; false: only answers to keep-alives do, so that one is sent for every 0.6 of \
          a lease period however busy the agent is, as in protocols with explicit renewal, to compare with";
     "lease-max" Time = lease_max, "100 ms to 1 h",
-        "Longest lease period that the agent believes in; a server that offers a longer one gets no session";
+        "Longest lease period that the agent believes in; a server that offers a longer one gets no session", flag "--lease-max";
     "give-up-after" Time = give_up_after, "100 ms to one day",
         "How long an operation may take before it ends without an answer; waiting for a lock has a limit of its own", flag "--give-up";
     "close-within" Time = close_within, "at most 1 h",
