@@ -25,6 +25,7 @@ mod rescue;
 mod restart;
 mod slices;
 mod starting;
+mod superseding;
 mod surrender;
 mod telling_ends;
 mod timing_out;

@@ -1,0 +1,391 @@
+//! Former sessions of an agent that opens another: superseded, continued, surrendered, given up; incarnations.
+
+use super::handshake::keep_alive;
+use super::world::{Peer, World, advisory, lock, ms, welcome};
+use crate::Dropped;
+use alloc::vec::Vec;
+use cistern_wire::{
+    Claim, EndReason, EndSession, Ended, Fate, FormerClaim, FormerFate, Known, LockWait, Message, Nack, NackReason, Receipt, ReceiptAnswer,
+    Refuse, RefuseReason, SessionFate, SessionId,
+};
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered,
+//# if the agent says so, otherwise by D.
+#[test]
+fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut former = peer.clone();
+    let fates = world.open_again(&mut peer, &[(former.session, Claim::Lost)]);
+    assert_eq!(fates, [FormerFate { session: former.session, fate: SessionFate::TimingOut }]);
+    assert_eq!(world.server.lease_timers(), 1);
+    let message = keep_alive(&mut former);
+    let echo = world.send(&mut former, &[message]);
+    world.expect(&former, &[Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()]);
+    world.pass(ms(2_021));
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered,
+//# if the agent says so, otherwise by D.
+#[test]
+fn surrendered_former_session_ends_at_once() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let former = peer.session;
+    let fates = world.open_again(&mut peer, &[(former, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::Ended }]);
+    assert_eq!(world.server.lease_timers(), 0);
+    world.lock(&mut peer, file);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST be
+//# answered KNOWN and MUST NOT change anything.
+#[test]
+fn hello_that_continues_a_session_in_good_standing_is_answered_known_and_does_nothing() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let mut asks = peer.clone();
+    asks.handshake += 1;
+    let cookie = world.cookie(&mut asks);
+    let session = peer.session;
+    for cookie in [b"".as_slice(), &cookie, b"forged"] {
+        let claims = [FormerClaim { session, claim: Claim::Continuing }];
+        let echo = world.hello(&mut asks, cookie, &claims);
+        world.expect(&asks, &[Known { handshake: asks.handshake, echo, session }.into()]);
+    }
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+    let message = keep_alive(&mut peer);
+    world.send(&mut peer, &[message]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Alive(_)));
+}
+
+#[test]
+fn who_does_not_hold_a_session_cannot_ask_about_it_by_continuing_it() {
+    let mut world = World::new();
+    let victim = world.open(1);
+    let claims = [FormerClaim { session: victim.session, claim: Claim::Continuing }];
+    for (agent, incarnation) in [(Peer::new(2).agent, 1), (victim.agent, 2), (victim.agent, 0)] {
+        let mut peer = Peer { agent, incarnation, ..Peer::new(2) };
+        world.hello(&mut peer, b"", &claims);
+        assert!(matches!(world.got_one(&peer).message(), Message::Challenge(_)), "{incarnation}");
+    }
+}
+
+/// A session that is timing out for want of a receipt of a probe, and can be rescued.
+fn failed(world: &mut World, peer: &mut Peer) -> Message<'static> {
+    let file = world.create(peer, "job").object;
+    world.lock(peer, file);
+    let mut waits = world.open(2);
+    let ask = waits.ask();
+    world.send(&mut waits, &[lock(ask, file, LockWait::Queue).into()]);
+    world.got(&waits);
+    world.attend(&waits);
+    world.pass(ms(1_000));
+    assert_eq!(world.server.lease_timers(), 1);
+    let got = world.got(peer);
+    let seqs = got.iter().filter_map(|got| match got.message() {
+        Message::Probe(probe) => Some(probe.seq),
+        Message::Demand(demand) => Some(demand.seq),
+        _ => None,
+    });
+    Receipt { seq: seqs.max().unwrap(), answer: ReceiptAnswer::InUse }.into()
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST be
+//# answered KNOWN and MUST NOT change anything.
+#[test]
+fn session_that_was_rescued_after_its_agent_was_challenged_goes_on() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let receipt = failed(&mut world, &mut peer);
+    let mut asks = peer.clone();
+    asks.handshake += 1;
+    let claims = [FormerClaim { session: peer.session, claim: Claim::Continuing }];
+    let cookie = world.cookie(&mut asks);
+    world.send(&mut peer, &[receipt]);
+    assert_eq!(world.server.lease_timers(), 0, "rescued");
+    world.got(&peer);
+    let echo = world.hello(&mut asks, &cookie, &claims);
+    world.expect(&asks, &[Known { handshake: asks.handshake, echo, session: peer.session }.into()]);
+}
+
+#[test]
+fn session_that_its_agent_continues_while_it_times_out_is_not_rescued_once_another_is_open() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let receipt = failed(&mut world, &mut peer);
+    let mut next = peer.clone();
+    let fates = world.open_again(&mut next, &[(peer.session, Claim::Continuing)]);
+    assert_eq!(fates, [FormerFate { session: peer.session, fate: SessionFate::TimingOut }]);
+    world.send(&mut peer, &[receipt]);
+    assert_eq!(world.server.lease_timers(), 1);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session in which no datagram of its agent was ever received MUST end at once when its agent opens another.
+#[test]
+fn session_whose_welcome_was_lost_ends_at_once_when_its_agent_opens_another() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.open_again(&mut peer, &[]);
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+}
+
+#[test]
+fn claim_about_another_agents_session_does_nothing_and_tells_nothing() {
+    let mut world = World::new();
+    let victim = world.open(1);
+    let mut peer = Peer::new(2);
+    let fates = world.open_again(&mut peer, &[(victim.session, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: victim.session, fate: SessionFate::Ended }], "as for a session that never was");
+    assert_eq!(world.server.status(world.now).sessions, 2);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still act.
+#[test]
+fn higher_incarnation_times_the_former_session_out_whatever_it_claims() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let former = peer.session;
+    peer.incarnation = 2;
+    let fates = world.open_again(&mut peer, &[(former, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::TimingOut }]);
+    let ask = peer.ask();
+    world.send(&mut peer, &[lock(ask, file, LockWait::Queue).into()]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Queued(_)), "its former self still holds the lock");
+    world.attend(&peer);
+    world.pass(ms(2_020));
+    world.expect(&peer, &[]);
+    world.pass(ms(1));
+    assert!(matches!(world.got_one(&peer).message(), Message::Grant(grant) if grant.lock == advisory(file)));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
+#[test]
+fn lower_incarnation_is_refused() {
+    let mut world = World::new();
+    let mut peer = Peer { incarnation: 5, ..Peer::new(1) };
+    world.open_again(&mut peer, &[]);
+    let mut older = Peer { incarnation: 4, handshake: 9, ..peer.clone() };
+    let cookie = world.cookie(&mut older);
+    let echo = world.hello(&mut older, &cookie, &[]);
+    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0 };
+    world.expect(&older, &[refuse.into()]);
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session, whether
+//# that session lives or not.
+#[test]
+fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
+    let mut world = World::new();
+    let mut delayed = Peer::new(1);
+    let cookie = world.cookie(&mut delayed);
+    world.tick(ms(1));
+    let mut peer = delayed.clone();
+    world.open_again(&mut peer, &[]);
+    world.hello(&mut delayed, &cookie, &[]);
+    world.expect(&delayed, &[]);
+    assert_eq!(world.server.stats().dropped(Dropped::OldHandshake), 1);
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+#[test]
+fn session_that_failed_before_its_agent_heard_of_it_is_replaced_as_soon_as_that_asks_for_a_cookie() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    let lost = welcome(&world.got_one(&peer)).session;
+    assert!(world.server.evict(world.now, "alpha").is_ok());
+    world.tick(ms(1));
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    assert_ne!(welcome(&world.got_one(&peer)).session, lost);
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A session MUST be taken as surrendered only from the address that was proven for it last.
+#[test]
+fn surrender_by_a_hello_from_another_address_frees_nothing_before_t() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let former = peer.session;
+    let mut thief = Peer { path: Peer::new(9).path, handshake: 77, ..peer.clone() };
+    let fates = world.open_again(&mut thief, &[(former, Claim::Surrendered)]);
+    assert_eq!(fates, [FormerFate { session: former, fate: SessionFate::TimingOut }]);
+    let ask = thief.ask();
+    world.send(&mut thief, &[lock(ask, file, LockWait::Queue).into()]);
+    assert!(matches!(world.got_one(&thief).message(), Message::Queued(_)));
+    world.attend(&thief);
+    world.pass(ms(2_020));
+    world.expect(&thief, &[]);
+    world.pass(ms(1));
+    assert!(matches!(world.got_one(&thief).message(), Message::Grant(_)));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session that the same agent has.
+#[test]
+fn incarnation_far_above_that_of_a_session_is_refused_while_somebody_is_there() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut far = Peer { incarnation: 1 + 65_537, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
+    let cookie = world.cookie(&mut far);
+    let echo = world.hello(&mut far, &cookie, &[]);
+    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Ahead, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    world.expect(&far, &[refuse.into()]);
+    assert_eq!(world.server.lease_timers(), 0);
+    let Message::Probe(probe) = world.got_one(&peer).message() else { panic!("it is asked whether it is there") };
+    world.send(&mut peer, &[Receipt { seq: probe.seq, answer: ReceiptAnswer::Received }.into()]);
+    world.pass(ms(5_000));
+    assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
+    // Nearly as far is far enough for whoever starts all the time.
+    let mut near = Peer { incarnation: 1 + 65_536, handshake: 10, ..far };
+    world.open_again(&mut near, &[]);
+}
+
+#[test]
+fn incarnation_far_above_is_taken_once_nobody_answers_for_the_session() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut far = Peer { incarnation: u64::MAX, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
+    let cookie = world.cookie(&mut far);
+    world.hello(&mut far, &cookie, &[]);
+    assert!(matches!(world.got_one(&far).message(), Message::Refuse(_)));
+    world.pass(ms(3_000));
+    world.got(&peer);
+    world.open_again(&mut far, &[]);
+}
+
+#[test]
+fn hello_superseded_before_its_record_was_durable_is_never_welcomed() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let first = world.cookie(&mut peer);
+    world.stalled = true;
+    world.hello(&mut peer, &first, &[]);
+    world.tick(ms(1));
+    peer.handshake += 1;
+    let second = world.cookie(&mut peer);
+    let echo = world.hello(&mut peer, &second, &[]);
+    world.stalled = false;
+    world.turn();
+    let got = world.got_one(&peer);
+    assert_eq!((welcome(&got).handshake, welcome(&got).echo), (peer.handshake, echo));
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The server MUST report a superseded session that goes on sending as a possible clone.
+#[test]
+fn superseded_session_that_goes_on_sending_is_reported_once() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut clone = peer.clone();
+    peer.incarnation = 2;
+    world.open_again(&mut peer, &[]);
+    let mut heard = |world: &mut World, clones| {
+        let message = keep_alive(&mut clone);
+        world.send(&mut clone, &[message]);
+        assert!(matches!(world.got_one(&clone).message(), Message::Nack(_)));
+        assert_eq!(world.server.stats().clones, clones);
+    };
+    heard(&mut world, 0);
+    world.pass(ms(500));
+    heard(&mut world, 1);
+    heard(&mut world, 1);
+    world.pass(ms(3_000));
+    heard(&mut world, 2);
+    heard(&mut world, 2);
+}
+
+#[test]
+fn superseded_session_that_is_given_up_late_is_no_clone() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    world.create(&mut peer, "job");
+    let mut old = peer.clone();
+    peer.incarnation = 2;
+    world.open_again(&mut peer, &[]);
+    world.pass(ms(500));
+    let end = EndSession { serial: old.serial(), reason: EndReason::Surrender };
+    let echo = world.send(&mut old, &[end.into()]);
+    world.expect(&old, &[Ended { serial: end.serial, echo }.into()]);
+    assert_eq!(world.server.stats().clones, 0);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
+#[test]
+fn welcome_tells_the_fate_of_each_session_named_in_its_order() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let ended = peer.session;
+    world.open_again(&mut peer, &[(ended, Claim::Surrendered)]);
+    world.create(&mut peer, "first");
+    let timing_out = peer.session;
+    peer.incarnation = 2;
+    world.open_again(&mut peer, &[]);
+    world.create(&mut peer, "second");
+    let good = peer.session;
+    peer.incarnation = 3;
+    let unknown = SessionId(4_711);
+    let named = [unknown, good, ended, timing_out].map(|session| (session, Claim::Lost));
+    let fates: Vec<_> = world.open_again(&mut peer, &named).iter().map(|told| (told.session, told.fate)).collect();
+    let expected =
+        [(unknown, SessionFate::Ended), (good, SessionFate::TimingOut), (ended, SessionFate::Ended), (timing_out, SessionFate::TimingOut)];
+    assert_eq!(fates, expected);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
+#[test]
+fn repeated_hello_of_a_failed_session_is_not_welcomed() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    let cookie = world.cookie(&mut peer);
+    world.hello(&mut peer, &cookie, &[]);
+    world.got(&peer);
+    assert!(world.server.evict(world.now, "alpha").is_ok());
+    world.hello(&mut peer, &cookie, &[]);
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.stats().dropped(Dropped::OldHandshake), 1);
+}
