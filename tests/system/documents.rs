@@ -144,7 +144,7 @@ fn run(lines: &[Line], name: &str) {
     let network = match network() {
         Ok(network) => network,
         Err(why) => {
-            println!("skipped: {name}: {why}");
+            eprintln!("skipped: {name}: {why}");
             return;
         }
     };

@@ -155,3 +155,20 @@ fn wrong_usage_is_quoted_without_control_characters() {
     let told = said(&output);
     assert!(output.status.code() == Some(2) && told.contains("--none\\xe2\\x80\\xae") && !told.contains(['\u{202e}', '\u{7}']), "{told:?}");
 }
+
+#[test]
+fn the_log_has_no_control_characters_of_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, log) = (dir.path().join("fault.sock"), dir.path().join("log"));
+    let mut command = Command::new(PROGRAM);
+    command.args(["--server", "127.0.0.1:9", "--json", "--control", control.to_str().unwrap()]).env("CISTERN_LOG", "info");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let mut proxy = Running { child, out, ready: Value::Null };
+    assert!(ctl(&control, &["cut", "agent", "w\u{202e}\u{1b}eb"]).status.success());
+    assert_eq!(proxy.end("-TERM").0, Some(0));
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("w\\xe2\\x80\\xae\\x1beb") && !text.contains(['\u{202e}', '\u{1b}']), "{text:?}");
+}
