@@ -1,8 +1,8 @@
 //! Addresses: hosts with IPv6 only, and a server that has several addresses (`wire-spec.md` section 3.7).
 
-use crate::cast::{Trace, agent_by, timer, waiter};
+use crate::cast::{Trace, agent, agent_by, timer, waiter};
 use crate::network::{Network, PORT};
-use crate::world::{Server, eventually};
+use crate::world::{Server, eventually, said};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
@@ -32,6 +32,32 @@ fn hosts_without_ipv4_do_all_that_others_do() {
     assert_eq!(job.ended().0, Some(79));
     trace.is_in_order();
     assert_eq!(server.status()["driver"]["dropped_no_port"], 0);
+}
+
+#[test]
+fn whose_network_has_its_share_of_sessions_is_told_so() {
+    let Some(network) = Network::of(&["server", "a", "b"]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join("cistern.toml");
+    std::fs::write(&settings, "[server]\nnetwork-sessions-max = 1\n").unwrap();
+    let host = network.host("server");
+    let listen = [host.server(), SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))];
+    let server = Server::at(&host.place(), &listen, &["--lease", "2s", "--config", settings.to_str().unwrap()]);
+    let mut first = agent(&server, network.host("a"));
+    first.put("/f", "");
+    let ask = |name: &str, server_is: SocketAddr| {
+        let mut command = server.prepared(&["ls", "/", "--give-up", "5s", "--server", &server_is.to_string()]);
+        network.host(name).place().run(move || command.output().unwrap())
+    };
+    let refused = ask("b", listen[0]);
+    let told = said(&refused);
+    assert!(refused.status.code() == Some(69) && told.contains("the agent's network has as many sessions"), "{told}");
+    let own = ask("server", listen[1]);
+    assert!(own.status.success(), "the server's own host is no network: {}", said(&own));
+    let figures = server.ask(&json!({ "op": "stats" })).unwrap();
+    let counted = figures["cistern_handshakes_refused_total"]["samples"].as_array().unwrap().iter();
+    assert!(counted.filter(|sample| sample["labels"]["reason"] == "crowded").all(|sample| sample["value"].as_u64() > Some(0)), "{figures}");
+    first.put("/f", "goes on");
 }
 
 /// The server's addresses besides those that every host has.
