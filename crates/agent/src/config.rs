@@ -93,8 +93,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// `give_up_after` is longer than the 12.6 s that a change may wait, with the server's defaults, for an agent that receipts a
-    /// demand, does not comply, and is timed out: compliance time, Td and T.
+    /// `give_up_after` is longer than the 12.8 s that a change may wait, with the server's defaults, for an agent that receipts a
+    /// demand, does not comply, and is timed out: compliance time, Td' and T.
     fn default() -> Self {
         Self {
             lease: Duration::ZERO,
