@@ -26,7 +26,7 @@ impl Agent {
     pub(crate) fn incoming(&mut self, path: Path, bytes: &[u8]) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# An agent MUST drop every datagram that does not come from an address of its server.
-        if !self.servers.contains(&path.remote) {
+        if !self.servers.contains(&path.remote) && !bugs::is(Bug::A2) {
             return self.dropped(Dropped::ForeignAddress);
         }
         let datagram = match Datagram::at_agent(bytes) {

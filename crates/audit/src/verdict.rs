@@ -247,6 +247,7 @@ impl Report {
             "copies": self.tally.copies,
             "foreign": self.tally.foreign,
             "guessed": self.tally.guessed,
+            "strange": self.tally.strange,
             "unreadable": self.tally.unreadable,
             "sessions": self.tally.sessions,
             "sessions_begun_before": self.tally.begun_before,
@@ -284,6 +285,13 @@ impl fmt::Display for Report {
         }
         if tally.guessed > 0 {
             writeln!(f, "{} datagrams had packet numbers below the first of their session, and were dropped", tally.guessed)?;
+        }
+        if tally.strange > 0 {
+            writeln!(
+                f,
+                "{} datagrams were of others than the agents and servers whose they say they are: nobody acts on them",
+                tally.strange
+            )?;
         }
         if tally.clock_back > 0 {
             writeln!(f, "the capture's clock went back {} times: spans across such a place are undecidable", tally.clock_back)?;

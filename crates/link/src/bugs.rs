@@ -155,10 +155,28 @@ bugs! {
     T3 "T3",
     /// A mutation is let through under the token of a user who has given the lock back, as long as its agent holds it.
     G1 "G1",
+    /// A lock is granted to a waiter of which nothing was heard for long.
+    P1 "P1",
     /// Watchers are told of a change before it is durable.
     W1 "W1",
     /// The agent counts on the watches of its former session.
     W2 "W2",
+    /// The server acts on what comes from an address that is not proven for its session.
+    A1 "A1",
+    /// The agent takes datagrams of any address.
+    A2 "A2",
+    /// A cookie is good for any agent at its address.
+    A3 "A3",
+    /// "Surrendered" is believed from any address.
+    A4 "A4",
+    /// An incarnation may be any number above the last.
+    A5 "A5",
+    /// RECLAIM of a generation that was never granted is believed.
+    A6 "A6",
+    /// A packet number may be any number above the highest.
+    A7 "A7",
+    /// A floor may be any number above the last.
+    A8 "A8",
     /// An advisory lock protects its object's name from removal and replacement only, not from being moved away.
     N1 "N1",
 }

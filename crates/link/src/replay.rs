@@ -83,7 +83,7 @@ impl ReplayWindow {
         //= wire-spec.md#3-2-packet-numbers
         //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it
         //# has received any, above the one before the first.
-        if packet > self.highest.saturating_add(AHEAD_MAX) {
+        if packet > self.highest.saturating_add(AHEAD_MAX) && !bugs::is(Bug::A7) {
             return Freshness::Ahead;
         }
         if packet > self.highest || bugs::is(Bug::M51) && packet == self.highest {

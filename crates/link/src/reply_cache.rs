@@ -256,7 +256,7 @@ impl ReplyCache {
     pub fn raise_floor(&mut self, floor: u64, buffers: &mut ReplyBuffers) -> bool {
         //= wire-spec.md#11-2-delivery
         //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.
-        if floor.saturating_sub(self.floor) > u64::from(self.window) {
+        if floor.saturating_sub(self.floor) > u64::from(self.window) && !bugs::is(Bug::A8) {
             return false;
         }
         //= wire-spec.md#11-2-delivery

@@ -8,6 +8,7 @@
 //! ends nothing.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Rng};
 use cistern_wire::{AgentId, Hello};
 use core::hash::Hasher as _;
@@ -83,8 +84,10 @@ impl Cookies {
         }
         hasher.write(&remote.port().to_be_bytes());
         hasher.write(&hello.handshake.to_be_bytes());
-        hasher.write(&hello.agent.0);
-        hasher.write(&hello.incarnation.to_be_bytes());
+        if !bugs::is(Bug::A3) {
+            hasher.write(&hello.agent.0);
+            hasher.write(&hello.incarnation.to_be_bytes());
+        }
         hasher.finish128().as_u128().to_be_bytes()
     }
 }

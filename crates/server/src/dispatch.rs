@@ -10,6 +10,7 @@ use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
 use crate::stats::Dropped;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use cistern_wire::{Ask, Datagram, Field, Kind, Message, Reader};
@@ -133,7 +134,7 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A server MUST NOT act on a datagram of a session, nor note its packet number, that came from an address not proven for that
         //# session, unless it has the PATH_RESPONSE that proves the address.
-        if !session.is_proven(path) {
+        if !session.is_proven(path) && !bugs::is(Bug::A1) {
             self.challenge_path(key, path, bytes.len(), highest);
             return self.drop_datagram(path, Dropped::UnprovenAddress);
         }

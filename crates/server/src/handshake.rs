@@ -133,7 +133,7 @@ impl Server {
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session that the same agent has.
-        if known.is_some_and(|known| hello.incarnation - known > JUMP_MAX) {
+        if known.is_some_and(|known| hello.incarnation - known > JUMP_MAX) && !bugs::is(Bug::A5) {
             debug!("{}: refused agent {} at {}: incarnation {} after {incarnation}", self.who, hello.agent, path.remote, hello.incarnation);
             // If nobody answers for the session, it will be gone when the agent tries again.
             if let Some(newest) = newest.filter(|newest| self.is_good(*newest)) {
@@ -345,7 +345,7 @@ impl Server {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A session MUST be taken as surrendered only from the address that was proven for it last.
             let surrendered = session.incarnation == hello.incarnation
-                && session.path.remote == path.remote
+                && (session.path.remote == path.remote || bugs::is(Bug::A4))
                 && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
             let unused = session.replay.is_unused();
             match session.standing() {

@@ -76,6 +76,8 @@ sometimes! {
     CachedReply "cached reply repeated" Required,
     /// A request was answered PENDING.
     Pending "PENDING" Required,
+    /// A datagram of an attacker was dropped.
+    Forged "forged datagram dropped" Required,
     /// A datagram did not decode.
     Garbage "garbage dropped" Required,
     /// Contents were staged.

@@ -95,7 +95,7 @@ impl Row {
 /// Where a bug is looked for, and the mistake in words.
 #[must_use]
 pub const fn about(bug: Bug) -> (Profile, &'static str) {
-    use Profile::{Calm, Clocks, Crash, Disk, Kinds, Lossy, Partition, Pauses, Restart, Swarm};
+    use Profile::{Attack, Calm, Clocks, Crash, Disk, Kinds, Lossy, Partition, Pauses, Restart, Swarm};
     match bug {
         Bug::M1 => (Clocks, "lease counted from the receipt of the answer"),
         Bug::M2 => (Clocks, "lease counted from the last transmission"),
@@ -160,9 +160,18 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::E1 => (Partition, "ephemeral files go when their session fails"),
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
         Bug::Q1 => (Kinds, "a cancellation does not name the grant whose answer was lost"),
+        Bug::P1 => (Crash, "a waiter is granted a lock without being asked whether it is there"),
         Bug::W1 => (Disk, "a change is told before it is durable"),
         Bug::W2 => (Partition, "watches of a former session are counted on"),
         Bug::G1 => (Swarm, "the token of a user who has given the lock back is let through"),
+        Bug::A1 => (Attack, "messages from an address that is not proven act"),
+        Bug::A2 => (Attack, "an agent takes datagrams of any address"),
+        Bug::A3 => (Attack, "a cookie is good for any agent at its address"),
+        Bug::A4 => (Attack, "\"surrendered\" is believed from any address"),
+        Bug::A5 => (Attack, "an incarnation far above the last is believed"),
+        Bug::A6 => (Attack, "a reclaim of what was never granted is believed"),
+        Bug::A7 => (Attack, "a packet number far above the highest is believed"),
+        Bug::A8 => (Attack, "a floor far above the last is believed"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
     }
 }

@@ -18,6 +18,7 @@
 //! | [`bugs`] | how fast a deliberate bug is found |
 //! | [`cli`], [`command`] | the program |
 
+pub mod attack;
 pub mod bugs;
 pub mod campaign;
 pub mod cli;

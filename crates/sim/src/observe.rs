@@ -4,6 +4,7 @@
 //! true instant at which it happened, after its effect. Invariant: looking changes nothing; judges know true time, cores never do.
 //! Leaves to others: making things happen (`world`), judging (`judge`), what users do (`users`).
 
+use crate::attack::is_attacker;
 use crate::clock::NodeClock;
 use crate::disk::Disk;
 use cistern_agent::Agent;
@@ -58,6 +59,24 @@ pub enum Seen<'a> {
         by: Node,
         /// Where it says that it comes from.
         from: SocketAddr,
+        /// The whole UDP payload.
+        bytes: &'a [u8],
+    },
+    /// A node's core was given this datagram of an attacker: nothing of it may count.
+    Forged {
+        /// The node.
+        by: Node,
+        /// The attacker's address.
+        from: SocketAddr,
+        /// The whole UDP payload.
+        bytes: &'a [u8],
+        /// Whether the core has counted a drop.
+        counted: bool,
+    },
+    /// The server's core made this datagram for an attacker's address.
+    Exposed {
+        /// The attacker's address.
+        to: SocketAddr,
         /// The whole UDP payload.
         bytes: &'a [u8],
     },
@@ -118,6 +137,20 @@ pub enum Seen<'a> {
         /// The agent.
         agent: usize,
     },
+}
+
+impl<'a> Seen<'a> {
+    /// A datagram that a core was given; `counted`: it has counted a drop.
+    #[must_use]
+    pub fn received(by: Node, from: SocketAddr, bytes: &'a [u8], counted: bool) -> Self {
+        if is_attacker(from) { Self::Forged { by, from, bytes, counted } } else { Self::Received { by, from, bytes } }
+    }
+
+    /// A datagram that a core made.
+    #[must_use]
+    pub fn sent(from: Node, to: SocketAddr, bytes: &'a [u8]) -> Self {
+        if is_attacker(to) { Self::Exposed { to, bytes } } else { Self::Sent { from, to, bytes } }
+    }
 }
 
 /// An agent's machine as judges see it.

@@ -24,7 +24,7 @@ pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, passage:
 
 fn fits(bench: &Bench<'_>, event: &Event, answer: &Answer, frame: u64, passage: Passage<'_>, court: &mut Court) {
     let Some(handshake) = bench.story.handshakes.get(&answer.number) else { return };
-    let Some(hello) = answer.echo.and_then(|echo| handshake.hellos.get(&echo)) else { return };
+    let Some(hello) = answer.echo.and_then(|echo| handshake.hello_at(echo, passage.to)) else { return };
     let other = Some(frame);
     if !hello.has_cookie {
         court.broken(Rule::Cookie, event, other, "WELCOME answers a HELLO without a cookie".to_owned());

@@ -25,7 +25,9 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, session: SessionId, cour
         });
     }
     for (id, fate) in former.iter().filter(|(_, fate)| *fate == SessionFate::Ended) {
-        match bench.story.session(*id) {
+        // Of another agent's sessions nothing is told.
+        let agent = bench.story.session(session).and_then(|session| session.agent);
+        match bench.story.session(*id).filter(|known| known.agent == agent) {
             Some(known) if cannot_have_ended(bench, server, known, event) && known.incarnation.map(|one| one.0) == Some(incarnation.0) => {
                 let certain = bench.story.steady(known.echo_frame).and_then(|()| bench.in_order()).and_then(|()| bench.whole(*id));
                 court.accuse(Rule::FormerFate, certain, event, known.opened.map(|opened| opened.frame), || {

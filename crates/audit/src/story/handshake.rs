@@ -139,7 +139,7 @@ impl Story {
     /// CHALLENGE, REFUSE or WELCOME: what it answers.
     fn opening_answer(&mut self, seen: &Seen<'_>, kind: Kind, handshake: u64, echo: u64) -> Cause {
         let known = self.handshakes.get(&handshake);
-        let cause = match known.and_then(|known| known.hellos.get(&echo)) {
+        let cause = match known.and_then(|known| known.hello_at(echo, seen.passage.to)) {
             Some(hello) => Cause::Seen { frame: hello.mark.frame, at: hello.mark.at, length: hello.length },
             None if known.is_some_and(|known| known.more) => Cause::Forgotten,
             None => Cause::Unseen,
@@ -226,6 +226,7 @@ impl Story {
         let late = self.sessions.contains_key(&welcome.session);
         let session = self.sessions.entry(welcome.session).or_insert_with(|| Session::new(welcome.session, host, server));
         session.last = seen.passage.at;
+        session.paths.insert(seen.passage.to);
         if session.opened.is_some() {
             return;
         }

@@ -26,7 +26,7 @@ use session::{KEPT_MAX, Transmission};
 use crate::event::{Event, Host, HostId, Interval, Passage, Role, What};
 use crate::vantage::{Side, Terms, Vantage};
 use crate::verdict::Why;
-use cistern_wire::{AgentId, Datagram, DropReason, Header, SessionId};
+use cistern_wire::{AgentId, Datagram, DropReason, Header, Message, SessionId};
 use hosts::Hosts;
 use intervals::Intervals;
 use server::Handshake;
@@ -59,6 +59,9 @@ const KEPT_LEAST: usize = 8;
 /// Datagrams between two looks for what can be forgotten.
 const LOOK_EVERY: u64 = 16_384;
 
+/// By how much a packet number may be above the highest (section 3.2).
+const AHEAD_MAX: u64 = 1 << 20;
+
 /// What was read and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -70,6 +73,9 @@ pub struct Tally {
     pub foreign: u64,
     /// Datagrams whose packet number is below the first of their sender: nobody acts on them.
     pub guessed: u64,
+    /// Datagrams from an address that is not proven for their session, or from which their agent expects nothing, and those whose packet
+    /// number jumps: nobody acts on them.
+    pub strange: u64,
     /// Datagrams between known hosts that a receiver drops, by reason.
     pub unreadable: BTreeMap<&'static str, u64>,
     /// Sessions seen.
@@ -139,6 +145,8 @@ pub struct Story {
     /// Addresses that have proven themselves.
     proven: BTreeSet<SocketAddr>,
     pub(crate) proven_forgotten: bool,
+    /// In an agent's capture, the addresses to which it has written.
+    written_to: BTreeSet<SocketAddr>,
     intervals: Option<Intervals>,
     events: Vec<Event>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
@@ -161,6 +169,7 @@ impl Story {
             hosts: Hosts::default(),
             proven: BTreeSet::new(),
             proven_forgotten: false,
+            written_to: BTreeSet::new(),
             intervals: None,
             events: Vec::new(),
             sessions: BTreeMap::new(),
@@ -279,6 +288,10 @@ impl Story {
 
     fn learn(&mut self, passage: Passage<'_>, header: Header) {
         let up = !header.from_server;
+        if self.is_nobodys_server(passage, up) {
+            self.tally.strange += 1;
+            return;
+        }
         let role = |server: bool| if server { Role::Server } else { Role::Agent };
         let from = if up { self.hosts.at(Role::Agent, passage.from) } else { self.hears(passage.from) };
         let to = self.hosts.at(role(up), passage.to);
@@ -287,6 +300,8 @@ impl Story {
         self.exchanged(&seen, server, peer);
         if header.session.0 == 0 {
             self.handshake(&seen);
+        } else if self.is_strange(&seen) {
+            self.tally.strange += 1;
         } else if self.number(&seen) {
             if up {
                 self.up(&seen);
@@ -294,6 +309,49 @@ impl Story {
                 self.down(&seen);
             }
         }
+    }
+
+    /// Whether an agent, in its own capture, is sent something by whom it has never written to: it takes nothing from there.
+    fn is_nobodys_server(&mut self, passage: Passage<'_>, up: bool) -> bool {
+        if self.vantage.side != Side::Agent || !self.vantage.complete {
+            return false;
+        }
+        if up && self.written_to.len() < server::TABLE_MAX {
+            self.written_to.insert(passage.to);
+        }
+        !up && !self.written_to.is_empty() && self.written_to.len() < server::TABLE_MAX && !self.written_to.contains(&passage.from)
+    }
+
+    /// Whether a server, in its own capture, is sent something of a session from an address that is not proven for that, or under a
+    /// packet number that jumps.
+    fn is_strange(&mut self, seen: &Seen<'_>) -> bool {
+        let (server, peer) = (seen.passage.to, seen.passage.from);
+        let exchange = self.servers.get(&seen.to).and_then(|known| known.exchanges.get(&(server, peer)));
+        let proves = |token| exchange.is_some_and(|exchange| exchange.tokens.contains(&token));
+        let Some(session) = self.sessions.get_mut(&seen.session()).filter(|session| session.opened.is_some()) else { return false };
+        if self.vantage.side != Side::Server || !self.vantage.complete || session.paths.len() >= session::PATHS_MAX {
+            return false;
+        }
+        let is_proof = |message: &Message<'_>| matches!(message, Message::PathResponse(path) if proves(path.token));
+        let is_for_all = |message: &Message<'_>| matches!(message, Message::PathChallenge(_) | Message::Hint(_));
+        let mut messages = raw::messages(seen.passage.payload);
+        if !seen.up {
+            if messages.any(|(message, _)| !is_for_all(&message)) {
+                session.paths.insert(seen.passage.to);
+            }
+            // What it answers was not noted.
+            let known = session.paths.contains(&seen.passage.to);
+            let answers = |message: &Message<'_>| matches!(message, Message::Hint(hint) if !known || session.up.get(hint.echo).is_none());
+            return session.had_strange && raw::messages(seen.passage.payload).any(|(message, _)| answers(&message));
+        }
+        if messages.any(|(message, _)| is_proof(&message)) {
+            session.paths.insert(peer);
+        }
+        let highest = session.up.last().max(session.first[usize::from(seen.up)].map_or(0, |first| first - 1));
+        let ahead = highest > 0 && seen.header.packet > highest.saturating_add(AHEAD_MAX);
+        let strange = ahead || !session.paths.contains(&peer);
+        session.had_strange |= strange;
+        strange
     }
 
     /// The server that says something; what was written to it before is its own, too.

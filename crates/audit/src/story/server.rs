@@ -278,7 +278,8 @@ pub(crate) struct Handshake {
     pub(crate) first_packet: u64,
     pub(crate) host: HostId,
     pub(crate) last: Duration,
-    pub(crate) hellos: BTreeMap<u64, Helloed>,
+    /// By packet number and address: somebody else may have sent a copy.
+    pub(crate) hellos: BTreeMap<(u64, SocketAddr), Helloed>,
     pub(crate) more: bool,
     /// Cookies given, and to which address.
     pub(crate) cookies: Vec<(u64, SocketAddr)>,
@@ -291,11 +292,17 @@ pub(crate) struct Handshake {
 impl Handshake {
     pub(crate) fn hello(&mut self, packet: u64, hello: Helloed) {
         self.last = hello.mark.at;
-        self.hellos.entry(packet).or_insert(hello);
+        self.hellos.entry((packet, hello.from)).or_insert(hello);
         if self.hellos.len() > HELLOS_MAX {
             self.hellos.pop_first();
             self.more = true;
         }
+    }
+
+    /// The HELLO that an answer to an address echoes.
+    pub(crate) fn hello_at(&self, echo: u64, to: SocketAddr) -> Option<&Helloed> {
+        let same = |((packet, _), hello): (&(u64, SocketAddr), _)| (*packet == echo).then_some(hello);
+        self.hellos.get(&(echo, to)).or_else(|| self.hellos.iter().find_map(same))
     }
 
     pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr) {

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Most transmissions, requests, control messages and notices remembered of a session and direction, each.
 pub(super) const KEPT_MAX: usize = 8_192;
 
+/// Most addresses remembered of a session.
+pub(super) const PATHS_MAX: usize = 64;
+
 /// Most locks of which is remembered what a session was given and gave back.
 const LOCKS_MAX: usize = 65_536;
 
@@ -327,6 +330,10 @@ pub struct Session {
     pub(crate) keep_alive: Option<(Mark, bool)>,
     /// The address that was challenged last, as long as nothing else was sent there: what comes from it is not answered.
     pub(crate) challenged: Option<SocketAddr>,
+    /// The addresses at which its agent was told something, or has proven to be: the server acts on nothing from others.
+    pub(crate) paths: BTreeSet<SocketAddr>,
+    /// Whether others have sent something in it, which is not noted.
+    pub(crate) had_strange: bool,
     /// Another session of the same agent has been opened since.
     pub(crate) superseded: bool,
     /// Why not all that it was given, or gave up, is certain.
@@ -377,6 +384,8 @@ impl Session {
             newest_grant: None,
             keep_alive: None,
             challenged: None,
+            paths: BTreeSet::new(),
+            had_strange: false,
             superseded: false,
             doubt: None,
         }

@@ -97,7 +97,8 @@ impl Watcher {
                     }
                 }
             }
-            Seen::Durable { .. } => {}
+            Seen::Forged { counted, .. } => count(Sometimes::Forged, u64::from(*counted)),
+            Seen::Exposed { .. } | Seen::Durable { .. } => {}
             Seen::Restored => count(Sometimes::Restored, 1),
             Seen::Settled => {
                 if let Some(server) = sight.server {

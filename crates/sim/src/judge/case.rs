@@ -48,9 +48,13 @@ pub(super) struct Case<'a> {
 impl<'a> Case<'a> {
     pub(super) fn new(sight: &'a Sight<'a>, seen: &'a Seen<'a>) -> Self {
         let decoded = match seen {
-            Seen::Sent { bytes, .. } => Datagram::seen(bytes).ok(),
-            Seen::Received { by: Node::Server, bytes, .. } => Datagram::at_server(bytes).ok(),
-            Seen::Received { by: Node::Agent(_), bytes, .. } => Datagram::at_agent(bytes).ok(),
+            Seen::Sent { bytes, .. } | Seen::Exposed { bytes, .. } => Datagram::seen(bytes).ok(),
+            Seen::Received { by: Node::Server, bytes, .. } | Seen::Forged { by: Node::Server, bytes, .. } => {
+                Datagram::at_server(bytes).ok()
+            }
+            Seen::Received { by: Node::Agent(_), bytes, .. } | Seen::Forged { by: Node::Agent(_), bytes, .. } => {
+                Datagram::at_agent(bytes).ok()
+            }
             _ => None,
         };
         let packet = decoded.map(|datagram| Packet { header: datagram.header, messages: datagram.messages().collect() });

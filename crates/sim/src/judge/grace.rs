@@ -202,6 +202,7 @@ mod tests {
     fn restarted() -> (Bench, Grace) {
         let (mut bench, mut judge) = (Bench::new(2), Grace::default());
         bench.open(&mut judge, 0, OLD).unwrap();
+        bench.server_gets(&mut judge, OLD, 5, &[KeepAlive { serial: 1, clock_us: 0 }.into()]).unwrap();
         bench.server_sends(&mut judge, OLD, 2, &[granted(100)]).unwrap();
         bench.pass(50);
         bench.show(&mut judge, &Seen::Crashed { node: Node::Server }).unwrap();

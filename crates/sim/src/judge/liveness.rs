@@ -47,6 +47,8 @@ pub(super) struct Liveness {
     waiting: BTreeMap<(SessionId, u64), (True, SocketAddr)>,
     /// Addresses that the server challenges, and to which it has sent nothing else: what comes from there is not to be answered.
     challenged: BTreeSet<(SessionId, SocketAddr)>,
+    /// Addresses at which sessions were told something else: only what comes from there is answered.
+    told: BTreeSet<(SessionId, SocketAddr)>,
     /// When a user last wanted something, and datagrams in each lease period since.
     wanted: True,
     rates: Vec<u64>,
@@ -123,7 +125,8 @@ impl Liveness {
                     .get(packet.session())
                     .filter(|session| is_first(session) && is_served(session) && session.opened >= facts.sessions.started_at);
                 let Seen::Received { from, .. } = case.seen else { continue };
-                let proven = !self.challenged.contains(&(packet.session(), *from));
+                let address = (packet.session(), *from);
+                let proven = self.told.contains(&address) && !self.challenged.contains(&address);
                 if let (Message::KeepAlive(keep_alive), Some(_), true) = (message, known, proven) {
                     self.waiting.entry((packet.session(), keep_alive.serial)).or_insert((now, *from));
                 }
@@ -144,6 +147,7 @@ impl Liveness {
                     _ => {}
                 }
                 self.challenged.remove(&(packet.session(), *to));
+                self.told.insert((if let Message::Welcome(welcome) = message { welcome.session } else { packet.session() }, *to));
             }
         }
         match case.seen {

@@ -44,7 +44,8 @@ impl Family for Noted {
             return Ok(());
         }
         match case.seen {
-            Seen::Started { node: Node::Server, .. } => self.sessions.clear(),
+            // An attacker makes the server note the address that it has challenged.
+            Seen::Started { node: Node::Server, .. } | Seen::Forged { by: Node::Server, .. } => self.sessions.clear(),
             Seen::Received { by: Node::Server, from, .. } => {
                 if let Some(packet) = case.received_by_server() {
                     self.came_from(packet.session(), *from, &packet.messages);

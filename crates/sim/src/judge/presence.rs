@@ -294,7 +294,7 @@ mod tests {
         file(&mut bench, &mut judge, 2);
         bench.pass(100);
         bench.show(&mut judge, &Seen::Settled).unwrap();
-        bench.pass(60_000);
+        bench.pass(600_000);
         fired(bench.show(&mut judge, &Seen::Settled), "I2", "watcher-not-told");
         tell(&mut bench, &mut judge, WatchEvent::Uncertain).unwrap();
         bench.show(&mut judge, &Seen::Settled).unwrap();

@@ -13,9 +13,12 @@ use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
 use cistern_wire::{CancelOutcome, Cancelled, Generation, LockClass, LockId, Message, Mode, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Transmissions of one request in a lease period: about four while the timeout doubles, then one in τ/8 less a quarter; twice that.
 const ASKED_MAX: usize = 32;
+/// For how much longer than a delivery takes nothing may have been heard of a waiter that is granted its lock.
+const UNHEARD: Duration = Duration::from_millis(200);
 /// Requests whose transmissions are remembered.
 const REMEMBERED: usize = 2_048;
 
@@ -45,6 +48,8 @@ pub(super) struct Queue {
     cancelled: BTreeSet<(SessionId, u64)>,
     /// When each request was sent, newest last; by session and nonce, or by notice (`true`).
     sent: BTreeMap<(SessionId, u64, bool), VecDeque<True>>,
+    /// Whether the server stood still after its last turn: what it sends next was decided before.
+    stood: bool,
 }
 
 impl Family for Queue {
@@ -71,6 +76,9 @@ impl Family for Queue {
                     self.sends(case, (packet.session(), ask.nonce, false), message)?;
                 }
             }
+        }
+        if matches!(case.seen, Seen::Settled) {
+            self.stood = case.sight.server_paused;
         }
         let Some(packet) = case.sent_by_server() else { return Ok(()) };
         for message in &packet.messages {
@@ -153,6 +161,7 @@ impl Queue {
                     let what = format!("request {} of session {session} is granted {} after it was cancelled", grant.nonce, grant.lock);
                     return violated("I14", "granted-after-cancel", what);
                 }
+                self.is_there(case, facts, session, grant.nonce)?;
                 self.granted(case, facts, session, grant.nonce, (grant.lock, grant.mode, grant.generation))
             }
             Message::Ack(ack) => match ack.reply {
@@ -175,6 +184,20 @@ impl Queue {
                     cancelled.nonce, cancelled.outcome
                 );
                 violated("I14", "cancelled-and-held", what)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who waited is asked whether it is there before it is granted a lock, so that one that is gone costs others no T (R72).
+    fn is_there(&self, case: &Case<'_>, facts: &Facts, session: SessionId, nonce: u64) -> Verdict {
+        let config = case.sight.server_config;
+        let most = config.delivery_timeout_for(config.longest_lease()) + UNHEARD;
+        let heard = facts.sessions.get(session).and_then(|session| session.heard).filter(|_| !self.stood);
+        match heard.map(|heard| case.server_now().since(heard)) {
+            Some(silence) if silence > most && !self.granted.contains_key(&(session, nonce)) => {
+                let what = format!("request {nonce} of session {session} is granted, of which nothing was heard for {silence:?}");
+                violated("I15", "granted-unheard", what)
             }
             _ => Ok(()),
         }

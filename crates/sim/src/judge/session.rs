@@ -64,6 +64,8 @@ pub(super) enum GivenUp {
     Reclaimed,
     /// Nothing was ever received in it, and its agent opens another (R42).
     Unused,
+    /// An attacker has opened another in its agent's name before anything was received in it.
+    Usurped,
 }
 
 /// One session.
@@ -86,6 +88,8 @@ pub(super) struct Session {
     pub(super) sends: PacketLog,
     /// When the server received what, on its clock.
     pub(super) receipts: PacketLog,
+    /// When the server received anything in it last, on its clock.
+    pub(super) heard: Option<Instant>,
     /// Receipt of the newest packet that was ever echoed in a renewing message: the lease can count from there at the latest.
     pub(super) echoed: Option<Instant>,
     /// Until when the agent's lease can be good, from what the agent received; on its clock.

@@ -129,7 +129,9 @@ impl Sessions {
                 }
                 self.lease_timers = timers;
             }
-            Seen::Restored | Seen::Moved { .. } => {}
+            Seen::Forged { by: Node::Agent(agent), .. } => self.look_at_agent(case, *agent),
+            Seen::Forged { by: Node::Server, .. } => self.opened_for_another(case),
+            Seen::Restored | Seen::Moved { .. } | Seen::Exposed { .. } => {}
         }
     }
 
@@ -189,7 +191,9 @@ impl Sessions {
         let surrenders = case.sight.server_config.surrender;
         if let Some(session) = self.all.get_mut(&packet.session()) {
             session.receipts.note(packet.header.packet, now);
-            session.given_up = session.given_up.filter(|how| *how != GivenUp::Unused);
+            session.heard = Some(now);
+            let ends = matches!(session.record, Record::Ending | Record::Ended);
+            session.given_up = session.given_up.filter(|how| *how != GivenUp::Unused && (*how != GivenUp::Usurped || ends));
         }
         for message in &packet.messages {
             match message {
@@ -217,6 +221,17 @@ impl Sessions {
                 }
                 Message::ReclaimComplete(complete) => self.give_up(complete.from, GivenUp::Reclaimed),
                 _ => {}
+            }
+        }
+    }
+
+    /// An attacker opens a session in an agent's name: one that the agent has not used yet ends at once, for nothing was granted in it.
+    fn opened_for_another(&mut self, case: &Case<'_>) {
+        for message in case.packet.iter().flat_map(|packet| &packet.messages) {
+            let Message::Hello(hello) = message else { continue };
+            let agent = self.agents.iter().position(|agent| agent.id == Some(hello.agent) && !hello.cookie.0.is_empty());
+            for unused in self.all.values_mut().filter(|session| agent.is_some() && session.agent == agent && session.receipts.is_empty()) {
+                unused.given_up.get_or_insert(GivenUp::Usurped);
             }
         }
     }
@@ -265,6 +280,7 @@ impl Sessions {
             incarnation: (welcome.epoch, welcome.server_incarnation),
             sends: PacketLog::default(),
             receipts: PacketLog::default(),
+            heard: None,
             echoed: None,
             lease_end: None,
             record: Record::None,

@@ -5,14 +5,18 @@
 //! that was sent there; until then every datagram to it keeps the sum below what came from it (R85, R87). A datagram that does not
 //! decode, or that is a HINT, changes neither an agent's session nor its lease nor its locks (R12, R37). The packet numbers of a session
 //! begin where nobody finds them by trying (R12).
+//! What attackers send (`crate::attack`) no other judge sees: for them it has not happened. Here is judged that it was refused: what is
+//! not of the attacker's own session was dropped, and counted; a jump in its own was, too; nothing was granted or given back for it; no
+//! cookie has opened a session for another agent than it was given to; no agent's incarnation has leapt.
 //! Invariant: a start of the server forgets who was proven, as the server does.
-//! Leaves to others: forged datagrams that decode (`agent_lease`, `server_rule` judge what they lead to).
+//! Leaves to others: what an agent makes of forged datagrams that it believes (`agent_lease`), and whom it harms (`exclusion`).
 
 use super::case::{Case, Verdict, violated};
 use super::sessions::AgentView;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen};
-use cistern_wire::{Hello, Message, Welcome};
+use cistern_server::Server;
+use cistern_wire::{AgentId, Hello, Message, Reply, SessionId, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -23,7 +27,21 @@ struct Exchange {
     received: u64,
     sent: u64,
     challenges: BTreeSet<u64>,
+    /// Of an attacker: the sessions that it was welcomed to, with its highest packet number in each; for whom it has asked under which packet number, and for whom the cookie of
+    /// each handshake was made.
+    sessions: BTreeMap<SessionId, u64>,
+    hellos: BTreeMap<u64, (AgentId, u64)>,
+    cookies: BTreeMap<u64, (AgentId, u64)>,
 }
+
+/// By how much the packet number of a session may jump.
+const AHEAD_MAX: u64 = 1 << 20;
+
+/// No nonce or floor of a run is larger, but an attacker's.
+const FARTHEST: u64 = 1 << 32;
+
+/// By how much the incarnation of an agent may grow from one session to the next, while that is not over.
+const LEAP_MAX: u64 = 65_536;
 
 /// The judge.
 #[derive(Debug, Default)]
@@ -61,9 +79,16 @@ impl Family for Strangers {
             Seen::Sent { from: Node::Server, to, bytes } => self.sends(case, *to, bytes.len() as u64).and_then(|()| beginnings(case)),
             Seen::Sent { from: Node::Agent(_), .. } => beginnings(case),
             Seen::Received { by: Node::Agent(agent), .. } => self.unmeant(case, facts, *agent),
+            Seen::Forged { by: Node::Server, from, bytes, counted } => self.forged(case, *from, bytes.len() as u64, *counted),
+            Seen::Forged { by: Node::Agent(agent), counted: true, .. } => self.unmeant(case, facts, *agent),
+            Seen::Forged { by, from, .. } => uncounted(case, *by, *from),
+            Seen::Exposed { to, bytes } => self.exposed(case, *to, bytes.len() as u64),
             _ => Ok(()),
         };
-        if matches!(case.seen, Seen::Settled | Seen::Received { .. } | Seen::Ended { .. } | Seen::Submitted { .. } | Seen::Told { .. }) {
+        if matches!(
+            case.seen,
+            Seen::Settled | Seen::Forged { .. } | Seen::Received { .. } | Seen::Ended { .. } | Seen::Submitted { .. } | Seen::Told { .. }
+        ) {
             self.views = facts.sessions.agents.iter().map(|agent| agent.view).collect();
         }
         verdict
@@ -94,10 +119,66 @@ impl Strangers {
         Ok(())
     }
 
+    /// An attacker's datagram has reached the server.
+    fn forged(&mut self, case: &Case<'_>, from: SocketAddr, len: u64, counted: bool) -> Verdict {
+        let exchange = self.addresses.entry(from).or_default();
+        exchange.received += len;
+        let (Some(packet), Some(server)) = (&case.packet, case.sight.server) else { return Ok(()) };
+        let session = packet.session();
+        if let Some(hello) = packet.messages.iter().find_map(hello_of) {
+            exchange.hellos.insert(packet.header.packet, (hello.agent, hello.incarnation));
+            exchange.cookies.entry(hello.handshake).or_insert((hello.agent, hello.incarnation));
+            return leaps(case, server);
+        }
+        let number = packet.header.packet;
+        let highest = exchange.sessions.get(&session).copied();
+        let ahead = highest.is_some_and(|highest| highest > 0 && number > highest + AHEAD_MAX);
+        let jump = ahead
+            || packet.messages.iter().any(|message| {
+                let nonce = if let Message::Cancel(cancel) = message { Some(cancel.nonce) } else { None };
+                message.ask().map(|ask| ask.floor()).or(nonce).is_some_and(|number| number > FARTHEST)
+            });
+        let own = highest.is_some();
+        if let Some(highest) = exchange.sessions.get_mut(&session).filter(|_| !ahead) {
+            *highest = number.max(*highest);
+        }
+        let good = own && jump && server.sessions(case.server_now()).iter().any(|row| row.session == session && row.standing == "good");
+        if !counted && (!own || good) { uncounted(case, Node::Server, from) } else { Ok(()) }
+    }
+
+    /// The server answers an attacker.
+    fn exposed(&mut self, case: &Case<'_>, to: SocketAddr, len: u64) -> Verdict {
+        for message in case.packet.iter().flat_map(|packet| &packet.messages) {
+            let exchange = self.addresses.entry(to).or_default();
+            let given = match message {
+                Message::Ack(ack) => match ack.reply {
+                    Reply::Reclaimed(reclaimed) => reclaimed.items.iter().any(|item| item.status.is_ok()),
+                    Reply::Granted(_) => true,
+                    _ => false,
+                },
+                Message::Grant(_) => true,
+                _ => false,
+            };
+            if given {
+                return violated("I17", "given-to-an-attacker", format!("{message:?} goes to {to}, which was never granted a lock"));
+            }
+            if let Message::Welcome(welcome) = message {
+                exchange.sessions.entry(welcome.session).or_default();
+                let (asked, proven) = (exchange.hellos.get(&welcome.echo), exchange.cookies.get(&welcome.handshake));
+                if asked != proven {
+                    let what = format!("session {} is opened for {asked:?} by the cookie of {proven:?}", welcome.session);
+                    return violated("I17", "cookie-of-another", what);
+                }
+            }
+        }
+        self.sends(case, to, len)
+    }
+
     /// Garbage and hints change nothing of an agent.
     fn unmeant(&self, case: &Case<'_>, facts: &Facts, agent: usize) -> Verdict {
         let unmeant = match &case.packet {
             None => "a datagram that does not decode",
+            _ if matches!(case.seen, Seen::Forged { .. }) => "a datagram of a foreign address",
             Some(packet) if packet.messages.iter().all(|message| matches!(message, Message::Hint(_))) => "a HINT",
             Some(_) => return Ok(()),
         };
@@ -124,6 +205,31 @@ fn beginnings(case: &Case<'_>) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// What must be dropped was not.
+fn uncounted(case: &Case<'_>, by: Node, from: SocketAddr) -> Verdict {
+    let packet = case.packet.iter().map(|packet| format!("packet {} of session {}", packet.header.packet, packet.session()));
+    let what: String = packet.collect();
+    violated("I17", "forged-and-not-dropped", format!("the {by} has counted no drop for what {from} sent: {what}"))
+}
+
+/// No agent has two sessions whose incarnations are further apart than starts can be.
+fn leaps(case: &Case<'_>, server: &Server) -> Verdict {
+    let rows = server.sessions(case.server_now());
+    let mut first: BTreeMap<AgentId, u64> = BTreeMap::new();
+    for row in &rows {
+        let one = *first.entry(row.agent).or_insert(row.incarnation);
+        if one.abs_diff(row.incarnation) > LEAP_MAX {
+            let what = format!("agent {} has sessions of the incarnations {one} and {}", row.agent, row.incarnation);
+            return violated("I17", "incarnation-leap", what);
+        }
+    }
+    Ok(())
+}
+
+fn hello_of<'a>(message: &Message<'a>) -> Option<Hello<'a>> {
+    if let Message::Hello(hello) = message { Some(*hello) } else { None }
 }
 
 #[cfg(test)]

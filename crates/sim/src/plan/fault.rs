@@ -4,6 +4,7 @@
 //! nanoseconds. Invariant: a fault says all about itself, so that a list of faults can be cut anywhere.
 //! Leaves to others: which faults a run has (`swarm`), what they do (`net`, `world::faults`, `host`).
 
+use crate::attack::Attacker;
 use crate::clock::Rates;
 use crate::observe::Node;
 use crate::plan::{MS, SEC};
@@ -59,6 +60,8 @@ pub enum What {
     Corrupt { link: Link, ppm: u64 },
     /// Datagrams recorded earlier in the run arrive again, spread over the fault's time.
     Replay { link: Link, count: u32 },
+    /// Somebody who is no agent sends datagrams, spread over the fault's time.
+    Attack { by: Attacker, count: u32 },
     /// A machine stands still; its clocks run, what it receives waits.
     Pause { node: Node },
     /// A machine sleeps: it stands still, and its raw clock with it.
@@ -115,6 +118,9 @@ impl What {
             Self::DelayKind { .. } => "delay-kind",
             Self::Corrupt { .. } => "corrupt",
             Self::Replay { .. } => "replay",
+            Self::Attack { by: Attacker::Stranger, .. } => "stranger",
+            Self::Attack { by: Attacker::Witness, .. } => "witness",
+            Self::Attack { by: Attacker::Insider, .. } => "insider",
             Self::Pause { node: Node::Server } => "pause-server",
             Self::Pause { .. } => "pause-agent",
             Self::Suspend { node: Node::Server } => "sleep-server",
@@ -190,7 +196,7 @@ impl fmt::Display for Fault {
             What::DelayKind { kind, ppm, extra, .. } => {
                 write!(f, ", {} of {} by {}", percent(*ppm), kind_name(*kind), seconds(*extra))
             }
-            What::Replay { count, .. } => write!(f, ", {count} datagrams"),
+            What::Replay { count, .. } | What::Attack { count, .. } => write!(f, ", {count} datagrams"),
             What::Pause { node } | What::Suspend { node } | What::Freeze { node } | What::Crash { node } => write!(f, "{node}"),
             What::Move { agent } => write!(f, "agent {agent}"),
             What::Rate { node, rates } => write!(f, "{node}: raw {} ppm, boot {} ppm", off(rates.raw_ppb), off(rates.boot_ppb)),

@@ -34,11 +34,13 @@ pub enum Profile {
     Tiny,
     /// A network that loses 10 to 50 % all the time, one way or both, is slow, or flaps.
     Lossy,
+    /// Somebody sends what no agent sends.
+    Attack,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Swarm,
         Self::Calm,
         Self::Partition,
@@ -51,6 +53,7 @@ impl Profile {
         Self::Fence,
         Self::Tiny,
         Self::Lossy,
+        Self::Attack,
     ];
 
     /// What it is for, in a line.
@@ -69,6 +72,7 @@ impl Profile {
             Self::Fence => "clocks beyond what is allowed: only tokens protect",
             Self::Tiny => "tiny bounds of every table",
             Self::Lossy => "heavy loss all the time, slow and flapping networks",
+            Self::Attack => "strangers, witnesses and insiders who keep to no rule",
         }
     }
 
@@ -88,6 +92,7 @@ impl Profile {
             Self::Fence => "fence",
             Self::Tiny => "tiny",
             Self::Lossy => "lossy",
+            Self::Attack => "attack",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! side on which the other one protects (R14).
 //! Leaves to others: what faults do (`net`, `world::faults`, `host`).
 
+use crate::attack::Attacker;
 use crate::clock::Rates;
 use crate::observe::Node;
 use crate::plan::draw::Window;
@@ -41,14 +42,18 @@ enum Class {
     DiskBroken,
     ReadErrors,
     Restore,
+    Attack,
 }
 
 use Class::{
-    Corrupt, CrashAgent, CrashServer, Cut, Delay, DelayKind, DiskBroken, DiskSlow, DiskStall, DropKind, Duplicate, Flap, Freeze, Loss,
-    Move, PauseAgent, PauseServer, ReadErrors, Reorder, Replay, Restore, SleepAgent, SleepServer, Slew, SlewBoot,
+    Attack, Corrupt, CrashAgent, CrashServer, Cut, Delay, DelayKind, DiskBroken, DiskSlow, DiskStall, DropKind, Duplicate, Flap, Freeze,
+    Loss, Move, PauseAgent, PauseServer, ReadErrors, Reorder, Replay, Restore, SleepAgent, SleepServer, Slew, SlewBoot,
 };
 
-/// Everything but what breaks the lease's assumptions.
+/// How often a run that draws everything has attackers, in parts per million.
+const ATTACKED_PPM: u64 = 100_000;
+
+/// Everything but what breaks the lease's assumptions, and attackers.
 const ALL: [Class; 24] = [
     Loss,
     Duplicate,
@@ -92,6 +97,23 @@ pub(super) fn faults(rng: &mut SimRng, plan: &Plan, window: Window) -> Vec<Fault
         fault.id = id;
         fault.until = fault.until.min(plan.heal_ns);
     }
+    drawn.extend(attacks(rng, plan, window, drawn.len()));
+    drawn
+}
+
+/// Attackers in a run that draws everything: they are drawn apart and come last, so that the others are what they are without them.
+fn attacks(rng: &SimRng, plan: &Plan, window: Window, from: usize) -> Vec<Fault> {
+    let mut rng = rng.fork("attackers");
+    if plan.profile != Profile::Swarm || !rng.chance(ATTACKED_PPM) {
+        return Vec::new();
+    }
+    let mut hand = Hand { lease: plan.server.lease_ns(), wait: plan.server.wait_ns(), plan, window, rng };
+    let mut drawn = Vec::new();
+    (0..2).for_each(|_| hand.draw(Attack, &mut drawn));
+    for (id, fault) in (from..).zip(&mut drawn) {
+        fault.id = u32::try_from(id).unwrap_or(u32::MAX);
+        fault.until = fault.until.min(plan.heal_ns);
+    }
     drawn
 }
 
@@ -122,6 +144,7 @@ fn classes(rng: &mut SimRng, profile: Profile) -> Vec<Class> {
         Profile::Pauses => (&[PauseAgent, PauseAgent, PauseServer], &[SleepAgent, SleepServer, Loss, Cut]),
         Profile::Fence => (&[Freeze, PauseAgent], &[Cut, Loss, Freeze, CrashAgent]),
         Profile::Lossy => (&[Loss, Loss], &[Delay, Delay, Flap, Duplicate, Reorder, Replay, Cut]),
+        Profile::Attack => (&[Attack, Attack], &[CrashServer, CrashAgent, Loss, Cut, Move, Replay, Duplicate]),
         Profile::Tiny => (&[Loss], &[Cut, CrashAgent, Delay, DropKind]),
     };
     let per_million = if profile == Profile::Swarm { 220_000 } else { 400_000 };
@@ -157,6 +180,7 @@ impl Hand<'_> {
             DelayKind => self.delay_kind(),
             Corrupt => What::Corrupt { link: self.link(), ppm: self.rng.spread(10_000, 500_000) },
             Replay => What::Replay { link: self.link(), count: u32::try_from(self.rng.spread(1, 200)).unwrap_or(1) },
+            Attack => self.attack(),
             PauseAgent => What::Pause { node: self.agent() },
             PauseServer => What::Pause { node: Node::Server },
             SleepAgent => What::Suspend { node: self.agent() },
@@ -174,7 +198,7 @@ impl Hand<'_> {
             Restore => What::Restore { down: self.span(20, 1) },
         };
         let length = match class {
-            Cut | Flap | Loss | DropKind | DelayKind | Slew | SlewBoot | PauseAgent | SleepAgent | Freeze | Restore => long,
+            Cut | Flap | Loss | DropKind | DelayKind | Slew | SlewBoot | PauseAgent | SleepAgent | Freeze | Restore | Attack => long,
             Move => 0,
             _ => short,
         };
@@ -216,6 +240,14 @@ impl Hand<'_> {
         let agent = if self.rng.chance(250_000) { None } else { Some(self.rng.index(self.plan.agents)) };
         let (up, down) = *self.rng.pick(&[(true, true), (true, true), (true, false), (false, true)]);
         Link { agent, up, down }
+    }
+
+    fn attack(&mut self) -> What {
+        // Where tables are tiny a session that nobody uses keeps agents out.
+        let roomy = self.plan.server.sessions_max > 100;
+        let by = *self.rng.pick(&[Attacker::Stranger, Attacker::Witness, Attacker::Witness, Attacker::Insider, Attacker::Insider]);
+        let by = if roomy || by != Attacker::Insider { by } else { Attacker::Witness };
+        What::Attack { by, count: u32::try_from(self.rng.spread(10, 200)).unwrap_or(10) }
     }
 
     fn drop_kind(&mut self) -> What {

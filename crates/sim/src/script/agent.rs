@@ -37,7 +37,9 @@ impl Agent {
         self.shared.course()
     }
 
-    pub(super) fn id(&self) -> AgentId {
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> AgentId {
         let owner = self.copied.unwrap_or(self.number);
         AgentId([u8::try_from(owner + 1).unwrap_or(u8::MAX); 16])
     }

@@ -61,6 +61,8 @@ pub(super) struct Course {
     queue: BTreeMap<(u64, u64), Next>,
     planned: u64,
     pub(super) last_op: u64,
+    /// What was sent to attackers' addresses.
+    pub(super) exposed: Vec<(SocketAddr, Bytes)>,
     /// Whether anybody watches.
     pub(super) is_judged: bool,
     watched: Option<Watched>,
@@ -85,6 +87,7 @@ impl Course {
             queue: BTreeMap::new(),
             planned: 0,
             last_op: 0,
+            exposed: Vec::new(),
             is_judged: true,
             watched: None,
             is_caught: false,

@@ -7,6 +7,7 @@
 //! Leaves to others: time (`course`), turns (`turns`), datagrams on their way (`wires`), what a script is set in (`setting`).
 
 mod agent;
+mod attacker;
 mod costs;
 mod course;
 mod machines;
@@ -17,6 +18,7 @@ mod user;
 mod wires;
 
 pub use agent::Agent;
+pub use attacker::Attacker;
 pub use costs::{Costs, Load, costs, lease};
 pub use course::Ending;
 pub use machines::{Disk, Server};

@@ -7,11 +7,12 @@
 
 use super::course::{Course, Ending, LATENCY, Next};
 use super::wires::Way;
+use crate::attack::is_attacker;
 use crate::host::{ADDRESS, NEVER, Work};
 use crate::observe::{Node, Seen, True, UserOp};
 use bytes::Bytes;
 use cistern_agent::api::{Command, Event, OpError, OpId, Output, Submitted};
-use cistern_link::{Machine as _, Path};
+use cistern_link::Machine as _;
 use cistern_server::store::{StoreEvent, StoreWork};
 use std::net::SocketAddr;
 
@@ -82,10 +83,8 @@ impl Course {
     fn server_turn(&mut self) {
         let reading = self.stage.server.clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.server.process.inbox.pop_front() {
-            if let Some(core) = &mut self.stage.server.core {
-                core.handle_datagram(reading, Path { remote: from, local: Some(ADDRESS.ip()) }, &bytes);
-            }
-            self.tell(&Seen::Received { by: Node::Server, from, bytes: &bytes });
+            let counted = self.stage.receives(Node::Server, reading, from, &bytes);
+            self.tell(&Seen::received(Node::Server, from, &bytes, counted));
         }
         if let Some(core) = &mut self.stage.server.core {
             core.handle_drained(reading);
@@ -126,10 +125,8 @@ impl Course {
     fn agent_turn(&mut self, agent: usize) {
         let reading = self.stage.agents[agent].clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.agents[agent].process.inbox.pop_front() {
-            if let Some(core) = &mut self.stage.agents[agent].core {
-                core.handle_datagram(reading, Path::to(from), &bytes);
-            }
-            self.tell(&Seen::Received { by: Node::Agent(agent), from, bytes: &bytes });
+            let counted = self.stage.receives(Node::Agent(agent), reading, from, &bytes);
+            self.tell(&Seen::received(Node::Agent(agent), from, &bytes, counted));
             self.take_events(agent);
         }
         if let Some(core) = &mut self.stage.agents[agent].core {
@@ -205,7 +202,10 @@ impl Course {
     /// Hands the datagram in the buffer to the wires.
     fn send(&mut self, node: Node, from: SocketAddr, to: SocketAddr) {
         let bytes = std::mem::take(&mut self.buf);
-        self.tell(&Seen::Sent { from: node, to, bytes: &bytes });
+        self.tell(&Seen::sent(node, to, &bytes));
+        if is_attacker(to) {
+            self.exposed.push((to, Bytes::copy_from_slice(&bytes)));
+        }
         let way = match node {
             Node::Agent(agent) => Some(Way { agent, up: true }),
             Node::Server => self.stage.agents.iter().position(|host| host.address == to).map(|agent| Way { agent, up: false }),

@@ -83,10 +83,10 @@ impl Trace {
             packets.push(Datagram { number: packets.len() as u64 + 1, at, from, to: *to, payload });
         }
         if let Some(witness) = &mut self.witness
-            && let Seen::Sent { from: node, .. } | Seen::Received { by: node, .. } = seen
-            && let Some((from, to, bytes)) = audit::passing(sight, seen, *node)
+            && let Some(node) = audit::passes(seen)
+            && let Some((from, to, bytes)) = audit::passing(sight, seen, node)
         {
-            witness.push((*node, Datagram { number: 0, at: audit::stamp(sight, *node), from, to, payload: Bytes::copy_from_slice(bytes) }));
+            witness.push((node, Datagram { number: 0, at: audit::stamp(sight, node), from, to, payload: Bytes::copy_from_slice(bytes) }));
         }
         if self.max == 0 {
             return;
@@ -97,6 +97,10 @@ impl Trace {
             Seen::Received { by, from, bytes } => {
                 (Some(*by), '<', format!("from {}: {}", who(sight, *from), datagram(bytes, self.fields_max)))
             }
+            Seen::Forged { by, from, bytes, .. } => {
+                (Some(*by), '!', format!("from the attacker {from}: {}", datagram(bytes, self.fields_max)))
+            }
+            Seen::Exposed { to, bytes } => (Some(Node::Server), '>', format!("to the attacker {to}: {}", datagram(bytes, self.fields_max))),
             Seen::Submitted { agent, op, command: what } => (Some(Node::Agent(*agent)), '?', format!("user {}: {}", op.0, command(what))),
             Seen::Ended { agent, op, result: how } => (Some(Node::Agent(*agent)), '=', format!("user {}: {}", op.0, result(*how))),
             Seen::Told { agent, event: what } => (Some(Node::Agent(*agent)), '*', event(what)),
@@ -151,7 +155,7 @@ impl Trace {
         let columns: String = (0..agents).map(|agent| format!(" {agent}")).collect();
         format!(
             "     true s  S{columns}  machine  what happened  [raw s, boot s by the machine's clocks]\n\
-             marks: > sent  < received  ? asked  = answered  * told  w written  d durable  + started  x died  m moved  . runs"
+             marks: > sent  < received  ! forged  ? asked  = answered  * told  w written  d durable  + started  x died  m moved  . runs"
         )
     }
 }

@@ -4,11 +4,15 @@
 //! faults of one kind on one machine may overlap, and the last one to end lets go.
 //! Leaves to others: what a fault is (`plan::fault`), links (`net`), clocks (`world::clock`, from the plan at once).
 
+use crate::attack::{self, Intruder};
 use crate::host::{ADDRESS, NEVER};
 use crate::observe::{Node, Seen, True, Violation};
 use crate::plan::What;
+use crate::rng::SimRng;
 use crate::world::World;
 use crate::world::queue::Next;
+use cistern_faults::roll;
+use cistern_wire::SessionId;
 
 impl World<'_> {
     pub(super) fn begin_fault(&mut self, place: usize) -> Result<(), Violation> {
@@ -24,7 +28,10 @@ impl World<'_> {
                 self.stage.agents[*agent].go();
                 self.tell(&Seen::Moved { agent: *agent })?;
             }
-            What::Replay { count, .. } => {
+            What::Replay { count, .. } | What::Attack { count, .. } => {
+                if let What::Attack { by, .. } = fault.what {
+                    self.intruders.insert(fault.id, Intruder::new(by, fault.id));
+                }
                 let span = fault.until - fault.at;
                 for nth in 0..*count {
                     let at = fault.at + span / u64::from(*count) * u64::from(nth);
@@ -75,6 +82,9 @@ impl World<'_> {
                 self.start(Node::Server)?;
             }
             What::Move { .. } | What::DiskStall | What::Rate { .. } => {}
+            What::Attack { .. } => {
+                self.intruders.remove(&fault.id);
+            }
             _ => self.net.end(fault.id),
         }
         Ok(())
@@ -94,12 +104,32 @@ impl World<'_> {
                 self.arrive(node, from, to, recorded.bytes);
                 Ok(())
             }
+            What::Attack { .. } => {
+                let id = fault.id;
+                self.attack(id, nth);
+                Ok(())
+            }
             What::Restore { .. } => {
                 self.stage.server.process.down += 1;
                 self.crash(Node::Server)
             }
             _ => Ok(()),
         }
+    }
+
+    /// An attacker acts: what it sends arrives at once.
+    fn attack(&mut self, fault: u32, nth: u32) {
+        let mut rng = SimRng::new(roll([self.plan.seed, fault.into(), nth.into(), 0xA77]));
+        let reading = self.stage.server.clock.at(True(self.stage.now));
+        let rows = self.stage.server.core.as_ref().map(|core| core.sessions(reading)).unwrap_or_default();
+        let live: Vec<SessionId> = rows.into_iter().map(|row| row.session).collect();
+        let act = self.intruders.get_mut(&fault).and_then(|intruder| intruder.acts(&mut rng, &self.witnessed, &live));
+        let Some((node, bytes)) = act else { return };
+        let to = match node {
+            Node::Server => ADDRESS,
+            Node::Agent(agent) => self.stage.agents[agent].address,
+        };
+        self.arrive(node, attack::address(fault), to, bytes.into());
     }
 
     /// A process dies, if it runs.

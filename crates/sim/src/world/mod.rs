@@ -14,6 +14,7 @@ mod watch;
 
 pub use stage::Stage;
 
+use crate::attack::{Intruder, Witnessed};
 use crate::clock::{NodeClock, Rates};
 use crate::counters::Counters;
 use crate::host::{AgentHost, NEVER, Process, ServerHost};
@@ -25,6 +26,7 @@ use crate::trace::Trace;
 use crate::users::Users;
 use cistern_link::Instant;
 use queue::{Next, Queue};
+use std::collections::BTreeMap;
 use watch::Watch;
 
 /// Most happenings in a run; a run that has more goes round in circles.
@@ -63,6 +65,9 @@ pub struct World<'t> {
     commands: u64,
     deadline: u64,
     stall_ppm: u64,
+    /// The attackers at work, by fault, and what they may have seen.
+    intruders: BTreeMap<u32, Intruder>,
+    witnessed: Vec<Witnessed>,
     // Kept between turns so that they need not be allocated anew.
     buf: Vec<u8>,
     arrivals: Vec<Arrival>,
@@ -74,6 +79,7 @@ impl<'t> World<'t> {
     pub fn new(plan: &Plan, trace: Option<&'t mut Trace>) -> Self {
         let rng = SimRng::new(plan.seed).fork("run");
         let records = plan.faults.iter().any(|fault| matches!(fault.what, What::Replay { .. }));
+        let attacked = plan.faults.iter().any(|fault| matches!(fault.what, What::Attack { .. }));
         let inbox = plan.net.socket_max;
         let agents = (0..plan.agents).map(|agent| {
             let seeds = rng.fork(&format!("agent {agent} seeds"));
@@ -99,6 +105,8 @@ impl<'t> World<'t> {
             commands: 0,
             deadline: NEVER,
             stall_ppm: plan.net.stall_ppm,
+            intruders: BTreeMap::new(),
+            witnessed: if attacked { vec![Witnessed::default(); plan.agents] } else { Vec::new() },
             buf: Vec::new(),
             arrivals: Vec::new(),
             plan: plan.clone(),

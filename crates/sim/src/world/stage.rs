@@ -4,7 +4,9 @@
 //! Leaves to others: what happens on the stage (`world`).
 
 use crate::host::{ADDRESS, AgentHost, ServerHost};
-use crate::observe::{AgentSight, Sight, True};
+use crate::observe::{AgentSight, Node, Sight, True};
+use cistern_link::{Instant, Machine as _, Path};
+use std::net::SocketAddr;
 
 /// The machines.
 #[derive(Debug)]
@@ -22,6 +24,22 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// A machine's core is given a datagram, at a reading of its clock; whether it has counted a drop.
+    pub(crate) fn receives(&mut self, node: Node, reading: Instant, from: SocketAddr, bytes: &[u8]) -> bool {
+        match node {
+            Node::Server => self.server.core.as_mut().is_some_and(|core| {
+                let before = core.stats().drops_total();
+                core.handle_datagram(reading, Path { remote: from, local: Some(ADDRESS.ip()) }, bytes);
+                core.stats().drops_total() > before
+            }),
+            Node::Agent(agent) => self.agents[agent].core.as_mut().is_some_and(|core| {
+                let before = core.drops().total();
+                core.handle_datagram(reading, Path::to(from), bytes);
+                core.drops().total() > before
+            }),
+        }
+    }
+
     /// What judges see now.
     #[must_use]
     pub fn sight(&self) -> Sight<'_> {

@@ -5,6 +5,7 @@
 //! Invariant: a machine that stands still takes no turn, and after every turn judges see a settled state.
 //! Leaves to others: what the cores decide, where datagrams go (`net`), which faults there are (`faults`).
 
+use crate::attack::{Intruder, address, is_attacker};
 use crate::host::{ADDRESS, NEVER, Work};
 use crate::net::Arrival;
 use crate::observe::{Node, Seen, True, Violation};
@@ -13,7 +14,7 @@ use crate::world::queue::Next;
 use crate::world::{World, violation};
 use bytes::Bytes;
 use cistern_agent::api::{Event, OpError, Output, Submitted};
-use cistern_link::{Machine, Path};
+use cistern_link::Machine;
 use cistern_server::store::{StoreEvent, StoreWork};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -131,10 +132,8 @@ impl World<'_> {
         let mut had = 0;
         while let Some((from, bytes)) = self.next_received(Node::Server, had) {
             had += 1;
-            if let Some(core) = &mut self.stage.server.core {
-                core.handle_datagram(reading, Path { remote: from, local: Some(ADDRESS.ip()) }, &bytes);
-            }
-            self.tell(&Seen::Received { by: Node::Server, from, bytes: &bytes })?;
+            let counted = self.stage.receives(Node::Server, reading, from, &bytes);
+            self.tell(&Seen::received(Node::Server, from, &bytes, counted))?;
         }
         // Timers run only when the socket was found empty (R32).
         if let (true, Some(core)) = (self.stage.server.process.inbox.is_empty(), &mut self.stage.server.core) {
@@ -188,10 +187,8 @@ impl World<'_> {
         let mut had = 0;
         while let Some((from, bytes)) = self.next_received(node, had) {
             had += 1;
-            if let Some(core) = &mut self.stage.agents[agent].core {
-                core.handle_datagram(reading, Path::to(from), &bytes);
-            }
-            self.tell(&Seen::Received { by: node, from, bytes: &bytes })?;
+            let counted = self.stage.receives(node, reading, from, &bytes);
+            self.tell(&Seen::received(node, from, &bytes, counted))?;
             self.take_events(agent)?;
         }
         let host = &mut self.stage.agents[agent];
@@ -275,7 +272,11 @@ impl World<'_> {
     /// Hands the datagram in the buffer to the network.
     fn send(&mut self, node: Node, from: SocketAddr, to: SocketAddr) -> Result<(), Violation> {
         let bytes = std::mem::take(&mut self.buf);
-        self.tell(&Seen::Sent { from: node, to, bytes: &bytes })?;
+        self.tell(&Seen::sent(node, to, &bytes))?;
+        if is_attacker(to) {
+            let of = |fault: &&mut Intruder| address(fault.number()) == to;
+            self.intruders.values_mut().filter(of).for_each(|intruder| intruder.hears(&bytes));
+        }
         let (agent, receiver) = match node {
             Node::Agent(agent) => (Some(agent), Node::Server),
             Node::Server => {
@@ -284,6 +285,9 @@ impl World<'_> {
             }
         };
         if let Some(agent) = agent {
+            if let Some(witnessed) = self.witnessed.get_mut(agent) {
+                witnessed.note(receiver == Node::Server, &bytes);
+            }
             let mut arrivals = std::mem::take(&mut self.arrivals);
             self.net.send(self.stage.now, agent, receiver == Node::Server, &bytes, &mut arrivals);
             for Arrival { at, bytes } in arrivals.drain(..) {

@@ -71,6 +71,15 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("G1", "locks::user_who_gave_the_lock_back_writes_nothing_under_it_although_its_agent_holds_it"),
     ("W1", "membership::nobody_is_told_of_a_change_that_is_not_durable"),
     ("W2", "membership::what_changed_between_two_sessions_is_not_missed"),
+    ("A1", "attack::nothing_from_an_address_that_is_not_proven_acts"),
+    ("A2", "attack::agent_takes_nothing_from_a_foreign_address"),
+    ("A3", "attack::cookie_of_one_agent_opens_no_session_for_another"),
+    ("A4", "attack::surrender_from_another_address_frees_nothing_before_t"),
+    ("A5", "attack::incarnation_far_above_is_refused_and_the_agent_goes_on"),
+    ("A6", "attack::lock_that_was_never_granted_is_not_reclaimed"),
+    ("A7", "attack::jumps_are_dropped_and_the_session_goes_on"),
+    ("A8", "attack::jumps_are_dropped_and_the_session_goes_on"),
+    ("P1", "failure::waiter_that_is_gone_delays_the_next_one_by_no_t"),
     ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),
 ];
 

@@ -200,6 +200,26 @@ fn dead_waiters_in_a_row_fail_together() {
     s.finish();
 }
 
+/// C waits behind A, and its machine dies; nobody has noticed when A gives the lock back. B is next: were C granted the lock unasked, B would
+/// wait for T, although nobody ever used it.
+#[test]
+fn waiter_that_is_gone_delays_the_next_one_by_no_t() {
+    let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let never = c.lock("/jobs/nightly").exclusive();
+    s.pass(20);
+    let for_b = b.lock("/jobs/nightly").exclusive();
+    s.pass(20);
+    c.crash();
+    s.pass(20);
+    of_a.unlock();
+    let before = s.now();
+    for_b.granted();
+    assert!(s.now() < before + s.tau(), "after {} ms", s.now() - before);
+    assert!(never.ending().is_some());
+    s.finish();
+}
+
 /// A was rescued a moment ago, and now it is gone. A server that left the first timer running would steal when that ends, early in the
 /// lease that A was given since (F24): a new failure waits its full time.
 #[test]

@@ -3,6 +3,7 @@
 //! Each tells a schedule from top to bottom in the words of `cistern_sim::script`, and says who got it wrong and what would happen then.
 //! All judges of the simulator watch besides. M numbers are deliberate bugs, F numbers failures that the rules (R numbers) prevent.
 
+mod attack;
 #[cfg(feature = "bugs")]
 mod bugs;
 mod cache;

@@ -10,6 +10,7 @@ use crate::failure::{EXIT_IO, EXIT_USAGE, EXIT_VIOLATION, Failure};
 use cistern_audit::{Side, Violation};
 use cistern_capture::{Reader, Writer};
 use cistern_link::bugs::{Bug, choose};
+use cistern_sim::attack::is_attacker;
 use cistern_sim::judge::audit::auditor;
 use cistern_sim::ledger::about;
 use cistern_sim::observe::Node;
@@ -157,9 +158,10 @@ fn shown(plan: &Plan, trace: &Trace, node: Node, path: &Path) -> std::io::Result
     let mut auditor = auditor(plan, side);
     for datagram in Reader::new(File::open(path)?) {
         let datagram = datagram.map_err(std::io::Error::other)?;
-        if auditor.take((&datagram).into()) > 0 {
-            break;
+        // What an insider does wrong itself shows no bug.
+        if auditor.take((&datagram).into()) > 0 && !is_attacker(datagram.from) {
+            return Ok(auditor.newest().cloned());
         }
     }
-    Ok(auditor.newest().cloned())
+    Ok(None)
 }

@@ -106,7 +106,7 @@ fn addresses_that_never_answer_take_nothing_away_from_servers() {
 
 #[test]
 fn addresses_of_a_host_are_remembered_up_to_a_bound_and_the_rest_is_counted() {
-    let mut audit = at_server();
+    let mut audit = from(Side::Between, true);
     audit.open(0, 5);
     for n in 1..1_000_u64 {
         let from = SocketAddr::from(([10, 8, 0, 1], 1_000 + u16::try_from(n).unwrap()));
