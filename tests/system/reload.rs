@@ -1,9 +1,14 @@
 //! Settings of a running server: which are in force, and what SIGHUP takes up.
 
 use crate::world::{Agent, CISTERN, Server, command, eventually, said};
+use nix::pty::openpty;
 use nix::sys::signal::Signal;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 use std::fs;
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
 
 /// A server's settings in force, by name: value and source.
 fn in_force(server: &Server, name: &str) -> (Value, String) {
@@ -38,6 +43,46 @@ fn a_hangup_takes_up_bounds_on_load_and_leaves_the_rest_to_the_next_start() {
     assert_eq!(in_force(&server, "server.window").0, 32, "sessions have been told of the window");
     agent.put("/g", "");
     assert_eq!(server.process.end(), Some(0));
+}
+
+#[test]
+fn a_settings_file_that_cannot_be_read_for_now_keeps_neither_the_server_nor_its_end_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cistern.toml");
+    fs::write(&file, "[server]\nsessions-max = 10\n").unwrap();
+    let mut server = Server::with(&["--lease", "1s", "--config", file.to_str().unwrap()]);
+    let mut agent = Agent::with(&server, server.address, "A", &["--config", file.to_str().unwrap()]);
+    // Nobody writes to the pipe, nor types at the terminal.
+    let terminal = openpty(None, None).unwrap();
+    let name = fs::read_link(format!("/proc/self/fd/{}", terminal.slave.as_raw_fd())).unwrap();
+    let make: [&dyn Fn(); 2] =
+        [&|| mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap(), &|| std::os::unix::fs::symlink(&name, &file).unwrap()];
+    for make in make {
+        fs::remove_file(&file).unwrap();
+        make();
+        for process in [&server.process, &agent.process] {
+            // A second one waits for the first.
+            (0..3).for_each(|_| process.signal(Signal::SIGHUP));
+        }
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(server.status()["serving"], true);
+        agent.put("/f", "");
+        assert_eq!(in_force(&server, "server.sessions-max").0, 10);
+    }
+    assert_eq!(agent.process.end(), Some(0));
+    assert_eq!(server.process.end(), Some(0));
+}
+
+#[test]
+fn a_settings_file_that_is_no_file_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cistern.toml");
+    mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in [file.as_path(), dir.path()] {
+        let name = name.to_str().unwrap();
+        let output = command("timeout", &["20", CISTERN, "settings", "--effective", "--config", name]).output().unwrap();
+        assert!(output.status.code() == Some(2) && said(&output).contains("not a regular file"), "{}", said(&output));
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Decides: that the first such signal asks for a clean end and a second one ends the process at once, so that a clean end that hangs
 //! can always be cut short. A signal that was ignored when the process started stays ignored (`nohup`, background jobs of scripts).
-//! Place in the walk: beside it; a thread of its own waits for the signals, so no other thread needs to expect them.
+//! Place in the walk: beside it; a thread of its own waits for the signals, so no other thread needs to expect them. Another one reloads: a
+//! settings file that cannot be read for now keeps nobody from ending the process.
 //! Leaves to others: what a clean end is (`serve`, `host_agent`, `watch`); signals for a command under a lock (`cistern-run`).
 
 use crate::execute::EXIT_SOFTWARE;
@@ -16,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Calls `act`, in a thread of its own, when the process is first asked to end.
@@ -26,30 +28,43 @@ pub(crate) fn at_end(act: impl FnOnce() + Send + 'static) -> Result<(), Failure>
     catch(|_| act(), None).map(drop)
 }
 
-/// As [`at_end`] for a daemon, whose terminal is none of its concern: SIGHUP calls `reload`.
+/// As [`at_end`] for a daemon, whose terminal is none of its concern: after a SIGHUP `reload` is called, in a thread of its own.
 ///
 /// # Errors
 /// As [`at_end`].
 pub(crate) fn at_end_or_reload(act: impl FnOnce() + Send + 'static, reload: impl FnMut() + Send + 'static) -> Result<(), Failure> {
-    catch(|_| act(), Some(Box::new(reload))).map(drop)
+    let reload = reloader(reload)?;
+    catch(|_| act(), Some(reload)).map(drop)
 }
 
-/// As [`at_end_or_reload`], and `act` is told the signal; closing the handle leaves the signals to somebody else.
-fn catch(act: impl FnOnce(i32) + Send + 'static, mut reload: Option<Box<dyn FnMut() + Send>>) -> Result<Handle, Failure> {
-    let broken = |e: std::io::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("cannot wait for signals: {e}"));
+/// A thread that reloads as often as it is told to. What is told while one waits is done with that one.
+fn reloader(mut reload: impl FnMut() + Send + 'static) -> Result<SyncSender<()>, Failure> {
+    let (tell, told) = sync_channel(1);
+    let serve = move || told.iter().for_each(|()| reload());
+    std::thread::Builder::new().name("cistern-reload".to_owned()).spawn(serve).map_err(|e| broken(&e))?;
+    Ok(tell)
+}
+
+fn broken(error: &std::io::Error) -> Failure {
+    Failure::new("INTERNAL", EXIT_SOFTWARE, format!("cannot wait for signals: {error}"))
+}
+
+/// As [`at_end`], but `act` is told the signal, and `reload` of SIGHUP, if it is given; closing the handle leaves the signals to somebody else.
+fn catch(act: impl FnOnce(i32) + Send + 'static, reload: Option<SyncSender<()>>) -> Result<Handle, Failure> {
     let ignored = cistern_run::ignored_from_start();
     let reloads = reload.is_some();
     let caught = |signal: &i32| (reloads && *signal == SIGHUP) || !ignored.contains(signal);
     let wanted: Vec<_> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(caught).collect();
-    let mut signals = Signals::new(wanted).map_err(broken)?;
+    let mut signals = Signals::new(wanted).map_err(|e| broken(&e))?;
     let handle = signals.handle();
     let wait = move || {
         let mut act = Some(act);
         for signal in signals.forever() {
             if signal == SIGHUP
-                && let Some(reload) = &mut reload
+                && let Some(reload) = &reload
             {
-                reload();
+                // One that waits already reads what is there then.
+                let _ = reload.try_send(());
                 continue;
             }
             match act.take() {
@@ -67,7 +82,7 @@ fn catch(act: impl FnOnce(i32) + Send + 'static, mut reload: Option<Box<dyn FnMu
             }
         }
     };
-    std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map_err(broken)?;
+    std::thread::Builder::new().name("cistern-signals".to_owned()).spawn(wait).map_err(|e| broken(&e))?;
     Ok(handle)
 }
 

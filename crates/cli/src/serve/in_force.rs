@@ -1,7 +1,8 @@
 //! The settings that a running server has in force, and how it takes up others.
 //!
 //! Decides: that a settings file with a mistake changes nothing, and that what cannot change under open sessions is named in the log.
-//! Place in the walk: the thread of signals reads the file, the server's loop takes up what came of it.
+//! Place in the walk: a thread of its own reads the file, the server's loop takes up what came of it.
+//! Invariant: the loop never waits for the file: nothing is read while the state is held.
 //! Leaves to others: which settings a running server takes up (`cistern_server::live`).
 
 use crate::args::Serve;
@@ -38,16 +39,16 @@ impl InForce {
         self.state().pending.take()
     }
 
-    /// Reads the settings file again.
+    /// Reads the settings file again, however long that takes.
     pub(super) fn reload(&self) {
-        let mut state = self.state();
-        let Some(args) = &state.args else { return };
-        let read = settings::load(args.config.as_deref()).and_then(|settings| Ok((settings.server_config(args)?, settings)));
+        let Some(args) = self.state().args.clone() else { return };
+        let read = settings::load(args.config.as_deref()).and_then(|settings| Ok((settings.server_config(&args)?, settings)));
         match read {
             Ok((config, settings)) => {
-                let rows = settings.of_server(&config, args);
-                tell_changes("server", &state.rows, &rows);
+                let rows = settings.of_server(&config, &args);
+                tell_changes("server", &self.rows(), &rows);
                 logging::adopt(&settings.log_filter());
+                let mut state = self.state();
                 // What waits for the next start is not in force.
                 for row in rows.into_iter().filter(|row| row.live) {
                     if let Some(old) = state.rows.iter_mut().find(|old| old.setting == row.setting) {

@@ -11,6 +11,7 @@ use cistern_server::Config as Server;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use toml::Value;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -47,7 +48,12 @@ impl File {
     /// The first mistake in it; whoever wrote it is at fault.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let unreadable = |why: String| Failure::usage(format!("settings file {}: {why}", path.display()));
-        let length = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?.len();
+        let meta = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?;
+        let (kind, length) = (meta.file_type(), meta.len());
+        // A pipe is waited for, perhaps for ever, and can be read once only. `/dev/null` stands for no settings.
+        if !kind.is_file() && !kind.is_char_device() {
+            return Err(unreadable("it is not a regular file; name one, or /dev/null for the defaults".to_owned()));
+        }
         if length > FILE_MAX {
             return Err(unreadable(format!("it has {length} bytes, and {FILE_MAX} are allowed; is it the right file?")));
         }

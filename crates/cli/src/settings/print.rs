@@ -61,8 +61,8 @@ pub(super) fn markdown() -> String {
         "# Settings\n\n\
          Every setting, its default, and the relation that it must keep. They are set in a TOML file: the one that `--config FILE` or\n\
          `CISTERN_CONFIG` names, else `$XDG_CONFIG_HOME/cistern/cistern.toml` (`~/.config` where the variable is not set), else\n\
-         `/etc/cistern/cistern.toml`. `cistern settings` prints such a file with all settings. Some are flags, too; a flag wins\n\
-         over the environment, the environment over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are texts or numbers of bytes. A\n\
+         `/etc/cistern/cistern.toml`. It is a regular file, no pipe; `/dev/null` stands for no settings.\n\
+         `cistern settings` prints such a file with all settings. Some are flags, too; a flag wins over the environment, the environment over the file. Times are texts (`\"500ms\"`, `\"2s\"`, `\"1m\"`, `\"1h\"`) or numbers of seconds, sizes are texts or numbers of bytes. A\n\
          setting that cannot be used is told with its file and line, and the exit status is 2. What is marked by ↻ a running\n\
          daemon takes up when it gets SIGHUP (`systemctl reload`); it logs which changed settings wait for its next start.\n\
          `cistern settings --effective` shows what is in force, and where it comes from; with `--control SOCKET`, of a running server.\n\n\
