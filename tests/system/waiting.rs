@@ -1,5 +1,6 @@
 //! `cistern lock` before and after its command: waiting, leaving the queue, giving the lock back; by an agent of its own and by the host's.
 
+use crate::relay::Relay;
 use crate::world::{Agent, CISTERN, PATIENCE, Server, command, eventually, said};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
@@ -168,6 +169,60 @@ fn a_wait_longer_than_what_operations_have_goes_on_until_a_server_answers() {
     assert!(child.try_wait().unwrap().is_none(), "it gave up");
     server.start_again();
     assert!(child.wait().unwrap().success());
+}
+
+/// `cistern lock` of a file that is not there, by an agent of its own and by the host's; operations are given up after half a second.
+fn locking_what_is_missing<'a>(server: &Server, address: &str, host: &Agent, args: &[&'a str]) -> Vec<(&'a str, Child)> {
+    let settings = server.dir.path().join("half-a-second.toml");
+    fs::write(&settings, "[agent]\ngive-up-after = \"500ms\"\n").unwrap();
+    let start = |path: &str, with_host: bool| {
+        let mut command = server.prepared(&[&["lock"], args, &[path, "--", "true"]].concat());
+        command.env("CISTERN_SERVER", address).env("CISTERN_CONFIG", &settings).stderr(Stdio::piped());
+        if with_host { by(&mut command, host) } else { &mut command }.spawn().unwrap()
+    };
+    vec![("own", start("/own", false)), ("host", start("/host", true))]
+}
+
+#[test]
+fn a_lock_whose_file_is_missing_waits_through_a_grace_as_others_do() {
+    let mut server = Server::durable(&["--lease", "3s"]);
+    let mut gone = Agent::start(&server, "gone");
+    gone.put("/held", "");
+    gone.lock("/held");
+    server.process.kill();
+    gone.process.kill();
+    server.start_again();
+    let host = Agent::with(&server, server.address, "host", &["--give-up", "500ms"]);
+    let locks = locking_what_is_missing(&server, &server.address.to_string(), &host, &[]);
+    assert!(!server.status()["grace"].is_null(), "there is no grace to wait through");
+    for (by, mut lock) in locks {
+        eventually("the grace is over", || lock.try_wait().unwrap());
+        let output = lock.wait_with_output().unwrap();
+        assert!(output.status.success(), "{by}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_lock_whose_file_cannot_be_made_for_now_is_waited_for_as_long_as_the_command_line_says() {
+    let server = Server::start();
+    let relay = Relay::start(server.address);
+    let host = Agent::with(&server, relay.address, "host", &["--give-up", "500ms"]);
+    relay.command("loss 100% kind CREATE");
+    let locks = locking_what_is_missing(&server, &relay.address.to_string(), &host, &["--wait", "2"]);
+    for (by, lock) in locks {
+        let output = lock.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(124), "{by}: {}", said(&output));
+    }
+    let mut locks = locking_what_is_missing(&server, &relay.address.to_string(), &host, &["--wait", "60"]);
+    thread::sleep(Duration::from_secs(2));
+    for (by, lock) in &mut locks {
+        assert!(lock.try_wait().unwrap().is_none(), "{by} gave up");
+    }
+    relay.command("heal");
+    for (by, lock) in locks {
+        let output = lock.wait_with_output().unwrap();
+        assert!(output.status.success(), "{by}: {}", said(&output));
+    }
 }
 
 #[test]

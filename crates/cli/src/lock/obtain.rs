@@ -30,6 +30,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(300);
 const NEXT_LOOK: Duration = Duration::from_secs(2);
 /// Longest wait for the answer to such a look, in which a grant is not noticed.
 const LOOK_TIME: Duration = Duration::from_millis(300);
+/// Why a file that is to be locked may be made later, or has been made: making it a second time changes nothing.
+const NOT_MADE_YET: [&str; 3] = ["IN_GRACE", "UNREACHABLE", "OUTCOME_UNKNOWN"];
 /// Most holders that are named.
 const NAMED_MAX: usize = 3;
 
@@ -137,10 +139,12 @@ impl<'a> Obtaining<'a> {
                 Err(failure) => failure,
             };
             match failure.code.as_str() {
-                "ENOENT" if !made => {
-                    self.make()?;
-                    made = true;
-                }
+                "ENOENT" if !made => match self.make()? {
+                    Ok(()) => made = true,
+                    // Whether a server is there, and the file by now, says the lock, which is asked for again.
+                    Err(failure) if NOT_MADE_YET.contains(&failure.code.as_str()) => self.pause()?,
+                    Err(failure) => return Err(self.failed(failure).into()),
+                },
                 "IN_GRACE" => self.pause()?,
                 "UNREACHABLE" if outlasts_silence(self.args) => self.pause()?,
                 "TIMED_OUT" => return Err(self.failed(self.too_late()).into()),
@@ -193,25 +197,23 @@ impl<'a> Obtaining<'a> {
     }
 
     /// Makes the file.
-    fn make(&self) -> Result<(), NoLock> {
+    fn make(&self) -> Result<Result<(), Failure>, NoLock> {
         let made = match self.agent {
             Agent::Own(client) => {
                 let mut call = client.create(self.path.as_os(), false, ownership(0o644));
                 let waited = wait_for_call(&mut call, self.end, self.deadline);
-                let waited = waited.map_err(|e| Failure::failed(format!("cannot wait for the file: {e}")))?;
+                let waited = waited.map_err(|e| self.failed(Failure::failed(format!("cannot wait for the file: {e}"))))?;
                 waited.map(|result| result.map(drop).map_err(Failure::from))
             }
             Agent::Host(socket) => {
+                let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
                 let request = Request::Create { path: self.path.clone(), exclusive: false, mode: 0o644 };
-                held::ask(&mut Line::open(socket)?, &request, self.end, self.deadline).map(|answer| answer.map(drop))
+                held::ask(&mut line, &request, self.end, self.deadline).map(|answer| answer.map(drop))
             }
         };
         match made {
-            Some(Ok(())) => Ok(()),
-            // The lock is asked for again, which fails alike, or waits.
-            Some(Err(failure)) if failure.code == "IN_GRACE" => self.pause(),
-            Some(Err(failure)) => Err(self.failed(failure).into()),
-            None => self.check(),
+            Some(made) => Ok(made),
+            None => self.check().and_then(|()| Err(self.failed(self.too_late()).into())),
         }
     }
 
