@@ -130,6 +130,7 @@ pub(crate) enum Command {
     #[command(after_help = locks::LOCK_HELP)]
     Lock(Lock),
     /// Show who holds and who waits for locks
+    #[command(after_help = locks::LOCKS_HELP)]
     Locks(Locks),
     /// End an agent's session: its locks are free after the lease period (on the server's host, by the control socket)
     Evict(Evict),

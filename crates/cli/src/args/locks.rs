@@ -8,6 +8,10 @@ use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;
 
+pub(super) const LOCKS_HELP: &str = "\
+AT MOST is the time within which the lock is free: of a holder that is timing out, what is left of its wait; of one that answers, with the words \
+`if gone`, what others would wait for it. The latter follows from the lease period of that holder, so it is long where a long one was asked for.";
+
 pub(super) const LOCK_HELP: &str = "\
 PATH is made as an empty file if it is missing; its parent directories are not.
 
