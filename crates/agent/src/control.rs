@@ -171,8 +171,10 @@ impl Controls {
             //= wire-spec.md#release-0x11
             //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
             for item in items {
-                let named = given.iter().position(|given| (given.lock, given.generation) == (item.lock, item.generation));
-                control.left &= named.map_or(u32::MAX, |at| !(1 << at));
+                // One generation may stand in it twice: kept shared at first, and then not at all.
+                let names = |given: &ReleaseItem| (given.lock, given.generation) == (item.lock, item.generation);
+                let named = given.iter().enumerate().filter(|(_, given)| names(given));
+                control.left &= named.fold(u32::MAX, |left, (at, _)| left & !(1 << at));
             }
         }
         let whole = control.left == 0;
@@ -243,6 +245,17 @@ mod tests {
         let sent = controls.send(&mut packer, NOW);
         packer.finish();
         (sent, bytes)
+    }
+
+    #[test]
+    fn release_that_names_a_generation_twice_is_answered_when_that_is_named() {
+        let mut controls = Controls::default();
+        controls.release(ReleaseItem { keep: Keep::Shared, ..item(1) });
+        controls.release(item(1));
+        send(&mut controls);
+        let named = ReleasedItem { lock: item(1).lock, generation: item(1).generation, now: Generation(0), keep: Keep::Nothing };
+        assert!(controls.released(1, List::of(&[named])));
+        assert!(!controls.overdue(1), "it is not sent again");
     }
 
     #[test]
