@@ -302,7 +302,9 @@ impl Server {
             if let Some(key) = self.sessions.find(owner).filter(|key| self.is_good(*key))
                 && !self.listening.is_set(key, Reason::Look)
             {
-                self.listening.set(key, Reason::Look, Some(self.delivery.elapsed() + self.config.probe_period));
+                let period = self.sessions.get(key).map(|session| self.config.probe_period_for(session.lease()));
+                let period = period.map_or(self.config.probe_period, |period| period.min(self.config.probe_period));
+                self.listening.set(key, Reason::Look, Some(self.delivery.elapsed() + period));
             }
         }
     }

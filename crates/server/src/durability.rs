@@ -54,7 +54,7 @@ pub(crate) enum Held {
     /// The end of grace (R51).
     GraceOver,
     /// Changes of objects that are watched.
-    Changed(Vec<Change>),
+    Changed(SessionId, Vec<Change>),
 }
 
 /// What waits, by batch.
@@ -162,7 +162,7 @@ impl Server {
                     Held::Started => self.started(),
                     Held::Accounted(id) => self.accounted(id, batch),
                     Held::GraceOver => self.grace_over(batch),
-                    Held::Changed(changes) => self.tell_watchers(changes),
+                    Held::Changed(by, changes) => self.tell_watchers(by, changes),
                 }
             }
         }

@@ -224,9 +224,10 @@ impl Grace {
         self.recorded.contains_key(&id)
     }
 
-    /// The highest incarnation of an agent that is recorded (R41).
+    /// The highest incarnation of an agent that is recorded, as far as its session is not accounted for (R41).
     pub(crate) fn incarnation(&self, agent: AgentId) -> Option<u64> {
-        self.of_agent(agent).iter().filter_map(|id| Some(self.recorded.get(id)?.incarnation)).max()
+        let recorded = self.of_agent(agent).iter().filter_map(|id| self.recorded.get(id));
+        recorded.filter(|session| session.state != State::Accounted).map(|session| session.incarnation).max()
     }
 
     /// The incarnation under which a session was opened, if it was that agent's and nothing has become of it.

@@ -126,8 +126,10 @@ impl Server {
             let Some(key) = self.sessions.find(id) else { continue };
             let session = self.sessions.get(key);
             let asks = |id: &OpId| self.parking.get(*id).is_some_and(|op| op.job.asked == Kind::Lock);
-            // What is recorded for a request that has yet to be executed stays; that one comes back here.
-            if session.is_none_or(|session| session.parked.iter().any(asks)) {
+            // What is recorded for a request that has yet to be executed stays; that one comes back here. Of a session that ends nothing but
+            // the end is written.
+            let goes_on = |of: &&Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
+            if session.filter(goes_on).is_none_or(|session| session.parked.iter().any(asks)) {
                 continue;
             }
             let locks = &self.locks;

@@ -126,6 +126,8 @@ pub(crate) struct Outbox {
     owed: BTreeMap<LockId, (Generation, Duration)>,
     /// How many of the notices are about watched objects.
     events: usize,
+    /// The probe on its way.
+    probing: Option<u64>,
     /// Queued requests that ended, newest last: the grant, or none.
     ended_waits: VecDeque<(u64, Option<Generation>)>,
     rtt: RoundTrip,
@@ -145,6 +147,7 @@ impl Outbox {
             demands: BTreeMap::new(),
             owed: BTreeMap::new(),
             events: 0,
+            probing: None,
             ended_waits: VecDeque::new(),
             rtt: RoundTrip::after(config.rto_cap_for(lease), handshake),
             delivery_timeout: config.delivery_timeout_for(lease),
@@ -170,7 +173,9 @@ impl Outbox {
             Body::Grant { nonce, generation, .. } => self.wait_ended(nonce, Some(generation)),
             Body::WaitOver { nonce, .. } => self.wait_ended(nonce, None),
             Body::WatchEvent { .. } => self.events += 1,
-            Body::Probe => {}
+            // One asks for all.
+            Body::Probe if self.probing.is_some() => return,
+            Body::Probe => self.probing = Some(self.last_seq + 1),
         }
         self.last_seq += 1;
         let zero = Duration::ZERO;
@@ -285,6 +290,7 @@ impl Outbox {
         self.notices.clear();
         self.demands.clear();
         self.events = 0;
+        self.probing = None;
     }
 
     /// Takes the receipt of notice `seq`; gives what that said, or nothing when it was settled before.
@@ -390,6 +396,7 @@ impl Outbox {
     fn take(&mut self, seq: u64) -> Option<Notice> {
         let at = self.find(seq)?;
         let notice = self.notices.remove(at)?;
+        self.probing = self.probing.filter(|probe| *probe != seq);
         self.events -= usize::from(matches!(notice.body, Body::WatchEvent { .. }));
         Some(notice)
     }

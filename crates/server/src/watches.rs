@@ -15,7 +15,7 @@ use crate::outbox::Body;
 use crate::parked::Job;
 use crate::server::Server;
 use crate::session::Session;
-use crate::sessions::Key;
+use crate::sessions::{Key, Sessions};
 use crate::standing::Standing;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -147,6 +147,18 @@ impl Watches {
         }
     }
 
+    /// These sessions are to hear what becomes of an object, as if they watched it.
+    fn concern(&mut self, object: ObjectId, who: impl IntoIterator<Item = SessionId>, sessions: &Sessions, limits: PresenceLimits) {
+        // One that is timing out is told when it is rescued.
+        let hears = |of: &Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
+        for session in who {
+            if sessions.find(session).and_then(|key| sessions.get(key)).is_some_and(hears) {
+                // Where a bound of watches is reached it is not told: an owner goes on renewing its lease, a holder has a demand.
+                let _full = self.add(session, object, 0, limits);
+            }
+        }
+    }
+
     /// A session has ended, and its watches with it.
     pub(crate) fn end_session(&mut self, session: SessionId) {
         for object in self.by_session.remove(&session).into_iter().flatten() {
@@ -198,23 +210,12 @@ impl Server {
                 Became::Made if attr.is_ephemeral() => self.ephemerals.add(object, attr.owner, self.namespace.requester()),
                 Became::Made => {}
                 Became::Changed | Became::Gone => {
-                    let (mut concerned, waited_for) = if gone { self.locks.holders_of(object) } else { Default::default() };
-                    let locked = waited_for || !concerned.is_empty();
+                    let by = self.namespace.requester();
                     //= wire-spec.md#11-5-caching-and-metadata
                     //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
-                    concerned.extend(self.ephemerals.bound(object).filter(|_| gone));
-                    for session in concerned.into_iter().filter(|session| *session != self.namespace.requester()) {
-                        // One that is timing out is told when it is rescued.
-                        let hears = |of: &Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
-                        if self.sessions.find(session).and_then(|key| self.sessions.get(key)).is_some_and(hears) {
-                            //= wire-spec.md#11-4-locks
-                            //# The server MUST tell each session that holds an advisory lock on an object that another session has taken the object
-                            //# away.
-                            // Where a bound of watches is reached it is not told: an owner goes on renewing its lease, a holder has a demand.
-                            let _full = self.watches.add(session, object, 0, self.config.presence);
-                        }
-                    }
-                    if self.watches.is_watched(object) || locked {
+                    let owner = self.ephemerals.bound(object).filter(|owner| gone && *owner != by);
+                    self.watches.concern(object, owner, &self.sessions, self.config.presence);
+                    if self.watches.is_watched(object) || gone && self.locks.is_wanted(object) {
                         changes.push(Change { object, version: attr.version, gone });
                     }
                 }
@@ -228,15 +229,23 @@ impl Server {
             //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
             let batch = self.overlay.open_batch();
             if bugs::is(Bug::W1) {
-                return self.tell_watchers(changes);
+                return self.tell_watchers(self.namespace.requester(), changes);
             }
-            self.hold(batch, Held::Changed(changes));
+            self.hold(batch, Held::Changed(self.namespace.requester(), changes));
         }
     }
 
-    /// Changes of watched objects are durable: their watchers are told.
-    pub(crate) fn tell_watchers(&mut self, changes: Vec<Change>) {
+    /// Changes of watched objects, made by one session, are durable: their watchers are told.
+    pub(crate) fn tell_watchers(&mut self, by: SessionId, changes: Vec<Change>) {
         for change in changes {
+            if change.gone {
+                //= wire-spec.md#11-4-locks
+                //# The server MUST tell each session that holds an advisory lock on an object that another session has taken the object
+                //# away.
+                // Who waited when it was taken away may have been granted the lock since.
+                let holders = self.locks.holders_of(change.object).into_iter().filter(|holder| *holder != by);
+                self.watches.concern(change.object, holders, &self.sessions, self.config.presence);
+            }
             //= wire-spec.md#11-5-caching-and-metadata
             //# The server MUST tell every session that watches an object of each durable change of it, or of a later one.
             for session in self.watches.changed(change) {

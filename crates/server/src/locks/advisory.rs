@@ -201,7 +201,7 @@ impl LockTable {
             return self.table.drop_if_idle(entry);
         }
         let mut granted = Vec::new();
-        let mut place = 0;
+        let (mut place, mut silent) = (0, false);
         while let Some(waiter) = self.waiter(entry, place) {
             //= wire-spec.md#11-4-locks
             //# The server SHOULD pass over waiting sessions that are not in good standing.
@@ -209,7 +209,7 @@ impl LockTable {
                 place += 1;
                 continue;
             }
-            if !self.is_clear(entry, waiter.session, waiter.mode) {
+            if !self.is_clear(entry, waiter.session, waiter.mode) || silent && waiter.mode == Mode::Exclusive {
                 break;
             }
             if self.table.own(entry, waiter.session).is_none() && !self.has_room(waiter.session) {
@@ -221,7 +221,12 @@ impl LockTable {
             //# for the receipt.
             if now.since(waiter.heard) > HEARD_LATELY && !bugs::is(Bug::P1) {
                 self.ask(entry, place);
-                break;
+                // Shared ones behind it are asked, or granted, side by side with it.
+                if waiter.mode == Mode::Exclusive {
+                    break;
+                }
+                (place, silent) = (place + 1, true);
+                continue;
             }
             let owned = self.table.owned(entry, waiter.session);
             let Some(at) = self.grant(now, entry, waiter.session, owned, waiter.mode) else {
@@ -253,17 +258,15 @@ impl LockTable {
     pub fn heard_of(&mut self, now: Instant, session: SessionId) {
         let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].waits > 0) else { return };
         let mut asked = Vec::new();
-        for (_, entry) in self.waits_of(slot) {
+        for (nonce, entry) in self.waits_of(slot) {
             for waiter in self.table.queue_mut(entry).waiters.iter_mut().filter(|waiter| waiter.session == slot) {
                 waiter.heard = now;
                 if core::mem::take(&mut waiter.asked) {
-                    asked.push(entry);
+                    asked.push((nonce, entry));
                 }
             }
         }
-        for entry in asked {
-            self.pump(now, entry);
-        }
+        self.pump_all(now, asked);
     }
 
     /// Whether a session waits for advisory locks and holds none.
@@ -382,11 +385,15 @@ impl LockTable {
         self.table.drop_if_idle(entry);
     }
 
-    /// The sessions that hold the advisory lock of an object, and whether anybody waits for it.
-    pub(crate) fn holders_of(&self, object: ObjectId) -> (Vec<SessionId>, bool) {
-        let Some(entry) = self.table.entry(advisory(object)) else { return (Vec::new(), false) };
-        let holders = self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].id).collect();
-        (holders, self.waiters(entry).next().is_some())
+    /// The sessions that hold the advisory lock of an object.
+    pub(crate) fn holders_of(&self, object: ObjectId) -> Vec<SessionId> {
+        let Some(entry) = self.table.entry(advisory(object)) else { return Vec::new() };
+        self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].id).collect()
+    }
+
+    /// Whether somebody holds the advisory lock of an object or waits for it.
+    pub(crate) fn is_wanted(&self, object: ObjectId) -> bool {
+        self.table.entry(advisory(object)).is_some()
     }
 
     /// Whether a session holds the advisory lock of `object` without a break since it was given `token`: what a guarded mutation

@@ -113,7 +113,7 @@ impl LockTable {
     }
 
     /// Lets come whoever waited behind these requests.
-    fn pump_all(&mut self, now: Instant, waits: Vec<(u64, u32)>) {
+    pub(super) fn pump_all(&mut self, now: Instant, waits: Vec<(u64, u32)>) {
         let mut entries: Vec<_> = waits.into_iter().map(|(_, entry)| entry).collect();
         entries.sort_unstable();
         entries.dedup();

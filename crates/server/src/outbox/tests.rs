@@ -199,12 +199,25 @@ fn repeated_demand_is_neither_sent_twice_nor_given_more_time() {
 fn only_a_window_of_notices_is_on_the_way_at_once() {
     let mut bench = Bench::new();
     bench.config.notices_in_flight = 2;
-    for _ in 0..5 {
-        bench.outbox.add(Body::Probe);
+    for n in 0..5 {
+        let lock = LockId { object: ObjectId(n), class: LockClass::Cache };
+        bench.outbox.add(Body::Demand { lock, generation: Generation(1), keep: Keep::Nothing });
     }
     assert_eq!(bench.send(), [1, 2]);
     bench.outbox.receipt(1, Instant::new(1, 1));
     assert_eq!(bench.send(), [3]);
+}
+
+#[test]
+fn one_probe_is_on_the_way_however_often_a_session_is_asked_for() {
+    let mut bench = Bench::new();
+    for _ in 0..3 {
+        bench.outbox.add(Body::Probe);
+    }
+    assert_eq!(bench.send(), [1]);
+    bench.outbox.receipt(1, Instant::new(1, 1));
+    bench.outbox.add(Body::Probe);
+    assert_eq!(bench.send(), [2]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Advisory locks as they look on the wire: queues, cancellations, refusals, lists.
 
-use super::world::{Peer, ROOT, World, advisory, lock, ms};
+use super::world::{Got, Peer, ROOT, World, advisory, lock, ms};
 use crate::store::StoreEvent;
 use alloc::vec::Vec;
 use cistern_wire::{
@@ -216,14 +216,12 @@ fn copy_of_a_request_whose_wait_has_ended_hears_of_an_end_once_more() {
     let (mut holder, mut waiter, file, generation) = waiting(&mut world);
     give_back(&mut world, &mut holder, file, generation);
     let Message::Grant(grant) = world.got_one(&waiter).message() else { panic!("a GRANT") };
-    let mut seq = grant.seq;
-    world.send(&mut waiter, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
+    world.send(&mut waiter, &[Receipt { seq: grant.seq, answer: ReceiptAnswer::Received }.into()]);
     let copy: Message<'_> = lock(cistern_wire::Ask { nonce: 1, back: 0, limit: 1_232 }, file, LockWait::Queue).into();
     world.send(&mut waiter, &[copy]);
     assert_eq!(world.got_one(&waiter).message().kind(), Kind::Queued, "it has what it was granted");
     give_back(&mut world, &mut waiter, file, grant.generation);
-    for _ in 0..2 {
-        seq += 1;
+    for seq in grant.seq + 1..=grant.seq + 2 {
         world.send(&mut waiter, &[copy]);
         let over = WaitOver { seq, nonce: 1, lock: advisory(file), status: Status::ECANCELED };
         let got = world.got(&waiter);
@@ -522,6 +520,31 @@ fn holder_and_waiters_of_an_object_that_is_removed_by_force_are_told_when_that_i
     world.send(&mut waiter, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
     let seq = told.seq;
     world.send(&mut holder, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
+}
+
+/// The removal is not durable yet when the holder gives the lock back, and the next one gets it: that one is told.
+#[test]
+fn who_is_granted_the_lock_of_an_object_that_is_being_removed_is_told() {
+    let mut world = World::new();
+    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
+    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
+    let mut other = world.open(3);
+    world.stalled = true;
+    let ask = other.ask();
+    let unlink = cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force: true, terms: Terms::NONE };
+    world.send(&mut other, &[unlink.into()]);
+    give_back(&mut world, &mut holder, file, generation);
+    let got = world.got_one(&waiter);
+    let Message::Grant(grant) = got.message() else { panic!("{got:?}") };
+    world.send(&mut waiter, &[Receipt { seq: grant.seq, answer: ReceiptAnswer::Received }.into()]);
+    world.stalled = false;
+    world.turn();
+    world.got_one(&other);
+    let got = world.got(&waiter);
+    let gone = |got: &Got| matches!(got.message(), Message::WatchEvent(told) if (told.object, told.gone) == (file, true));
+    assert!(got.iter().any(gone), "{got:?}");
+    world.expect(&holder, &[]);
+    give_back(&mut world, &mut waiter, file, grant.generation);
 }
 
 #[test]

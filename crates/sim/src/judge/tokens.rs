@@ -164,7 +164,7 @@ impl TokensGrow {
                 self.held.insert((process(*agent), locked.holder), locked.token);
             }
             Seen::Submitted { agent, command: Command::Unlock { holder }, .. } => {
-                self.former.extend(self.held.remove(&(process(*agent), *holder)))
+                self.former.extend(self.held.remove(&(process(*agent), *holder)));
             }
             Seen::Submitted { op, command, .. } if command.guard().is_some_and(|guard| self.former.contains(&guard.token)) => {
                 self.late.insert(*op);

@@ -156,6 +156,45 @@ fn cancellation_that_comes_too_late_names_the_grant_as_long_as_it_stands() {
     assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Unknown);
 }
 
+/// Nobody can tell the waiters apart by age, so each is asked before it is granted the lock.
+#[test]
+fn shared_requests_are_asked_side_by_side_and_a_silent_one_holds_up_no_other() {
+    let mut s = Script::new();
+    let a = s.locked(A, 1, X, Exclusive);
+    s.queued(B, 1, X, Shared);
+    s.queued(C, 1, X, Shared);
+    s.queued(A, 2, X, Exclusive);
+    s.pass(500);
+    s.actions();
+    s.give(A, advisory(X), a);
+    assert_eq!(s.actions(), [Action::Ask { session: B }, Action::Ask { session: C }]);
+    s.table.heard_of(s.now, A);
+    assert_eq!(s.actions(), [], "not before those who asked earlier");
+    s.table.heard_of(s.now, C);
+    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    s.table.heard_of(s.now, B);
+    assert_eq!(granted(&s.actions()), [(B, 1)]);
+}
+
+#[test]
+fn session_that_is_asked_about_two_requests_for_one_lock_and_has_no_room_loses_both() {
+    let mut s = Script::with(LockLimits { locks_per_session: 1, ..LockLimits::default() });
+    let (a, b) = (s.locked(A, 1, X, Shared), s.locked(B, 1, X, Shared));
+    s.queued(C, 1, X, Exclusive);
+    s.queued(A, 2, X, Shared);
+    s.pass(500);
+    s.table.cancel(s.now, C, 1);
+    s.queued(A, 3, X, Exclusive);
+    s.pass(500);
+    s.give(B, advisory(X), b);
+    s.give(A, advisory(X), a);
+    s.locked(A, 4, Y, Exclusive);
+    s.actions();
+    s.table.heard_of(s.now, A);
+    let over = |nonce| Action::WaitOver { session: A, nonce, lock: advisory(X), status: Status::BUSY };
+    assert_eq!(s.actions(), [over(3), over(2)]);
+}
+
 #[test]
 fn waits_of_an_object_that_is_gone_end() {
     let mut s = Script::new();
