@@ -5,8 +5,8 @@ use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_link::{Machine as _, Path};
 use cistern_wire::{
-    Bytes8, Claim, EndReason, EndSession, FormerClaim, Hello, Hint, KeepAlive, List, Message, Receipt, ReceiptAnswer, Refuse, RefuseReason,
-    SessionId, Welcome,
+    AgentId, Bytes8, Claim, EndReason, EndSession, FormerClaim, Hello, Hint, KeepAlive, Kind, List, Message, Receipt, ReceiptAnswer,
+    Refuse, RefuseReason, SessionId, StoreId, Welcome,
 };
 use core::net::SocketAddr;
 
@@ -279,6 +279,32 @@ fn hello_that_asks_for_less_than_there_is_gets_the_least() {
         let got = world.got_one(&peer);
         let welcome = welcome(&got);
         assert_eq!((welcome.window, welcome.max_datagram), given, "asked for {asked:?}");
+    }
+}
+
+/// They serve logs and captures alone.
+#[test]
+fn no_value_of_the_fields_without_a_rule_changes_what_is_answered() {
+    let given = |change: &dyn Fn(Hello<'static>) -> Hello<'static>| {
+        let mut world = World::new();
+        let mut peer = Peer::new(1);
+        (peer.agent, peer.incarnation, peer.handshake) = (AgentId([0; 16]), 0, 0);
+        let cookie: &'static [u8] = world.cookie(&mut peer).leak();
+        let hello = change(peer.hello(cookie, &[]));
+        world.send(&mut peer, &[hello.into()]);
+        let got = world.got_one(&peer);
+        welcome(&got).session
+    };
+    let plain = given(&|hello| hello);
+    assert_eq!(given(&|hello| Hello { boot: [0xff; 16], store: StoreId([0xff; 16]), ..hello }), plain);
+    assert_eq!(given(&|hello| Hello { store: STORE, epoch: u8::MAX, server_incarnation: u64::MAX, ..hello }), plain);
+    assert_eq!(given(&|hello| Hello { features: u64::MAX, label: Bytes8(b"\xff\0\n\x1b[2J"), ..hello }), plain);
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    for clock_us in [u64::MAX, 0, 1] {
+        let serial = peer.serial();
+        world.send(&mut peer, &[KeepAlive { serial, clock_us }.into()]);
+        assert_eq!(world.got_one(&peer).message().kind(), Kind::Alive);
     }
 }
 
