@@ -380,9 +380,9 @@ impl Outbox {
         });
     }
 
-    /// The agent has moved: what was measured on the other path says nothing about this one.
-    pub(crate) fn forget_round_trips(&mut self) {
-        self.rtt = RoundTrip::new(self.rto_cap);
+    /// The agent has moved to a path on which an exchange took so long.
+    pub(crate) fn moved(&mut self, round_trip: Duration) {
+        self.rtt = RoundTrip::after(self.rto_cap, round_trip);
     }
 
     fn window(&self, config: &Config) -> impl Iterator<Item = &Notice> {

@@ -47,7 +47,8 @@ struct Move {
     path: Path,
     /// What must come back from there.
     token: u64,
-    /// When it was challenged last.
+    /// When it was challenged first, and last.
+    first: Instant,
     challenged: Instant,
 }
 
@@ -78,14 +79,15 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let token = match session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref()) {
+        let now = self.now;
+        let (token, first) = match session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref()) {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A server MUST NOT send more than one PATH_CHALLENGE for a session in a round trip, to however many addresses.
             Some(known) if !self.now.waited(known.challenged.plus(again)) => return self.stats.count_dropped(Dropped::RateLimited),
-            Some(known) if known.path == path => known.token,
-            _ => self.rng.next_u64(),
+            Some(known) if known.path == path => (known.token, known.first),
+            _ => (self.rng.next_u64(), now),
         };
-        session.roaming.get_or_insert_default().to = Some(Move { path, token, challenged: self.now });
+        session.roaming.get_or_insert_default().to = Some(Move { path, token, first, challenged: now });
         debug!("{}: {} may have moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
         self.send_to_session_by(key, path, &Message::PathChallenge(PathChallenge { token }));
     }
@@ -106,11 +108,11 @@ impl Server {
         //# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was
         //# answered from the new address.
         let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
-        let proven = highest && moving.is_some_and(|to| to.path.remote == path.remote && to.token == token);
-        if !proven {
+        let proven = moving.filter(|to| highest && to.path.remote == path.remote && to.token == token);
+        let Some(first) = proven.map(|to| to.first) else {
             self.stats.count_dropped(Dropped::StrayPathResponse);
             return;
-        }
+        };
         info!("{}: {} moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
         let roaming = session.roaming.get_or_insert_default();
         roaming.to = None;
@@ -119,10 +121,9 @@ impl Server {
             roaming.from.remove(0);
         }
         roaming.from.push(session.path);
-        session.path = path;
-        if let Some(outbox) = &mut session.outbox {
-            outbox.forget_round_trips();
-        }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The first RTO for notices after a move SHOULD follow from the time between PATH_CHALLENGE and its answer.
+        session.moved(path, self.now.since(first));
         self.stats.moves += 1;
     }
 }

@@ -46,8 +46,8 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     /// The store has outcomes of it in no slot from this one on.
     pub(crate) outcomes: u16,
-    /// How long its handshake took from CHALLENGE to the HELLO with its cookie, in microseconds: no less than the round trip.
-    handshake_us: u32,
+    /// How long its agent took to prove its address, in microseconds, from the first challenge: no less than the round trip.
+    round_trip_us: u32,
     /// Largest datagram, in bytes, that both sides take.
     pub(crate) max_datagram: u16,
     /// Whether it stands in the line of sessions that have something to send.
@@ -113,7 +113,7 @@ impl Session {
             opened_ns: from.now.boot_ns,
             path: from.path,
             outcomes: 0,
-            handshake_us: u32::try_from(from.round_trip.as_micros()).unwrap_or(u32::MAX),
+            round_trip_us: micros(from.round_trip),
             max_datagram: from.max_datagram,
             in_line: false,
             packets: PacketCounter::starting_at(from.first_sent),
@@ -175,9 +175,18 @@ impl Session {
         self.heard
     }
 
-    /// The round trip by its handshake, an upper bound.
+    /// The round trip by its handshake, or by its last move: an upper bound.
     pub(crate) const fn round_trip(&self) -> Duration {
-        Duration::from_micros(self.handshake_us as u64)
+        Duration::from_micros(self.round_trip_us as u64)
+    }
+
+    /// It has moved to an address that took so long to prove itself: what was measured on the other path says nothing about this one.
+    pub(crate) fn moved(&mut self, path: Path, round_trip: Duration) {
+        self.path = path;
+        self.round_trip_us = micros(round_trip);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.moved(round_trip);
+        }
     }
 
     /// Its standing.
@@ -196,12 +205,12 @@ impl Session {
     pub(crate) fn kept(&self) -> String {
         // Exhaustive, so that a new field is looked at.
         let Self {
-            id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, handshake_us, path, max_datagram, roaming, reported, standing, heard,
+            id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
             outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, parked: _, outbox: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());
-        let opened = (id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, handshake_us, max_datagram);
+        let opened = (id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, max_datagram);
         format!("{opened:?} {path:?} {left:?} {reported} {standing:?} {heard:?}")
     }
 
@@ -214,6 +223,10 @@ impl Session {
     pub(crate) const fn who(&self) -> Who<'_> {
         Who(self)
     }
+}
+
+fn micros(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
 }
 
 /// A session in a line of the log: id, label and agent.

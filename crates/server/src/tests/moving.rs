@@ -212,3 +212,32 @@ fn agent_that_moves_often_is_tried_at_the_four_addresses_that_it_left_last() {
     let demands: Vec<usize> = places.iter().map(|place| world.got(place).len()).collect();
     assert_eq!(demands, [0, 0, 1, 1, 1, 1, 1]);
 }
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The first RTO for notices after a move SHOULD follow from the time between PATH_CHALLENGE and its answer.
+#[test]
+fn challenge_of_an_address_measures_its_round_trip_for_the_notices_that_follow() {
+    for (round_trip, demands) in [(ms(10), 2..=4), (ms(80), 1..=1)] {
+        let mut world = World::new();
+        let mut home = world.open(1);
+        let file = world.create(&mut home, "job").object;
+        world.lock(&mut home, file);
+        let mut away = Peer { path: Peer::new(9).path, ..home.clone() };
+        let request = get(&mut away);
+        world.send(&mut away, &[request]);
+        let token = challenged(&mut world, &away);
+        world.tick(round_trip);
+        world.send(&mut away, &[PathResponse { token }.into()]);
+        assert_eq!(world.server.stats().moves, 1);
+        let mut other = world.open(2);
+        let ask = other.ask_only();
+        world.send(&mut other, &[lock(ask, file, LockWait::Queue).into()]);
+        world.got(&other);
+        world.pass(ms(100));
+        let sent = world.got(&away).iter().filter(|got| got.message().kind() == Kind::Demand).count();
+        assert!(demands.contains(&sent), "{sent} transmissions in 100 ms with a round trip of {round_trip:?}");
+        world.got(&home);
+        world.got(&other);
+    }
+}
