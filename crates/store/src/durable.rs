@@ -314,7 +314,7 @@ impl Shared {
     fn log_room(&self, room: bool) {
         let (used, free, (least, most)) = {
             let gauge = lock(&self.gauge);
-            (gauge.used, gauge.free, gauge.again())
+            (gauge.used, gauge.free(), gauge.again())
         };
         let dir = self.place.dir().display();
         let most = most.map_or_else(String::new, |most| format!(" and it takes at most {most}"));
@@ -339,7 +339,7 @@ impl Shared {
             spans: std::array::from_fn(|n| read(&counts.spans[n])),
             sizes: std::array::from_fn(|n| read(&counts.sizes[n])),
             used: gauge.used,
-            free: gauge.free,
+            free: gauge.free(),
             room: gauge.room,
         }
     }

@@ -38,8 +38,10 @@ const AMPLE: u64 = 1 << 30;
 pub(crate) struct Seen {
     /// Bytes that the store takes; `None`: not counted.
     used: Option<u64>,
-    /// Bytes that are free, or taken in advance.
-    free: u64,
+    /// Bytes that are free.
+    available: u64,
+    /// Bytes that are taken in advance.
+    spare: u64,
 }
 
 impl Seen {
@@ -47,7 +49,7 @@ impl Seen {
     pub(crate) fn of(dir: &Path, count: bool, spare: &Spare) -> io::Result<Self> {
         let spare = spare.taken();
         let used = if count { Some(taken(dir)?.saturating_sub(spare)) } else { None };
-        Ok(Self { used, free: free(dir)? + spare })
+        Ok(Self { used, available: free(dir)?, spare })
     }
 }
 
@@ -57,15 +59,17 @@ pub(crate) struct Gauge {
     limits: SpaceLimits,
     /// Bytes that the store takes, when they were counted last.
     pub(crate) used: u64,
-    /// Bytes that are free, or taken in advance.
-    pub(crate) free: u64,
+    /// Bytes that are free.
+    available: u64,
+    /// Bytes that are taken in advance.
+    spare: u64,
     /// What the server was told.
     pub(crate) room: bool,
 }
 
 impl Gauge {
     pub(crate) const fn new(limits: SpaceLimits) -> Self {
-        Self { limits, used: 0, free: 0, room: true }
+        Self { limits, used: 0, available: 0, spare: 0, room: true }
     }
 
     /// Bytes that its file system must have free.
@@ -73,10 +77,15 @@ impl Gauge {
         self.limits.reserve
     }
 
+    /// Bytes that are free, or taken in advance.
+    pub(crate) const fn free(&self) -> u64 {
+        self.available.saturating_add(self.spare)
+    }
+
     /// Takes in what was seen. Gives what to tell the server, if it changed.
     pub(crate) fn take(&mut self, seen: Seen) -> Option<bool> {
         self.used = seen.used.unwrap_or(self.used);
-        self.free = seen.free;
+        (self.available, self.spare) = (seen.available, seen.spare);
         self.judge()
     }
 
@@ -86,7 +95,7 @@ impl Gauge {
         let SpaceLimits { limit, reserve } = self.limits;
         let limit = limit.unwrap_or(u64::MAX);
         let (least, most) = if self.room { (reserve, limit) } else { (self.again().0, self.again().1.unwrap_or(limit)) };
-        let room = self.used <= most && self.free >= least;
+        let room = self.used <= most && self.free() >= least;
         let changed = room != self.room;
         self.room = room;
         changed.then_some(room)
@@ -104,12 +113,13 @@ impl Gauge {
 
     /// Whether so much is free that the next commit need not look: others do not fill it between two looks.
     pub(crate) const fn is_ample(&self) -> bool {
-        self.free > AMPLE
+        // Without what is taken in advance: a commit cannot write there.
+        self.available > AMPLE
     }
 
-    /// Whether everything could be rewritten without running out of space on the way.
+    /// Whether everything could be rewritten without running out of space on the way, and without what is taken in advance.
     pub(crate) const fn can_rewrite(&self) -> bool {
-        self.free > self.used.saturating_add(2 * MEMTABLE)
+        self.available > self.used.saturating_add(2 * MEMTABLE)
     }
 }
 
@@ -181,13 +191,27 @@ mod tests {
     #[test]
     fn full_is_told_once_and_taken_back_only_when_something_was_won() {
         let mut gauge = Gauge::new(SpaceLimits { limit: Some(3_200), reserve: 800 });
-        let mut at = |used, free| gauge.take(Seen { used: Some(used), free });
+        let mut at = |used, available| gauge.take(Seen { used: Some(used), available, spare: 0 });
         assert_eq!(at(3_200, 800), None);
         assert_eq!((at(3_201, 800), at(3_300, 800)), (Some(false), None));
         assert_eq!((at(3_150, 900), at(3_100, 899), at(3_100, 900)), (None, None, Some(true)));
         assert_eq!((at(0, 799), at(0, 850), at(0, 900)), (Some(false), None, Some(true)));
-        assert_eq!(gauge.take(Seen { used: None, free: 799 }), Some(false));
-        assert_eq!((gauge.used, gauge.free), (0, 799), "what was not counted is as it was");
+        assert_eq!(gauge.take(Seen { used: None, available: 699, spare: 100 }), Some(false));
+        assert_eq!((gauge.used, gauge.free()), (0, 799), "what was not counted is as it was");
+    }
+
+    #[test]
+    fn what_is_taken_in_advance_counts_as_room_but_not_as_space_to_write_into() {
+        const GIB: u64 = 1 << 30;
+        let mut gauge = Gauge::new(SpaceLimits { limit: None, reserve: 4 * GIB });
+        let mut at = |available, spare| {
+            gauge.take(Seen { used: Some(3 * GIB / 2), available, spare });
+            (gauge.room, gauge.is_ample(), gauge.can_rewrite())
+        };
+        assert_eq!(at(3 * GIB, GIB), (true, true, true));
+        assert_eq!(at(3 * GIB / 2, GIB), (false, true, false), "tables of 1.5 GiB do not fit into 1.5 GiB once more");
+        assert_eq!(at(GIB / 2, GIB), (false, false, false), "a commit has to look");
+        assert_eq!(at(2 * GIB, 0), (false, true, true));
     }
 
     #[test]

@@ -299,7 +299,7 @@ impl Shared {
     /// Takes the spare space again when there is enough.
     fn spare_again(&self) {
         let gauge = lock(&self.gauge);
-        let enough = gauge.room && gauge.free >= gauge.reserve() + self.spare.wants();
+        let enough = gauge.room && gauge.free() >= gauge.reserve() + self.spare.wants();
         drop(gauge);
         if enough && let Err(e) = self.spare.take() {
             log::debug!("store {}: no space can be taken in advance: {e}", self.place.dir().display());
@@ -313,7 +313,7 @@ impl Shared {
         while !self.over() {
             let (full, can_rewrite, free_now) = {
                 let gauge = lock(&self.gauge);
-                (!gauge.room, gauge.can_rewrite(), gauge.free)
+                (!gauge.room, gauge.can_rewrite(), gauge.free())
             };
             // Who fills the disk right now could fill it in the midst of the rewriting, which would fail and end the server.
             let shrinks = free_now + SHRINKS_BY < std::mem::replace(&mut last_free, free_now);
