@@ -255,7 +255,7 @@ impl Services<Server> for Daemon {
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
         let (stats, store, backups, in_force) = (&self.stats, &self.store, &mut self.backups, &self.in_force);
         let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
-            Some(dir) => match backups.begin(asked, dir, || store.backup()) {
+            Some(dir) => match backups.begin(asked, dir, store.backup_source()) {
                 Ok(()) => Response::Later,
                 Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
             },

@@ -19,7 +19,7 @@ use crate::witness::Witness;
 use cistern_server::store::{Batch, Query, StoreEvent, StoreWork};
 use cistern_wire::StoreId;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -128,10 +128,10 @@ impl DurableStore {
         self.events.recv_timeout(most).ok()
     }
 
-    /// What is in the store at this moment, to be copied while the server goes on; from any thread.
+    /// What a thread of its own can make a backup of while the server goes on; never waits.
     #[must_use]
-    pub fn backup(&self) -> Backup {
-        Backup { entries: Entries::of(&self.shared.engine), shared: Arc::clone(&self.shared) }
+    pub fn backup_source(&self) -> BackupSource {
+        BackupSource { shared: Arc::clone(&self.shared) }
     }
 
     /// What was committed so far.
@@ -164,6 +164,26 @@ impl Drop for DurableStore {
     }
 }
 
+/// A store of which a backup is to be made, from any thread.
+pub struct BackupSource {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for BackupSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackupSource").finish_non_exhaustive()
+    }
+}
+
+impl BackupSource {
+    /// What is in the store at this moment. Waits while the engine is opened again, which takes as long as the disk takes: not for the
+    /// server's loop.
+    #[must_use]
+    pub fn snapshot(self) -> Backup {
+        Backup { entries: Entries::of(&self.shared.engine), shared: self.shared }
+    }
+}
+
 /// All that a store had at one moment.
 pub struct Backup {
     entries: Entries,
@@ -187,12 +207,6 @@ impl Backup {
     pub fn write_to(&self, dir: &Path) -> Result<u64, OpenError> {
         let reserve = lock(&self.shared.gauge).reserve();
         copy(&self.entries, self.shared.place.id(), self.shared.place.dir(), dir, reserve)
-    }
-
-    /// The directory of the store that it is of.
-    #[must_use]
-    pub fn source(&self) -> PathBuf {
-        self.shared.place.dir().to_owned()
     }
 }
 
@@ -348,4 +362,26 @@ impl Shared {
 /// What a thread that panicked has left is whole: every change under these locks is one assignment.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_is_begun_without_waiting_for_an_engine_that_is_being_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DurableStore::open(dir.path(), &Options::new(Making::New(StoreId([1; 16]))), || {}).unwrap();
+        let shared = Arc::clone(&store.shared);
+        let closed = shared.engine.closed();
+        let (say, said) = channel();
+        let begun = std::thread::spawn(move || say.send(store.backup_source()));
+        let source = said.recv_timeout(Duration::from_secs(30)).expect("the server's loop does not wait");
+        let copy = tempfile::tempdir().unwrap();
+        let to = copy.path().to_owned();
+        let written = std::thread::spawn(move || source.snapshot().write_to(&to));
+        drop(closed);
+        assert_eq!(written.join().unwrap().unwrap(), 0);
+        begun.join().unwrap().unwrap();
+    }
 }

@@ -217,10 +217,21 @@ impl Engine {
         })
     }
 
-    /// All that there is at this moment.
+    /// All that there is at this moment; waits while the engine is opened again.
     pub(crate) fn snapshot(&self) -> Frozen {
         self.call(|files| Ok(Frozen { seen: Ok((files.values.clone(), files.database.snapshot())), open: Arc::clone(&self.frozen) }))
             .unwrap_or_else(|what| Frozen { seen: Err(what), open: Arc::clone(&self.frozen) })
+    }
+
+    /// Whether there is a [`Frozen`], so that [`Engine::reopen`] is not possible.
+    pub(crate) fn is_frozen(&self) -> bool {
+        Arc::strong_count(&self.frozen) > 1
+    }
+
+    /// As long as this is held, the engine is closed, as in the midst of [`Engine::reopen`].
+    #[cfg(test)]
+    pub(crate) fn closed(&self) -> impl Drop + use<'_> {
+        self.files.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts values in that come in the order of their keys; only into an empty engine. Durable after the next commit.
@@ -253,7 +264,7 @@ impl Engine {
     pub(crate) fn reopen(&self) -> Result<bool, String> {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         // Frozen ones are made under the lock.
-        if Arc::strong_count(&self.frozen) > 1 {
+        if self.is_frozen() {
             return Ok(false);
         }
         let open = files.take().ok_or("it was closed, and could not be opened again")?;

@@ -23,7 +23,7 @@ mod spare;
 mod stopped;
 mod witness;
 
-pub use durable::{Backup, CommitStats, DurableStore, Options};
+pub use durable::{Backup, BackupSource, CommitStats, DurableStore, Options};
 pub use error::{OpenError, Problem};
 pub use memory::MemoryStore;
 pub use place::Making;

@@ -1,17 +1,17 @@
 //! Backups of the running server: written by a thread of their own, from what the store held at one moment.
 //!
 //! Decides: that there is one at a time, and that who asked is told when it is whole and durable, or why it is not. Place in the walk:
-//! begun by a line on the control socket, ended in a later turn. Invariant: the loop waits for none of it.
-//! Leaves to others: what a copy is (`cistern_store::Backup`), who may ask (the control socket's file).
+//! begun by a line on the control socket, ended in a later turn. Invariant: the loop waits for none of it, not for its moment either.
+//! Leaves to others: what a copy is (`cistern_store::BackupSource`), who may ask (the control socket's file).
 
 use super::kept::Bell;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::text::Text;
 use cistern_driver::{ConnectionId, ControlServer};
-use cistern_store::Backup;
+use cistern_store::BackupSource;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -32,11 +32,11 @@ impl Backups {
         Self { bell, asked: None, sender, results }
     }
 
-    /// Begins one for who asked; `backup` is taken only then.
+    /// Begins one for who asked, of `source`, if there is one.
     ///
     /// # Errors
     /// There is one already, the directory is not absolute, or the store is in memory.
-    pub(super) fn begin(&mut self, asked: ConnectionId, dir: Text, backup: impl FnOnce() -> Option<Backup>) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self, asked: ConnectionId, dir: Text, source: Option<BackupSource>) -> Result<(), Failure> {
         let dir = PathBuf::from(dir.as_os());
         if !dir.is_absolute() {
             return Err(Failure::usage(format!(
@@ -47,12 +47,12 @@ impl Backups {
         if self.asked.is_some() {
             return Err(Failure::new("BUSY", EXIT_FAILED, "a backup is being made already; wait until it has ended"));
         }
-        let Some(backup) = backup() else {
+        let Some(source) = source else {
             return Err(Failure::failed("the server keeps everything in memory (--volatile): there is nothing to back up"));
         };
         let (sender, bell) = (self.sender.clone(), self.bell.clone());
         let run = move || {
-            let result = write(&backup, &dir);
+            let result = write(source, &dir);
             // Fails only when the loop is gone, and with it who asked.
             let _ = sender.send(result);
             if let Some(handle) = bell.get() {
@@ -78,9 +78,9 @@ impl Backups {
     }
 }
 
-fn write(backup: &Backup, dir: &std::path::Path) -> Result<Value, Failure> {
+fn write(source: BackupSource, dir: &Path) -> Result<Value, Failure> {
     let begun = Instant::now();
-    match backup.write_to(dir) {
+    match source.snapshot().write_to(dir) {
         Ok(records) => {
             log::info!("backup: {records} records are in {}, after {:?}", dir.display(), begun.elapsed());
             Ok(json!({ "dir": dir.to_string_lossy(), "records": records, "seconds": begun.elapsed().as_secs_f64() }))

@@ -10,7 +10,7 @@ use crate::local::Failure;
 use cistern_driver::Handle;
 use cistern_link::Instant;
 use cistern_server::Server;
-use cistern_store::{Backup, CommitStats, DurableStore, Making, MemoryStore, Options, SpaceLimits};
+use cistern_store::{BackupSource, CommitStats, DurableStore, Making, MemoryStore, Options, SpaceLimits};
 use cistern_wire::StoreId;
 use std::sync::{Arc, OnceLock};
 
@@ -44,11 +44,11 @@ impl Kept {
         Ok((Self::Durable(store), id))
     }
 
-    /// All that a store in a directory holds at this moment.
-    pub(super) fn backup(&self) -> Option<Backup> {
+    /// What a backup of a store in a directory is made of.
+    pub(super) fn backup_source(&self) -> Option<BackupSource> {
         match self {
             Self::Volatile(_) => None,
-            Self::Durable(store) => Some(store.backup()),
+            Self::Durable(store) => Some(store.backup_source()),
         }
     }
 

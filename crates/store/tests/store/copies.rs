@@ -16,7 +16,7 @@ fn backup_of_a_running_store_is_of_one_moment() {
         hand(&mut store, id, numbered(id));
     }
     wait(&mut store, 50);
-    let backup = store.backup();
+    let backup = store.backup_source().snapshot();
     for id in 51..=100 {
         hand(&mut store, id, numbered(id));
     }
@@ -26,10 +26,10 @@ fn backup_of_a_running_store_is_of_one_moment() {
     assert_eq!(count, 50 * crate::world::NUMBERED + 1);
     let copied = StoppedStore::open(&copy).unwrap();
     assert_eq!((copied.id(), newest_numbered(&copied)), (store.id(), Ok(50)));
-    let refused = store.backup().write_to(&source).unwrap_err();
+    let refused = store.backup_source().snapshot().write_to(&source).unwrap_err();
     assert_eq!(refused.problem, Problem::InUse);
     drop(copied);
-    let refused = store.backup().write_to(&copy).unwrap_err();
+    let refused = store.backup_source().snapshot().write_to(&copy).unwrap_err();
     assert!(refused.problem == Problem::Foreign && refused.what.contains("empty or missing"), "{refused}");
     assert_eq!(newest_numbered(&StoppedStore::open(&copy).unwrap()), Ok(50), "what was there stays");
     // Of what the original has given out since, the copy knows nothing.
@@ -52,7 +52,7 @@ fn backup_beside_the_store_leaves_the_server_its_reserve_and_nothing_behind() {
     let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
     std::fs::create_dir(&empty).unwrap();
     for copy in [&missing, &empty] {
-        let refused = store.backup().write_to(copy).unwrap_err();
+        let refused = store.backup_source().snapshot().write_to(copy).unwrap_err();
         assert!(refused.problem == Problem::Io && refused.what.contains("another file system"), "{refused}");
     }
     assert!(!missing.exists());
@@ -62,7 +62,7 @@ fn backup_beside_the_store_leaves_the_server_its_reserve_and_nothing_behind() {
     // On another file system it is none of the server's business.
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let device = |dir: &tempfile::TempDir| std::fs::metadata(dir.path()).unwrap().dev();
-    assert!(device(&memory) == device(&dir) || store.backup().write_to(&memory.path().join("copy")).unwrap() > 0);
+    assert!(device(&memory) == device(&dir) || store.backup_source().snapshot().write_to(&memory.path().join("copy")).unwrap() > 0);
 }
 
 #[test]

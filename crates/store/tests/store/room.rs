@@ -104,7 +104,7 @@ fn a_backup_that_is_being_written_keeps_what_it_reads_and_space_is_won_back_afte
     let mut numbers = Numbers(8);
     let full = fill(&mut store, &mut numbers);
     wait(&mut store, full + 1);
-    let backup = store.backup();
+    let backup = store.backup_source().snapshot();
     hand(&mut store, 2_000, (1..=full).map(|n| (Key::Object(ObjectId(n)), None)).collect());
     wait(&mut store, 2_000);
     std::thread::sleep(Duration::from_secs(3));
