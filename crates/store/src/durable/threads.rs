@@ -324,7 +324,7 @@ impl Shared {
             let can_flush = self.engine.needs(0).map(|needs| free(self.place.dir()).is_ok_and(|free| free >= needs));
             match can_flush.and_then(|can| if can { self.rewrite(can_rewrite) } else { Ok(false) }) {
                 Ok(true) => done = Some((count, can_rewrite)),
-                // A backup is being written: tried again.
+                // A backup is being written, or nothing could be flushed: tried again.
                 Ok(false) => {}
                 Err(what) => return self.broke(&what),
             }
@@ -336,6 +336,10 @@ impl Shared {
     /// Rewrites the tables, if there is space for that, and gives back what the engine keeps of former ones and of its journal. Gives
     /// whether all of that was possible.
     fn rewrite(&self, tables: bool) -> Result<bool, String> {
+        // As long as a backup is read nothing is given back, so each rewriting would take the space of one more copy.
+        if self.engine.is_frozen() {
+            return Ok(false);
+        }
         let dir = self.place.dir().display();
         if tables {
             log::info!("store {dir}: rewrites its tables, to win back the space of what was removed");
@@ -352,6 +356,29 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Making, Options};
+    use cistern_wire::StoreId;
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    #[test]
+    fn tables_are_rewritten_only_when_no_backup_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DurableStore::open(dir.path(), &Options::new(Making::New(StoreId([1; 16]))), || {}).unwrap();
+        let tables = || -> BTreeSet<_> {
+            let tables = fs::read_dir(dir.path().join("data/keyspaces/1/tables")).unwrap();
+            tables.map(|table| table.unwrap().file_name()).collect()
+        };
+        let before = tables();
+        let backup = store.backup_source().snapshot();
+        for _ in 0..3 {
+            assert_eq!(store.shared.rewrite(true), Ok(false));
+            assert_eq!(tables(), before, "a copy of all of it, for nothing");
+        }
+        drop(backup);
+        assert_eq!(store.shared.rewrite(true), Ok(true));
+        assert_ne!(tables(), before);
+    }
 
     #[test]
     fn a_long_attempt_is_followed_by_a_longer_rest() {
