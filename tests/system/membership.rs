@@ -326,3 +326,26 @@ fn a_member_joins_again_by_the_host_agent_that_comes_after_the_one_that_was_kill
     eventually("it is gone", || server.ok(&["ls", "/group"]).is_empty().then_some(()));
     drop(host);
 }
+
+#[test]
+fn a_file_that_the_host_agent_makes_when_its_member_has_gone_already_goes_too() {
+    let (server, _) = group();
+    let relay = Relay::start(server.address);
+    let host = Agent::with(&server, relay.address, "host", &["--idle", "eager", "--give-up", "500ms"]);
+    for (kind, data) in [("CREATE", ""), ("BATCH", "data")] {
+        let version = || serde_json::from_str::<Value>(&server.ok(&["stat", "--json", "/group"])).unwrap()["attr"]["version"].clone();
+        let before = version();
+        // What makes the file arrives when nobody waits for it any more.
+        relay.command(&format!("loss 100% kind {kind}"));
+        let mut command = server.prepared(&["member", "--json", "--data", data, "/group/a"]);
+        let mut member = Telling::of(command.env("CISTERN_AGENT", host.socket()));
+        let lost = relay.stats().total.up.lost_all();
+        eventually("the file is to be made", || (relay.stats().total.up.lost_all() > lost).then_some(()));
+        thread::sleep(Duration::from_secs(1));
+        member.signal(Signal::SIGKILL);
+        member.ended();
+        thread::sleep(Duration::from_secs(1));
+        relay.command("heal");
+        eventually("it is made, and removed", || (version() != before && server.ok(&["ls", "/group"]).is_empty()).then_some(()));
+    }
+}

@@ -63,6 +63,12 @@ impl Agent {
         self.own_ephemerals.contains(&object)
     }
 
+    /// How many changes were given up whose outcome the agent still waits for: what they make may come later, and be this agent's.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.ops.unsettled()
+    }
+
     /// How certain a hold is now; `None` when it is gone. This is the check to make at the moment of use: it needs no timer.
     #[must_use]
     pub fn holder_view(&self, now: Instant, holder: HolderId) -> Option<HolderView> {

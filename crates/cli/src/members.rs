@@ -1,13 +1,13 @@
 //! Ephemeral files of local programs, each of which goes with the program although it belongs to the agent's session.
 //!
 //! Decides: that a file comes with its contents, as one change; that one which this agent made without having heard so is taken for the
-//! program that asks for it again; and that a file is removed only as long as its name leads to it.
-//! Invariant: of the programs of one agent only one at a time makes or has the file of a path.
+//! program that asks for it again, and removed when that program has gone; and that a file is removed only as long as its name leads to it.
+//! Invariant: of the programs of one agent only one at a time makes or has the file of a path, or has perhaps made it.
 //! Leaves to others: when a program has gone (`host_agent`), the end of files with the session (the server).
 
 use crate::local::Failure;
 use crate::text::{Blob, Text};
-use cistern_client::{Batch, Client, Error, Expect, ObjectId, Ownership, Status};
+use cistern_client::{Attr, Batch, Client, Error, Expect, ObjectId, Ownership, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,16 +40,18 @@ impl Drop for Claim {
 pub(crate) struct Members {
     claims: Claims,
     files: BTreeMap<ObjectId, Claim>,
+    /// Where this program has perhaps made a file: it was not told.
+    perhaps: Vec<Claim>,
 }
 
 impl Members {
     /// Of one more program of an agent.
     pub(crate) fn of(claims: Claims) -> Self {
-        Self { claims, files: BTreeMap::new() }
+        Self { claims, ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        self.files.is_empty() && self.perhaps.is_empty()
     }
 
     /// Makes a file.
@@ -57,17 +59,30 @@ impl Members {
         // Whoever asks again has lost the file that it had.
         self.files.retain(|_, claim| claim.path != *path);
         let exists = || Error::Status { what: path.to_string(), status: Status::EEXIST };
-        let claim = self.claims.claim(path).ok_or_else(exists)?;
+        let before = self.perhaps.iter().position(|claim| claim.path == *path);
+        let mut perhaps = before.is_some();
+        let claim = before.map(|at| self.perhaps.swap_remove(at)).or_else(|| self.claims.claim(path)).ok_or_else(exists)?;
         let made = match make(client, path, &data, owner) {
-            Err(error) if error.status() == Some(Status::EEXIST) => adopt(client, path, data)?.ok_or_else(exists),
-            other => other,
+            Err(error) if error.status() == Some(Status::EEXIST) => match adopt(client, path, data) {
+                Ok(found) => found.ok_or_else(|| exists().into()),
+                Err(failure) => {
+                    perhaps = true;
+                    Err(failure)
+                }
+            },
+            Err(Error::Item { status, .. }) => Err(Error::Status { what: path.to_string(), status }.into()),
+            Err(error) => {
+                perhaps |= matches!(error, Error::OutcomeUnknown { .. });
+                Err(error.into())
+            }
+            Ok(object) => Ok(object),
         };
-        let object = made.map_err(|error| match error {
-            Error::Item { status, .. } => Error::Status { what: path.to_string(), status },
-            error => error,
-        })?;
-        self.files.insert(object, claim);
-        Ok(object)
+        match made {
+            Ok(object) => _ = self.files.insert(object, claim),
+            Err(_) if perhaps => self.perhaps.push(claim),
+            Err(_) => {}
+        }
+        made
     }
 
     /// Removes one of the files.
@@ -85,6 +100,10 @@ impl Members {
         while let Some(object) = self.files.keys().next().copied() {
             self.leave(client, object)?;
         }
+        while let Some(claim) = self.perhaps.last() {
+            leave_perhaps(client, &claim.path)?;
+            self.perhaps.pop();
+        }
         Ok(())
     }
 }
@@ -98,19 +117,33 @@ fn make(client: &Client, path: &Text, data: &Blob, owner: Ownership) -> Result<O
     results.first().map(|made| made.object).ok_or(Error::Broken { why: "a batch of two changes had no results".to_owned() })
 }
 
+/// The ephemeral file that is there, if this agent's session made it.
+fn own_at(client: &Client, path: &Text) -> Result<Option<Attr>, Failure> {
+    match client.lstat(path.as_os()).wait() {
+        Ok(there) => Ok((there.is_ephemeral() && client.owns_ephemeral(there.object)?).then_some(there)),
+        // Nor is there one where its directory is gone.
+        Err(error) if [Some(Status::ENOENT), Some(Status::ENOTDIR)].contains(&error.status()) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Takes a file that is there already, if this agent's session made it and no program has it: its making was given up before the answer came.
 fn adopt(client: &Client, path: &Text, data: Blob) -> Result<Option<ObjectId>, Failure> {
-    let there = match client.lstat(path.as_os()).wait() {
-        Err(error) if error.status() == Some(Status::ENOENT) => return Ok(None),
-        other => other?,
-    };
-    if !there.is_ephemeral() || !client.owns_ephemeral(there.object)? {
-        return Ok(None);
-    }
+    let Some(there) = own_at(client, path)? else { return Ok(None) };
     if there.size != 0 || !data.0.is_empty() {
         client.expecting([Expect { object: there.object, version: there.version }]).replace(there.object, data.0).wait()?;
     }
     Ok(Some(there.object))
+}
+
+/// Removes a file that was perhaps made.
+fn leave_perhaps(client: &Client, path: &Text) -> Result<(), Failure> {
+    // Asked before the look: what was settled by then is seen by it.
+    let settled = client.unsettled()? == 0;
+    if let Some(object) = own_at(client, path)?.map(|there| there.object) {
+        return remove(client, path, object);
+    }
+    if settled { Ok(()) } else { Err(Failure::failed(format!("{path}: it is not known yet whether it was made"))) }
 }
 
 /// Takes the file's name away, unless it leads to something else by now.

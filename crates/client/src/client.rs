@@ -273,6 +273,15 @@ impl Client {
         self.inner.with(|hub| hub.agent.owns_ephemeral(object))
     }
 
+    /// How many changes of this client were given up ([`Error::OutcomeUnknown`]) whose outcome its agent still waits for: they may be made
+    /// yet. With 0 what is seen afterwards shows what became of all that was given up before.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub fn unsettled(&self) -> Result<usize, Error> {
+        self.inner.with(|hub| hub.agent.unsettled())
+    }
+
     /// Who this agent is: its identity, and which start of it this is.
     #[must_use]
     pub fn identity(&self) -> (AgentId, u64) {

@@ -325,6 +325,11 @@ impl Ops {
         }
     }
 
+    /// How many mutations are out whose command is over.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.orphans.len()
+    }
+
     /// The commands that run, oldest first.
     pub(crate) fn running(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.tasks.keys().copied()

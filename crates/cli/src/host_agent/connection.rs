@@ -240,9 +240,13 @@ impl Connection<'_> {
 
     /// Removes the program's ephemeral files, as soon as the server can be asked; with the end of the agent they go with its session.
     fn leave(&mut self) {
+        let mut told = String::new();
         while !self.holds.members.is_empty() && !self.end.is_asked() {
             let Err(failure) = self.holds.members.leave_all(&self.client) else { return };
-            log::warn!("an ephemeral file of a program that has gone cannot be removed yet: {}", failure.message);
+            if told != failure.message {
+                log::warn!("an ephemeral file of a program that has gone cannot be removed yet: {}", failure.message);
+                told = failure.message;
+            }
             self.end.wait(LEAVE_PAUSE);
         }
     }
