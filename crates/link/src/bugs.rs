@@ -139,8 +139,6 @@ bugs! {
     H4 "H4",
     /// The packet numbers of a session begin with 1, in both directions.
     U1 "U1",
-    /// The first packet number that arrives in a session is believed, whatever it is.
-    U2 "U2",
     /// Ephemeral files go as soon as their session has failed.
     E1 "E1",
     /// A session that reclaims does not take over the ephemeral files of the former one.

@@ -72,9 +72,6 @@ impl ReplayWindow {
     /// What `packet` is; changes nothing, so it may be asked about a datagram that is not authenticated yet.
     #[must_use]
     pub fn classify(&self, packet: u64) -> Freshness {
-        if bugs::is(Bug::U2) && self.is_unused() {
-            return Freshness::Fresh;
-        }
         //= wire-spec.md#3-2-packet-numbers
         //# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
         if packet < self.first {
@@ -110,9 +107,6 @@ impl ReplayWindow {
         let known = self.classify(packet);
         if known != Freshness::Fresh {
             return known;
-        }
-        if bugs::is(Bug::U2) && self.is_unused() {
-            *self = Self::starting_at(packet);
         }
         if packet > self.highest {
             self.advance_to(packet);

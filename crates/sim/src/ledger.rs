@@ -156,7 +156,6 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::H3 => (Lossy, "only a HELLO without a cookie is answered KNOWN"),
         Bug::H4 => (Lossy, "an older cookie opens a session"),
         Bug::U1 => (Calm, "packet numbers begin with 1"),
-        Bug::U2 => (Swarm, "the first packet number that arrives is believed"),
         Bug::E1 => (Partition, "ephemeral files go when their session fails"),
         Bug::E2 => (Restart, "a reclaim does not take ephemeral files over"),
         Bug::Q1 => (Kinds, "a cancellation does not name the grant whose answer was lost"),

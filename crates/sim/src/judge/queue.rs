@@ -11,6 +11,7 @@ use super::case::{Case, Verdict, violated};
 use super::sessions::Record;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
+use cistern_link::Instant;
 use cistern_wire::{CancelOutcome, Cancelled, Generation, LockClass, LockId, Message, Mode, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -30,6 +31,8 @@ struct Asked {
     order: u64,
     /// How many answers QUEUED there were with its first one: from then on it waits.
     waits_from: Option<u64>,
+    /// When that was.
+    waits_since: Option<Instant>,
     is_lock: bool,
 }
 
@@ -103,11 +106,11 @@ impl Queue {
         match message {
             Message::Lock(lock) => {
                 self.arrived += 1;
-                let asked = Asked { mode: lock.mode, order: self.arrived, waits_from: None, is_lock: true };
+                let asked = Asked { mode: lock.mode, order: self.arrived, waits_from: None, waits_since: None, is_lock: true };
                 self.asked.entry((session, lock.ask.nonce)).or_insert(asked);
             }
             Message::ExtendRun(extend) => {
-                let asked = Asked { mode: Mode::Shared, order: 0, waits_from: None, is_lock: false };
+                let asked = Asked { mode: Mode::Shared, order: 0, waits_from: None, waits_since: None, is_lock: false };
                 self.asked.entry((session, extend.ask.nonce)).or_insert(asked);
             }
             // Whether it was in time or not: who takes back a request does not wait.
@@ -134,6 +137,7 @@ impl Queue {
                 let asked = self.asked.get_mut(&(session, queued.nonce));
                 let asked = asked.map(|asked| {
                     asked.waits_from.get_or_insert(told);
+                    asked.waits_since.get_or_insert(case.server_now());
                     asked.mode
                 });
                 let asked = asked.filter(|mode| *mode == Mode::Exclusive);
@@ -194,7 +198,10 @@ impl Queue {
         let config = case.sight.server_config;
         let most = config.delivery_timeout_for(config.longest_lease()) + UNHEARD;
         let heard = facts.sessions.get(session).and_then(|session| session.heard).filter(|_| !self.stood);
-        match heard.map(|heard| case.server_now().since(heard)) {
+        // A request may have to become durable before it waits (R41), and is granted at once if nobody is in its way then.
+        let waits = self.asked.get(&(session, nonce)).and_then(|asked| asked.waits_since);
+        let now = case.server_now();
+        match heard.map(|heard| now.since(heard).min(waits.map_or(Duration::MAX, |waits| now.since(waits)))) {
             Some(silence) if silence > most && !self.granted.contains_key(&(session, nonce)) => {
                 let what = format!("request {nonce} of session {session} is granted, of which nothing was heard for {silence:?}");
                 violated("I15", "granted-unheard", what)

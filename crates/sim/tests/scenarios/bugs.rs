@@ -64,7 +64,6 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("H3", "identity::hello_with_a_cookie_does_not_replace_a_session_that_was_rescued_meanwhile"),
     ("H4", "identity::hello_that_comes_again_after_its_session_has_ended_opens_nothing"),
     ("U1", "identity::who_guesses_packet_numbers_is_not_heard_in_either_direction"),
-    ("U2", "identity::who_guesses_packet_numbers_is_not_heard_in_either_direction"),
     ("E1", "membership::dead_owner_of_a_watched_file_is_found_out_in_time_and_not_too_early"),
     ("E2", "membership::restart_of_the_server_takes_no_living_member_away"),
     ("Q1", "locks::lock_whose_granting_answer_was_lost_is_given_back_by_who_no_longer_wants_it"),

@@ -251,7 +251,7 @@ fn users_of_an_agent_without_a_session_share_one() {
 }
 
 /// A stranger has seen the id of A's session in a log, forges the addresses of A and of the server, and tries packet numbers: before A's first
-/// datagram has come, where a receiver that believes the first number it meets (U2) believes the stranger's, and while A holds its lock, where
+/// datagram has come, where a receiver that believes the first number it meets believes the stranger's, and while A holds its lock, where
 /// numbers that begin with 1 (U1) are soon met. One END_SESSION or NACK that were heard would free or lose the lock.
 #[test]
 fn who_guesses_packet_numbers_is_not_heard_in_either_direction() {
