@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A command that prints a line of JSON for each thing that happens.
 struct Telling {
@@ -348,4 +348,24 @@ fn a_file_that_the_host_agent_makes_when_its_member_has_gone_already_goes_too() 
         relay.command("heal");
         eventually("it is made, and removed", || (version() != before && server.ok(&["ls", "/group"]).is_empty()).then_some(()));
     }
+}
+
+#[test]
+fn a_member_that_is_asked_to_end_waits_for_no_answer() {
+    let (server, address) = group();
+    let host = Agent::start(&server, "host");
+    let relay = Relay::start(server.address);
+    relay.cut();
+    let cut_off = Agent::with(&server, relay.address, "cut-off", &[]);
+    server.process.signal(Signal::SIGSTOP);
+    let joins = |args: &[&str]| Telling::start(&address, &[&["member", "--json", "--give-up", "60s", "/group/a"], args].concat());
+    let mut members = [joins(&[]), joins(&["--agent", host.socket()]), joins(&["--agent", cut_off.socket()])];
+    thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    for member in &mut members {
+        assert_eq!(member.end(Signal::SIGTERM), Some(0));
+    }
+    // Each has two seconds for a clean end.
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    server.process.signal(Signal::SIGCONT);
 }

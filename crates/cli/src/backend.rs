@@ -8,12 +8,14 @@ use crate::capture;
 use crate::contact::{self, Tries, Wanted};
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
 use crate::local::{Answer, Failure, Request, Response};
+use crate::signals::{End, wait_for};
 use cistern_client::Client;
+use nix::poll::{PollFd, PollFlags};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time that a clean end of an own session is given: one round trip and a few retransmissions. What is not confirmed by then
 /// ends by the lease.
@@ -80,6 +82,25 @@ impl Line {
             Ok(Answer::Error(failure)) => Err(failure),
             Err(e) => Err(self.broken(&format!("not an answer of an agent: {e}"))),
         }
+    }
+}
+
+/// Waiting that is cut short.
+impl Line {
+    /// Asks; `None`: `end` was asked, or `until` has come, before there was an answer, which [`Self::answer`] still gives.
+    pub(crate) fn ask(&mut self, request: &Request, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
+        if let Err(failure) = self.send(request) {
+            return Some(Err(failure));
+        }
+        self.answer(end, until)
+    }
+
+    /// Waits for the answer to the request sent last, as [`Self::ask`] does; it can be waited for again.
+    pub(crate) fn answer(&mut self, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN), PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+        wait_for(&mut fds, until.map(|until| until.saturating_duration_since(Instant::now())));
+        let has_come = fds[0].any() == Some(true);
+        has_come.then(|| self.receive())
     }
 }
 

@@ -14,8 +14,11 @@ use crate::local::{Failure, News, Request, Response, What, millis};
 use crate::show;
 use crate::signals::End;
 use crate::text::{Blob, Text};
+use cistern_client::Client;
 use serde_json::json;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time for the clean end of the session, for which the server may wait a delivery timeout where others cache the directory; what is not
 /// confirmed by then ends by the lease.
@@ -38,6 +41,8 @@ struct Membership<'a> {
     end: &'a End,
     /// None: the host's agent has ended the connection.
     backend: Option<Backend>,
+    /// The host's agent was asked something, and not waited for: the process is to end.
+    unanswered: bool,
     /// It has been a member before.
     has_joined: bool,
     /// What was told last of why it cannot join.
@@ -46,19 +51,19 @@ struct Membership<'a> {
 
 /// Is a member until it is asked to end; the exit status.
 pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
-    let end = End::catch()?;
+    let end = Arc::new(End::catch()?);
     let path = Text::from(args.path.as_os_str());
     let backend = match host_agent(&args.common)? {
         Some(_) => None,
         None => Some(Backend::Own(own_agent(&args.common, Some(format!("member {path}")), Tries::UntilEnded)?, Holds::default())),
     };
-    let mut membership = Membership { args, path, end: &end, backend, has_joined: false, told: String::new() };
+    let closer = backend.as_ref().and_then(|backend| close_at_end(backend, &end));
+    let mut membership = Membership { args, path, end: &end, backend, unanswered: false, has_joined: false, told: String::new() };
     let result = membership.run();
-    if let Some(Backend::Own(client, _)) = membership.backend {
-        // With the session the file goes, at once.
-        if let Err(error) = client.close(CLOSE_TIME) {
-            log::warn!("the session was not closed, and ends by its lease: {error}");
-        }
+    match (closer, membership.backend) {
+        (Some(closer), _) if end.is_asked() => _ = closer.join(),
+        (_, Some(Backend::Own(client, _))) => close(&client),
+        _ => {}
     }
     match result {
         // Whoever read the lines has had enough.
@@ -67,11 +72,32 @@ pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
     }
 }
 
+/// With the session the file goes, at once.
+fn close(client: &Client) {
+    if let Err(error) = client.close(CLOSE_TIME) {
+        log::warn!("the session was not closed, and ends by its lease: {error}");
+    }
+}
+
+/// A thread that closes an agent of this process's own when the process is to end, and ends with that what is asked of it meanwhile.
+fn close_at_end(backend: &Backend, end: &Arc<End>) -> Option<JoinHandle<()>> {
+    let Backend::Own(client, _) = backend else { return None };
+    let (client, end) = (client.clone(), Arc::clone(end));
+    let wait = move || {
+        while !end.wait(Duration::MAX) {}
+        close(&client);
+    };
+    // Without it the end waits for what is under way.
+    Builder::new().name("cistern-close".to_owned()).spawn(wait).ok()
+}
+
 impl Membership<'_> {
     fn run(&mut self) -> Result<(), Failure> {
         while !self.end.is_asked() {
             match self.once() {
                 Ok(()) => {}
+                // What was under way was cut short.
+                Err(failure) if self.end.is_asked() && failure.code != "OUTPUT" => {}
                 Err(failure) if self.is_final(&failure) => return Err(failure),
                 Err(failure) => {
                     self.complain(&failure);
@@ -90,6 +116,7 @@ impl Membership<'_> {
         self.tell("joined", Some(object))?;
         match self.stay(object) {
             Ok(true) => self.leave(object),
+            Err(failure) if self.end.is_asked() && failure.code != "OUTPUT" => self.leave(object),
             // What could not be asked is as uncertain as what is gone: it is found out by joining again.
             Err(failure) if OWN.contains(&failure.code.as_str()) => return Err(failure),
             Ok(false) | Err(_) => self.tell("lost", None)?,
@@ -119,7 +146,16 @@ impl Membership<'_> {
                 self.backend.insert(Backend::Host(Line::open(socket)?))
             }
         };
-        let result = backend.call(request);
+        let result = match &mut *backend {
+            Backend::Host(line) => match line.ask(&request, self.end, None) {
+                Some(result) => result,
+                None => {
+                    self.unanswered = true;
+                    Err(Failure::failed("asked to end"))
+                }
+            },
+            own => own.call(request),
+        };
         if let (Backend::Host(_), Err(failure)) = (backend, &result)
             && failure.code == "NO_AGENT"
         {
@@ -181,7 +217,12 @@ impl Membership<'_> {
         self.watch(object)?;
         let mut uncertain = false;
         while !self.end.is_asked() {
-            for what in self.news(object)? {
+            let news = self.news(object)?;
+            // From then on they tell of this end alone.
+            if self.end.is_asked() {
+                break;
+            }
+            for what in news {
                 match what {
                     What::Gone => return Ok(false),
                     What::Uncertain => {
@@ -198,10 +239,14 @@ impl Membership<'_> {
 
     /// Removes the file of a host agent; that of an agent of this process's own goes with its session.
     fn leave(&mut self, object: u64) {
-        if let Some(Backend::Host(_)) = self.backend
-            && let Err(failure) = self.call(Request::Leave { object })
-        {
-            log::warn!("the agent removes the file later: {}", failure.message);
+        let Some(Backend::Host(line)) = &mut self.backend else { return };
+        let Ok((never, _asker)) = End::pair() else { return };
+        let until = Some(Instant::now() + CLOSE_TIME);
+        // The answers come in order.
+        let free = !self.unanswered || line.answer(&never, until).is_some();
+        let left = if free { line.ask(&Request::Leave { object }, &never, until) } else { None };
+        if !matches!(left, Some(Ok(_))) {
+            log::warn!("the agent removes the file later: {left:?}");
         }
     }
 

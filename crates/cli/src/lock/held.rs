@@ -100,7 +100,7 @@ impl Held {
                 }))
             }
             Holder::Host { gone: true, .. } => Ok(Some(Look::Uncertain)),
-            Holder::Host { line, hold, gone } => match ask(line, &Request::Hold { hold: *hold }, stop, None) {
+            Holder::Host { line, hold, gone } => match line.ask(&Request::Hold { hold: *hold }, stop, None) {
                 None => Ok(None),
                 Some(Ok(Response::Hold(hold))) => {
                     self.lease = Duration::from_millis(hold.lease_ms);
@@ -138,8 +138,8 @@ impl Held {
     /// Gives the lock back: nothing of what ran under it is left.
     pub(super) fn give_back(self) {
         if let Holder::Host { mut line, hold, .. } = self.holder {
-            let never = End::pair()
-                .map(|(end, asker)| (ask(&mut line, &Request::Unlock { hold }, &end, Some(Instant::now() + UNLOCK_TIME)), asker));
+            let never =
+                End::pair().map(|(end, asker)| (line.ask(&Request::Unlock { hold }, &end, Some(Instant::now() + UNLOCK_TIME)), asker));
             log::debug!("gave the lock back to the host's agent after {} us: {:?}", micros(UNLOCK_TIME), never.map(|(answer, _)| answer));
         }
     }
@@ -158,20 +158,4 @@ fn look(hold: &Hold, lease: Duration) -> Result<Look, Failure> {
         ("lost", _) => Ok(Look::Lost),
         _ => Ok(Look::Uncertain),
     }
-}
-
-/// Asks the host's agent; `None`: `end` was asked, or `until` has come, before there was an answer. Then the connection is of no use any more.
-pub(super) fn ask(line: &mut Line, request: &Request, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
-    if let Err(failure) = line.send(request) {
-        return Some(Err(failure));
-    }
-    answer(line, end, until)
-}
-
-/// Waits for the answer to the request sent last, as [`ask`] does; it can be waited for again.
-pub(super) fn answer(line: &mut Line, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
-    let mut fds = [PollFd::new(line.as_fd(), PollFlags::POLLIN), PollFd::new(end.as_fd(), PollFlags::POLLIN)];
-    wait_for(&mut fds, until.map(|until| until.saturating_duration_since(Instant::now())));
-    let has_come = fds[0].any() == Some(true);
-    has_come.then(|| line.receive())
 }

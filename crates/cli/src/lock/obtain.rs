@@ -5,7 +5,7 @@
 //! Invariant: whoever stops waiting leaves the queue: the request is cancelled before this returns or when the session is closed.
 //! Leaves to others: the queue (the server), what is done with the lock (`lock`).
 
-use super::held::{self, Held};
+use super::held::Held;
 use crate::args::Lock;
 use crate::backend::{Line, host_agent, own_agent};
 use crate::bell::wait_for_call;
@@ -97,7 +97,7 @@ impl Asked {
                 Ok(None) => Waited::Still(Self::Own(client, call)),
                 Err(e) => Waited::Ended(Err(Failure::failed(format!("cannot wait for the lock: {e}")))),
             },
-            Self::Host(mut line) => match held::answer(&mut line, end, until) {
+            Self::Host(mut line) => match line.answer(end, until) {
                 // The connection goes with the lock.
                 Some(Ok(Response::Locked { hold, token, object })) => Waited::Ended(Ok(Held::host(line, hold, token, object))),
                 Some(Ok(other)) => Waited::Ended(Err(Failure::failed(format!("the agent answered a lock request with {other:?}")))),
@@ -208,7 +208,7 @@ impl<'a> Obtaining<'a> {
             Agent::Host(socket) => {
                 let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
                 let request = Request::Create { path: self.path.clone(), exclusive: false, mode: 0o644 };
-                held::ask(&mut line, &request, self.end, self.deadline).map(|answer| answer.map(drop))
+                line.ask(&request, self.end, self.deadline).map(|answer| answer.map(drop))
             }
         };
         match made {
@@ -249,8 +249,8 @@ impl<'a> Obtaining<'a> {
                 }
             }
             Agent::Host(socket) => {
-                let answer = Line::open(socket)
-                    .map(|mut line| held::ask(&mut line, &Request::Locks { path: Some(self.path.clone()) }, self.end, until));
+                let answer =
+                    Line::open(socket).map(|mut line| line.ask(&Request::Locks { path: Some(self.path.clone()) }, self.end, until));
                 match answer {
                     Ok(Some(Ok(Response::Locks(rows)))) => Some(rows),
                     _ => None,
