@@ -161,3 +161,20 @@ fn a_holder_that_has_no_cache_looks_at_its_path_each_quarter_of_its_lease_period
     let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
     assert!(told.contains("warning: /a/jobs/x: the locked file is at /b/jobs/x now"), "{told}");
 }
+
+#[test]
+fn a_holder_is_told_although_its_watch_has_given_way_to_other_programs_of_the_agent() {
+    let server = Server::with(&["--lease", "2s"]);
+    let agent = Agent::start(&server, "host");
+    server.ok(&["touch", "/x"]);
+    let locked = Locked::by(&server, "/x", &["--agent", agent.socket()]);
+    for _ in 0..3 {
+        // More than an agent serves at a time; the one idle longest gives way to each of the last.
+        let lines: Vec<_> = (0..280).map(|_| agent.line()).collect();
+        std::thread::sleep(Duration::from_millis(700));
+        drop(lines);
+    }
+    server.ok(&["mv", "-f", "/x", "/y"]);
+    let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
+    assert!(told.contains("warning: /x: the locked file is at /y now"), "{told}");
+}

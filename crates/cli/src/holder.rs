@@ -69,7 +69,11 @@ fn look(mut agent: Backend, path: &Text, object: u64, over: &AtomicBool) {
         let there = match attr(&mut agent, Request::Stat { path: path.clone(), follow: true }) {
             Ok(found) => found.object == object,
             Err(failure) if ["ENOENT", "ENOTDIR"].contains(&failure.code.as_str()) => false,
-            Err(failure) if failure.code == "NO_AGENT" => return,
+            // Where an agent has many connections, one that was idle gives way; as long as it has the lock it is there.
+            Err(failure) if ["BUSY", "NO_AGENT"].contains(&failure.code.as_str()) => {
+                agent = agent.again().unwrap_or(agent);
+                continue;
+            }
             // Not known; the lease says what the lock is worth.
             Err(_) => continue,
         };
