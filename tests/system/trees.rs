@@ -38,10 +38,18 @@ fn imports_and_exports_can_be_repeated_links_included() {
     let server = Server::start();
     let dir = local_tree();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-    for _ in 0..2 {
+    let looks = [(); 2].map(|()| {
         server.ok(&["import", text(&from), "/tree"]);
         server.ok(&["export", "/tree", text(&to)]);
-    }
+        ["/tree", "/tree/sub", "/tree/sub/file", "/tree/link"].map(|path| server.ok(&["stat", "--json", path]))
+    });
+    assert_eq!(looks[0], looks[1], "the second import has changed something");
+    // The same size, time and permission bits, but other contents.
+    let times = fs::metadata(from.join("sub/file")).unwrap().modified().unwrap();
+    fs::write(from.join("sub/file"), "TEXT").unwrap();
+    fs::File::options().write(true).open(from.join("sub/file")).unwrap().set_modified(times).unwrap();
+    server.ok(&["import", text(&from), "/tree"]);
+    assert_eq!(server.ok(&["cat", "/tree/sub/file"]), "TEXT");
     // What has changed meanwhile is changed there, too.
     fs::remove_file(from.join("link")).unwrap();
     symlink("sub", from.join("link")).unwrap();

@@ -182,10 +182,12 @@ fn import_one(backend: &mut Backend, job: &Job, common: &Common<'_>) -> Result<(
             Ok(())
         }
         Entry::File(meta, bytes) => {
-            let (mode, count) = (meta.mode, bytes.len() as u64);
-            attr(backend, Request::Put { path: to.clone(), data: Blob(bytes), mode, if_version: None })?;
-            let times = Request::SetAttr { path: to.clone(), mode: Some(mode), mtime_ns: Some(meta.mtime_ns), atime_ns: None, size: None };
-            attr(backend, times)?;
+            let (mode, mtime_ns, count) = (meta.mode, meta.mtime_ns, bytes.len() as u64);
+            if !is_there(backend, to, (mode, mtime_ns), &bytes) {
+                attr(backend, Request::Put { path: to.clone(), data: Blob(bytes), mode, if_version: None })?;
+                let times = Request::SetAttr { path: to.clone(), mode: Some(mode), mtime_ns: Some(mtime_ns), atime_ns: None, size: None };
+                attr(backend, times)?;
+            }
             common.add(|tally| {
                 tally.files += 1;
                 tally.bytes += count;
@@ -193,6 +195,13 @@ fn import_one(backend: &mut Backend, job: &Job, common: &Common<'_>) -> Result<(
             Ok(())
         }
     }
+}
+
+/// Whether a file is as it is to be: then it is left alone. What cannot be seen is as good as different.
+fn is_there(backend: &mut Backend, path: &Text, (mode, mtime_ns): (u16, i64), bytes: &[u8]) -> bool {
+    let Ok(there) = attr(backend, Request::Stat { path: path.clone(), follow: false }) else { return false };
+    let alike = there.is(ObjectKind::File) && (there.size, there.mode, there.mtime_ns) == (bytes.len() as u64, mode, mtime_ns);
+    alike && matches!(backend.call(Request::Read { path: path.clone() }), Ok(Response::Data { data, .. }) if data.0 == bytes)
 }
 
 /// Makes a link, or finds it as it is to be. Another link or a file of that name is replaced, in one step.
