@@ -2,6 +2,7 @@
 //! touches nothing outside of the directory that was named.
 
 use crate::world::{CISTERN, Server, command, said};
+use serde_json::Value;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -118,6 +119,10 @@ fn an_import_takes_a_link_as_a_link_and_waits_for_no_pipe() {
     let output = server.cistern(&["import", text(&from), "/t"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(error(&output).contains("pipe") && error(&output).contains("1048577 bytes"), "{}", said(&output));
+    // A program is told by an error, too.
+    let output = server.cistern(&["import", "--json", text(&from), "/t"]);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
+    assert_eq!((output.status.code(), &error["error"]["code"]), (Some(1), &"LEFT_OUT".into()), "{}", said(&output));
     assert_eq!(server.ok(&["ls", "/t"]), "etc\nlink\nsub\n");
     assert!(server.ok(&["stat", "/t/etc"]).contains("symlink"));
 }

@@ -17,6 +17,7 @@ mod import;
 pub(crate) use export::export;
 pub(crate) use import::{import, import_tree};
 
+use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::show::{self, Progress};
 use crate::text::Text;
@@ -46,6 +47,13 @@ impl Tally {
     fn report(&self, json: bool) -> Result<(), Failure> {
         if json {
             show::json(self)?;
+            if !self.left_out.is_empty() {
+                return Err(Failure::new(
+                    "LEFT_OUT",
+                    EXIT_FAILED,
+                    format!("{} files of the tree were left out: `left_out` names them", self.left_out.len()),
+                ));
+            }
         } else {
             for line in &self.left_out {
                 show::error("cistern", &Failure::failed(format!("left out: {line}")));
@@ -55,6 +63,7 @@ impl Tally {
                 self.directories, self.files, self.symlinks, self.bytes
             ))?;
         }
+        // Each was told.
         if self.left_out.is_empty() { Ok(()) } else { Err(Failure::failed("")) }
     }
 }
