@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_file_that_is_none_is_told_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        for (path, why) in [(dir.path().to_owned(), "directory"), (dir.path().join("missing.toml"), "No such file")] {
+        for (path, why) in [(dir.path().to_owned(), "not a regular file"), (dir.path().join("missing.toml"), "No such file")] {
             let failure = File::read(&path).unwrap_err();
             assert!(failure.message.contains(why) && failure.message.contains(path.to_str().unwrap()), "{}", failure.message);
         }
