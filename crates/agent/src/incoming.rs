@@ -40,7 +40,10 @@ impl Agent {
             //= wire-spec.md#11-1-lease
             //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
             Some(session) if session.id == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
-            Some(_) if bugs::is(Bug::M8) => self.of_session(path, datagram.header, datagram.messages()),
+            Some(session) if bugs::is(Bug::M8) => {
+                let packet = session.replay.highest() + 1;
+                self.of_session(path, Header { packet, ..datagram.header }, datagram.messages());
+            }
             _ => self.of_another_session(datagram.header.session, datagram.messages()),
         }
     }
