@@ -93,8 +93,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// `give_up_after` is longer than the 12.6 s that a change may wait, with the server's defaults, for an agent that receipts a
-    /// demand, does not comply, and is timed out: compliance time, Td and T.
+    /// `give_up_after` is longer than the 12.8 s that a change may wait, with the server's defaults, for an agent that receipts a
+    /// demand, does not comply, and is timed out: compliance time, Td' and T.
     fn default() -> Self {
         Self {
             lease: Duration::ZERO,
@@ -133,7 +133,7 @@ impl Config {
     /// The first setting that cannot be used, with what it must keep; whoever wrote the configuration is at fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !self.lease.is_zero() {
-            spans("lease", self.lease, LEASE_MIN, HOUR, "100 ms to 1 h, or 0 for what the server gives")?;
+            spans("lease", self.lease, LEASE_MIN, HOUR, "100 ms to lease-max, or 0 for what the server gives")?;
         }
         let Phases { valid_ppm, renewing_ppm, suspect_ppm, flush_ppm } = self.phases;
         counts("phase-valid", valid_ppm, 1, (renewing_ppm.max(1) - 1).into(), "above 0 and below phase-renewing")?;

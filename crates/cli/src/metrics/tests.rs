@@ -31,6 +31,22 @@ fn the_manual_lists_every_metric_and_no_other() {
 }
 
 #[test]
+fn the_manual_tells_what_to_do_about_every_reason_for_a_drop() {
+    let (_, section) = MANUAL.split_once("### What was dropped").unwrap();
+    let (section, _) = section.split_once("## The log").unwrap();
+    let server = Server::new(Instant::new(1, 1), 0, StoreId([1; 16]), Config::default(), [1; 32]).unwrap();
+    let agent = cistern_agent::Agent::new(
+        cistern_agent::config::Config::default(),
+        cistern_agent::Identity { agent: cistern_wire::AgentId([1; 16]), incarnation: 1, boot: [1; 16], label: Vec::new() },
+        [1; 32],
+        vec!["127.0.0.1:1".parse().unwrap()],
+    );
+    for (reason, _) in server.stats().drops().chain(agent.drops().iter()) {
+        assert!(section.contains(&format!("`{reason}`")), "{reason}");
+    }
+}
+
+#[test]
 fn the_manual_tells_of_every_fault_with_its_gravity() {
     for fault in cistern_server::store::check::Fault::ALL {
         let row = MANUAL.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{}`", fault.name())));

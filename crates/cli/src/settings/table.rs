@@ -215,7 +215,7 @@ pub(super) const LOG: &[Setting<Log>] = settings! { Log:
 
 /// The agent's settings.
 pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
-    "lease" Time = lease, "100 ms to 1 h, or 0 for what the server gives",
+    "lease" Time = lease, "100 ms to lease-max, or 0 for what the server gives",
         "Lease period that the agent asks for: a long one outlives a restart of the server, a short one is short for those who wait; the \
          server's bounds decide", flag "--lease";
     "idle" Policy = idle, "\"eager\", \"lazy\" or \"auto\"",

@@ -8,13 +8,16 @@
 
 use cistern_wire::Generation;
 
-/// Tokens in a block at first: 4,096 grants of 1,024 tokens. After a restart whatever lies below the end of the last block may have been
-/// granted, so a block is no larger than it has to be.
-const BLOCK_MIN: u64 = 1 << 22;
+/// Tokens in a block at first: 1,024 grants of 1,024 tokens. After a restart whatever lies below the end of the last block may have been
+/// granted, so a block is no larger than it has to be: a server that only grants locks commits once in 512 grants, and nobody waits for it.
+const BLOCK_MIN: u64 = 1 << 20;
 /// Most tokens in a block: at 1,024 tokens a grant and a million grants a second, it lasts longer than a slow disk needs.
 const BLOCK_MAX: u64 = 1 << 31;
-/// Kept back for downgrades, which cannot be refused: 1,024 of them at least, while a block is on its way to the disk.
+/// Kept back for downgrades, which cannot be refused: 256 of them at least, while a block is on its way to the disk; if they take of it, the
+/// next block is larger.
 const RESERVE: u64 = BLOCK_MIN / 4;
+/// After so many blocks in a row for which nobody had to wait, the next one is half as large.
+const CALM_MAX: u8 = 16;
 /// The bits of a token below its epoch.
 const COUNT: u32 = 56;
 
@@ -29,8 +32,10 @@ pub struct Tokens {
     asked: u64,
     /// Tokens in the next block.
     block: u64,
-    /// A grant has had to wait for the block on its way: the next one is larger.
+    /// A grant has had to wait for the block on its way, or a downgrade took of the reserve: the next one is larger.
     short: bool,
+    /// Blocks in a row for which nobody had to wait.
+    calm: u8,
     /// The last of the epoch.
     last: u64,
     /// The last that may have been given out before the start.
@@ -52,6 +57,7 @@ impl Tokens {
             asked: 0,
             block: BLOCK_MIN,
             short: false,
+            calm: 0,
             last: first | ((1 << COUNT) - 1),
             started: before,
         }
@@ -74,14 +80,16 @@ impl Tokens {
 
     /// As [`Self::take`], from the reserve if need be: for what cannot wait.
     pub(super) fn take_reserved(&mut self, run: u32) -> Option<Generation> {
-        self.take_leaving(run, 0)
+        let taken = self.take_leaving(run, 0);
+        self.short |= self.durable > self.started && self.durable.saturating_sub(self.next) < RESERVE;
+        taken
     }
 
     fn take_leaving(&mut self, run: u32, leave: u64) -> Option<Generation> {
         let after = self.next.checked_add(u64::from(run.max(1)))?;
         if after.checked_add(leave)? > self.durable.checked_add(1)? {
             // Before the first block everybody waits.
-            self.short = self.durable > self.started;
+            self.short |= self.durable > self.started;
             return None;
         }
         //= wire-spec.md#11-4-locks
@@ -98,7 +106,11 @@ impl Tokens {
             return None;
         }
         if core::mem::take(&mut self.short) {
-            self.block = (self.block * 2).min(BLOCK_MAX);
+            (self.block, self.calm) = ((self.block * 2).min(BLOCK_MAX), 0);
+        } else if self.calm < CALM_MAX {
+            self.calm += 1;
+        } else {
+            (self.block, self.calm) = ((self.block / 2).max(BLOCK_MIN), 0);
         }
         self.asked = self.durable.saturating_add(self.block).min(self.last);
         Some(self.asked)
@@ -175,10 +187,52 @@ mod tests {
         assert!(tokens.take(half - 1).is_some() && tokens.wanted().is_none());
         assert!(tokens.take(2).is_some());
         assert_eq!(tokens.wanted(), Some(BLOCK_MIN * 2));
-        assert!(tokens.take(half - 1_000_000).is_none(), "the reserve is left alone");
-        assert!(tokens.take_reserved(half - 1_000_000).is_some());
+        assert!(tokens.take(half - 200_000).is_none(), "the reserve is left alone");
+        assert!(tokens.take_reserved(half - 200_000).is_some());
         tokens.durable(BLOCK_MIN * 2);
         assert!(tokens.take(half).is_some());
+    }
+
+    #[test]
+    fn blocks_grow_while_somebody_has_to_wait_for_them_and_shrink_when_nobody_has_to_any_more() {
+        let mut tokens = ready(0, 0);
+        let next = |tokens: &mut Tokens, until_short: bool| {
+            let (from, mut asked) = (tokens.durable, None);
+            while asked.is_none() || until_short && !tokens.short {
+                tokens.take(1_024);
+                asked = asked.or(tokens.wanted());
+            }
+            tokens.durable(asked.unwrap());
+            (asked.unwrap() - from) / BLOCK_MIN
+        };
+        let grown: std::vec::Vec<u64> = (0..4).map(|_| next(&mut tokens, true)).collect();
+        assert_eq!(grown, [1, 2, 4, 8]);
+        let shrunk: std::vec::Vec<u64> = (0..100).map(|_| next(&mut tokens, false)).collect();
+        assert!(shrunk.is_sorted_by(|a, b| a >= b || *b == 16) && shrunk[20] >= 8 && shrunk.last() == Some(&1), "{shrunk:?}");
+        assert!(tokens.durable - tokens.next < 2 * BLOCK_MIN, "what a liar may claim after a restart");
+    }
+
+    #[test]
+    fn small_blocks_cost_a_commit_in_512_grants() {
+        let mut tokens = ready(0, 0);
+        let mut commits = 0;
+        for _ in 0..51_200 {
+            assert!(tokens.take(1_024).is_some());
+            if let Some(up_to) = tokens.wanted() {
+                commits += 1;
+                tokens.durable(up_to);
+            }
+        }
+        assert!((50..=100).contains(&commits), "{commits}");
+    }
+
+    #[test]
+    fn downgrades_that_take_of_the_reserve_make_the_next_block_larger() {
+        let mut tokens = ready(0, 0);
+        while tokens.take(1_024).is_some() {}
+        tokens.short = false;
+        assert!(tokens.take_reserved(1_024).is_some());
+        assert_eq!(tokens.wanted(), Some(BLOCK_MIN * 3));
     }
 
     #[test]

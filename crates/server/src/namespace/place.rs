@@ -17,14 +17,14 @@ use cistern_wire::limits::ROOT;
 /// What stands for the beginning of a path that does not fit, or that would take too many look-ups.
 const CUT: &[u8] = b"...";
 
-/// Most look-ups of a parent in one list: about two for each of the rows that fit a datagram, and enough for one path of any depth.
-const STEPS_MAX: usize = 128;
+/// Most look-ups of a parent in one list: about two for each of the rows that fit a datagram.
+const STEPS_MAX: usize = 64;
 
-/// The paths of one list: what was looked up for one object serves the others.
+/// The paths of one list: what was found for one object serves the others.
 #[derive(Debug)]
 pub struct Places {
-    /// Parent and name of each object that was looked up; `None`: it has no name that leads to it.
-    known: BTreeMap<ObjectId, Option<(ObjectId, Bytes)>>,
+    /// Paths of the objects that were looked up; `None`: no name leads to it.
+    paths: BTreeMap<ObjectId, Option<Vec<u8>>>,
     /// Look-ups that are left.
     steps: usize,
 }
@@ -33,17 +33,7 @@ impl Places {
     /// Those of a new list: nothing is known yet.
     #[must_use]
     pub(crate) const fn new() -> Self {
-        Self { known: BTreeMap::new(), steps: STEPS_MAX }
-    }
-
-    /// Parent and name of an object; `Ok(None)`: there is none. `Err(None)`: no look-up is left.
-    fn above(&mut self, view: &View<'_>, object: ObjectId) -> Result<Option<&(ObjectId, Bytes)>, Option<Lack>> {
-        if !self.known.contains_key(&object) {
-            self.steps = self.steps.checked_sub(1).ok_or(None)?;
-            let found = looked_up(view, object).map_err(Some)?;
-            self.known.insert(object, found);
-        }
-        Ok(self.known.get(&object).and_then(Option::as_ref))
+        Self { paths: BTreeMap::new(), steps: STEPS_MAX }
     }
 }
 
@@ -56,29 +46,43 @@ impl Namespace {
 }
 
 fn place(view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, Lack> {
-    // From the object up to the root.
-    let (mut names, mut len, mut at) = (Vec::new(), 0, object);
-    let mut cut = false;
-    while at.0 != ROOT && !cut {
-        match places.above(view, at) {
-            Ok(Some((parent, name))) => {
-                len += 1 + name.len();
-                names.push(name.clone());
-                (at, cut) = (*parent, len > max);
-            }
-            Ok(None) => return Ok(Vec::new()),
-            Err(Some(lack)) => return Err(lack),
-            Err(None) => cut = true,
+    if object.0 == ROOT {
+        return Ok(b"/".to_vec());
+    }
+    // From the object up to the root, or to one whose path is known.
+    let (mut names, mut at) = (Vec::new(), object);
+    let mut path = loop {
+        if at.0 == ROOT {
+            break Some(Vec::new());
         }
+        if let Some(known) = places.paths.get(&at) {
+            break known.clone();
+        }
+        let Some(left) = places.steps.checked_sub(1) else { break Some(CUT.to_vec()) };
+        places.steps = left;
+        let Some((parent, name)) = looked_up(view, at)? else {
+            places.paths.insert(at, None);
+            break None;
+        };
+        names.push((at, name));
+        at = parent;
+    };
+    // Each path is made once, so that a list costs its look-ups and its own length, however deep its objects lie.
+    for (object, name) in names.into_iter().rev() {
+        path = path.map(|above| joined(above, &name, max));
+        places.paths.insert(object, path.clone());
     }
-    let mut path: Vec<u8> = names.iter().rev().flat_map(|name| [b"/", &name[..]].concat()).collect();
-    if cut {
-        let over = (CUT.len() + path.len()).saturating_sub(max);
-        path.splice(0..over.min(path.len()), CUT.iter().copied());
-    } else if path.is_empty() {
-        path.push(b'/');
+    Ok(path.unwrap_or_default())
+}
+
+/// The path of what has a name in a directory; its end, if it is longer than `max`.
+fn joined(mut path: Vec<u8>, name: &[u8], max: usize) -> Vec<u8> {
+    path.push(b'/');
+    path.extend_from_slice(name);
+    if let Some(over) = path.len().checked_sub(max + 1) {
+        path.splice(..over + 1 + CUT.len(), CUT.iter().copied());
     }
-    Ok(path)
+    path
 }
 
 fn looked_up(view: &View<'_>, object: ObjectId) -> Result<Option<(ObjectId, Bytes)>, Lack> {
