@@ -48,6 +48,11 @@ const NOT_VISIBLE: &[(Bug, &str)] = &[
     (Bug::M46, "a timer that never ends anything sends nothing"),
     (Bug::M49, "how soon to send again follows from round trips that no datagram tells"),
     (Bug::M55, "one run is a run like any other: only a second one of the same seed differs"),
+    (Bug::A2, "what an agent makes of a datagram that nobody should have sent is seldom said"),
+    (Bug::A4, "that somebody else has an agent's identity is not said: the HELLO has a cookie of its own address, and is sound"),
+    (Bug::A5, "what an incarnation counts is an agent's affair, and nothing in a sound HELLO says that it is another's"),
+    (Bug::A8, "a session whose floor has leapt is answered like any other"),
+    (Bug::P1, "whether a waiter was asked shows in no rule, for a server may have heard of it just before"),
     (Bug::W2, "silence may mean that nobody watches any more"),
 ];
 
