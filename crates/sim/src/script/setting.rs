@@ -26,6 +26,7 @@ pub struct Setting {
     files: Vec<&'static str>,
     rates: Vec<(&'static str, Rates)>,
     copies: Vec<(&'static str, &'static str)>,
+    leases: Vec<(&'static str, u64)>,
 }
 
 impl Default for Setting {
@@ -38,7 +39,7 @@ impl Default for Setting {
             NetPlan { delay_ns: MS, jitter_ns: 0, loss_ppm: 1, duplicate_ppm: 0, socket_max: 4_096, latency_ns: 10 * US, ..plan.net };
         plan.net = still;
         plan.disk = DiskPlan { sync_ns: MS, load_ns: MS, reached_ppm: 0 };
-        Self { plan, files: Vec::new(), rates: Vec::new(), copies: Vec::new() }
+        Self { plan, files: Vec::new(), rates: Vec::new(), copies: Vec::new(), leases: Vec::new() }
     }
 }
 
@@ -124,6 +125,14 @@ impl Setting {
         self
     }
 
+    /// The lease period that an agent asks for, in milliseconds; the server then gives any from 500 ms to 1 min, as its defaults do.
+    #[must_use]
+    pub fn asks_for_lease(mut self, name: &'static str, ms: u64) -> Self {
+        (self.plan.server.lease_min_us, self.plan.server.lease_max_us) = (500_000, 60_000_000);
+        self.leases.push((name, ms * 1_000));
+        self
+    }
+
     /// How fast the clocks of a machine run ("server", or an agent's name).
     #[must_use]
     pub fn clocks(mut self, name: &'static str, rates: Rates) -> Self {
@@ -169,6 +178,9 @@ impl Setting {
         for (name, rates) in &self.rates {
             let machine = if *name == "server" { 0 } else { place(name) + 1 };
             self.plan.clocks[machine].rates = *rates;
+        }
+        for (name, lease_us) in &self.leases {
+            self.plan.agent[place(name)].lease_us = *lease_us;
         }
         let copies: Vec<(usize, usize)> = self.copies.iter().map(|(copy, of)| (place(copy), place(of))).collect();
         let mut stage = stage(&self.plan);

@@ -24,6 +24,21 @@ fn lease_counts_from_the_transmission_that_was_answered() {
     s.finish();
 }
 
+/// The lease of A is ten times the server's. Behind A, when it is gone, others wait for T of A's lease, not of the server's (T3), and no
+/// longer than QUEUED and listings say: probe period, Td' and T of it.
+#[test]
+fn who_waits_for_a_long_lease_waits_until_it_is_over_and_no_longer_than_was_told() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).asks_for_lease("a", 20_000).agents(["a", "b"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    s.cut(&a);
+    let began = s.now();
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    let waited = s.now() - began;
+    assert!((20_201..=10_000 + 750 + 20_201 + 20).contains(&waited), "{waited}");
+    assert!(!of_a.is_certain() && of_b.token() > of_a.token());
+    s.finish();
+}
+
 /// The machine sleeps with its lid closed. CLOCK_MONOTONIC stands still meanwhile, so a lease measured by it alone would be as long as
 /// before at the wake-up, and long stolen (M10). Here nothing is used in the very instant of the wake-up, before any datagram.
 #[test]

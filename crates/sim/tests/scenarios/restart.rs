@@ -113,6 +113,55 @@ fn restart_is_a_pause_in_which_a_holder_keeps_its_lock() {
     s.finish();
 }
 
+/// One server, three lease periods (R51). Behind an agent with a short one that is gone, others wait by that period; the agent with a long
+/// one, meanwhile and over an outage of the server of 30 s, keeps its lock without having heard a word; and although it does not come back
+/// at once, nobody waits for it after the common grace but who wants that lock. A server that records nothing of long sessions (T1)
+/// would give the lock away, one that waits for them all would serve nobody for a minute.
+#[test]
+fn each_agent_fails_over_by_its_own_lease_and_a_long_one_outlives_an_outage_that_costs_nobody_else() {
+    let files = ["/jobs/long", "/jobs/short", "/jobs/usual", "/jobs/other"];
+    let setting = Setting::default().files(files).asks_for_lease("long", 60_000).asks_for_lease("short", 500);
+    let (s, [long, short, usual, other]) = setting.agents(["long", "short", "usual", "other"]);
+    let of_long = long.lock("/jobs/long").exclusive().granted();
+    let of_short = short.lock("/jobs/short").exclusive().granted();
+    let of_usual = usual.lock("/jobs/usual").exclusive().granted();
+    assert_eq!([&long, &short, &usual].map(|agent| agent.view().lease.as_millis()), [60_000, 500, 2_000]);
+
+    s.says("the agent with the short lease is gone");
+    let began = s.now();
+    s.cut(&short);
+    let took = other.lock("/jobs/short").exclusive().granted();
+    let waited = s.now() - began;
+    assert!((506..=944 + 20).contains(&waited), "T is 506 ms, with probe period and Td' 944 ms: {waited}");
+    assert!(!of_short.is_certain() && took.token() > of_short.token());
+    s.heal();
+
+    s.says("the server is away for 30 s, and the agent with the long lease is cut off when it comes back");
+    s.pass(10_000);
+    s.server.crash();
+    s.pass(30_000);
+    assert!(of_long.is_certain() && !of_usual.is_certain());
+    s.cut(&long);
+    s.server.start();
+    let began = s.now();
+    let (wants, free) = (other.lock("/jobs/long").exclusive(), usual.lock("/jobs/other").exclusive());
+    free.granted();
+    let waited = s.now() - began;
+    assert!(waited <= s.wait() + 100, "the common grace is that of the server's own lease: {waited}");
+    assert!(!s.server.is_in_grace() && of_usual.is_certain() && of_long.is_certain());
+    s.pass(3_000);
+    wants.still_waits();
+
+    s.heal();
+    s.pass(2_000);
+    assert!(of_long.is_certain() && of_long.told().is_empty(), "its user has noticed nothing: {:?}", of_long.told());
+    long.put_under(&of_long, "/jobs/long", "guarded all along").done();
+    wants.still_waits();
+    of_long.unlock();
+    assert!(wants.granted().token() > of_long.token());
+    s.finish();
+}
+
 /// Two restarts within τ, the second one in the grace of the first: before A came back, and right after it did. The record of A's old or
 /// new session must carry it over both (R51: a crash in grace leaves all eligible; M39: a record written late would be missing).
 #[test]
