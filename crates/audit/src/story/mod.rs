@@ -341,14 +341,21 @@ impl Story {
             }
             // What it answers was not noted.
             let known = session.paths.contains(&seen.passage.to);
-            let answers = |message: &Message<'_>| matches!(message, Message::Hint(hint) if !known || session.up.get(hint.echo).is_none());
+            let unknown = |echo| session.up.get(echo).is_none();
+            let answers = |message: &Message<'_>| match message {
+                Message::Hint(hint) => !known || unknown(hint.echo),
+                Message::Nack(nack) => unknown(nack.echo),
+                _ => false,
+            };
             return session.had_strange && raw::messages(seen.passage.payload).any(|(message, _)| answers(&message));
         }
         if messages.any(|(message, _)| is_proof(&message)) {
             session.paths.insert(peer);
         }
         let highest = session.up.last().max(session.first[usize::from(seen.up)].map_or(0, |first| first - 1));
-        let ahead = highest > 0 && seen.header.packet > highest.saturating_add(AHEAD_MAX);
+        // Of a session that is over the server knows no numbers any more, and answers whatever comes.
+        let over = session.given_up.is_some() || session.ended.is_some() || session.nack.is_some();
+        let ahead = !over && highest > 0 && seen.header.packet > highest.saturating_add(AHEAD_MAX);
         let strange = ahead || !session.paths.contains(&peer);
         session.had_strange |= strange;
         strange

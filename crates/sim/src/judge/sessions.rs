@@ -189,11 +189,12 @@ impl Sessions {
     fn server_received(&mut self, case: &Case<'_>) {
         let (Some(packet), now) = (&case.packet, case.server_now()) else { return };
         let surrenders = case.sight.server_config.surrender;
+        let usurped = self.get(packet.session()).is_some_and(|session| session.given_up == Some(GivenUp::Usurped));
+        let good = !usurped || self.standing_now(case, packet.session()) == Some("good");
         if let Some(session) = self.all.get_mut(&packet.session()) {
             session.receipts.note(packet.header.packet, now);
             session.heard = Some(now);
-            let ends = matches!(session.record, Record::Ending | Record::Ended);
-            session.given_up = session.given_up.filter(|how| *how != GivenUp::Unused && (*how != GivenUp::Usurped || ends));
+            session.given_up = session.given_up.filter(|how| *how != GivenUp::Unused && (*how != GivenUp::Usurped || !good));
         }
         for message in &packet.messages {
             match message {
