@@ -140,14 +140,14 @@ impl Intruder {
                 let guess = Witnessed::default();
                 let known = if self.by == Attacker::Witness { witnessed.get(victim)? } else { &guess };
                 let to = if rng.chance(600_000) { Node::Server } else { Node::Agent(victim) };
-                let bytes = if to == Node::Server { self.to_server(rng, known) } else { self.to_agent(rng, known) };
+                let bytes = if to == Node::Server { self.for_server(rng, known) } else { self.for_agent(rng, known) };
                 Some((to, bytes))
             }
         }
     }
 
     /// A datagram to the server, without a session of its own.
-    fn to_server(&mut self, rng: &mut SimRng, known: &Witnessed) -> Vec<u8> {
+    fn for_server(&mut self, rng: &mut SimRng, known: &Witnessed) -> Vec<u8> {
         if let Some(again) = rng.pick(&[&known.up, &known.down, &known.hello]).as_ref().filter(|_| rng.chance(300_000)) {
             return again.to_vec();
         }
@@ -176,7 +176,7 @@ impl Intruder {
     }
 
     /// A datagram to an agent, as if from its server.
-    fn to_agent(&mut self, rng: &mut SimRng, known: &Witnessed) -> Vec<u8> {
+    fn for_agent(&mut self, rng: &mut SimRng, known: &Witnessed) -> Vec<u8> {
         if let Some(again) = rng.pick(&[&known.down, &known.up]).as_ref().filter(|_| rng.chance(200_000)) {
             return again.to_vec();
         }
