@@ -37,6 +37,9 @@ pub(super) struct Once {
     /// Version at which each write's bytes were last seen in a file.
     writes: BTreeMap<(ObjectId, UserOp), u64>,
     restored: bool,
+    /// The newest command, and the newest of before a restore: its success, told late, says nothing of the copy.
+    newest: Option<UserOp>,
+    before: Option<UserOp>,
 }
 
 impl Family for Once {
@@ -51,6 +54,7 @@ impl Family for Once {
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         match case.seen {
             Seen::Submitted { op, command, .. } => {
+                self.newest = self.newest.max(Some(*op));
                 if let Some(path) = hot_write(command) {
                     self.hot.entry(path.into()).or_default().begun += 1;
                     self.counting.insert(*op);
@@ -63,7 +67,7 @@ impl Family for Once {
                     self.counted(&asked.command, *result);
                 }
                 if let Some(result) = result {
-                    self.named(*agent, &asked.command, result)?;
+                    self.named(*agent, &asked.command, result, Some(*op) > self.before)?;
                 }
             }
             Seen::Persisted { batch } => {
@@ -74,7 +78,7 @@ impl Family for Once {
                 }
                 self.grown(facts)?;
             }
-            Seen::Restored => *self = Self { restored: true, ..Self::default() },
+            Seen::Restored => *self = Self { restored: true, newest: self.newest, before: self.newest, ..Self::default() },
             _ => {}
         }
         Ok(())
@@ -94,7 +98,8 @@ impl Family for Once {
 
 /// Users' names and counts.
 impl Once {
-    fn named(&mut self, agent: usize, command: &Command, result: &Result<Output, OpError>) -> Verdict {
+    /// `of_this_store`: the command was asked for when the store was what it is.
+    fn named(&mut self, agent: usize, command: &Command, result: &Result<Output, OpError>, of_this_store: bool) -> Verdict {
         let own = |path: &[u8]| path.starts_with(b"/u/");
         let (makes, takes): (Option<&[u8]>, Option<&[u8]>) = match command {
             // What a user makes by a batch stands first in it.
@@ -127,7 +132,7 @@ impl Once {
         {
             self.names.remove(path);
         }
-        if let (Some(path), Ok(_)) = (makes, result) {
+        if let (Some(path), Ok(_), true) = (makes, result, of_this_store) {
             self.names.insert(path.into());
         }
         Ok(())
@@ -318,6 +323,25 @@ mod tests {
         bench.end(&mut judge, 0, after, Err(OpError::OutcomeUnknown)).unwrap();
         bench.end(&mut judge, 0, before, Ok(Output::Done)).unwrap();
         bench.finish(&mut judge).unwrap();
+    }
+
+    #[test]
+    fn name_that_was_made_before_a_restore_may_be_missing_however_late_that_was_told() {
+        let (mut bench, mut judge) = (Bench::new(2), Once::default());
+        let path = || Bytes::from_static(b"/u/d1");
+        for (restored, right) in [(true, true), (false, false)] {
+            let made = bench.submit(&mut judge, 0, &Command::Mkdir { path: path(), owner: OWNER }).unwrap();
+            if restored {
+                bench.show(&mut judge, &Seen::Restored).unwrap();
+            }
+            bench.end(&mut judge, 0, made, Ok(Output::Done)).unwrap();
+            let removed = bench.submit(&mut judge, 0, &Command::Rmdir { path: path() }).unwrap();
+            let verdict = bench.end(&mut judge, 0, removed, Err(OpError::Status(Status::ENOENT)));
+            match right {
+                true => verdict.unwrap(),
+                false => fired(verdict, "I7", "done-twice"),
+            }
+        }
     }
 
     #[test]
