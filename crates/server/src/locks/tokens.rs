@@ -34,6 +34,8 @@ pub struct Tokens {
     block: u64,
     /// A grant has had to wait for the block on its way, or a downgrade took of the reserve: the next one is larger.
     short: bool,
+    /// Tokens that the grant which waits wants to find; 0: none waits. A run may be as long as a block.
+    need: u64,
     /// Blocks in a row for which nobody had to wait.
     calm: u8,
     /// The last of the epoch.
@@ -57,6 +59,7 @@ impl Tokens {
             asked: 0,
             block: BLOCK_MIN,
             short: false,
+            need: 0,
             calm: 0,
             last: first | ((1 << COUNT) - 1),
             started: before,
@@ -88,6 +91,7 @@ impl Tokens {
     fn take_leaving(&mut self, run: u32, leave: u64) -> Option<Generation> {
         let after = self.next.checked_add(u64::from(run.max(1)))?;
         if after.checked_add(leave)? > self.durable.checked_add(1)? {
+            self.need = after - self.next + leave;
             // Before the first block everybody waits.
             self.short |= self.durable > self.started;
             return None;
@@ -95,14 +99,15 @@ impl Tokens {
         //= wire-spec.md#11-4-locks
         //# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
         let first = self.next;
-        self.next = after;
+        (self.next, self.need) = (after, 0);
         Some(Generation(first))
     }
 
     /// The upper end of a block that is to be made durable now, as `Counter::Tokens`; `None`: there is nothing to do. Each end is
     /// asked for once.
     pub fn wanted(&mut self) -> Option<u64> {
-        if self.asked != 0 || self.durable - (self.next - 1) > self.block / 2 || self.durable >= self.last {
+        let left = self.durable - (self.next - 1);
+        if self.asked != 0 || left > self.block / 2 && left >= self.need || self.durable >= self.last {
             return None;
         }
         if core::mem::take(&mut self.short) {
@@ -112,7 +117,7 @@ impl Tokens {
         } else {
             (self.block, self.calm) = ((self.block / 2).max(BLOCK_MIN), 0);
         }
-        self.asked = self.durable.saturating_add(self.block).min(self.last);
+        self.asked = self.durable.saturating_add(self.block.max(self.need)).min(self.last);
         Some(self.asked)
     }
 
@@ -133,6 +138,19 @@ mod tests {
         let wanted = tokens.wanted().expect("a first block");
         tokens.durable(wanted);
         tokens
+    }
+
+    /// As long as a block, and the reserve is left: what is there may be more than half of one, and is not enough.
+    #[test]
+    fn longest_run_is_granted_as_soon_as_a_block_for_it_is_durable() {
+        let mut tokens = ready(0, 0);
+        for _ in 0..20 {
+            if tokens.take(1 << 20).is_none() {
+                let wanted = tokens.wanted().expect("what is there is not enough");
+                tokens.durable(wanted);
+                assert!(tokens.take(1 << 20).is_some());
+            }
+        }
     }
 
     #[test]
