@@ -27,7 +27,8 @@ pub struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { parts: (0..PARTS).map(|_| HashTable::new()).collect::<Vec<_>>().into() }
+        // With room for a place or two each: what comes and goes all the time allocates nothing.
+        Self { parts: (0..PARTS).map(|_| HashTable::with_capacity(1)).collect::<Vec<_>>().into() }
     }
 }
 

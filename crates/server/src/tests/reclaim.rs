@@ -130,8 +130,8 @@ fn numbers_that_cannot_have_been_granted_are_refused() {
         held(file, Generation(generation.0 - epoch)),
         held(file, Generation(generation.0 + epoch)),
         held(file, Generation(reserved)),
-        // Further than two blocks of 1,024 grants above the last that was granted.
-        held(file, Generation(generation.0 + (1 << 21))),
+        // Further than two blocks of 4,096 grants above the last that was granted.
+        held(file, Generation(generation.0 + (1 << 23))),
         ReclaimItem { first: Generation(generation.0 + 1), ..held(file, generation) },
         ReclaimItem { first: Generation(0), ..held(file, generation) },
         ReclaimItem { run: 0, ..held(file, generation) },
