@@ -91,7 +91,8 @@ fn lock_that_the_agent_holds_is_acquired_again_without_a_message_and_without_all
             pair.run(Command::Unlock { holder: locked.holder }).unwrap();
         }
     }
-    for _ in 0..10 {
+    // So often that each part of the table of holders has been in use.
+    for _ in 0..500 {
         let Output::Locked(locked) = pair.run(lock(path("/file"))).unwrap() else { panic!("not locked") };
         pair.run(Command::Unlock { holder: locked.holder }).unwrap();
     }
