@@ -13,7 +13,6 @@ use crate::sessions::Key;
 use crate::store::{BatchId, Counter, Loaded, StoreEvent, StoreWork};
 use crate::watches::Change;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -27,9 +26,9 @@ use log::{debug, error, info, warn};
 /// on any disk, and one for all is cheapest.
 const EARLY_WRITES: usize = 32;
 
-/// Something that waits for a batch.
+/// What is done when a batch is durable.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum OnDurable {
     /// A reply that rests on the batch.
     Reply {
         /// Whose.
@@ -57,18 +56,15 @@ pub(crate) enum Held {
     Changed(SessionId, Vec<Change>),
 }
 
-/// What waits, by batch.
-pub(crate) type Holds = BTreeMap<BatchId, Vec<Held>>;
-
 impl Server {
-    /// Holds something until `batch` is durable.
-    pub(crate) fn hold(&mut self, batch: BatchId, held: Held) {
-        if let Held::Reply { job, reply, repeatable } = &held
+    /// Does something when `batch` is durable.
+    pub(crate) fn after_commit(&mut self, batch: BatchId, then: OnDurable) {
+        if let OnDurable::Reply { job, reply, repeatable } = &then
             && bugs::is(Bug::M40)
         {
             return self.reply(*job, reply, *repeatable);
         }
-        self.holds.entry(batch).or_default().push(held);
+        self.after_commit.push(batch, then);
     }
 
     /// Takes the next work for the store; the driver calls it after each turn until it gives `None`, and hands batches to the
@@ -77,7 +73,7 @@ impl Server {
         if matches!(self.phase, Phase::Failed) {
             return None;
         }
-        if let Some(queries) = self.questions.pop_front() {
+        if let Some(queries) = self.overlay.poll_questions() {
             return Some(StoreWork::Load(queries));
         }
         // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (R73).
@@ -86,7 +82,7 @@ impl Server {
         {
             self.overlay.set_counter(Counter::Tokens, up_to);
             let batch = self.overlay.open_batch();
-            self.hold(batch, Held::Tokens(up_to));
+            self.after_commit(batch, OnDurable::Tokens(up_to));
         }
         // The transaction that ends grace is written in slices, and is one all the same.
         if self.is_ending_grace() {
@@ -151,18 +147,18 @@ impl Server {
         self.stats.commits.durable(batch, self.now.boot_ns);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
-        while let Some(first) = self.holds.first_entry().filter(|first| *first.key() <= batch) {
-            for held in first.remove() {
-                match held {
-                    Held::Reply { job, reply, repeatable } => self.reply(job, &reply, repeatable),
-                    Held::Run(id) => self.durable_for(id, batch),
-                    Held::Opened(key) => self.opened(key),
-                    Held::Ended(key) => self.ended(key),
-                    Held::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
-                    Held::Started => self.started(),
-                    Held::Accounted(id) => self.accounted(id, batch),
-                    Held::GraceOver => self.grace_over(batch),
-                    Held::Changed(by, changes) => self.tell_watchers(by, changes),
+        while let Some(due) = self.after_commit.pop(batch) {
+            for then in due {
+                match then {
+                    OnDurable::Reply { job, reply, repeatable } => self.reply(job, &reply, repeatable),
+                    OnDurable::Run(id) => self.durable_for(id, batch),
+                    OnDurable::Opened(key) => self.opened(key),
+                    OnDurable::Ended(key) => self.ended(key),
+                    OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
+                    OnDurable::Started => self.started(),
+                    OnDurable::Accounted(id) => self.accounted(id, batch),
+                    OnDurable::GraceOver => self.grace_over(batch),
+                    OnDurable::Changed(by, changes) => self.tell_watchers(by, changes),
                 }
             }
         }

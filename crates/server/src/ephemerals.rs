@@ -14,7 +14,7 @@ use crate::namespace::{Mutation, Step};
 use crate::parked::{Answering, Job, OpId, Parked, Wait};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{EphemeralRecord, Query};
+use crate::store::{EphemeralRecord, Query, Seen};
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -207,7 +207,7 @@ impl Server {
             return;
         }
         for (object, made_by) in self.ephemerals.rebind(from, to) {
-            self.overlay.view().bind_ephemeral(made_by, object, Some(to));
+            self.overlay.view(&Seen::default()).bind_ephemeral(made_by, object, Some(to));
         }
         if self.is_watched_owner(to) {
             self.watch(to);
@@ -278,7 +278,8 @@ impl Server {
         object: ObjectId,
         entered: bool,
     ) -> Result<Option<(ObjectId, Bytes)>, Stop> {
-        let view = self.overlay.view();
+        let seen = Seen::default();
+        let view = self.overlay.view(&seen);
         let Some((dir, name)) = stop(self.namespace.name_of(&view, object), entered)? else {
             // Somebody was faster.
             self.ephemerals.gone(object);
@@ -295,7 +296,8 @@ impl Server {
 
     /// Removes a file whose turn has come, in the open batch.
     pub(crate) fn apply_removal(&mut self, (dir, name): &(ObjectId, Bytes)) -> Result<(), Stop> {
-        let mut view = self.overlay.view();
+        let seen = Seen::default();
+        let mut view = self.overlay.view(&seen);
         stop(self.namespace.apply(&mut view, &unlink(*dir, name), &[], self.wall.at(self.now)), true)?;
         self.note_changes();
         Ok(())

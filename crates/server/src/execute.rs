@@ -2,13 +2,11 @@
 //!
 //! Decides the order of the steps of a mutation: plan, guard, turn, apply, leave, grant, reply. Place in the walk: after `requests`,
 //! before `answers`; runs an operation from its start, as often as it takes until everything it needs is in memory and its turn has
-//! come. Implements `wire-spec.md` sections 6.2, 10 and 11. Invariant: until a run has all it needs it changes nothing; a reply that
-//! rests on what is not durable is held (R61).
+//! come. Implements `wire-spec.md` sections 6.2 and 11. Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
 use crate::answers::{AROUND_REPLY, Repeatable, millis};
 use crate::dispatch::Raw;
-use crate::durability::Held;
 use crate::locks::{Extended, LockOutcome, Row, Turn};
 use crate::long::Recording;
 use crate::namespace::{Mutation, Places, Plan, Reading, Step, carried, staged};
@@ -17,8 +15,7 @@ use crate::server::Server;
 use crate::sessions::Key;
 use crate::stage::Stages;
 use crate::stats::Fared;
-use crate::store::{BatchId, Query};
-use alloc::boxed::Box;
+use crate::store::{BatchId, Query, Seen};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
@@ -40,9 +37,13 @@ const ROW_MIN: usize = 47;
 /// What a run of an operation came to.
 #[derive(Debug, Default)]
 pub(crate) enum Outcome {
-    /// It is answered, or its answer is held.
+    /// It needs no reply: its session is gone, or it is queued, and told so.
     #[default]
-    Replied,
+    Silent,
+    /// Its reply is in the reply buffer, and may leave when all that the run has seen is durable.
+    Reply(Repeatable),
+    /// Its reply is in the reply buffer, and shows nothing of what the run has seen.
+    Independent,
     /// Nothing has happened: it needs these values.
     Load(Vec<Query>),
     /// As `Load`, and it keeps its place in the queues of the lock table.
@@ -55,46 +56,46 @@ pub(crate) enum Outcome {
 
 impl Server {
     /// Runs an operation from its start.
-    pub(crate) fn execute(&mut self, job: Job, raw: Raw<'_>) -> Outcome {
+    pub(crate) fn execute(&mut self, job: Job, raw: Raw<'_>, seen: &Seen) -> Outcome {
         match raw.kind {
             // What is asked most, without a message made of it first.
-            Kind::GetAttr => raw.read(|m| self.read(job, &Reading::GetAttr(*m))),
-            Kind::Lookup => raw.read(|m| self.read(job, &Reading::Lookup(*m))),
-            Kind::Read => raw.read(|m| self.read(job, &Reading::Read(*m))),
+            Kind::GetAttr => raw.read(|m| self.read(job, &Reading::GetAttr(*m), seen)),
+            Kind::Lookup => raw.read(|m| self.read(job, &Reading::Lookup(*m), seen)),
+            Kind::Read => raw.read(|m| self.read(job, &Reading::Read(*m), seen)),
             Kind::Lock | Kind::ExtendRun if self.in_grace() && !bugs::is(Bug::M36) => self.refuse_in_grace(job),
-            Kind::Lock => raw.read(|m| self.lock(job, m)),
+            Kind::Lock => raw.read(|m| self.lock(job, m, seen)),
             Kind::ExtendRun => raw.read(|m| self.extend_run(job, m)),
-            _ => raw.decode().map(|message| self.execute_message(job, &message)).unwrap_or_default(),
+            _ => raw.decode().map(|message| self.execute_message(job, &message, seen)).unwrap_or_default(),
         }
     }
 
-    fn execute_message(&mut self, job: Job, message: &Message<'_>) -> Outcome {
+    fn execute_message(&mut self, job: Job, message: &Message<'_>, seen: &Seen) -> Outcome {
         if let Some(reading) = Reading::of(message) {
-            return self.read(job, &reading);
+            return self.read(job, &reading, seen);
         }
         if let Some(mutation) = Mutation::of(message) {
-            return self.mutate(job, &mutation);
+            return self.mutate(job, &mutation, seen);
         }
         match message {
             Message::Stage(m) => self.stage(job, m),
-            Message::ListLocks(m) => self.list_locks(job, m),
-            Message::Watch(m) => self.watch_object(job, m),
+            Message::ListLocks(m) => self.list_locks(job, m, seen),
+            Message::Watch(m) => self.watch_object(job, m, seen),
             Message::Unwatch(m) => self.unwatch_object(job, m),
-            Message::ServerStatus(_) => self.server_status(job),
-            Message::Reclaim(m) => self.reclaim(job, m),
-            Message::ReclaimComplete(m) => self.reclaim_complete(job, m),
+            Message::ServerStatus(_) => self.server_status(job, seen),
+            Message::Reclaim(m) => self.reclaim(job, m, seen),
+            Message::ReclaimComplete(m) => self.reclaim_complete(job, m, seen),
             Message::Outcome(m) => self.outcome(job, m),
             other => {
                 debug_assert!(false, "{} is no request of its own", other.kind().name());
-                self.fail_request(job, Status::UNSUPPORTED, None)
+                self.fail_request(Status::UNSUPPORTED)
             }
         }
     }
 
-    fn read(&mut self, job: Job, reading: &Reading<'_>) -> Outcome {
+    fn read(&mut self, job: Job, reading: &Reading<'_>, seen: &Seen) -> Outcome {
         let mut reply = self.scratch();
         let in_grace = self.in_grace();
-        let view = self.overlay.view();
+        let view = self.overlay.view(seen);
         let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, job.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
         let grants = job.answering == Answering::First && !in_grace;
@@ -109,31 +110,28 @@ impl Server {
         };
         let room = usize::from(job.limit) - AROUND_REPLY;
         let step = self.namespace.read(&view, reading, room, grant, &mut reply);
-        let rests_on = view.rests_on();
         self.looked_at(owners);
+        self.reply_buffer = reply;
         match step {
-            Step::Done(()) => self.answer(job, reply, rests_on, Repeatable::Reads),
+            Step::Done(()) => Outcome::Reply(Repeatable::Reads),
             Step::Missing(queries) => Outcome::Load(queries),
-            Step::Failed(status) => self.fail_request(job, status, rests_on),
+            Step::Failed(status) => self.fail_request(status),
         }
     }
 
-    fn mutate(&mut self, job: Job, mutation: &Mutation<'_>) -> Outcome {
+    fn mutate(&mut self, job: Job, mutation: &Mutation<'_>, seen: &Seen) -> Outcome {
         let session = job.key.id();
         let data = match brought(&self.stages, session, mutation) {
             Ok(data) => data,
             //= wire-spec.md#11-5-caching-and-metadata
             //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
-            Err((status, item)) => return self.leave_failed_by(job, mutation, status, Some(item).filter(|_| mutation.is_batch()), None),
+            Err((status, item)) => return self.leave_failed_by(job, mutation, status, Some(item).filter(|_| mutation.is_batch())),
         };
         self.namespace.act_for(session, self.sessions.get(job.key).map_or(Handle(0), |session| session.handle));
-        let view = self.overlay.view();
-        let step = self.namespace.plan(&view, mutation, &data);
-        let rests_on = view.rests_on();
-        let plan = match step {
+        let plan = match self.namespace.plan(&self.overlay.view(seen), mutation, &data) {
             Step::Done(plan) => plan,
             Step::Missing(queries) => return Outcome::Load(queries),
-            Step::Failed(status) => return self.leave_failed_by(job, mutation, status, self.namespace.failed_item(), rests_on),
+            Step::Failed(status) => return self.leave_failed_by(job, mutation, status, self.namespace.failed_item()),
         };
         // An object that goes may be locked by a session that has yet to reclaim.
         let known = || plan.removes().next().is_none() && self.locks.all_exclusive(session, plan.affected());
@@ -145,27 +143,25 @@ impl Server {
         }
         let terms = mutation.terms();
         if let Some((status, item)) = self.forbidden(job.key, &terms, &plan) {
-            return self.leave_failed_by(job, mutation, status, item.filter(|_| mutation.is_batch()), rests_on);
+            return self.leave_failed_by(job, mutation, status, item.filter(|_| mutation.is_batch()));
         }
         let ephemerals = mutation.ephemerals();
         if ephemerals > 0 && !self.has_room_for_ephemerals(session, ephemerals) {
-            return self.leave_failed_by(job, mutation, Status::BUSY, None, None);
+            return self.leave_failed_by(job, mutation, Status::BUSY, None);
         }
         match self.locks.mutation_enter(self.now, job.id.ticket(), session, plan.affected(), terms.held) {
             Turn::Ready => {}
             Turn::Waiting => return Outcome::Turn,
-            Turn::Busy => return self.leave_failed_by(job, mutation, Status::BUSY, None, None),
+            Turn::Busy => return self.leave_failed_by(job, mutation, Status::BUSY, None),
         }
         let entered = Job { entered: true, ..job };
-        let mut view = self.overlay.view();
+        let mut view = self.overlay.view(seen);
         // Gathered again: the lock table was changed in between, the stages were not.
         let data = brought(&self.stages, session, mutation).unwrap_or([&[]; BATCH_MAX]);
-        let step = self.namespace.apply(&mut view, mutation, &data, self.wall.at(self.now));
-        let rests_on = view.rests_on();
-        match step {
-            Step::Done(plan) => self.mutated(entered, mutation, &terms, &plan, rests_on),
+        match self.namespace.apply(&mut view, mutation, &data, self.wall.at(self.now)) {
+            Step::Done(plan) => self.mutated(entered, mutation, &terms, &plan),
             Step::Missing(queries) => Outcome::LoadInTurn(queries),
-            Step::Failed(status) => self.leave_failed_by(entered, mutation, status, self.namespace.failed_item(), rests_on),
+            Step::Failed(status) => self.leave_failed_by(entered, mutation, status, self.namespace.failed_item()),
         }
     }
 
@@ -191,7 +187,7 @@ impl Server {
     }
 
     /// A mutation was executed: its turn ends, then the requester is granted what it wants, then it is answered.
-    fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, plan: &Plan, rests_on: Option<BatchId>) -> Outcome {
+    fn mutated(&mut self, job: Job, mutation: &Mutation<'_>, terms: &Terms<'_>, plan: &Plan) -> Outcome {
         let (now, session) = (self.now, job.key.id());
         self.locks.mutation_leave(job.id.ticket());
         self.note_changes();
@@ -218,18 +214,12 @@ impl Server {
             };
             self.namespace.changed(want, grant, &mut reply);
         }
-        self.answer(job, reply, rests_on, Repeatable::Changes)
+        self.reply_buffer = reply;
+        Outcome::Reply(Repeatable::Changes)
     }
 
     /// A mutation failed without effect, a batch by this item; its place in the queues, if it had one, is free.
-    fn leave_failed_by(
-        &mut self,
-        job: Job,
-        mutation: &Mutation<'_>,
-        status: Status,
-        item: Option<u16>,
-        rests_on: Option<BatchId>,
-    ) -> Outcome {
+    fn leave_failed_by(&mut self, job: Job, mutation: &Mutation<'_>, status: Status, item: Option<u16>) -> Outcome {
         if job.entered {
             self.locks.mutation_leave(job.id.ticket());
         }
@@ -238,8 +228,8 @@ impl Server {
             self.end_stages(job.key.id(), mutation);
         }
         match item {
-            Some(item) => self.answer_with(job, &Reply::BatchFailed(BatchFailed { status, item }), rests_on, Repeatable::Changes),
-            None => self.fail_request(job, status, rests_on),
+            Some(item) => self.answer_with(&Reply::BatchFailed(BatchFailed { status, item }), Repeatable::Changes),
+            None => self.fail_request(status),
         }
     }
 
@@ -256,22 +246,27 @@ impl Server {
         //# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
         let taken = self.stages.piece(self.now, job.key.id(), message.stage, message.total, message.offset, message.data.0);
         match taken {
-            Ok(()) => self.answer_with(job, &Reply::Done(Done {}), None, Repeatable::Changes),
-            Err(status) => self.fail_request(job, status, None),
+            Ok(()) => self.answer_with(&Reply::Done(Done {}), Repeatable::Changes),
+            Err(status) => self.fail_request(status),
         }
     }
 
-    fn lock(&mut self, job: Job, message: &Lock) -> Outcome {
-        let view = self.overlay.view();
-        let step = self.namespace.exists(&view, message.object);
-        let rests_on = view.rests_on();
-        match (step, rests_on) {
-            (Step::Missing(queries), _) => return Outcome::Load(queries),
-            (Step::Failed(status), _) => return self.fail_request(job, status, rests_on),
-            // A lock on what a crash could still take back would outlive it.
-            // It waits once: what changed the object later did not make it.
-            (Step::Done(()), Some(batch)) if !job.settled => return Outcome::After(batch),
-            (Step::Done(()), _) => {}
+    fn lock(&mut self, job: Job, message: &Lock, seen: &Seen) -> Outcome {
+        // Apart from what the run has seen: a grant shows nothing of the object.
+        let object = Seen::default();
+        match self.namespace.exists(&self.overlay.view(&object), message.object) {
+            Step::Missing(queries) => return Outcome::Load(queries),
+            Step::Failed(status) => {
+                seen.note_all(&object);
+                return self.fail_request(status);
+            }
+            Step::Done(()) => {}
+        }
+        // A lock on what a crash could still take back would outlive it. It waits once: what changed the object later did not make it.
+        if !job.settled
+            && let Some(batch) = object.depends_on(&self.overlay)
+        {
+            return Outcome::After(batch);
         }
         let key = job.key;
         if self.in_grace_of(message.object) {
@@ -280,23 +275,24 @@ impl Server {
         // Each wait ends in a notice; who receipts none of them is not given ever more of them.
         let owed = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).map_or(0, |outbox| outbox.outcomes());
         if message.wait == LockWait::Queue && owed >= self.config.locks.waiters_per_session {
-            return self.fail_request(job, Status::BUSY, None);
+            return self.fail_request(Status::BUSY);
         }
         match self.record_lock(key, message.object) {
             Recording::Done => {}
             Recording::By(batch) => return Outcome::After(batch),
-            Recording::Full => return self.fail_request(job, Status::BUSY, None),
+            Recording::Full => return self.fail_request(Status::BUSY),
         }
         self.long.note(key.id());
         let lock = LockId { object: message.object, class: LockClass::Advisory };
         match self.locks.lock(self.now, key.id(), job.nonce, message.object, message.mode, message.wait) {
             LockOutcome::Granted { mode, generation, run } => {
-                self.answer_with(job, &Reply::Granted(Granted { lock, mode, generation, run }), None, Repeatable::Changes)
+                self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
             }
             LockOutcome::Refused { holder } => {
                 let mut reply = self.scratch();
                 Reply::LockRefused(LockRefused { lock, holder: self.holder(&holder) }).put(&mut reply);
-                self.answer(job, reply, None, Repeatable::Changes)
+                self.reply_buffer = reply;
+                Outcome::Reply(Repeatable::Changes)
             }
             LockOutcome::Queued { ahead, holder } => {
                 self.stats.served.count(job.asked, Fared::Queued, 0);
@@ -304,10 +300,10 @@ impl Server {
                     self.queued(key, job.nonce, echo, lock, ahead, holder);
                 }
                 self.watch_holders(message.object);
-                Outcome::Replied
+                Outcome::Silent
             }
-            LockOutcome::Deadlock => self.fail_request(job, Status::EDEADLK, None),
-            LockOutcome::Busy => self.fail_request(job, Status::BUSY, None),
+            LockOutcome::Deadlock => self.fail_request(Status::EDEADLK),
+            LockOutcome::Busy => self.fail_request(Status::BUSY),
         }
     }
 
@@ -345,19 +341,19 @@ impl Server {
         let lock = message.lock;
         match self.locks.extend_run(self.now, job.key.id(), job.nonce, lock, message.generation) {
             Extended::Granted { mode, generation, run } => {
-                self.answer_with(job, &Reply::Granted(Granted { lock, mode, generation, run }), None, Repeatable::Changes)
+                self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
             }
-            Extended::NotHeld => self.fail_request(job, Status::NOT_HELD, None),
-            Extended::Demanded => self.fail_request(job, Status::EAGAIN, None),
-            Extended::Busy => self.fail_request(job, Status::BUSY, None),
+            Extended::NotHeld => self.fail_request(Status::NOT_HELD),
+            Extended::Demanded => self.fail_request(Status::EAGAIN),
+            Extended::Busy => self.fail_request(Status::BUSY),
         }
     }
 
-    fn list_locks(&mut self, job: Job, message: &ListLocks) -> Outcome {
+    fn list_locks(&mut self, job: Job, message: &ListLocks, seen: &Seen) -> Outcome {
         let room = usize::from(job.limit) - AROUND_REPLY - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
-        let view = self.overlay.view();
+        let view = self.overlay.view(seen);
         let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         let mut known = Places::new();
         for row in &rows {
@@ -371,10 +367,10 @@ impl Server {
                 Step::Missing(_) | Step::Failed(_) => places.push(Vec::new()),
             }
         }
-        let rests_on = view.rests_on();
         if !missing.is_empty() {
             return Outcome::Load(missing);
         }
+        let mut reply = self.scratch();
         let listed: Vec<LockRow<'_>> = rows.iter().zip(&places).map(|(row, place)| self.lock_row(row, place)).collect();
         let mut left = room;
         let fit = listed.iter().take_while(|row| {
@@ -385,9 +381,9 @@ impl Server {
         });
         let shown = fit.count();
         end &= shown == listed.len();
-        let mut reply = Vec::new();
         Reply::LockRows(LockRows { end, rows: List::of(&listed[..shown]) }).put(&mut reply);
-        self.answer(job, reply, rests_on, Repeatable::Reads)
+        self.reply_buffer = reply;
+        Outcome::Reply(Repeatable::Reads)
     }
 
     fn lock_row<'s>(&'s self, row: &Row, place: &'s [u8]) -> LockRow<'s> {
@@ -406,43 +402,25 @@ impl Server {
         }
     }
 
-    fn server_status(&mut self, job: Job) -> Outcome {
-        let view = self.overlay.view();
-        let objects = self.namespace.objects(&view);
-        let rests_on = view.rests_on();
+    fn server_status(&mut self, job: Job, seen: &Seen) -> Outcome {
+        let objects = self.namespace.objects(&self.overlay.view(seen));
         let report = self.report(job.key, objects, millis(self.now.since(self.started)));
-        self.answer_with(job, &Reply::ServerReport(report), rests_on, Repeatable::Reads)
+        self.answer_with(&Reply::ServerReport(report), Repeatable::Reads)
     }
 
-    pub(crate) fn answer_with(&mut self, job: Job, reply: &Reply<'_>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
-        let mut bytes = self.scratch();
-        reply.put(&mut bytes);
-        self.answer(job, bytes, rests_on, repeatable)
+    pub(crate) fn answer_with(&mut self, reply: &Reply<'_>, repeatable: Repeatable) -> Outcome {
+        self.reply_buffer.clear();
+        reply.put(&mut self.reply_buffer);
+        Outcome::Reply(repeatable)
     }
 
     //= wire-spec.md#11-3-failure-and-ending
     //# Every refusal in a session in good standing MUST be an ACK with a status.
-    pub(crate) fn fail_request(&mut self, job: Job, status: Status, rests_on: Option<BatchId>) -> Outcome {
+    pub(crate) fn fail_request(&mut self, status: Status) -> Outcome {
         let retry_ms = if status == Status::BUSY { BUSY_RETRY_MS } else { 0 };
-        self.answer_with(job, &Reply::Failed(Failed { status, retry_ms }), rests_on, Repeatable::Changes)
-    }
-
-    /// Answers now, or when what the reply rests on is durable.
-    fn answer(&mut self, job: Job, reply: Vec<u8>, rests_on: Option<BatchId>, repeatable: Repeatable) -> Outcome {
-        debug_assert!(reply.len() + AROUND_REPLY <= usize::from(job.limit), "a reply fits the datagram that was asked for");
-        //= wire-spec.md#11-7-restart-and-recovery
-        //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
-        match rests_on {
-            None => self.reply(job, &reply, repeatable),
-            // However often a duplicate comes, one operation of its nonce waits; a reply held for each would know no bound.
-            Some(batch) if job.answering != Answering::First && !job.settled => {
-                self.reply_buffer = reply;
-                return Outcome::After(batch);
-            }
-            Some(batch) => self.hold(batch, Held::Reply { job, reply: Box::from(reply.as_slice()), repeatable }),
-        }
-        self.reply_buffer = reply;
-        Outcome::Replied
+        let reply = self.answer_with(&Reply::Failed(Failed { status, retry_ms }), Repeatable::Changes);
+        // A bound that was met says nothing of the store.
+        if status == Status::BUSY { Outcome::Independent } else { reply }
     }
 
     /// The buffer in which replies are encoded, empty.

@@ -38,7 +38,7 @@ impl Server {
                 continue;
             };
             if objects && raw.kind != Kind::Release {
-                black_box(self.overlay.foresee(object));
+                black_box(self.overlay.prefetch(object));
             }
             if locks && matches!(raw.kind, Kind::Lock | Kind::Release) {
                 black_box(self.locks.foresee(session, object));

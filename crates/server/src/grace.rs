@@ -7,7 +7,7 @@
 //! Leaves to others: the transaction that ends it (`grace_end`), reclaims and what handshakes say (`reclaim`), reading the records (`starting`).
 
 use crate::config::{Config, LEASE_MAX};
-use crate::durability::Held;
+use crate::durability::OnDurable;
 use crate::grace_end::Writing;
 use crate::server::Server;
 use crate::starting::micros_up;
@@ -395,7 +395,7 @@ impl Server {
             grace.set_state(id, State::Accounting(batch));
             grace.left_files |= left_files && grace.common_over;
         }
-        self.hold(batch, Held::Accounted(id));
+        self.after_commit(batch, OnDurable::Accounted(id));
         batch
     }
 

@@ -6,7 +6,7 @@
 //! Invariant: until the batch is durable the server is in grace, and a crash leaves all as it was before.
 //! Leaves to others: how long grace lasts (`grace`), how ephemeral files go (`departing`).
 
-use crate::durability::Held;
+use crate::durability::OnDurable;
 use crate::grace::{Recorded, State};
 use crate::parked::{Parked, Wait};
 use crate::server::Server;
@@ -145,11 +145,10 @@ impl Server {
         if let Some(grace) = &mut self.grace {
             grace.writing = None;
         }
-        let mut view = self.overlay.view();
-        view.set_counter(Counter::Restored, 0);
-        view.set_counter(Counter::Wait, micros_up(self.config.wait()));
+        self.overlay.set_counter(Counter::Restored, 0);
+        self.overlay.set_counter(Counter::Wait, micros_up(self.config.wait()));
         let batch = self.overlay.open_batch();
-        self.hold(batch, Held::GraceOver);
+        self.after_commit(batch, OnDurable::GraceOver);
     }
 
     /// The end of the grace, or of long sessions whose time after it was over, is durable.

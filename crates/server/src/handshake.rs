@@ -10,7 +10,7 @@
 
 use crate::cookie::CookieTime;
 use crate::dispatch::Raw;
-use crate::durability::Held;
+use crate::durability::OnDurable;
 use crate::networks::Network;
 use crate::server::Server;
 use crate::session::{Opening, Session};
@@ -307,7 +307,7 @@ impl Server {
         if bugs::is(Bug::M39) {
             return self.opened(key);
         }
-        self.hold(batch, Held::Opened(key));
+        self.after_commit(batch, OnDurable::Opened(key));
     }
 
     /// The lease period of the session that a HELLO opens, in microseconds, rounded down: the agent must not believe in more than is waited

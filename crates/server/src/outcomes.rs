@@ -11,7 +11,7 @@ use crate::execute::Outcome as Ran;
 use crate::parked::Job;
 use crate::server::Server;
 use crate::sessions::Key;
-use crate::store::{self, Lack, OutcomeRecord};
+use crate::store::{self, OutcomeRecord, ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
@@ -48,7 +48,7 @@ impl Server {
     /// OUTCOME.
     pub(crate) fn outcome(&mut self, job: Job, message: &Outcome) -> Ran {
         let Some(agent) = self.sessions.get(job.key).map(|session| session.agent) else {
-            return Ran::Replied;
+            return Ran::Silent;
         };
         let former = self.sessions.find(message.session);
         if let Some(key) = former.filter(|key| self.sessions.get(*key).is_some_and(|session| session.agent == agent)) {
@@ -73,7 +73,7 @@ impl Server {
         }
         // What was executed stands in a batch before that of the session in which this is asked: it is durable, and its reply is kept.
         let Some(session) = self.sessions.get_mut(key) else {
-            return Ran::Replied;
+            return Ran::Silent;
         };
         let fate = fate(session.cache.fence(nonce));
         let mut reply = Vec::new();
@@ -91,10 +91,10 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A server incarnation MUST answer what became of a mutation under an earlier one, and MUST NOT execute it afterwards if it says
         //# "not executed".
-        let kept = match self.overlay.view().outcome(message.session, slot(message.nonce, window)) {
+        let kept = match self.overlay.view(&Seen::default()).outcome(message.session, slot(message.nonce, window)) {
             Ok(kept) => kept.cloned(),
-            Err(Lack::Missing(queries)) => return Ran::Load(queries),
-            Err(Lack::Failed(status)) => return self.fail_request(job, status, None),
+            Err(ReadError::NotCached(queries)) => return Ran::Load(queries),
+            Err(ReadError::Failed(status)) => return self.fail_request(status),
         };
         match kept {
             Some(kept) if kept.nonce == message.nonce => self.tell(job, Fate::Executed, &kept.reply),
@@ -106,11 +106,11 @@ impl Server {
 
     fn tell(&mut self, job: Job, fate: Fate, reply: &[u8]) -> Ran {
         if self.sessions.get(job.key).is_none() {
-            return self.fail_request(job, Status::EINVAL, None);
+            return self.fail_request(Status::EINVAL);
         }
         let room = usize::from(job.limit) - AROUND_REPLY - TOLD_AROUND;
         let reply = Bytes16(if reply.len() <= room { reply } else { &[] });
-        self.answer_with(job, &Reply::OutcomeTold(OutcomeTold { fate, reply }), None, Repeatable::Changes)
+        self.answer_with(&Reply::OutcomeTold(OutcomeTold { fate, reply }), Repeatable::Changes)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::parked::Job;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
+use crate::store::Seen;
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
@@ -59,7 +60,8 @@ impl Server {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Every other request in grace MUST be answered IN_GRACE, with a hint of the time.
         let retry_ms = u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        self.answer_with(job, &Reply::Failed(Failed { status: Status::IN_GRACE, retry_ms }), None, Repeatable::Changes)
+        self.answer_with(&Reply::Failed(Failed { status: Status::IN_GRACE, retry_ms }), Repeatable::Changes);
+        Outcome::Independent
     }
 
     /// A handshake was accepted that opens session `by`: what becomes of the agent's sessions of before the start.
@@ -118,12 +120,12 @@ impl Server {
     }
 
     /// RECLAIM.
-    pub(crate) fn reclaim(&mut self, job: Job, message: &Reclaim<'_>) -> Outcome {
+    pub(crate) fn reclaim(&mut self, job: Job, message: &Reclaim<'_>, seen: &Seen) -> Outcome {
         if message.items.len() > RECLAIM_MAX {
-            return self.fail_request(job, Status::EINVAL, None);
+            return self.fail_request(Status::EINVAL);
         }
         let eligible = self.may_reclaim(job.key, message.from);
-        let view = self.overlay.view();
+        let view = self.overlay.view(seen);
         let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
         for item in message.items.iter().filter(|_| eligible) {
             match self.namespace.version(&view, item.lock.object) {
@@ -133,7 +135,6 @@ impl Server {
                 Step::Missing(queries) => missing.extend(queries),
             }
         }
-        let mut rests_on = view.rests_on();
         if !missing.is_empty() {
             return Outcome::Load(missing);
         }
@@ -148,7 +149,7 @@ impl Server {
             if status == Status::OK
                 && let Recording::By(batch) = self.record_lock(job.key, item.lock.object)
             {
-                rests_on = rests_on.max(Some(batch));
+                seen.note(batch);
             }
             items.push(ReclaimedItem { lock: item.lock, generation: item.generation, status, version });
         }
@@ -158,7 +159,7 @@ impl Server {
         if !against.is_empty() {
             self.conflict(job.key, message.from, &against);
         }
-        self.answer_with(job, &Reply::Reclaimed(Reclaimed { items: List::of(&items) }), rests_on, Repeatable::Changes)
+        self.answer_with(&Reply::Reclaimed(Reclaimed { items: List::of(&items) }), Repeatable::Changes)
     }
 
     /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
@@ -210,15 +211,16 @@ impl Server {
 
     /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. Of a session from which nothing can be reclaimed
     /// the same is true already.
-    pub(crate) fn reclaim_complete(&mut self, job: Job, message: &ReclaimComplete) -> Outcome {
+    pub(crate) fn reclaim_complete(&mut self, job: Job, message: &ReclaimComplete, seen: &Seen) -> Outcome {
         let from = message.from;
-        let rests_on = if self.may_reclaim(job.key, from) {
+        let ends_by = if self.may_reclaim(job.key, from) {
             info!("{}: session {} has reclaimed what it wants of session {from}", self.who, job.key.id());
             self.rebind_ephemerals(from, job.key.id());
             Some(self.account_for(from))
         } else {
             self.grace.as_ref().and_then(|grace| grace.accounting(from))
         };
-        self.answer_with(job, &Reply::Done(Done {}), rests_on, Repeatable::Changes)
+        seen.note(ends_by.unwrap_or(0));
+        self.answer_with(&Reply::Done(Done {}), Repeatable::Changes)
     }
 }

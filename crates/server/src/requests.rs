@@ -6,14 +6,15 @@
 //! Also here: waking operations that were parked, with their standing checked again at that instant (R5).
 //! Leaves to others: what a request does (`execute`), how it is answered (`answers`).
 
-use crate::answers::Repeatable;
+use crate::answers::{AROUND_REPLY, Repeatable};
 use crate::dispatch::{Origin, Raw};
+use crate::durability::OnDurable;
 use crate::execute::Outcome;
 use crate::parked::{Answering, Job, OpId, Parked, Wait};
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::stats::Dropped;
-use crate::store::{BatchId, Query};
+use crate::store::{BatchId, Query, Seen};
 use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -89,7 +90,8 @@ impl Server {
                 let id = self.parking.next_id();
                 let job = self.job(id, key, raw, nonce, limit, Answering::First);
                 if crowded {
-                    self.fail_request(job, Status::BUSY, None);
+                    let outcome = self.fail_request(Status::BUSY);
+                    self.conclude(job, raw, outcome, &Seen::default());
                 } else {
                     self.start(job, raw);
                 }
@@ -200,10 +202,11 @@ impl Server {
         self.parking.take(id)
     }
 
-    /// Runs an operation for the first time.
+    /// Runs an operation from its start.
     fn start(&mut self, job: Job, raw: Raw<'_>) {
-        let outcome = self.execute(job, raw);
-        self.conclude(job, raw, outcome);
+        let seen = Seen::default();
+        let outcome = self.execute(job, raw, &seen);
+        self.conclude(job, raw, outcome, &seen);
     }
 
     /// Runs a parked operation again from its start, if its session's standing and its agent still want it.
@@ -241,9 +244,7 @@ impl Server {
         if given_up {
             return self.discard(&op);
         }
-        let raw = Raw { kind: op.job.asked, body: &op.body };
-        let outcome = self.execute(op.job, raw);
-        self.conclude(op.job, raw, outcome);
+        self.start(op.job, Raw { kind: op.job.asked, body: &op.body });
     }
 
     /// The turn of a waiting mutation has come.
@@ -254,9 +255,23 @@ impl Server {
     }
 
     /// Does with an operation what its run came to.
-    fn conclude(&mut self, job: Job, raw: Raw<'_>, outcome: Outcome) {
+    fn conclude(&mut self, job: Job, raw: Raw<'_>, outcome: Outcome, seen: &Seen) {
         match outcome {
-            Outcome::Replied => {}
+            Outcome::Silent => {}
+            Outcome::Reply(repeatable) => match seen.depends_on(&self.overlay) {
+                None => self.reply_now(job, repeatable),
+                // However often a duplicate comes, one operation of its nonce waits; a reply held for each would know no bound.
+                Some(batch) if job.answering != Answering::First && !job.settled => {
+                    self.conclude(job, raw, Outcome::After(batch), seen);
+                }
+                //= wire-spec.md#11-7-restart-and-recovery
+                //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
+                Some(batch) => {
+                    let reply = Box::from(self.reply_buffer.as_slice());
+                    self.after_commit(batch, OnDurable::Reply { job, reply, repeatable });
+                }
+            },
+            Outcome::Independent => self.reply_now(job, Repeatable::Changes),
             Outcome::Load(mut queries) => {
                 queries.sort_unstable();
                 queries.dedup();
@@ -271,12 +286,20 @@ impl Server {
                     self.pending(job.key, job.nonce, echo);
                 }
             }
-            Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries)),
+            Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries), seen),
             Outcome::After(batch) => {
                 self.park(Job { settled: true, ..job }, raw, Wait::Durable(batch));
-                self.hold(batch, crate::durability::Held::Run(job.id));
+                self.after_commit(batch, OnDurable::Run(job.id));
             }
         }
+    }
+
+    /// Answers by what is in the reply buffer.
+    fn reply_now(&mut self, job: Job, repeatable: Repeatable) {
+        let reply = core::mem::take(&mut self.reply_buffer);
+        debug_assert!(reply.len() + AROUND_REPLY <= usize::from(job.limit), "a reply fits the datagram that was asked for");
+        self.reply(job, &reply, repeatable);
+        self.reply_buffer = reply;
     }
 
     fn park(&mut self, job: Job, raw: Raw<'_>, wait: Wait) {
@@ -291,10 +314,7 @@ impl Server {
     pub(crate) fn ask_store(&mut self, id: OpId, queries: Vec<Query>) {
         debug_assert!(!queries.is_empty(), "an operation that misses nothing does not wait");
         self.parking.await_queries(id, &queries);
-        let new = self.overlay.ask(queries);
-        if !new.is_empty() {
-            self.questions.push_back(new);
-        }
+        self.overlay.ask(queries);
     }
 
     /// What was waited for is durable.

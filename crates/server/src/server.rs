@@ -9,7 +9,7 @@
 use crate::config::{Config, ConfigError};
 use crate::cookie::{Cookies, Spent};
 use crate::departing::Departing;
-use crate::durability::Holds;
+use crate::durability::OnDurable;
 use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
 use crate::handshake::Awaiting;
@@ -23,12 +23,12 @@ use crate::rate::Rate;
 use crate::sessions::{Key, Sessions};
 use crate::stage::Stages;
 use crate::stats::{Dropped, Stats};
-use crate::store::{Overlay, Query};
+use crate::store::{AfterCommit, StoreCache};
 use crate::tombstones::Tombstones;
 use crate::transmit::Sending;
 use crate::warnings::Warnings;
 use crate::watches::Watches;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -136,9 +136,9 @@ pub struct Server {
     /// Whether locks of ended sessions are left to be freed.
     pub(crate) freeing: bool,
     // The store.
-    pub(crate) overlay: Overlay,
-    pub(crate) questions: VecDeque<Vec<Query>>,
-    pub(crate) holds: Holds,
+    pub(crate) overlay: StoreCache,
+    /// What waits for a batch to be durable.
+    pub(crate) after_commit: AfterCommit<OnDurable>,
     // The way out.
     pub(crate) sending: Sending,
     pub(crate) stats: Stats,
@@ -193,9 +193,8 @@ impl Server {
             replies: ReplyBuffers::default(),
             control_refused: false,
             freeing: false,
-            overlay: Overlay::new(config.cache),
-            questions: VecDeque::new(),
-            holds: Holds::new(),
+            overlay: StoreCache::new(config.cache),
+            after_commit: AfterCommit::new(),
             sending: Sending::default(),
             stats: Stats::default(),
             rng,

@@ -8,14 +8,14 @@
 //! Leaves to others: what is done in grace (`grace`, `reclaim`).
 
 use crate::config::LEASE_MAX;
-use crate::durability::Held;
+use crate::durability::OnDurable;
 use crate::grace::Grace;
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Step;
 use crate::parked::OpId;
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{self, Counter, Lack, Query, SessionRecord};
+use crate::store::{self, Counter, Query, ReadError, Seen, SessionRecord};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -55,7 +55,8 @@ impl Server {
         }
         let mut counters = Counters::default();
         let mut missing = Vec::new();
-        let view = self.overlay.view();
+        let seen = Seen::default();
+        let view = self.overlay.view(&seen);
         let wanted = [
             (Counter::Tokens, &mut counters.tokens),
             (Counter::Incarnation, &mut counters.incarnation),
@@ -68,27 +69,26 @@ impl Server {
         for (counter, value) in wanted {
             match view.counter(counter) {
                 Ok(known) => *value = known,
-                Err(Lack::Missing(queries)) => missing.extend(queries),
-                Err(Lack::Failed(status)) => failed = Some(status),
+                Err(ReadError::NotCached(queries)) => missing.extend(queries),
+                Err(ReadError::Failed(status)) => failed = Some(status),
             }
         }
         match self.overlay.know_sessions() {
             Ok(()) => {}
-            Err(Lack::Missing(queries)) => missing.extend(queries),
-            Err(Lack::Failed(status)) => failed = Some(status),
+            Err(ReadError::NotCached(queries)) => missing.extend(queries),
+            Err(ReadError::Failed(status)) => failed = Some(status),
         }
         match self.overlay.know_ephemerals() {
             Ok(()) => {}
-            Err(Lack::Missing(queries)) => missing.extend(queries),
-            Err(Lack::Failed(status)) => failed = Some(status),
+            Err(ReadError::NotCached(queries)) => missing.extend(queries),
+            Err(ReadError::Failed(status)) => failed = Some(status),
         }
         if let Some(status) = failed {
             return self.cannot_start(&unreadable(status));
         }
         // The root directory of a new store is made by the same run that finds it missing, so that comes last.
         if missing.is_empty() {
-            let mut view = self.overlay.view();
-            match self.namespace.boot(&mut view, self.wall.at(self.now)) {
+            match self.namespace.boot(&mut self.overlay.view(&seen), self.wall.at(self.now)) {
                 Step::Done(()) => return self.record_start(counters),
                 Step::Missing(queries) => missing.extend(queries),
                 Step::Failed(status) => return self.cannot_start(&unreadable(status)),
@@ -133,17 +133,16 @@ impl Server {
         if restored {
             self.restore(&mut sessions, counters.next_object);
         }
-        let mut view = self.overlay.view();
         //= wire-spec.md#11-7-restart-and-recovery
         //# The server MUST have increased its incarnation durably before it answers its first datagram.
         if !bugs::is(Bug::M42) {
-            view.set_counter(Counter::Incarnation, self.identity.incarnation);
+            self.overlay.set_counter(Counter::Incarnation, self.identity.incarnation);
         }
-        view.set_counter(Counter::Epoch, u64::from(epoch));
-        view.set_counter(Counter::Restored, if owed { OWED } else { 0 });
+        self.overlay.set_counter(Counter::Epoch, u64::from(epoch));
+        self.overlay.set_counter(Counter::Restored, if owed { OWED } else { 0 });
         //= wire-spec.md#11-1-lease
         //# The server MUST have stored the largest T that it promises before it promises it.
-        view.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
+        self.overlay.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         // The server's own mutations take their turns as those of a session that never ends.
         self.locks.open_session(Key::SERVER.id());
@@ -152,7 +151,7 @@ impl Server {
         }
         self.phase = Phase::Recording;
         let batch = self.overlay.open_batch();
-        self.hold(batch, Held::Started);
+        self.after_commit(batch, OnDurable::Started);
     }
 
     /// The store is a copy: what happened after it was made is not known, so no session goes on, and every number starts above all that
@@ -178,7 +177,7 @@ impl Server {
         }
         sessions.retain(|session| session.1.doomed && self.ephemerals.any_of(session.0));
         let first = u64::from(self.identity.epoch) << ID_BITS;
-        self.overlay.view().set_counter(Counter::NextObject, next_object.max(first));
+        self.overlay.set_counter(Counter::NextObject, next_object.max(first));
     }
 
     /// The start is durable: from now on the server answers.

@@ -163,7 +163,7 @@ impl Server {
             watches: self.watches.len(),
             ephemerals: self.ephemerals.len(),
             parked: self.parking.len(),
-            held: self.holds.values().map(Vec::len).sum(),
+            held: self.after_commit.len(),
             stalled: self.delivery.stalled(),
             grace: self.grace.as_ref().filter(|grace| grace.is_common()).map(|grace| grace.status(now)),
             withheld: self.grace.as_ref().map_or(0, Grace::withheld),

@@ -1,6 +1,6 @@
 //! The seam between the server's core and its store: what is asked, what is written, what is answered.
 //!
-//! Decides: the keys and their order, the record formats, and what the core knows of the store at any moment ([`Overlay`]:
+//! Decides: the keys and their order, the record formats, and what the core knows of the store at any moment ([`StoreCache`]:
 //! values loaded, overlaid by the writes of batches in flight). Place in the walk: an operation reads and writes through a
 //! [`View`]; what is not in memory becomes a [`Query`], what was written becomes a [`Batch`]. Implements `wire-spec.md`
 //! section 11.7 (R61).
@@ -8,6 +8,8 @@
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
+mod after_commit;
+mod cache;
 pub mod check;
 mod directory;
 #[cfg(test)]
@@ -16,7 +18,6 @@ mod ephemerals;
 mod key;
 mod loading;
 mod objects;
-mod overlay;
 mod record;
 pub mod restore;
 mod sessions;
@@ -27,10 +28,11 @@ mod trim;
 mod view;
 mod xattr;
 
+pub(crate) use after_commit::AfterCommit;
+pub use cache::{CacheLimits, Memory, StoreCache};
 pub use key::{Counter, Key, KeyError};
-pub use overlay::{CacheLimits, Memory, Overlay};
 pub use record::{EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
-pub use view::{Lack, View};
+pub use view::{ReadError, Seen, View};
 pub use xattr::XattrRecord;
 
 use alloc::boxed::Box;

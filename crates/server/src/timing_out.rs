@@ -8,7 +8,7 @@
 //! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before it (R38).
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
-use crate::durability::Held;
+use crate::durability::OnDurable;
 use crate::parked::Wait;
 use crate::server::Server;
 use crate::session::Session;
@@ -230,7 +230,7 @@ impl Server {
         if bugs::is(Bug::M37) {
             return self.ended(key);
         }
-        self.hold(batch, Held::Ended(key));
+        self.after_commit(batch, OnDurable::Ended(key));
     }
 
     /// The session's end is durable: its locks are nobody's, and it is remembered only to tell its agent.

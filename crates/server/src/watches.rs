@@ -7,7 +7,7 @@
 //! Leaves to others: delivery and its failure (`outbox`, `timing_out`), probing of owners (`delivery`).
 
 use crate::answers::Repeatable;
-use crate::durability::Held;
+use crate::durability::OnDurable;
 use crate::ephemerals::PresenceLimits;
 use crate::execute::Outcome;
 use crate::namespace::{Became, Step};
@@ -17,6 +17,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::{Key, Sessions};
 use crate::standing::Standing;
+use crate::store::Seen;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -169,29 +170,26 @@ impl Watches {
 
 impl Server {
     /// WATCH.
-    pub(crate) fn watch_object(&mut self, job: Job, message: &Watch) -> Outcome {
-        let view = self.overlay.view();
-        let step = self.namespace.attr(&view, message.object);
-        let rests_on = view.rests_on();
-        let attr = match step {
+    pub(crate) fn watch_object(&mut self, job: Job, message: &Watch, seen: &Seen) -> Outcome {
+        let attr = match self.namespace.attr(&self.overlay.view(seen), message.object) {
             Step::Done(attr) => attr,
             Step::Missing(queries) => return Outcome::Load(queries),
-            Step::Failed(status) => return self.fail_request(job, status, rests_on),
+            Step::Failed(status) => return self.fail_request(status),
         };
         if let Err(status) = self.watches.add(job.key.id(), message.object, attr.version, self.config.presence) {
-            return self.fail_request(job, status, None);
+            return self.fail_request(status);
         }
         // Its owner is probed from now on.
         if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != job.key.id()) {
             self.watch(owner);
         }
-        self.answer_with(job, &Reply::Watched(Watched { attr }), rests_on, Repeatable::Changes)
+        self.answer_with(&Reply::Watched(Watched { attr }), Repeatable::Changes)
     }
 
     /// UNWATCH.
     pub(crate) fn unwatch_object(&mut self, job: Job, message: &Unwatch) -> Outcome {
         self.watches.remove(job.key.id(), message.object);
-        self.answer_with(job, &Reply::Done(Done {}), None, Repeatable::Changes)
+        self.answer_with(&Reply::Done(Done {}), Repeatable::Changes)
     }
 
     /// Whether somebody else watches an ephemeral file of a session.
@@ -231,7 +229,7 @@ impl Server {
             if bugs::is(Bug::W1) {
                 return self.tell_watchers(self.namespace.requester(), changes);
             }
-            self.hold(batch, Held::Changed(self.namespace.requester(), changes));
+            self.after_commit(batch, OnDurable::Changed(self.namespace.requester(), changes));
         }
     }
 

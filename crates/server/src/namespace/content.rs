@@ -9,7 +9,7 @@
 use super::check_mode;
 use super::draft::Draft;
 use super::plan::Frame;
-use crate::store::{BLOCK_LEN, Lack, View};
+use crate::store::{BLOCK_LEN, ReadError, View};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -67,7 +67,7 @@ impl Part {
 }
 
 impl Draft {
-    pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame, m: &SetAttr<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame, m: &SetAttr<'_>) -> Result<ObjectId, ReadError> {
         let object = self.named(m.object)?;
         let known = self.known(view, object)?;
         let (has, before, wall) = (|bits| m.mask.has(bits), known.size, frame.wall_ns);
@@ -111,7 +111,7 @@ impl Draft {
     }
 
     /// A WRITE of `len` bytes, from the message or its stage.
-    pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame, m: &Write<'_>, len: usize) -> Result<ObjectId, Lack> {
+    pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame, m: &Write<'_>, len: usize) -> Result<ObjectId, ReadError> {
         let object = self.named(m.object)?;
         let known = self.known(view, object)?;
         check_file(known.kind)?;
@@ -158,10 +158,10 @@ impl Content {
     }
 
     /// Makes sure that every block is in memory of which something stays.
-    pub(super) fn check(&self, view: &View<'_>, object: ObjectId) -> Result<(), Lack> {
+    pub(super) fn check(&self, view: &View<'_>, object: ObjectId) -> Result<(), ReadError> {
         let mut missing = Vec::new();
         let mut need = |block| match view.block(object, block) {
-            Err(Lack::Missing(queries)) => {
+            Err(ReadError::NotCached(queries)) => {
                 missing.extend(queries);
                 Ok(())
             }
@@ -174,11 +174,11 @@ impl Content {
             Self::Resize { before, size } if size < before && size % BLOCK != 0 => need(block_of(size))?,
             Self::Resize { .. } | Self::Drop { .. } => {}
         }
-        if missing.is_empty() { Ok(()) } else { Err(Lack::Missing(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(ReadError::NotCached(missing)) }
     }
 
     /// Writes the blocks; `data`: the bytes of a WRITE; `new`: the store has no block of the object.
-    pub(super) fn commit(&self, view: &mut View<'_>, object: ObjectId, data: &[u8], new: bool) -> Result<(), Lack> {
+    pub(super) fn commit(&self, view: &mut View<'_>, object: ObjectId, data: &[u8], new: bool) -> Result<(), ReadError> {
         match *self {
             Self::Write { before, offset, len, truncate } => {
                 debug_assert_eq!(len, data.len(), "planned with other contents");
@@ -218,9 +218,9 @@ impl Content {
 }
 
 /// A block of which something stays. Of a new object only what its own batch wrote before is there.
-fn old_block<'v>(view: &'v View<'_>, object: ObjectId, block: u32, new: bool) -> Result<Option<&'v Bytes>, Lack> {
+fn old_block<'v>(view: &'v View<'_>, object: ObjectId, block: u32, new: bool) -> Result<Option<&'v Bytes>, ReadError> {
     match view.block(object, block) {
-        Err(Lack::Missing(_)) if new => Ok(None),
+        Err(ReadError::NotCached(_)) if new => Ok(None),
         other => other,
     }
 }

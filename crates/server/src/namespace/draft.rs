@@ -7,7 +7,7 @@
 //! Leaves to others: what to change (`names`, `rename`, `content`, `xattr`), what an item sees of those before it (`seen`).
 
 use super::content::Content;
-use crate::store::{Counter, EntryRecord, Lack, ObjectRecord, View, XattrRecord};
+use crate::store::{Counter, EntryRecord, ObjectRecord, ReadError, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId};
@@ -140,7 +140,14 @@ impl Draft {
     }
 
     /// A new object under a name; its number.
-    pub(super) fn make(&mut self, view: &View<'_>, parent: ObjectId, name: &[u8], birth: &Birth, wall_ns: i64) -> Result<ObjectId, Lack> {
+    pub(super) fn make(
+        &mut self,
+        view: &View<'_>,
+        parent: ObjectId,
+        name: &[u8],
+        birth: &Birth,
+        wall_ns: i64,
+    ) -> Result<ObjectId, ReadError> {
         let object = ObjectId(view.counter(Counter::NextObject)? + self.made());
         let Birth { kind, mode, uid, gid, nlink, size, owner } = *birth;
         let (atime_ns, mtime_ns, ctime_ns) = (wall_ns, wall_ns, wall_ns);
@@ -160,7 +167,7 @@ impl Draft {
     }
 
     /// Takes a name of an object away: with the last one (of a directory: its only one) the object goes.
-    pub(super) fn take_name(&mut self, view: &View<'_>, at: usize, wall_ns: i64, force: bool) -> Result<(), Lack> {
+    pub(super) fn take_name(&mut self, view: &View<'_>, at: usize, wall_ns: i64, force: bool) -> Result<(), ReadError> {
         self.loses_name(at, force);
         let attr = self.change(at, wall_ns);
         attr.nlink = if attr.kind == ObjectKind::Directory { 0 } else { attr.nlink.saturating_sub(1) };
@@ -208,7 +215,7 @@ impl Draft {
     }
 
     /// Makes sure that everything that committing reads is in memory.
-    pub(super) fn check(&self, view: &View<'_>) -> Result<(), Lack> {
+    pub(super) fn check(&self, view: &View<'_>) -> Result<(), ReadError> {
         let counters = super::join(view.counter(Counter::NextObject), view.counter(Counter::Bytes));
         super::join(counters, view.counter(Counter::Objects))?;
         let old = self.contents.iter().filter(|filling| !self.is_new(filling.object));
@@ -216,7 +223,7 @@ impl Draft {
     }
 
     /// Writes all of it into the open batch. `data`: what each item brings.
-    pub(super) fn commit(&self, view: &mut View<'_>, data: &[&[u8]], maker: SessionId) -> Result<(), Lack> {
+    pub(super) fn commit(&self, view: &mut View<'_>, data: &[&[u8]], maker: SessionId) -> Result<(), ReadError> {
         if self.is_idle() {
             return Ok(());
         }

@@ -7,7 +7,7 @@
 
 use super::read::{ATTR_LEN, GRANT_LEN, check_version};
 use super::{directory, entered};
-use crate::store::{EntryRecord, Lack, View};
+use crate::store::{EntryRecord, ReadError, View};
 use alloc::vec::Vec;
 use cistern_wire::{Bytes8, CacheGrant, Detail, Entry, Field as _, List, Listing, ObjectId, ReadDir, Reply, Status, Want, Writer};
 
@@ -23,7 +23,7 @@ pub(super) fn read_dir(
     room: usize,
     grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
     out: &mut Writer,
-) -> Result<(), Lack> {
+) -> Result<(), ReadError> {
     let dir = directory(view, m.dir)?.attr;
     check_version(&dir, m.version)?;
     let mut left = room.checked_sub(LISTING_AROUND).ok_or(Status::EINVAL)?;
@@ -69,14 +69,14 @@ pub(super) fn read_dir(
 }
 
 /// Makes sure that the objects of a page are in memory.
-fn know_objects(view: &View<'_>, page: &[(&[u8], EntryRecord)]) -> Result<(), Lack> {
+fn know_objects(view: &View<'_>, page: &[(&[u8], EntryRecord)]) -> Result<(), ReadError> {
     let mut missing = Vec::new();
     for (_, entry) in page {
         match entered(view, entry.object) {
             Ok(_) => {}
-            Err(Lack::Missing(queries)) => missing.extend(queries),
+            Err(ReadError::NotCached(queries)) => missing.extend(queries),
             Err(lack) => return Err(lack),
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(Lack::Missing(missing)) }
+    if missing.is_empty() { Ok(()) } else { Err(ReadError::NotCached(missing)) }
 }

@@ -40,7 +40,7 @@ pub use place::Places;
 pub use plan::{Became, Plan};
 pub use read::Reading;
 
-use crate::store::{Counter, Lack, ObjectRecord, Query, View};
+use crate::store::{Counter, ObjectRecord, Query, ReadError, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
@@ -58,12 +58,12 @@ pub enum Step<T> {
     Failed(Status),
 }
 
-impl<T> From<Result<T, Lack>> for Step<T> {
-    fn from(result: Result<T, Lack>) -> Self {
+impl<T> From<Result<T, ReadError>> for Step<T> {
+    fn from(result: Result<T, ReadError>) -> Self {
         match result {
             Ok(value) => Self::Done(value),
-            Err(Lack::Missing(queries)) => Self::Missing(queries),
-            Err(Lack::Failed(status)) => Self::Failed(status),
+            Err(ReadError::NotCached(queries)) => Self::Missing(queries),
+            Err(ReadError::Failed(status)) => Self::Failed(status),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Namespace {
     }
 }
 
-fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
+fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), ReadError> {
     let root = ObjectId(ROOT);
     let counters = join(view.counter(Counter::NextObject), join(view.counter(Counter::Objects), view.counter(Counter::Bytes)));
     let ((next, _), found) = join(counters, view.object(root))?;
@@ -177,7 +177,7 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
         (0, false) => {}
         (next, true) if next > ROOT => return Ok(()),
         // Going on would give an object id a second time.
-        _ => return Err(Lack::Failed(Status::EIO)),
+        _ => return Err(ReadError::Failed(Status::EIO)),
     }
     let attr = Attr {
         object: root,
@@ -205,32 +205,32 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), Lack> {
 ///
 /// What cannot be read comes before what is lacking: it is forgotten with every turn, so of several such values each would be asked for
 /// again when the others have failed, for ever.
-fn join<A, B>(a: Result<A, Lack>, b: Result<B, Lack>) -> Result<(A, B), Lack> {
+fn join<A, B>(a: Result<A, ReadError>, b: Result<B, ReadError>) -> Result<(A, B), ReadError> {
     match (a, b) {
         (Ok(a), Ok(b)) => Ok((a, b)),
-        (Err(Lack::Failed(Status::EIO)), _) | (_, Err(Lack::Failed(Status::EIO))) => Err(Lack::Failed(Status::EIO)),
-        (Err(Lack::Missing(mut queries)), Err(Lack::Missing(more))) => {
+        (Err(ReadError::Failed(Status::EIO)), _) | (_, Err(ReadError::Failed(Status::EIO))) => Err(ReadError::Failed(Status::EIO)),
+        (Err(ReadError::NotCached(mut queries)), Err(ReadError::NotCached(more))) => {
             queries.extend(more);
-            Err(Lack::Missing(queries))
+            Err(ReadError::NotCached(queries))
         }
         (Err(lack), _) | (_, Err(lack)) => Err(lack),
     }
 }
 
 /// An object named by its id.
-fn known<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord, Lack> {
-    view.object(object)?.ok_or(Lack::Failed(Status::ESTALE))
+fn known<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord, ReadError> {
+    view.object(object)?.ok_or(ReadError::Failed(Status::ESTALE))
 }
 
 /// A directory named by its id.
-fn directory<'v>(view: &'v View<'_>, dir: ObjectId) -> Result<&'v ObjectRecord, Lack> {
+fn directory<'v>(view: &'v View<'_>, dir: ObjectId) -> Result<&'v ObjectRecord, ReadError> {
     let record = known(view, dir)?;
-    if record.attr.kind == ObjectKind::Directory { Ok(record) } else { Err(Lack::Failed(Status::ENOTDIR)) }
+    if record.attr.kind == ObjectKind::Directory { Ok(record) } else { Err(ReadError::Failed(Status::ENOTDIR)) }
 }
 
 /// An object that an entry names: it must be there.
-fn entered<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord, Lack> {
-    view.object(object)?.ok_or(Lack::Failed(Status::EIO))
+fn entered<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord, ReadError> {
+    view.object(object)?.ok_or(ReadError::Failed(Status::EIO))
 }
 
 /// The permission bits that there are.

@@ -10,13 +10,13 @@ use super::content::Content;
 use super::draft::{Birth, Draft};
 use super::plan::Frame;
 use super::{check_mode, check_name, join};
-use crate::store::{EntryRecord, Lack, View};
+use crate::store::{EntryRecord, ReadError, View};
 use bytes::Bytes;
 use cistern_wire::limits::SYMLINK_MAX;
 use cistern_wire::{Create, Handle, Link, Mkdir, ObjectId, ObjectKind, Rmdir, Status, Symlink, Unlink};
 
 impl Draft {
-    pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<ObjectId, ReadError> {
         check_name(m.name.0)?;
         check_mode(m.mode)?;
         if m.ephemeral && !m.exclusive {
@@ -44,7 +44,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn mkdir(&mut self, view: &View<'_>, frame: &Frame, m: &Mkdir<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn mkdir(&mut self, view: &View<'_>, frame: &Frame, m: &Mkdir<'_>) -> Result<ObjectId, ReadError> {
         check_mode(m.mode)?;
         let dir = self.named(m.dir)?;
         let at = self.free_name(view, dir, m.name.0)?;
@@ -54,7 +54,7 @@ impl Draft {
         self.make(view, dir, m.name.0, &birth, frame.wall_ns)
     }
 
-    pub(super) fn symlink(&mut self, view: &View<'_>, frame: &Frame, m: &Symlink<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn symlink(&mut self, view: &View<'_>, frame: &Frame, m: &Symlink<'_>) -> Result<ObjectId, ReadError> {
         let target = m.target.0;
         if target.len() > SYMLINK_MAX {
             return Err(Status::ENAMETOOLONG.into());
@@ -72,7 +72,7 @@ impl Draft {
         Ok(object)
     }
 
-    pub(super) fn link(&mut self, view: &View<'_>, frame: &Frame, m: &Link<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn link(&mut self, view: &View<'_>, frame: &Frame, m: &Link<'_>) -> Result<ObjectId, ReadError> {
         let (object, dir) = (self.named(m.object)?, self.named(m.dir)?);
         let attr = self.known(view, object)?;
         // The server takes an ephemeral file's one name away when its session ends; a second one would keep it.
@@ -90,7 +90,7 @@ impl Draft {
         Ok(object)
     }
 
-    pub(super) fn unlink(&mut self, view: &View<'_>, frame: &Frame, m: &Unlink<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn unlink(&mut self, view: &View<'_>, frame: &Frame, m: &Unlink<'_>) -> Result<ObjectId, ReadError> {
         let dir = self.named(m.dir)?;
         let (dir_at, entry) = self.taken_name(view, dir, m.name.0)?;
         if entry.kind == ObjectKind::Directory {
@@ -104,7 +104,7 @@ impl Draft {
         Ok(entry.object)
     }
 
-    pub(super) fn rmdir(&mut self, view: &View<'_>, frame: &Frame, m: &Rmdir<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn rmdir(&mut self, view: &View<'_>, frame: &Frame, m: &Rmdir<'_>) -> Result<ObjectId, ReadError> {
         let dir = self.named(m.dir)?;
         let (dir_at, entry) = self.taken_name(view, dir, m.name.0)?;
         if entry.kind != ObjectKind::Directory {
@@ -121,7 +121,7 @@ impl Draft {
     }
 
     /// A directory in which a name is free.
-    fn free_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<usize, Lack> {
+    fn free_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<usize, ReadError> {
         check_name(name)?;
         let (_, entry) = join(self.directory(view, dir), self.entry(view, dir, name))?;
         if entry.is_some() {
@@ -131,7 +131,7 @@ impl Draft {
     }
 
     /// A directory and what a name in it names.
-    fn taken_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<(usize, EntryRecord), Lack> {
+    fn taken_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<(usize, EntryRecord), ReadError> {
         check_name(name)?;
         let (_, entry) = join(self.directory(view, dir), self.entry(view, dir, name))?;
         let entry = entry.ok_or(Status::ENOENT)?;

@@ -7,7 +7,7 @@
 //! Leaves to others: nothing depends on it.
 
 use super::{Namespace, Step};
-use crate::store::{Lack, View};
+use crate::store::{ReadError, View};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -45,7 +45,7 @@ impl Namespace {
     }
 }
 
-fn place(view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, Lack> {
+fn place(view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, ReadError> {
     if object.0 == ROOT {
         return Ok(b"/".to_vec());
     }
@@ -85,7 +85,7 @@ fn joined(mut path: Vec<u8>, name: &[u8], max: usize) -> Vec<u8> {
     path
 }
 
-fn looked_up(view: &View<'_>, object: ObjectId) -> Result<Option<(ObjectId, Bytes)>, Lack> {
+fn looked_up(view: &View<'_>, object: ObjectId) -> Result<Option<(ObjectId, Bytes)>, ReadError> {
     let Some(record) = view.object(object)? else { return Ok(None) };
     let named = view.entry(record.parent, &record.name)?.is_some_and(|entry| entry.object == object);
     Ok(named.then(|| (record.parent, record.name.clone())))

@@ -23,7 +23,7 @@
 use super::draft::{Draft, Fate, Removal};
 use super::mutation::Mutation;
 use super::{Namespace, NamespaceLimits, Step};
-use crate::store::{Counter, Lack, View};
+use crate::store::{Counter, ReadError, View};
 use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX, HELD_MAX};
 use cistern_wire::{
     Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, List, ObjectId, Reply, Status, Want, Writer,
@@ -96,7 +96,7 @@ impl Draft {
     }
 
     /// Drafts one item, which brings `data`.
-    fn item(&mut self, view: &View<'_>, frame: &Frame, item: &Item<'_>, data: &[u8]) -> Result<(), Lack> {
+    fn item(&mut self, view: &View<'_>, frame: &Frame, item: &Item<'_>, data: &[u8]) -> Result<(), ReadError> {
         let subject = match item {
             Item::SetAttr(m) => self.set_attr(view, frame, m),
             Item::Create(m) => self.create(view, frame, m),
@@ -141,7 +141,7 @@ impl Namespace {
     }
 
     /// Makes the draft of a mutation.
-    fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Result<Plan, Lack> {
+    fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Result<Plan, ReadError> {
         let frame = Frame { limits: self.limits, wall_ns, handle: self.handle, batch: mutation.is_batch() };
         self.draft.clear();
         self.failed = None;
@@ -159,7 +159,7 @@ impl Namespace {
         }
         for (index, item) in mutation.items().enumerate() {
             let drafted = self.draft.item(view, &frame, &item, data.get(index).copied().unwrap_or_default());
-            if mutation.is_batch() && matches!(drafted, Err(Lack::Failed(_))) {
+            if mutation.is_batch() && matches!(drafted, Err(ReadError::Failed(_))) {
                 self.failed = u16::try_from(index).ok();
             }
             drafted?;
@@ -183,7 +183,7 @@ impl Namespace {
     }
 
     /// Whether what the draft adds fits the bounds.
-    fn check_room(&self, view: &View<'_>, mutation: &Mutation<'_>) -> Result<(), Lack> {
+    fn check_room(&self, view: &View<'_>, mutation: &Mutation<'_>) -> Result<(), ReadError> {
         let (made, gone) = (self.draft.count(Fate::Made), self.draft.count(Fate::Gone));
         if made > gone && view.counter(Counter::Objects)? + (made - gone) > self.limits.objects_max {
             return Err(Status::ENOSPC.into());
@@ -247,7 +247,7 @@ impl Namespace {
 }
 
 /// Whether the objects have the versions that a mutation depends on.
-fn check_expected(view: &View<'_>, expected: List<'_, Expect>) -> Result<(), Lack> {
+fn check_expected(view: &View<'_>, expected: List<'_, Expect>) -> Result<(), ReadError> {
     //= wire-spec.md#11-5-caching-and-metadata
     //# A mutation whose `expect` names a version other than the current one MUST fail with VERSION_CHANGED and change nothing.
     for Expect { object, version } in expected {

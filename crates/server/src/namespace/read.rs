@@ -8,7 +8,7 @@
 
 use super::content::{block_of, within};
 use super::{Namespace, Step, check_name, entered, known};
-use crate::store::{BLOCK_LEN, Lack, ObjectRecord, View};
+use crate::store::{BLOCK_LEN, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use cistern_wire::{
     Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, GetXattr, ListXattr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply,
@@ -90,7 +90,7 @@ impl Namespace {
         room: usize,
         grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
-    ) -> Result<(), Lack> {
+    ) -> Result<(), ReadError> {
         let most = room.saturating_sub(WALKED_AROUND) / (ATTR_LEN + GRANT_LEN);
         if most == 0 {
             return Err(Status::EINVAL.into());
@@ -108,7 +108,7 @@ impl Namespace {
             }
             match next(view, &last, name.0) {
                 Ok(record) => last = record.attr,
-                Err(Lack::Failed(why)) if why != Status::EIO => {
+                Err(ReadError::Failed(why)) if why != Status::EIO => {
                     status = why;
                     break;
                 }
@@ -136,7 +136,7 @@ impl Namespace {
         room: usize,
         grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
-    ) -> Result<(), Lack> {
+    ) -> Result<(), ReadError> {
         let attr = known(view, m.object)?.attr;
         if attr.kind == ObjectKind::Directory {
             return Err(Status::EISDIR.into());
@@ -160,7 +160,7 @@ pub(super) fn check_version(attr: &Attr, version: u64) -> Result<(), Status> {
 }
 
 /// What a name in a directory names.
-fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8]) -> Result<&'v ObjectRecord, Lack> {
+fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8]) -> Result<&'v ObjectRecord, ReadError> {
     check_name(name)?;
     if dir.kind != ObjectKind::Directory {
         return Err(Status::ENOTDIR.into());
@@ -170,7 +170,7 @@ fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8]) -> Result<&'v ObjectRec
 }
 
 /// Collects the bytes from `offset` to `end` of an object's contents.
-fn gather(view: &View<'_>, object: ObjectId, offset: u64, end: u64, bytes: &mut Vec<u8>) -> Result<(), Lack> {
+fn gather(view: &View<'_>, object: ObjectId, offset: u64, end: u64, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
     bytes.clear();
     if offset >= end {
         return Ok(());
@@ -188,9 +188,9 @@ fn gather(view: &View<'_>, object: ObjectId, offset: u64, end: u64, bytes: &mut 
                 bytes.extend_from_slice(there);
                 bytes.resize(full, 0);
             }
-            Err(Lack::Missing(queries)) => missing.extend(queries),
+            Err(ReadError::NotCached(queries)) => missing.extend(queries),
             Err(lack) => return Err(lack),
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(Lack::Missing(missing)) }
+    if missing.is_empty() { Ok(()) } else { Err(ReadError::NotCached(missing)) }
 }

@@ -8,7 +8,7 @@
 use super::draft::Draft;
 use super::plan::Frame;
 use super::{check_name, join};
-use crate::store::{Counter, EntryRecord, Lack, View};
+use crate::store::{Counter, EntryRecord, ReadError, View};
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, ObjectKind, Rename, RenameRule, Status};
@@ -23,7 +23,7 @@ struct Move {
 }
 
 impl Draft {
-    pub(super) fn rename(&mut self, view: &View<'_>, frame: &Frame, m: &Rename<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn rename(&mut self, view: &View<'_>, frame: &Frame, m: &Rename<'_>) -> Result<ObjectId, ReadError> {
         check_name(m.from_name.0)?;
         check_name(m.to_name.0)?;
         let (from, to) = (self.named(m.from_dir)?, self.named(m.to_dir)?);
@@ -65,7 +65,7 @@ impl Draft {
         all: &Move,
         source: EntryRecord,
         target: Option<EntryRecord>,
-    ) -> Result<(), Lack> {
+    ) -> Result<(), ReadError> {
         let (moves_directory, wall) = (source.kind == ObjectKind::Directory, frame.wall_ns);
         let mut subdirectories = i32::from(moves_directory);
         if let Some(target) = target {
@@ -99,7 +99,7 @@ impl Draft {
         all: &Move,
         source: EntryRecord,
         target: EntryRecord,
-    ) -> Result<(), Lack> {
+    ) -> Result<(), ReadError> {
         self.check_not_below(view, &target, all.from)?;
         self.entered(view, target.object)?;
         let other = self.show(view, target.object)?;
@@ -133,7 +133,7 @@ impl Draft {
     }
 
     /// Whether what is moved is a directory that `dir` is, or is below: then it cannot go there.
-    fn check_not_below(&self, view: &View<'_>, moved: &EntryRecord, dir: ObjectId) -> Result<(), Lack> {
+    fn check_not_below(&self, view: &View<'_>, moved: &EntryRecord, dir: ObjectId) -> Result<(), ReadError> {
         if moved.kind != ObjectKind::Directory {
             return Ok(());
         }

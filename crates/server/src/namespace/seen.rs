@@ -6,7 +6,7 @@
 //! Leaves to others: what is drafted (`draft`).
 
 use super::draft::{Draft, Fate, Touched};
-use crate::store::{EntryRecord, Lack, ObjectRecord, View};
+use crate::store::{EntryRecord, ObjectRecord, ReadError, View};
 use cistern_wire::{Attr, ObjectId, ObjectKind, Status};
 
 impl Draft {
@@ -24,7 +24,7 @@ impl Draft {
     }
 
     /// An object's record; `None`: there is no such object.
-    pub(super) fn object<'d>(&'d self, view: &'d View<'_>, object: ObjectId) -> Result<Option<&'d ObjectRecord>, Lack> {
+    pub(super) fn object<'d>(&'d self, view: &'d View<'_>, object: ObjectId) -> Result<Option<&'d ObjectRecord>, ReadError> {
         match self.own(object) {
             Some(touched) => Ok(touched.exists().then_some(&touched.record)),
             None => view.object(object),
@@ -32,23 +32,23 @@ impl Draft {
     }
 
     /// An object named by its id.
-    pub(super) fn known(&self, view: &View<'_>, object: ObjectId) -> Result<Attr, Lack> {
-        self.object(view, object)?.map(|record| record.attr).ok_or(Lack::Failed(Status::ESTALE))
+    pub(super) fn known(&self, view: &View<'_>, object: ObjectId) -> Result<Attr, ReadError> {
+        self.object(view, object)?.map(|record| record.attr).ok_or(ReadError::Failed(Status::ESTALE))
     }
 
     /// A directory named by its id.
-    pub(super) fn directory(&self, view: &View<'_>, dir: ObjectId) -> Result<Attr, Lack> {
+    pub(super) fn directory(&self, view: &View<'_>, dir: ObjectId) -> Result<Attr, ReadError> {
         let attr = self.known(view, dir)?;
-        if attr.kind == ObjectKind::Directory { Ok(attr) } else { Err(Lack::Failed(Status::ENOTDIR)) }
+        if attr.kind == ObjectKind::Directory { Ok(attr) } else { Err(ReadError::Failed(Status::ENOTDIR)) }
     }
 
     /// An object that an entry names: it must be there.
-    pub(super) fn entered<'d>(&'d self, view: &'d View<'_>, object: ObjectId) -> Result<&'d ObjectRecord, Lack> {
-        self.object(view, object)?.ok_or(Lack::Failed(Status::EIO))
+    pub(super) fn entered<'d>(&'d self, view: &'d View<'_>, object: ObjectId) -> Result<&'d ObjectRecord, ReadError> {
+        self.object(view, object)?.ok_or(ReadError::Failed(Status::EIO))
     }
 
     /// What a name in a directory names; `None`: it does not exist.
-    pub(super) fn entry(&self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<Option<EntryRecord>, Lack> {
+    pub(super) fn entry(&self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<Option<EntryRecord>, ReadError> {
         match self.entries.iter().find(|entry| entry.0 == dir && entry.1 == name) {
             Some((_, _, entry)) => Ok(*entry),
             None if self.own(dir).is_some_and(|dir| matches!(dir.fate, Fate::Made | Fate::Never)) => Ok(None),
@@ -57,11 +57,11 @@ impl Draft {
     }
 
     /// Takes an existing object in; gives its place in the draft.
-    pub(super) fn show(&mut self, view: &View<'_>, object: ObjectId) -> Result<usize, Lack> {
+    pub(super) fn show(&mut self, view: &View<'_>, object: ObjectId) -> Result<usize, ReadError> {
         if let Some(at) = self.touched.iter().position(|touched| touched.record.attr.object == object) {
             return Ok(at);
         }
-        let record = view.object(object)?.ok_or(Lack::Failed(Status::ESTALE))?.clone();
+        let record = view.object(object)?.ok_or(ReadError::Failed(Status::ESTALE))?.clone();
         self.touched.push(Touched { before: record.attr.version, record, fate: Fate::Shown });
         Ok(self.touched.len() - 1)
     }

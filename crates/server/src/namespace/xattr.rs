@@ -10,7 +10,7 @@ use super::draft::{Draft, Xattrs};
 use super::known;
 use super::plan::Frame;
 use super::read::check_version;
-use crate::store::{Lack, View, XattrRecord};
+use crate::store::{ReadError, View, XattrRecord};
 use alloc::vec::Vec;
 use cistern_wire::limits::{XATTR_BYTES_MAX, XATTR_NAME_MAX, XATTR_VALUE_MAX, XATTRS_MAX};
 use cistern_wire::{
@@ -33,7 +33,7 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Status> {
 
 impl Draft {
     /// SETXATTR of a value, from the message or its stage.
-    pub(super) fn set_xattr(&mut self, view: &View<'_>, frame: &Frame, m: &SetXattr<'_>, value: &[u8]) -> Result<ObjectId, Lack> {
+    pub(super) fn set_xattr(&mut self, view: &View<'_>, frame: &Frame, m: &SetXattr<'_>, value: &[u8]) -> Result<ObjectId, ReadError> {
         check_xattr_name(m.name.0)?;
         if m.stage != 0 && !m.data.0.is_empty() {
             return Err(Status::EINVAL.into());
@@ -58,7 +58,7 @@ impl Draft {
         self.replace_xattrs(view, frame, object, all.as_ref(), m.name.0, Some(value))
     }
 
-    pub(super) fn remove_xattr(&mut self, view: &View<'_>, frame: &Frame, m: &RemoveXattr<'_>) -> Result<ObjectId, Lack> {
+    pub(super) fn remove_xattr(&mut self, view: &View<'_>, frame: &Frame, m: &RemoveXattr<'_>) -> Result<ObjectId, ReadError> {
         check_xattr_name(m.name.0)?;
         let object = self.named(m.object)?;
         self.known(view, object)?;
@@ -77,7 +77,7 @@ impl Draft {
         all: Option<&XattrRecord>,
         name: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<ObjectId, Lack> {
+    ) -> Result<ObjectId, ReadError> {
         let at = self.show(view, object)?;
         self.change(at, frame.wall_ns);
         let record = XattrRecord::with(all, name, value);
@@ -91,7 +91,7 @@ impl Draft {
     }
 
     /// The object at `at` goes: its extended attributes go with it.
-    pub(super) fn drop_xattrs(&mut self, view: &View<'_>, at: usize) -> Result<(), Lack> {
+    pub(super) fn drop_xattrs(&mut self, view: &View<'_>, at: usize) -> Result<(), ReadError> {
         let object = self.touched[at].record.attr.object;
         match self.xattrs.iter_mut().find(|known| known.object == object) {
             Some(known) => known.record = None,
@@ -105,7 +105,7 @@ impl Draft {
     }
 
     /// The extended attributes of an object that exists.
-    fn xattrs_of(&self, view: &View<'_>, object: ObjectId) -> Result<Option<XattrRecord>, Lack> {
+    fn xattrs_of(&self, view: &View<'_>, object: ObjectId) -> Result<Option<XattrRecord>, ReadError> {
         if let Some(known) = self.xattrs.iter().find(|known| known.object == object) {
             return Ok(known.record.clone());
         }
@@ -115,16 +115,16 @@ impl Draft {
 }
 
 /// The extended attributes that the store has of an object with so many of them.
-fn stored(view: &View<'_>, object: ObjectId, count: u8) -> Result<Option<XattrRecord>, Lack> {
+fn stored(view: &View<'_>, object: ObjectId, count: u8) -> Result<Option<XattrRecord>, ReadError> {
     if count == 0 {
         return Ok(None);
     }
     // An object that has some, and no record of them, is damaged.
-    view.xattrs(object)?.map(Some).ok_or(Lack::Failed(Status::EIO))
+    view.xattrs(object)?.map(Some).ok_or(ReadError::Failed(Status::EIO))
 }
 
 /// Executes GETXATTR, as `Namespace::read` says.
-pub(super) fn get_xattr(view: &View<'_>, m: &GetXattr<'_>, room: usize, out: &mut Writer) -> Result<(), Lack> {
+pub(super) fn get_xattr(view: &View<'_>, m: &GetXattr<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
     check_xattr_name(m.name.0)?;
     let record = known(view, m.object)?;
     check_version(&record.attr, m.version)?;
@@ -140,7 +140,7 @@ pub(super) fn get_xattr(view: &View<'_>, m: &GetXattr<'_>, room: usize, out: &mu
 }
 
 /// Executes LISTXATTR, as `Namespace::read` says.
-pub(super) fn list_xattr(view: &View<'_>, m: &ListXattr<'_>, room: usize, out: &mut Writer) -> Result<(), Lack> {
+pub(super) fn list_xattr(view: &View<'_>, m: &ListXattr<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
     let record = known(view, m.object)?;
     check_version(&record.attr, m.version)?;
     let all = stored(view, m.object, record.xattrs)?;

@@ -1,10 +1,10 @@
 //! What is known of the entries of one directory.
 //!
-//! Decides: whether a name is known to be there, known to be absent, or not known. Place in the walk: held by the overlay.
+//! Decides: whether a name is known to be there, known to be absent, or not known. Place in the walk: held by the cache.
 //! A name is known by itself (it was asked for or written), or because it lies in a range that was scanned whole.
 //! Invariant: in a known range, every name that has no slot does not exist in the store; so absence needs no slot of its own,
 //! and a page of a directory is read from memory only if it lies in one known range.
-//! Leaves to others: asking the store, batches (`overlay`).
+//! Leaves to others: asking the store, batches (`cache`).
 
 use super::slot::{Known, Slot};
 use super::{BatchId, EntryRecord};

@@ -4,7 +4,7 @@
 //! test can make an answer as old as a real engine could.
 
 use super::record::{counter_from_bytes, counter_to_bytes};
-use super::{Answer, Batch, BatchId, Counter, Key, Loaded, Overlay, Query};
+use super::{Answer, Batch, BatchId, Counter, Key, Loaded, Query, StoreCache};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -63,7 +63,7 @@ impl Disk {
     }
 
     /// Answers and syncs all there is.
-    pub(crate) fn settle(&mut self, overlay: &mut Overlay) {
+    pub(crate) fn settle(&mut self, overlay: &mut StoreCache) {
         self.batches.extend(overlay.seal());
         while let Some(batch) = self.sync() {
             overlay.durable(batch);
@@ -114,5 +114,13 @@ impl Disk {
         let end = entries.len() <= limit;
         entries.truncate(limit);
         Answer::Entries { entries, end }
+    }
+}
+
+impl StoreCache {
+    /// Asks, and takes what is new of it out to be handed to the store.
+    pub(crate) fn asked(&mut self, queries: Vec<Query>) -> Vec<Query> {
+        self.ask(queries);
+        core::iter::from_fn(|| self.poll_questions()).flatten().collect()
     }
 }

@@ -5,8 +5,8 @@
 //! Invariant: what is taken out is all that there was, in order of the keys.
 //! Leaves to others: what they are good for (`crate::ephemerals`).
 
-use super::overlay::Overlay;
-use super::{Answer, EphemeralRecord, Lack, Query};
+use super::cache::StoreCache;
+use super::{Answer, EphemeralRecord, Query, ReadError};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::{Handle, ObjectId, Status};
@@ -55,16 +55,16 @@ impl FoundEphemerals {
     }
 }
 
-impl Overlay {
+impl StoreCache {
     /// Makes sure that [`Self::take_ephemerals`] has all records of ephemeral files that the store had at the start.
     ///
     /// # Errors
-    /// [`Lack`]: not in memory, or unreadable (EIO).
-    pub fn know_ephemerals(&self) -> Result<(), Lack> {
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_ephemerals(&self) -> Result<(), ReadError> {
         match &self.ephemerals {
-            FoundEphemerals { broken: true, .. } => Err(Lack::Failed(Status::EIO)),
+            FoundEphemerals { broken: true, .. } => Err(ReadError::Failed(Status::EIO)),
             FoundEphemerals { end: true, .. } => Ok(()),
-            found => Err(Lack::Missing(vec![Query::Ephemerals { after: found.last(), limit: PAGE }])),
+            found => Err(ReadError::NotCached(vec![Query::Ephemerals { after: found.last(), limit: PAGE }])),
         }
     }
 

@@ -6,14 +6,14 @@
 //! parse becomes EIO for those who need it, never a guess.
 //! Leaves to others: what the values mean (`namespace`).
 
-use super::overlay::{Overlay, Unit, XATTRS, directory_of};
+use super::cache::{StoreCache, Unit, XATTRS, directory_of};
 use super::record::counter_from_bytes;
 use super::slot::{Known, Slot};
 use super::{Answer, BLOCK_LEN, EntryRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query, XattrRecord};
 use bytes::Bytes;
 use cistern_wire::ObjectId;
 
-impl Overlay {
+impl StoreCache {
     /// Takes an answer in; the operations that wait for it are to be run again before [`Self::trim`].
     ///
     /// False if the value could not be read or parsed: worth a warning, and those operations will fail with EIO.

@@ -1,8 +1,8 @@
 //! The records of objects in memory.
 //!
 //! Decides how millions of them are kept: in pieces, found by an index that grows in parts, so that no turn of the loop copies them.
-//! Place in the walk: under the overlay. Invariant: one value for each object.
-//! Leaves to others: which are known and which are forgotten (`overlay`, `trim`).
+//! Place in the walk: under the cache. Invariant: one value for each object.
+//! Leaves to others: which are known and which are forgotten (`cache`, `trim`).
 
 use super::ObjectRecord;
 use super::slot::Slot;

@@ -173,7 +173,7 @@ impl EntryRecord {
 }
 
 impl SessionRecord {
-    /// The record's bytes, for `Overlay::put`.
+    /// The record's bytes, for `StoreCache::put`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut w = start_with(SESSION_VERSION, SESSION_ROOM);
@@ -214,7 +214,7 @@ impl SessionRecord {
 }
 
 impl EphemeralRecord {
-    /// The record's bytes, for `Overlay::put`.
+    /// The record's bytes, for `StoreCache::put`.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         let mut w = start(8);
@@ -232,7 +232,7 @@ impl EphemeralRecord {
 }
 
 impl OutcomeRecord {
-    /// The record's bytes, for `Overlay::put`.
+    /// The record's bytes, for `StoreCache::put`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         Self::bytes_of(self.nonce, &self.reply)

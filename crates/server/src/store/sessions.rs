@@ -6,8 +6,8 @@
 //! Invariant: what is taken out is all that there was, in order of the ids.
 //! Leaves to others: what they are good for (`grace`).
 
-use super::overlay::Overlay;
-use super::{Answer, Lack, Query, SessionRecord};
+use super::cache::StoreCache;
+use super::{Answer, Query, ReadError, SessionRecord};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::{SessionId, Status};
@@ -56,16 +56,16 @@ impl Found {
     }
 }
 
-impl Overlay {
+impl StoreCache {
     /// Makes sure that [`Self::take_sessions`] has all records of sessions that the store had at the start.
     ///
     /// # Errors
-    /// [`Lack`]: not in memory, or unreadable (EIO).
-    pub fn know_sessions(&self) -> Result<(), Lack> {
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_sessions(&self) -> Result<(), ReadError> {
         match &self.sessions {
-            Found { broken: true, .. } => Err(Lack::Failed(Status::EIO)),
+            Found { broken: true, .. } => Err(ReadError::Failed(Status::EIO)),
             Found { end: true, .. } => Ok(()),
-            found => Err(Lack::Missing(vec![Query::Sessions { after: found.last(), limit: PAGE }])),
+            found => Err(ReadError::NotCached(vec![Query::Sessions { after: found.last(), limit: PAGE }])),
         }
     }
 

@@ -1,8 +1,8 @@
 //! One value of the store as the core knows it: what it is, and on which batch that knowledge rests.
 //!
-//! Decides: when a value is clean. Place in the walk: held by the overlay and its directories.
+//! Decides: when a value is clean. Place in the walk: held by the cache and its directories.
 //! Invariant: `batch` is the newest batch that wrote the value, 0 if it is as the store had it.
-//! Leaves to others: which values are kept (`overlay`).
+//! Leaves to others: which values are kept (`cache`).
 
 use super::BatchId;
 use core::cell::Cell;

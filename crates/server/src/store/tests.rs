@@ -1,7 +1,7 @@
-//! The overlay against a naive model, with a store that answers late, in any order, and from any state in between.
+//! The cache against a naive model, with a store that answers late, in any order, and from any state in between.
 
 use super::disk::Disk;
-use super::{Answer, CacheLimits, Counter, EntryRecord, Key, Lack, Loaded, ObjectRecord, Overlay, Query};
+use super::{Answer, CacheLimits, Counter, EntryRecord, Key, Loaded, ObjectRecord, Query, ReadError, Seen, StoreCache};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -34,83 +34,89 @@ fn entry(n: u64) -> EntryRecord {
     EntryRecord { object: ObjectId(n), kind: ObjectKind::File }
 }
 
-fn overlay() -> Overlay {
-    Overlay::new(CacheLimits::default())
+fn overlay() -> StoreCache {
+    StoreCache::new(CacheLimits::default())
 }
 
 #[test]
 fn what_is_not_in_memory_is_asked_for_once() {
     let mut overlay = overlay();
-    let Err(Lack::Missing(queries)) = overlay.view().object(ObjectId(5)).map(|_| ()) else { panic!("nothing is known yet") };
-    assert_eq!(overlay.ask(queries.clone()), vec![Query::Get(Key::Object(ObjectId(5)))]);
-    assert_eq!(overlay.ask(queries), vec![], "the question is under way");
+    let Err(ReadError::NotCached(queries)) = overlay.view(&Seen::default()).object(ObjectId(5)).map(|_| ()) else {
+        panic!("nothing is known yet")
+    };
+    assert_eq!(overlay.asked(queries.clone()), vec![Query::Get(Key::Object(ObjectId(5)))]);
+    assert_eq!(overlay.asked(queries), vec![], "the question is under way");
 }
 
 #[test]
-fn reading_rests_on_the_newest_batch_until_it_is_durable() {
+fn reading_depends_on_the_newest_batch_until_it_is_durable() {
     let mut overlay = overlay();
-    overlay.view().put_object(record(ObjectId(5), 1));
+    overlay.view(&Seen::default()).put_object(record(ObjectId(5), 1));
     let first = overlay.seal().expect("something was written");
-    overlay.view().put_entry(DIR, b"a", entry(5));
+    overlay.view(&Seen::default()).put_entry(DIR, b"a", entry(5));
     let second = overlay.seal().expect("something was written");
-    let view = overlay.view();
-    assert_eq!(view.rests_on(), None, "nothing read yet");
+    let run = Seen::default();
+    let view = overlay.view(&run);
+    assert_eq!(run.depends_on(&overlay), None, "nothing read yet");
     assert!(view.object(ObjectId(5)).unwrap().is_some());
-    assert_eq!(view.rests_on(), Some(first.id));
+    assert_eq!(run.depends_on(&overlay), Some(first.id));
     assert_eq!(view.entry(DIR, b"a"), Ok(Some(entry(5))));
-    assert_eq!(view.rests_on(), Some(second.id));
+    assert_eq!(run.depends_on(&overlay), Some(second.id));
     overlay.durable(second.id);
-    let view = overlay.view();
+    let run = Seen::default();
+    let view = overlay.view(&run);
     assert_eq!(view.entry(DIR, b"a"), Ok(Some(entry(5))));
-    assert_eq!(view.rests_on(), None);
+    assert_eq!(run.depends_on(&overlay), None);
 }
 
 #[test]
-fn absence_rests_on_the_batch_that_deleted() {
+fn absence_depends_on_the_batch_that_deleted() {
     let mut overlay = overlay();
-    overlay.view().put_entry(DIR, b"a", entry(5));
+    overlay.view(&Seen::default()).put_entry(DIR, b"a", entry(5));
     let made = overlay.seal().unwrap().id;
     overlay.durable(made);
-    overlay.view().delete_entry(DIR, b"a");
+    overlay.view(&Seen::default()).delete_entry(DIR, b"a");
     let gone = overlay.seal().unwrap().id;
-    let view = overlay.view();
+    let run = Seen::default();
+    let view = overlay.view(&run);
     assert_eq!(view.entry(DIR, b"a"), Ok(None));
-    assert_eq!(view.rests_on(), Some(gone));
+    assert_eq!(run.depends_on(&overlay), Some(gone));
 }
 
 #[test]
 fn names_that_came_and_went_leave_nothing_behind_in_a_known_directory() {
     let mut overlay = overlay();
-    let take = |overlay: &mut Overlay, names: core::ops::Range<u64>| {
+    let take = |overlay: &mut StoreCache, names: core::ops::Range<u64>| {
         for n in names {
             let name = n.to_be_bytes();
-            overlay.view().put_entry(DIR, &name, entry(n));
-            overlay.view().delete_entry(DIR, &name);
+            overlay.view(&Seen::default()).put_entry(DIR, &name, entry(n));
+            overlay.view(&Seen::default()).delete_entry(DIR, &name);
         }
         overlay.seal().unwrap().id
     };
-    overlay.view().new_directory(DIR);
+    overlay.view(&Seen::default()).new_directory(DIR);
     let empty = overlay.bytes();
     let gone = take(&mut overlay, 0..100);
     assert!(overlay.bytes() > empty, "a crash could still bring them back");
     overlay.durable(gone);
     assert_eq!(overlay.bytes(), empty);
-    assert_eq!(overlay.view().entry(DIR, &[0; 8]), Ok(None), "still known to be absent");
+    assert_eq!(overlay.view(&Seen::default()).entry(DIR, &[0; 8]), Ok(None), "still known to be absent");
 
     let query = Query::Scan { dir: DIR, after: Box::from([]), limit: 9 };
-    assert_eq!(overlay.ask(vec![query]).len(), 1);
+    assert_eq!(overlay.asked(vec![query]).len(), 1);
     let gone = take(&mut overlay, 0..1);
     overlay.durable(gone);
     let name = Box::from(0_u64.to_be_bytes());
     let old = Answer::Entries { entries: vec![(name, entry(0).to_bytes().into())], end: true };
     overlay.loaded(Loaded { query: Query::Scan { dir: DIR, after: Box::from([]), limit: 9 }, answer: old });
-    assert_eq!(overlay.view().entry(DIR, &[0; 8]), Ok(None), "an answer under way does not bring it back");
+    assert_eq!(overlay.view(&Seen::default()).entry(DIR, &[0; 8]), Ok(None), "an answer under way does not bring it back");
 }
 
 #[test]
 fn a_batch_has_each_key_once_with_its_last_value() {
     let mut overlay = overlay();
-    let mut view = overlay.view();
+    let run = Seen::default();
+    let mut view = overlay.view(&run);
     view.put_object(record(ObjectId(5), 1));
     view.put_object(record(ObjectId(5), 2));
     view.put_entry(DIR, b"a", entry(5));
@@ -135,34 +141,35 @@ fn an_old_answer_never_takes_the_place_of_a_newer_value() {
     let mut disk = Disk::default();
     let key = Key::Object(ObjectId(5));
     disk.values.insert(key.clone(), record(ObjectId(5), 1).to_bytes().into());
-    disk.ask(overlay.ask(vec![Query::Get(key)]));
+    disk.ask(overlay.asked(vec![Query::Get(key)]));
     disk.read(0);
-    overlay.view().put_object(record(ObjectId(5), 2));
+    overlay.view(&Seen::default()).put_object(record(ObjectId(5), 2));
     disk.batches.extend(overlay.seal());
     overlay.durable(disk.sync().unwrap());
     overlay.limits.bytes_max = 0;
     overlay.trim();
     assert!(overlay.loaded(disk.give(0)));
-    assert_eq!(overlay.view().object(ObjectId(5)).unwrap().unwrap().attr.version, 2);
+    assert_eq!(overlay.view(&Seen::default()).object(ObjectId(5)).unwrap().unwrap().attr.version, 2);
 }
 
 #[test]
 fn what_is_not_durable_is_not_forgotten() {
-    let mut overlay = Overlay::new(CacheLimits { bytes_max: 0 });
-    overlay.view().put_object(record(ObjectId(5), 1));
-    overlay.view().put_entry(DIR, b"a", entry(5));
-    overlay.view().put_block(ObjectId(5), 0, Some(Bytes::from_static(b"abc")));
+    let mut overlay = StoreCache::new(CacheLimits { bytes_max: 0 });
+    overlay.view(&Seen::default()).put_object(record(ObjectId(5), 1));
+    overlay.view(&Seen::default()).put_entry(DIR, b"a", entry(5));
+    overlay.view(&Seen::default()).put_block(ObjectId(5), 0, Some(Bytes::from_static(b"abc")));
     let batch = overlay.seal().unwrap().id;
     for _ in 0..3 {
         overlay.trim();
     }
-    assert!(overlay.view().object(ObjectId(5)).is_ok());
+    assert!(overlay.view(&Seen::default()).object(ObjectId(5)).is_ok());
     overlay.durable(batch);
     for _ in 0..3 {
         overlay.trim();
     }
     assert_eq!(overlay.bytes(), 0, "everything was clean");
-    let view = overlay.view();
+    let run = Seen::default();
+    let view = overlay.view(&run);
     assert!(view.object(ObjectId(5)).is_err() && view.entry(DIR, b"a").is_err() && view.block(ObjectId(5), 0).is_err());
 }
 
@@ -172,40 +179,43 @@ fn unreadable_values_are_eio_now_and_asked_for_again_later() {
     let object = Query::Get(Key::Object(ObjectId(5)));
     let page = Query::Scan { dir: DIR, after: Box::from([]), limit: 9 };
     let name = Query::Get(Key::Entry(DIR, (*b"a").into()));
-    let asked = overlay.ask(vec![object.clone(), page.clone(), name.clone()]);
+    let asked = overlay.asked(vec![object.clone(), page.clone(), name.clone()]);
     assert_eq!(asked.len(), 3);
     assert!(!overlay.loaded(Loaded { query: object, answer: Answer::Value(Some(Bytes::from_static(b"\x01junk"))) }));
     assert!(!overlay.loaded(Loaded { query: page, answer: Answer::Failed }));
     assert!(!overlay.loaded(Loaded { query: name, answer: Answer::Failed }));
-    let view = overlay.view();
-    assert_eq!(view.object(ObjectId(5)).err(), Some(Lack::Failed(Status::EIO)));
-    assert_eq!(view.know_entries(DIR, b"", 9).err(), Some(Lack::Failed(Status::EIO)));
-    assert_eq!(view.entry(DIR, b"a").err(), Some(Lack::Failed(Status::EIO)));
+    let run = Seen::default();
+    let view = overlay.view(&run);
+    assert_eq!(view.object(ObjectId(5)).err(), Some(ReadError::Failed(Status::EIO)));
+    assert_eq!(view.know_entries(DIR, b"", 9).err(), Some(ReadError::Failed(Status::EIO)));
+    assert_eq!(view.entry(DIR, b"a").err(), Some(ReadError::Failed(Status::EIO)));
     overlay.trim();
-    let view = overlay.view();
-    assert!(matches!(view.object(ObjectId(5)), Err(Lack::Missing(_))));
-    assert!(matches!(view.know_entries(DIR, b"", 9), Err(Lack::Missing(_))));
-    assert!(matches!(view.entry(DIR, b"a"), Err(Lack::Missing(_))));
+    let run = Seen::default();
+    let view = overlay.view(&run);
+    assert!(matches!(view.object(ObjectId(5)), Err(ReadError::NotCached(_))));
+    assert!(matches!(view.know_entries(DIR, b"", 9), Err(ReadError::NotCached(_))));
+    assert!(matches!(view.entry(DIR, b"a"), Err(ReadError::NotCached(_))));
 }
 
 #[test]
 fn a_page_that_makes_no_progress_is_an_error_not_a_loop() {
     let mut overlay = overlay();
     let query = Query::Scan { dir: DIR, after: Box::from([]), limit: 9 };
-    let asked = overlay.ask(vec![query.clone()]);
+    let asked = overlay.asked(vec![query.clone()]);
     assert_eq!(asked.len(), 1);
     assert!(!overlay.loaded(Loaded { query, answer: Answer::Entries { entries: Vec::new(), end: false } }));
-    assert_eq!(overlay.view().know_entries(DIR, b"", 1).err(), Some(Lack::Failed(Status::EIO)));
+    assert_eq!(overlay.view(&Seen::default()).know_entries(DIR, b"", 1).err(), Some(ReadError::Failed(Status::EIO)));
 }
 
 #[test]
 fn a_new_directory_is_known_to_be_empty_whatever_was_asked_before_it_was_made() {
     let mut overlay = overlay();
     let mut disk = Disk::default();
-    disk.ask(overlay.ask(vec![Query::Get(Key::Entry(DIR, (*b"a").into())), Query::Scan { dir: DIR, after: Box::from([]), limit: 9 }]));
-    overlay.view().new_directory(DIR);
+    disk.ask(overlay.asked(vec![Query::Get(Key::Entry(DIR, (*b"a").into())), Query::Scan { dir: DIR, after: Box::from([]), limit: 9 }]));
+    overlay.view(&Seen::default()).new_directory(DIR);
     disk.settle(&mut overlay);
-    let view = overlay.view();
+    let run = Seen::default();
+    let view = overlay.view(&run);
     assert_eq!(view.entry(DIR, b"a"), Ok(None));
     assert_eq!(view.know_entries(DIR, b"", 100), Ok(()));
     assert_eq!(view.entries(DIR, b"").count(), 0);
@@ -241,9 +251,10 @@ fn any_move() -> impl Strategy<Value = Move> {
 }
 
 /// Looks at the entries after a name; true when they were in memory, and then they are those of the model.
-fn list(overlay: &mut Overlay, disk: &mut Disk, model: &BTreeMap<u8, u64>, after: u8, max: usize) -> bool {
+fn list(overlay: &mut StoreCache, disk: &mut Disk, model: &BTreeMap<u8, u64>, after: u8, max: usize) -> bool {
     let from: &[u8] = if after == 0 { b"" } else { &[after] };
-    let view = overlay.view();
+    let run = Seen::default();
+    let view = overlay.view(&run);
     match view.know_entries(DIR, from, max) {
         Ok(()) => {
             let seen: Vec<_> = view.entries(DIR, from).take(max).map(|(name, entry)| (name[0], entry.object.0)).collect();
@@ -251,12 +262,12 @@ fn list(overlay: &mut Overlay, disk: &mut Disk, model: &BTreeMap<u8, u64>, after
             assert_eq!(seen, real);
             true
         }
-        Err(Lack::Missing(queries)) => {
-            let queries = overlay.ask(queries);
+        Err(ReadError::NotCached(queries)) => {
+            let queries = overlay.asked(queries);
             disk.ask(queries);
             false
         }
-        Err(Lack::Failed(status)) => panic!("{status:?}"),
+        Err(ReadError::Failed(status)) => panic!("{status:?}"),
     }
 }
 
@@ -264,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
     fn memory_and_store_together_always_show_the_newest_state(moves in proptest::collection::vec(any_move(), 1..120), filled in 0..12u8) {
-        let mut overlay = Overlay::new(CacheLimits { bytes_max: 300 });
+        let mut overlay = StoreCache::new(CacheLimits { bytes_max: 300 });
         let mut disk = Disk::default();
         let mut model = BTreeMap::new();
         for name in 1..filled {
@@ -273,21 +284,21 @@ proptest! {
         }
         for step in moves {
             match step {
-                Move::Get(name) => match overlay.view().entry(DIR, &[name]) {
+                Move::Get(name) => match overlay.view(&Seen::default()).entry(DIR, &[name]) {
                     Ok(seen) => prop_assert_eq!(seen.map(|entry| entry.object.0), model.get(&name).copied()),
-                    Err(Lack::Missing(queries)) => {
-                        let queries = overlay.ask(queries);
+                    Err(ReadError::NotCached(queries)) => {
+                        let queries = overlay.asked(queries);
                         disk.ask(queries);
                     }
-                    Err(Lack::Failed(status)) => panic!("{status:?}"),
+                    Err(ReadError::Failed(status)) => panic!("{status:?}"),
                 },
                 Move::List { after, max } => { list(&mut overlay, &mut disk, &model, after, max); }
                 Move::Put(name, value) => {
-                    overlay.view().put_entry(DIR, &[name], entry(value));
+                    overlay.view(&Seen::default()).put_entry(DIR, &[name], entry(value));
                     model.insert(name, value);
                 }
                 Move::Delete(name) => {
-                    overlay.view().delete_entry(DIR, &[name]);
+                    overlay.view(&Seen::default()).delete_entry(DIR, &[name]);
                     model.remove(&name);
                 }
                 Move::Seal => disk.batches.extend(overlay.seal()),
@@ -318,7 +329,7 @@ proptest! {
 #[test]
 fn objects_that_came_and_went_leave_no_memory_behind() {
     let mut overlay = overlay();
-    overlay.view().put_object(record(ObjectId(1), 1));
+    overlay.view(&Seen::default()).put_object(record(ObjectId(1), 1));
     let kept = overlay.seal().unwrap().id;
     overlay.durable(kept);
     overlay.trim();
@@ -326,7 +337,8 @@ fn objects_that_came_and_went_leave_no_memory_behind() {
     for round in 0..40 {
         let ids = (0..50).map(|n| ObjectId(100 + round * 50 + n));
         for id in ids.clone() {
-            let mut view = overlay.view();
+            let run = Seen::default();
+            let mut view = overlay.view(&run);
             view.put_object(record(id, 1));
             view.new_directory(id);
             view.put_entry(id, b"x", entry(5));
@@ -334,7 +346,8 @@ fn objects_that_came_and_went_leave_no_memory_behind() {
         }
         let made = overlay.seal().unwrap().id;
         for id in ids {
-            let mut view = overlay.view();
+            let run = Seen::default();
+            let mut view = overlay.view(&run);
             view.delete_entry(id, b"x");
             view.put_block(id, 0, None);
             view.delete_object(id);
@@ -347,18 +360,18 @@ fn objects_that_came_and_went_leave_no_memory_behind() {
     }
     assert_eq!(overlay.memory(), before);
     assert!(overlay.ring.len() < places + 1_000, "{} places in the ring", overlay.ring.len());
-    assert_eq!(overlay.view().object(ObjectId(1)).unwrap().map(|record| record.attr.version), Some(1));
+    assert_eq!(overlay.view(&Seen::default()).object(ObjectId(1)).unwrap().map(|record| record.attr.version), Some(1));
 }
 
 #[test]
 fn an_object_that_went_is_remembered_while_a_question_about_it_is_under_way() {
     let mut overlay = overlay();
     let (id, query) = (ObjectId(5), Query::Get(Key::Object(ObjectId(5))));
-    assert_eq!(overlay.ask(vec![query.clone()]).len(), 1);
-    overlay.view().put_object(record(id, 2));
-    overlay.view().delete_object(id);
+    assert_eq!(overlay.asked(vec![query.clone()]).len(), 1);
+    overlay.view(&Seen::default()).put_object(record(id, 2));
+    overlay.view(&Seen::default()).delete_object(id);
     let gone = overlay.seal().unwrap().id;
     overlay.durable(gone);
     overlay.loaded(Loaded { query, answer: Answer::Value(Some(record(id, 1).to_bytes().into())) });
-    assert_eq!(overlay.view().object(id), Ok(None), "an answer under way does not bring it back");
+    assert_eq!(overlay.view(&Seen::default()).object(id), Ok(None), "an answer under way does not bring it back");
 }

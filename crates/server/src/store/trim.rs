@@ -6,8 +6,8 @@
 //! takes the place of a newer value.
 //! Leaves to others: everything that depends on the value (it is asked for again).
 
+use super::cache::{BLOCK_WEIGHT, DIRECTORY_WEIGHT, Deleted, OBJECT_WEIGHT, StoreCache, Unit, block_key, block_len, name_len};
 use super::directory::Directory;
-use super::overlay::{BLOCK_WEIGHT, DIRECTORY_WEIGHT, Deleted, OBJECT_WEIGHT, Overlay, Unit, block_key, block_len, name_len};
 use super::slot::{Known, Slot};
 use super::{Key, Query};
 use cistern_wire::ObjectId;
@@ -17,7 +17,7 @@ const TRIM_STEPS: usize = 4_096;
 /// Most steps in one turn on which the hand looks for what is in memory no more.
 const CLEAR_STEPS: usize = 256;
 
-impl Overlay {
+impl StoreCache {
     /// Forgets clean values that were not used lately until memory is within its bound, in a bounded number of steps; and all that
     /// could not be read, so that it is asked for again. To be called at the end of every turn.
     pub fn trim(&mut self) {

@@ -5,6 +5,7 @@ use super::xattrs::{get, set_xattr};
 use super::{ASK, ROOT_DIR, RenameRule, World, create, link, list_of, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write};
 use crate::namespace::{NamespaceLimits, Plan, carried};
 use crate::store::Counter;
+use crate::store::Seen;
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::BATCH_MAX;
@@ -79,7 +80,8 @@ fn what_a_batch_makes_and_takes_away_leaves_nothing_but_a_used_number() {
     for forgetful in [false, true] {
         let mut w = World::new();
         w.forgetful = forgetful;
-        let (objects, bytes) = (w.namespace.objects(&w.overlay.view()), w.overlay.view().counter(Counter::Bytes));
+        let (objects, bytes) =
+            (w.namespace.objects(&w.overlay.view(&Seen::default())), w.overlay.view(&Seen::default()).counter(Counter::Bytes));
         let items = [
             mkdir(ROOT_DIR, b"d").into(),
             create(made(0), b"f").into(),
@@ -92,8 +94,8 @@ fn what_a_batch_makes_and_takes_away_leaves_nothing_but_a_used_number() {
         ];
         let (plan, done) = w.batch(&items, &[]).unwrap();
         assert!(plan.affected() == [ROOT_DIR] && plan.removes().next().is_none() && done.iter().all(|result| result.version == 0));
-        assert_eq!(w.namespace.objects(&w.overlay.view()), objects);
-        assert_eq!(w.overlay.view().counter(Counter::Bytes), bytes);
+        assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), objects);
+        assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), bytes);
         assert_eq!(w.attr(ROOT_DIR).map(|root| (root.nlink, root.size)), Ok((2, 0)));
         assert!(w.file(b"next") > done[4].object, "a number is used once");
         w.restart();

@@ -4,7 +4,7 @@
 use super::super::{Mutation, Places, Reading, Step};
 use super::contents::resize;
 use super::{ASK, ROOT_DIR, RenameRule, SMALL, World, create, mkdir, open_or_create, read, rename, unlink, write};
-use crate::store::{Answer, BLOCK_LEN, CacheLimits, Counter, Key, Loaded, Overlay, Query};
+use crate::store::{Answer, BLOCK_LEN, CacheLimits, Counter, Key, Loaded, Query, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ fn forgotten(mut w: World) -> World {
 
 fn apply(w: &mut World, message: &Message<'_>) -> Step<()> {
     let mutation = Mutation::of(message).expect("a mutation");
-    match w.namespace.apply(&mut w.overlay.view(), &mutation, &[], 77) {
+    match w.namespace.apply(&mut w.overlay.view(&Seen::default()), &mutation, &[], 77) {
         Step::Done(_) => Step::Done(()),
         Step::Missing(queries) => Step::Missing(queries),
         Step::Failed(status) => Step::Failed(status),
@@ -79,18 +79,18 @@ fn answer_that_was_read_before_a_change_does_not_undo_it() {
     w.done(write(file, 0, b"old", false));
     let mut w = forgotten(w);
     let query = Query::Get(Key::Block(file, 0));
-    let asked = w.overlay.ask(vec![query]);
+    let asked = w.overlay.asked(vec![query]);
     w.disk.ask(asked);
     w.disk.read(0);
     // A write of the whole block needs nothing of the old one.
-    w.overlay.view().object(file).err();
+    w.overlay.view(&Seen::default()).object(file).err();
     let queries = vec![
         Query::Get(Key::Object(file)),
         Query::Get(Key::Counter(Counter::NextObject)),
         Query::Get(Key::Counter(Counter::Objects)),
         Query::Get(Key::Counter(Counter::Bytes)),
     ];
-    let asked = w.overlay.ask(queries);
+    let asked = w.overlay.asked(queries);
     w.disk.ask(asked);
     while w.disk.asked.len() > 1 {
         assert!(w.overlay.loaded(w.disk.give(1)));
@@ -110,14 +110,16 @@ fn what_changes_nothing_does_not_wait_for_changes_elsewhere() {
     let sealed = w.overlay.seal().expect("written");
     let message = Message::from(write(file, 0, b"", false));
     let mutation = Mutation::of(&message).unwrap();
-    let view = w.overlay.view();
+    let run = Seen::default();
+    let view = w.overlay.view(&run);
     let Step::Done(plan) = w.namespace.plan(&view, &mutation, &[]) else { panic!("it can be planned") };
     assert!(plan.affected().is_empty());
-    assert_eq!(view.rests_on(), None);
+    assert_eq!(run.depends_on(&w.overlay), None);
     let message = Message::from(open_or_create(d, b"x"));
-    let view = w.overlay.view();
+    let run = Seen::default();
+    let view = w.overlay.view(&run);
     assert!(matches!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), &[]), Step::Done(_)));
-    assert_eq!(view.rests_on(), Some(sealed.id), "but what it shows must be durable");
+    assert_eq!(run.depends_on(&w.overlay), Some(sealed.id), "but what it shows must be durable");
 }
 
 #[test]
@@ -130,9 +132,10 @@ fn absence_that_a_crash_could_take_back_is_not_shown_before() {
     let names = [cistern_wire::Bytes8(b"a")];
     let lookup = cistern_wire::Lookup { ask: ASK, start: ROOT_DIR, want: Want::Nothing, names: super::list_of(&names) };
     for message in [Message::from(lookup), super::reads::read_dir(ROOT_DIR, b"", false).into()] {
-        let view = w.overlay.view();
+        let run = Seen::default();
+        let view = w.overlay.view(&run);
         let step = w.namespace.read(&view, &Reading::of(&message).unwrap(), SMALL, |_, _| CacheGrant::NONE, &mut Vec::new());
-        assert_eq!((step, view.rests_on()), (Step::Done(()), Some(sealed.id)));
+        assert_eq!((step, run.depends_on(&w.overlay)), (Step::Done(()), Some(sealed.id)));
     }
 }
 
@@ -144,7 +147,7 @@ fn unreadable_block_is_eio_for_those_who_need_it_and_for_nobody_else() {
     let mut w = forgotten(w);
     w.attr(file).unwrap();
     let query = Query::Get(Key::Block(file, 0));
-    assert_eq!(w.overlay.ask(vec![query.clone()]).len(), 1);
+    assert_eq!(w.overlay.asked(vec![query.clone()]).len(), 1);
     assert!(!w.overlay.loaded(Loaded { query, answer: Answer::Failed }));
     assert_eq!(w.read(read(file, 0), SMALL), Err(Status::EIO));
     assert_eq!(w.fails(write(file, 5, b"x", false)), Status::EIO);
@@ -195,7 +198,7 @@ fn directories_that_lie_in_each_other_end_in_an_error_and_not_in_a_circle() {
         w.disk.values.insert(Key::Object(d), Bytes::from(circle));
     });
     assert_eq!(w.fails(rename((ROOT_DIR, b"x"), (e, b"x"), RenameRule::Replace)), Status::EIO);
-    w.namespace.place(&w.overlay.view(), &mut Places::new(), ObjectId(99), 255);
+    w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), ObjectId(99), 255);
 }
 
 #[test]
@@ -203,9 +206,9 @@ fn root_without_the_counter_of_objects_is_a_damaged_store() {
     let mut w = damaged(World::new(), |w| {
         w.disk.values.remove(&Key::Counter(Counter::NextObject));
     });
-    w.overlay = Overlay::new(CacheLimits::default());
+    w.overlay = StoreCache::new(CacheLimits::default());
     let end = loop {
-        let step = w.namespace.boot(&mut w.overlay.view(), 1);
+        let step = w.namespace.boot(&mut w.overlay.view(&Seen::default()), 1);
         match step {
             Step::Missing(queries) => w.load(queries),
             other => break other,

@@ -15,7 +15,7 @@ mod xattrs;
 
 use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step, carried};
 use crate::store::disk::Disk;
-use crate::store::{CacheLimits, Overlay, Query};
+use crate::store::{CacheLimits, Query, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::ROOT;
@@ -34,7 +34,7 @@ const LARGE: usize = 60_000;
 /// A namespace, what is in memory of its store, and the store.
 struct World {
     namespace: Namespace,
-    overlay: Overlay,
+    overlay: StoreCache,
     disk: Disk,
     wall_ns: i64,
     /// Whether everything is forgotten before every operation, so that all of it has to be loaded again.
@@ -51,7 +51,7 @@ impl World {
     fn with(limits: NamespaceLimits) -> Self {
         let mut world = Self {
             namespace: Namespace::new(limits),
-            overlay: Overlay::new(CacheLimits { bytes_max: 1 << 30 }),
+            overlay: StoreCache::new(CacheLimits { bytes_max: 1 << 30 }),
             disk: Disk::default(),
             wall_ns: 1_000,
             forgetful: false,
@@ -63,7 +63,7 @@ impl World {
 
     fn boot(&mut self) {
         loop {
-            let step = self.namespace.boot(&mut self.overlay.view(), self.wall_ns);
+            let step = self.namespace.boot(&mut self.overlay.view(&Seen::default()), self.wall_ns);
             match step {
                 Step::Done(()) => break,
                 Step::Missing(queries) => self.load(queries),
@@ -76,14 +76,14 @@ impl World {
     /// A server that was restarted on the same store.
     fn restart(&mut self) {
         self.disk.settle(&mut self.overlay);
-        self.overlay = Overlay::new(CacheLimits { bytes_max: 1 << 30 });
+        self.overlay = StoreCache::new(CacheLimits { bytes_max: 1 << 30 });
         self.boot();
     }
 
     fn load(&mut self, queries: Vec<Query>) {
         assert!(!queries.is_empty(), "an operation that lacks nothing waits for ever");
         self.waits += 1;
-        let new = self.overlay.ask(queries);
+        let new = self.overlay.asked(queries);
         self.disk.ask(new);
         while !self.disk.asked.is_empty() {
             assert!(self.overlay.loaded(self.disk.give(0)));
@@ -117,7 +117,7 @@ impl World {
         let mutation = Mutation::of(&message).expect("a mutation");
         self.begin();
         let plan = loop {
-            let step = self.namespace.plan(&self.overlay.view(), &mutation, data);
+            let step = self.namespace.plan(&self.overlay.view(&Seen::default()), &mutation, data);
             match step {
                 Step::Done(plan) => break plan,
                 Step::Missing(queries) => self.load(queries),
@@ -126,7 +126,7 @@ impl World {
         };
         let written = self.overlay.has_writes();
         loop {
-            let step = self.namespace.apply(&mut self.overlay.view(), &mutation, data, self.wall_ns);
+            let step = self.namespace.apply(&mut self.overlay.view(&Seen::default()), &mutation, data, self.wall_ns);
             match step {
                 Step::Done(applied) => {
                     assert_eq!(applied, plan, "nothing changed in between");
@@ -173,7 +173,7 @@ impl World {
                 asked.push(object);
                 CacheGrant { mode, generation: Generation(object.0) }
             };
-            let step = self.namespace.read(&self.overlay.view(), &reading, room, grant, &mut reply);
+            let step = self.namespace.read(&self.overlay.view(&Seen::default()), &reading, room, grant, &mut reply);
             match step {
                 Step::Done(()) => {
                     assert!(reply.len() <= room, "{} bytes do not fit {room}", reply.len());
@@ -279,7 +279,7 @@ fn root_is_made_once_and_found_after_a_restart() {
     let made = w.file(b"a");
     w.restart();
     assert_eq!(w.attr(ROOT_DIR).unwrap().size, 1);
-    assert_eq!(w.namespace.objects(&w.overlay.view()), 2);
+    assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), 2);
     assert!(w.file(b"b") > made, "ids go on where they were");
 }
 
@@ -287,9 +287,9 @@ fn root_is_made_once_and_found_after_a_restart() {
 fn store_without_its_root_is_not_taken_for_a_new_one() {
     let mut w = World::new();
     w.disk.values.remove(&crate::store::Key::Object(ROOT_DIR));
-    w.overlay = Overlay::new(CacheLimits::default());
+    w.overlay = StoreCache::new(CacheLimits::default());
     loop {
-        let step = w.namespace.boot(&mut w.overlay.view(), 1);
+        let step = w.namespace.boot(&mut w.overlay.view(&Seen::default()), 1);
         match step {
             Step::Missing(queries) => w.load(queries),
             other => {
@@ -304,26 +304,28 @@ fn store_without_its_root_is_not_taken_for_a_new_one() {
 fn existing_objects_exist_and_others_are_stale() {
     let mut w = World::new();
     let file = w.file(b"a");
-    assert_eq!(w.namespace.exists(&w.overlay.view(), file), Step::Done(()));
+    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Step::Done(()));
     w.done(unlink(ROOT_DIR, b"a"));
-    assert_eq!(w.namespace.exists(&w.overlay.view(), file), Step::Failed(Status::ESTALE));
+    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Step::Failed(Status::ESTALE));
 }
 
 #[test]
-fn a_reply_rests_on_the_batch_of_the_change_that_it_shows() {
+fn a_reply_depends_on_the_batch_of_the_change_that_it_shows() {
     let mut w = World::new();
     w.done(create(ROOT_DIR, b"a"));
     let batch = w.overlay.open_batch();
     let sealed = w.overlay.seal().expect("written");
     let file = ObjectId(2);
     for reading in [Message::from(GetAttr { ask: ASK, object: file, want: Want::Nothing }), read(file, 0).into()] {
-        let view = w.overlay.view();
+        let run = Seen::default();
+        let view = w.overlay.view(&run);
         let reading = Reading::of(&reading).unwrap();
         let step = w.namespace.read(&view, &reading, SMALL, |_, _| CacheGrant::NONE, &mut vec![]);
-        assert_eq!((step, view.rests_on()), (Step::Done(()), Some(batch)));
+        assert_eq!((step, run.depends_on(&w.overlay)), (Step::Done(()), Some(batch)));
     }
     w.overlay.durable(sealed.id);
-    let view = w.overlay.view();
+    let run = Seen::default();
+    let view = w.overlay.view(&run);
     assert_eq!(w.namespace.exists(&view, file), Step::Done(()));
-    assert_eq!(view.rests_on(), None);
+    assert_eq!(run.depends_on(&w.overlay), None);
 }

@@ -2,6 +2,7 @@
 
 use super::super::Places;
 use super::{ASK, LARGE, ROOT_DIR, Reply, SMALL, World, create, list_of, mkdir, rename, symlink, unlink};
+use crate::store::Seen;
 use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string::String};
@@ -212,10 +213,10 @@ fn place_is_the_path_by_which_an_object_was_named_last() {
     let mut w = World::new();
     let d = w.dir(ROOT_DIR, b"jobs");
     let f = w.done(create(d, b"nightly"))[1].attr.object;
-    let place = |w: &mut World, max| w.namespace.place(&w.overlay.view(), &mut Places::new(), f, max);
+    let place = |w: &mut World, max| w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), f, max);
     assert_eq!(place(&mut w, 255), super::Step::Done(b"/jobs/nightly".to_vec()));
     assert_eq!(place(&mut w, 10), super::Step::Done(b"...nightly".to_vec()));
-    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), ROOT_DIR, 9), super::Step::Done(b"/".to_vec()));
+    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), ROOT_DIR, 9), super::Step::Done(b"/".to_vec()));
     w.done(rename((ROOT_DIR, b"jobs"), (ROOT_DIR, b"tasks"), RenameRule::Replace));
     assert_eq!(place(&mut w, 255), super::Step::Done(b"/tasks/nightly".to_vec()));
     w.done(super::link(f, ROOT_DIR, b"n"));

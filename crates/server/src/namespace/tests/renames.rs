@@ -2,6 +2,7 @@
 
 use super::super::{NamespaceLimits, Places};
 use super::{ROOT_DIR, RenameRule, World, create, link, removed, rename, symlink};
+use crate::store::Seen;
 use alloc::vec::Vec;
 use cistern_wire::{ObjectId, Status, Want};
 
@@ -115,7 +116,7 @@ fn exchange_swaps_two_names_of_any_kind() {
     assert_eq!(counts[..2], [(4, 2), (2, 1)]);
     assert_eq!(w.names(ROOT_DIR), [(b"d".to_vec(), d), (b"l".to_vec(), sub)]);
     assert_eq!(w.names(d), [(b"sub".to_vec(), l)]);
-    assert_eq!(w.namespace.place(&w.overlay.view(), &mut Places::new(), sub, 100), super::Step::Done(b"/l".to_vec()));
+    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), sub, 100), super::Step::Done(b"/l".to_vec()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Claims about extended attributes: rules, bounds, pages, and what a change of them changes.
 
 use super::{ASK, LARGE, ROOT_DIR, RenameRule, SMALL, World, link, rename, rmdir, symlink, unlink};
+use crate::store::Seen;
 use crate::store::{Counter, Key};
 use alloc::format;
 use alloc::vec;
@@ -109,7 +110,7 @@ fn rules_names_and_values_out_of_bounds_are_errors() {
     assert_eq!(get_in(&mut w, file, b"b", 0, SMALL), Ok(most.clone()), "in many pages");
     let both = SetXattr { data: Bytes16(b"x"), ..staged };
     assert_eq!(w.change_with(both.into(), &[&most]).err(), Some(Status::EINVAL), "from a stage or from the message, not both");
-    assert_eq!(w.overlay.view().counter(Counter::Bytes), Ok(most.len() as u64));
+    assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), Ok(most.len() as u64));
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn attributes_belong_to_the_object_and_go_with_its_last_name() {
     w.done(unlink(dir, b"f"));
     w.restart();
     assert_eq!(get(&mut w, file, b"a", 0), Ok(b"12345".to_vec()));
-    assert_eq!(w.overlay.view().counter(Counter::Bytes), Ok(8));
+    assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), Ok(8));
     w.forgetful = true;
     w.file(b"h");
     w.done(rename((ROOT_DIR, b"h"), (ROOT_DIR, b"g"), RenameRule::Replace));

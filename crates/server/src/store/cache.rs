@@ -13,7 +13,7 @@ use super::objects::Objects;
 use super::record::counter_to_bytes;
 use super::sessions::Found;
 use super::slot::{Known, Slot};
-use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query, View};
+use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query, Seen, View};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -85,7 +85,7 @@ pub(super) enum Deleted {
 
 /// Values loaded from the store, and what batches not durable yet write.
 #[derive(Debug)]
-pub struct Overlay {
+pub struct StoreCache {
     pub(super) objects: Objects,
     pub(super) directories: HashMap<ObjectId, Directory>,
     /// Blocks of contents, and under [`XATTRS`] the extended attributes of an object.
@@ -94,6 +94,8 @@ pub struct Overlay {
     pub(super) counters: [Option<Slot<u64>>; Counter::ALL.len()],
     /// Questions that the store has not answered.
     pub(super) asked: BTreeSet<Query>,
+    /// Those of them that were not handed over yet.
+    questions: VecDeque<Vec<Query>>,
     pub(super) open: BatchId,
     pub(super) durable: BatchId,
     /// Keys that the open batch writes, each once; their values are taken when it is sealed.
@@ -118,7 +120,7 @@ pub struct Overlay {
     pub(super) limits: CacheLimits,
 }
 
-impl Overlay {
+impl StoreCache {
     /// Knows nothing; the first batch is 1.
     #[must_use]
     pub fn new(limits: CacheLimits) -> Self {
@@ -128,6 +130,7 @@ impl Overlay {
             blocks: HashMap::new(),
             counters: [const { None }; Counter::ALL.len()],
             asked: BTreeSet::new(),
+            questions: VecDeque::new(),
             open: 1,
             durable: 0,
             dirty: Vec::new(),
@@ -144,14 +147,13 @@ impl Overlay {
         }
     }
 
-    /// For one run of one operation.
-    pub fn view(&mut self) -> View<'_> {
-        View::new(self)
+    /// For one run of one operation, which waits for what `seen` says at its end.
+    pub const fn view<'a>(&'a mut self, seen: &'a Seen) -> View<'a> {
+        View::new(self, seen)
     }
 
-    /// Of these questions those that were not asked yet: to be handed to the store. The others are under way.
-    #[must_use]
-    pub fn ask(&mut self, queries: Vec<Query>) -> Vec<Query> {
+    /// Asks the store; questions that are under way are not asked again.
+    pub fn ask(&mut self, queries: Vec<Query>) {
         let mut new = Vec::with_capacity(queries.len());
         for query in queries {
             if self.asked.insert(query.clone()) {
@@ -161,7 +163,14 @@ impl Overlay {
                 new.push(query);
             }
         }
-        new
+        if !new.is_empty() {
+            self.questions.push_back(new);
+        }
+    }
+
+    /// The next questions to be handed to the store.
+    pub fn poll_questions(&mut self) -> Option<Vec<Query>> {
+        self.questions.pop_front()
     }
 
     /// A write of the machine's own (a session's record, say) into the open batch.
@@ -280,8 +289,8 @@ impl Overlay {
         self.objects.len()
     }
 
-    /// Brings an object's record near; gives nothing that means anything.
-    pub(crate) fn foresee(&self, id: ObjectId) -> BatchId {
+    /// Prefetches an object's record; the return value only keeps the load from being optimized out.
+    pub(crate) fn prefetch(&self, id: ObjectId) -> BatchId {
         self.objects.get(id).map_or(0, |slot| slot.batch)
     }
 
@@ -293,7 +302,7 @@ impl Overlay {
 }
 
 /// What the view reads and writes.
-impl Overlay {
+impl StoreCache {
     pub(super) fn object(&self, id: ObjectId) -> Option<&Slot<ObjectRecord>> {
         self.objects.get(id)
     }
