@@ -434,8 +434,4 @@ impl Machine for Agent {
     fn max_datagram(&self) -> usize {
         self.config.max_datagram.into()
     }
-
-    fn spin(&self) -> Duration {
-        self.config.spin
-    }
 }

@@ -172,7 +172,8 @@ fn set_up(
     //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
     //# process could send any more.
     let now = clock.now();
-    let options = LoopOptions { name: format!("server {:.8}", id.to_string()), tap: capture::tap(), ..LoopOptions::default() };
+    let name = format!("server {:.8}", id.to_string());
+    let options = LoopOptions { name, tap: capture::tap(), spin: config.spin, ..LoopOptions::default() };
     let server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     let backups = Backups::new(bell.clone());

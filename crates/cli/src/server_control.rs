@@ -194,11 +194,11 @@ fn sessions_of(server: &Server, now: Instant) -> Value {
 
 fn evict_from(server: &mut Server, now: Instant, whom: &str) -> Result<Value, Failure> {
     let agent = find_agent(&server.sessions(now), whom)?;
-    let evicted = server.evict(now, &agent.to_string()).map_err(|e| Failure::new("NOT_EVICTED", EXIT_FAILED, e.to_string()))?;
+    let evicted = server.evict(now, agent);
     let rows: Vec<_> = server.sessions(now).into_iter().filter(|row| evicted.contains(&row.session)).collect();
     let free_in = rows.iter().filter_map(|row| row.left).max();
     let Some(last) = rows.into_iter().next_back() else {
-        return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, "the session has vanished while it was evicted"));
+        return Err(Failure::new("NOT_EVICTED", EXIT_FAILED, format!("every session of agent {agent} has ended, or is ending, already")));
     };
     Ok(json!({
         "agent": agent.to_string(),

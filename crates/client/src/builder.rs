@@ -114,9 +114,10 @@ impl Builder {
             log::debug!("{name}: the system does not tell when addresses change: {error}");
         }
         let services = Guests { sources: sources.ok() };
+        let spin = self.config.spin;
         let core = Agent::new(self.config, core_identity, seed, addresses);
         let hub = Arc::new(Mutex::new(Hub::new(core, name.clone(), servers.clone(), give_up_after)));
-        let options = LoopOptions { name: name.clone(), tap: self.tap, ..LoopOptions::default() };
+        let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
         let mut event_loop =
             EventLoop::new(ports, Turned(Arc::clone(&hub)), services, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
         let (handle, stats) = (event_loop.handle(), event_loop.stats());

@@ -210,10 +210,6 @@ impl Machine for Hub {
     fn max_datagram(&self) -> usize {
         self.agent.max_datagram()
     }
-
-    fn spin(&self) -> Duration {
-        self.agent.spin()
-    }
 }
 
 /// What else is served in the agent's loop: its end when the agent has closed, and telling the agent when this host has moved.

@@ -81,6 +81,8 @@ pub struct LoopOptions {
     pub name: String,
     /// Most datagrams taken in one turn before answers are sent, at least 1; a batch may run a little over.
     pub datagrams_per_turn: usize,
+    /// For how long after a datagram came or went the loop goes on looking for the next one before it sleeps; zero: it sleeps at once.
+    pub spin: Duration,
     /// Who sees every datagram, for a capture; without one it costs nothing.
     pub tap: Option<Arc<dyn Tap>>,
 }
@@ -91,6 +93,7 @@ impl Default for LoopOptions {
             name: "driver".to_owned(),
             // Some receive batches: a few hundred microseconds of work, after which answers must leave.
             datagrams_per_turn: 256,
+            spin: Duration::ZERO,
             tap: None,
         }
     }
@@ -218,10 +221,10 @@ impl Spin {
 
 impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// Puts a loop together and registers everything with the poll; nothing is received or sent yet.
-    pub fn new(ports: Vec<UdpPort>, mut owner: O, services: S, clock: Clock, options: LoopOptions) -> Result<Self, LoopError> {
+    pub fn new(ports: Vec<UdpPort>, owner: O, services: S, clock: Clock, options: LoopOptions) -> Result<Self, LoopError> {
         refuse_ambiguous(&ports)?;
         let overflow = Overflow::of(&ports);
-        let spin = Spin { span: owner.with(|machine| machine.spin())?, moved: None };
+        let spin = Spin { span: options.spin, moved: None };
         let poll = Poll::new().map_err(failed("making the poll"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed("making the waker"))?;
         let told = clock.now();

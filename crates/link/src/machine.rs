@@ -66,12 +66,6 @@ pub trait Machine {
 
     /// The largest datagram, in bytes of UDP payload, that this machine takes or makes.
     fn max_datagram(&self) -> usize;
-
-    /// For how long after a datagram came or went the driver goes on looking for the next one before it sleeps; zero: it sleeps at
-    /// once. Read when the driver starts.
-    fn spin(&self) -> Duration {
-        Duration::ZERO
-    }
 }
 
 #[cfg(test)]

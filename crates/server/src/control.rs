@@ -23,27 +23,36 @@ use log::debug;
 /// Most items of one RELEASED: (548 - 20 - 4 - 4 - 16 - 2) / 26. The answer to a longer RELEASE is several messages.
 const RELEASED_ITEMS_MAX: usize = 19;
 
+/// What became of a control message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It was acted on, or dropped; what there is to answer is queued.
+    #[default]
+    Done,
+    /// It needs a session in good standing.
+    Refused,
+}
+
 impl Server {
-    pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) {
+    pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) -> Taken {
         if bugs::is(Bug::M48) && self.parking.len() >= 3 {
-            return;
+            return Taken::Done;
         }
-        if self.is_good(origin.key) {
-            //= wire-spec.md#11-7-restart-and-recovery
-            //# A message that shows no effect of a transaction MUST NOT wait for it.
-            self.push_urgent(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
-        } else {
-            self.control_refused = true;
+        if !self.is_good(origin.key) {
+            return Taken::Refused;
         }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A message that shows no effect of a transaction MUST NOT wait for it.
+        self.push_urgent(origin.key, &Message::Alive(Alive { serial: message.serial, echo: origin.packet }));
+        Taken::Done
     }
 
     //= wire-spec.md#6-3-control
     //# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
-    pub(crate) fn release(&mut self, origin: Origin, message: &Release<'_>) {
+    pub(crate) fn release(&mut self, origin: Origin, message: &Release<'_>) -> Taken {
         let key = origin.key;
         if !self.may_give_back(key) {
-            self.control_refused = true;
-            return;
+            return Taken::Refused;
         }
         self.long.note(key.id());
         let mut items = core::mem::take(&mut self.released_buffer);
@@ -59,8 +68,7 @@ impl Server {
         self.try_rescue(key);
         self.listen(key);
         if !self.is_good(key) {
-            self.control_refused = true;
-            return;
+            return Taken::Refused;
         }
         //= wire-spec.md#release-0x11
         //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
@@ -71,13 +79,13 @@ impl Server {
             self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         }
         self.released_buffer = items;
+        Taken::Done
     }
 
-    pub(crate) fn release_all(&mut self, origin: Origin, message: &ReleaseAll) {
+    pub(crate) fn release_all(&mut self, origin: Origin, message: &ReleaseAll) -> Taken {
         let key = origin.key;
         if !self.may_give_back(key) {
-            self.control_refused = true;
-            return;
+            return Taken::Refused;
         }
         debug!("{}: session {} releases all cache locks up to {}", self.who, key.id(), message.up_to);
         self.locks.release_all(key.id(), message.up_to);
@@ -87,19 +95,18 @@ impl Server {
         self.freeing = true;
         self.try_rescue(key);
         self.listen(key);
-        if self.is_good(key) {
-            let items = List::of(&[]);
-            self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
-        } else {
-            self.control_refused = true;
+        if !self.is_good(key) {
+            return Taken::Refused;
         }
+        let items = List::of(&[]);
+        self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
+        Taken::Done
     }
 
-    pub(crate) fn cancel(&mut self, origin: Origin, message: &Cancel) {
+    pub(crate) fn cancel(&mut self, origin: Origin, message: &Cancel) -> Taken {
         let key = origin.key;
         if !self.is_good(key) {
-            self.control_refused = true;
-            return;
+            return Taken::Refused;
         }
         self.long.note(key.id());
         let nonce = message.nonce;
@@ -109,7 +116,8 @@ impl Server {
         if let Some(session) = self.sessions.get(key)
             && nonce.saturating_sub(session.cache.floor()) >= 2 * u64::from(session.cache.window())
         {
-            return self.stats.count_dropped(Dropped::NonceAhead);
+            self.stats.count_dropped(Dropped::NonceAhead);
+            return Taken::Done;
         }
         //= wire-spec.md#11-4-locks
         //# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
@@ -128,6 +136,7 @@ impl Server {
         debug!("{}: session {} cancels request {nonce}: {outcome}", self.who, key.id());
         let answer = Cancelled { serial: message.serial, echo: origin.packet, nonce, outcome, generation };
         self.push_urgent(key, &Message::Cancelled(answer));
+        Taken::Done
     }
 
     /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.
@@ -151,10 +160,10 @@ impl Server {
         }
     }
 
-    pub(crate) fn end_session(&mut self, origin: Origin, message: &EndSession) {
+    pub(crate) fn end_session(&mut self, origin: Origin, message: &EndSession) -> Taken {
         let key = origin.key;
         let Some(standing) = self.sessions.get(key).map(|session| session.standing()) else {
-            return;
+            return Taken::Done;
         };
         let cause = match message.reason {
             EndReason::Close => Cause::Closed,
@@ -167,33 +176,35 @@ impl Server {
             Standing::TimingOut { .. } if self.config.surrender => self.over(key, cause),
             Standing::Ending { .. } => {}
             Standing::TimingOut { .. } | Standing::Opening | Standing::Ended { .. } => {
-                self.control_refused = true;
-                return;
+                return Taken::Refused;
             }
         }
         // ENDED follows when the end is durable (R61); the newest transmission is the one answered (R2).
         self.farewells.insert(key, (message.serial, origin.packet));
+        Taken::Done
     }
 
     //= wire-spec.md#11-2-delivery
     //# Control messages and receipts MUST NOT need a nonce or a place in the window.
-    pub(crate) fn receipt(&mut self, origin: Origin, message: &Receipt) {
+    pub(crate) fn receipt(&mut self, origin: Origin, message: &Receipt) -> Taken {
         if self.may_give_back(origin.key) {
             self.receipted(origin.key, message.seq, message.answer);
         }
+        Taken::Done
     }
 
-    pub(crate) fn path_challenge(&mut self, origin: Origin, message: &PathChallenge) {
+    pub(crate) fn path_challenge(&mut self, origin: Origin, message: &PathChallenge) -> Taken {
         // The answer is as large as the question, so it goes to the proven address only.
         if self.sessions.get(origin.key).is_some_and(|session| session.path.remote == origin.path.remote) {
             self.push_urgent(origin.key, &Message::PathResponse(PathResponse { token: message.token }));
         }
+        Taken::Done
     }
 
     /// Says once for a datagram that its control messages were refused, because the session is not in good standing. A receipt further
     /// on in the datagram may have rescued it meanwhile: then nothing is said, and what was not answered is asked again.
     pub(crate) fn refuse_control(&mut self, origin: Origin) {
-        if core::mem::take(&mut self.control_refused) && !self.is_good(origin.key) {
+        if !self.is_good(origin.key) {
             self.nack(origin.key, 0, origin.packet, Fate::Unknown);
         }
     }

@@ -27,8 +27,8 @@ use log::debug;
 const PROBED_AT_ONCE: usize = 8;
 
 impl Server {
-    /// Does everything that the lock table wants done, until it wants nothing more.
-    pub(crate) fn settle(&mut self) {
+    /// Carries out all that the lock table has decided, and what it decides meanwhile.
+    pub(crate) fn carry_out(&mut self) {
         while let Some(action) = self.locks.poll_action() {
             match action {
                 Action::Demand { session, lock, generation, keep } => {

@@ -6,6 +6,7 @@
 //! but a counter; every drop has a name, a counter and a line at level trace.
 //! Leaves to others: handshakes (`handshake`), what each message does (`control`, `requests`), answers without a session (`strangers`).
 
+use crate::control::Taken;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
@@ -156,21 +157,23 @@ impl Server {
         }
         //= wire-spec.md#11-2-delivery
         //# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
-        let mut others = false;
+        let (mut others, mut refused) = (false, false);
         for raw in Raw::all(bytes) {
             self.stats.count_in(raw.kind);
             if goes_first(raw.kind) {
-                self.message(origin, raw);
+                refused |= self.message(origin, raw) == Taken::Refused;
             } else {
                 others = true;
             }
         }
         if others {
             for raw in Raw::all(bytes).filter(|raw| !goes_first(raw.kind)) {
-                self.message(origin, raw);
+                refused |= self.message(origin, raw) == Taken::Refused;
             }
         }
-        self.refuse_control(origin);
+        if refused {
+            self.refuse_control(origin);
+        }
     }
 
     /// What still comes Td after a session was superseded was not under way when its agent opened the next one.
@@ -189,7 +192,7 @@ impl Server {
     }
 
     /// One message of a session.
-    fn message(&mut self, origin: Origin, raw: Raw<'_>) {
+    fn message(&mut self, origin: Origin, raw: Raw<'_>) -> Taken {
         match raw.kind {
             Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
             Kind::Release => raw.read(|m| self.release(origin, m)),
@@ -199,8 +202,7 @@ impl Server {
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
             Kind::PathChallenge => raw.read(|m| self.path_challenge(origin, m)),
             // What it proves was proven before anything of its datagram acted.
-            Kind::PathResponse => {}
-            Kind::Padding => {}
+            Kind::PathResponse | Kind::Padding => Taken::Done,
             Kind::Lookup
             | Kind::GetAttr
             | Kind::SetAttr
@@ -228,7 +230,10 @@ impl Server {
             | Kind::Unwatch
             | Kind::Reclaim
             | Kind::ReclaimComplete
-            | Kind::Outcome => self.request(origin, raw),
+            | Kind::Outcome => {
+                self.request(origin, raw);
+                Taken::Done
+            }
             // The decoder lets none of these through from an agent in a session.
             Kind::Hello
             | Kind::Challenge
@@ -249,7 +254,10 @@ impl Server {
             | Kind::Cancelled
             | Kind::Ended
             | Kind::Known
-            | Kind::Hint => debug_assert!(false, "{} came from an agent in a session", raw.kind.name()),
+            | Kind::Hint => {
+                debug_assert!(false, "{} came from an agent in a session", raw.kind.name());
+                Taken::Done
+            }
         }
     }
 

@@ -19,12 +19,7 @@ use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::SessionId;
-use core::time::Duration;
 use log::{debug, error, info, warn};
-
-/// Fewest keys that are handed over before the end of the turn: those of some 16 mutations. Below that a sync is most of what a batch costs
-/// on any disk, and one for all is cheapest.
-const EARLY_WRITES: usize = 32;
 
 /// What is done when a batch is durable.
 #[derive(Debug)]
@@ -89,42 +84,28 @@ impl Server {
             return None;
         }
         let batch = self.overlay.seal()?;
-        self.gathering_since = None;
         let bytes = batch.writes.iter().map(|(key, value)| key.encoded_len() + value.as_ref().map_or(0, Bytes::len)).sum();
         self.stats.commits.handed_over(batch.id, self.now.boot_ns, batch.writes.len(), bytes);
         Some(StoreWork::Persist(batch))
     }
 
-    /// As [`Self::poll_effect`], but only if what there is to write has been gathered for half the time that the store took for its last
-    /// transaction, `commit`: the driver may call it within a turn, between two datagrams, so that the store begins with a first part
-    /// while the machine makes the rest.
-    ///
-    /// Two parts in turn, one executed and answered while the other is written and synced, need two syncs for one: they are faster than all at
-    /// once only where a sync takes less time than executing what is in flight. On a slower disk a turn ends first.
-    pub fn poll_early_effect(&mut self, commit: Duration) -> Option<StoreWork> {
-        let writes = self.overlay.writes();
-        if writes == 0 {
-            return None;
-        }
-        let since = *self.gathering_since.get_or_insert(self.now);
-        if writes < EARLY_WRITES || self.now.since(since) < commit / 2 { None } else { self.poll_effect() }
+    /// Keys that the open batch writes: a driver that has many may call [`Self::poll_effect`] within a turn, between two datagrams, so that
+    /// the store begins with a first part while the machine makes the rest.
+    #[must_use]
+    pub fn pending_writes(&self) -> usize {
+        self.overlay.writes()
     }
 
     /// Takes the store's word. `now` is read when the word is taken.
     pub fn store_event(&mut self, now: Instant, event: StoreEvent) {
-        self.advance(now);
-        if matches!(self.phase, Phase::Failed) {
-            return;
-        }
-        match event {
-            StoreEvent::Loaded(loaded) => self.loaded(loaded),
-            StoreEvent::Durable(batch) => self.durable(batch),
-            StoreEvent::Room(room) => self.room(room),
-            StoreEvent::Broken(_) if bugs::is(Bug::M41) => self.durable(BatchId::MAX),
-            StoreEvent::Broken(what) => self.store_failed(&what),
-        }
-        self.settle();
-        self.check();
+        self.step(now, |server| match event {
+            _ if server.phase == Phase::Failed => {}
+            StoreEvent::Loaded(loaded) => server.loaded(loaded),
+            StoreEvent::Durable(batch) => server.durable(batch),
+            StoreEvent::Room(room) => server.room(room),
+            StoreEvent::Broken(_) if bugs::is(Bug::M41) => server.durable(BatchId::MAX),
+            StoreEvent::Broken(what) => server.store_failed(&what),
+        });
     }
 
     fn loaded(&mut self, loaded: Loaded) {

@@ -24,20 +24,22 @@ pub const LIVE: [&str; 8] = [
 impl Server {
     /// Takes up the bounds on load of `config`, which has passed [`Config::check`]; everything else stays as it was.
     pub fn adopt_limits(&mut self, now: Instant, config: &Config) {
-        self.config.sessions_max = config.sessions_max;
-        self.config.network_sessions_max = config.network_sessions_max;
-        self.config.opening_max = config.opening_max;
-        self.config.notices_in_flight = config.notices_in_flight;
-        self.config.answer_bytes_max = config.answer_bytes_max;
-        self.config.freed_per_turn = config.freed_per_turn;
-        if self.config.challenges_per_second != config.challenges_per_second {
-            self.config.challenges_per_second = config.challenges_per_second;
-            self.challenges = challenges(now, config);
-        }
-        if self.config.hint_interval != config.hint_interval {
-            self.config.hint_interval = config.hint_interval;
-            self.hints = Rate::new(now, config.hint_interval, 1);
-        }
+        self.step(now, |server| {
+            server.config.sessions_max = config.sessions_max;
+            server.config.network_sessions_max = config.network_sessions_max;
+            server.config.opening_max = config.opening_max;
+            server.config.notices_in_flight = config.notices_in_flight;
+            server.config.answer_bytes_max = config.answer_bytes_max;
+            server.config.freed_per_turn = config.freed_per_turn;
+            if server.config.challenges_per_second != config.challenges_per_second {
+                server.config.challenges_per_second = config.challenges_per_second;
+                server.challenges = challenges(now, config);
+            }
+            if server.config.hint_interval != config.hint_interval {
+                server.config.hint_interval = config.hint_interval;
+                server.hints = Rate::new(now, config.hint_interval, 1);
+            }
+        });
     }
 }
 

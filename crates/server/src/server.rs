@@ -88,8 +88,6 @@ pub struct Server {
     pub(crate) identity: Identity,
     /// Who speaks, at the start of each line of the log.
     pub(crate) who: String,
-    /// When a store's next batch was first seen to be gathering, within this turn.
-    pub(crate) gathering_since: Option<Instant>,
     pub(crate) phase: Phase,
     pub(crate) failure: Option<String>,
     pub(crate) now: Instant,
@@ -131,8 +129,6 @@ pub struct Server {
     pub(crate) released_buffer: Vec<ReleasedItem>,
     /// The memory of kept replies.
     pub(crate) replies: ReplyBuffers,
-    /// Whether a control message of the datagram at hand was refused.
-    pub(crate) control_refused: bool,
     /// Whether locks of ended sessions are left to be freed.
     pub(crate) freeing: bool,
     // The store.
@@ -158,7 +154,6 @@ impl Server {
         let who = format!("server {:.8}", format!("{store}"));
         let mut server = Self {
             who,
-            gathering_since: None,
             phase: Phase::Starting,
             failure: None,
             now,
@@ -191,7 +186,6 @@ impl Server {
             reply_buffer: Vec::new(),
             released_buffer: Vec::new(),
             replies: ReplyBuffers::default(),
-            control_refused: false,
             freeing: false,
             overlay: StoreCache::new(config.cache),
             after_commit: AfterCommit::new(),
@@ -207,11 +201,12 @@ impl Server {
 
     /// Tells the wall clock anew: at start it was told to [`Server::new`]; after that once a minute or so, since it may be set.
     pub fn set_wall_clock(&mut self, now: Instant, unix_ns: i64) {
-        self.advance(now);
-        self.wall = Wall { read_at: self.now, unix_ns };
-        for line in self.warnings.expire(self.now) {
-            warn!("{}: {line}", self.who);
-        }
+        self.step(now, |server| {
+            server.wall = Wall { read_at: server.now, unix_ns };
+            for line in server.warnings.expire(server.now) {
+                warn!("{}: {line}", server.who);
+            }
+        });
     }
 
     /// Who this server is; epoch and incarnation are 0 until the store has told.
@@ -220,8 +215,19 @@ impl Server {
         self.identity
     }
 
-    /// Takes the time; it never goes back (R6).
-    pub(crate) fn advance(&mut self, now: Instant) {
+    /// One step, behind every entry point that can decide something: takes the time, runs `body`, carries out what it has decided, and
+    /// checks what must hold.
+    #[inline]
+    pub(crate) fn step<R>(&mut self, now: Instant, body: impl FnOnce(&mut Self) -> R) -> R {
+        self.advance(now);
+        let result = body(self);
+        self.carry_out();
+        self.check();
+        result
+    }
+
+    /// Takes the time; it never goes back.
+    fn advance(&mut self, now: Instant) {
         //= wire-spec.md#11-1-lease
         //# Time, as one side acts by it, MUST NOT go back.
         self.now = self.now.max(now);
@@ -232,8 +238,8 @@ impl Server {
         self.sessions.get(key).is_some_and(|session| session.standing().is_good())
     }
 
-    /// What holds after every event, in every build.
-    pub(crate) fn check(&self) {
+    /// What holds after every step, in every build.
+    fn check(&self) {
         let timing_out = self.sessions.counts().timing_out;
         //= wire-spec.md#11-1-lease
         //# The server MUST keep no lease state of a session in good standing.
@@ -243,41 +249,39 @@ impl Server {
 
 impl Machine for Server {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
-        self.advance(now);
-        self.stats.count_received(datagram.len());
-        if bugs::is(Bug::M43) && self.phase == Phase::Serving {
-            self.delivery.turn(self.now, self.planned_wake.take());
-            self.run_deadlines();
-        }
-        match self.phase {
-            Phase::Serving => self.dispatch(path, datagram),
-            Phase::Starting | Phase::Recording => self.drop_datagram(path, Dropped::Starting),
-            Phase::Failed => self.drop_datagram(path, Dropped::Failed),
-        }
-        self.settle();
-        self.check();
+        self.step(now, |server| {
+            server.stats.count_received(datagram.len());
+            if bugs::is(Bug::M43) && server.phase == Phase::Serving {
+                server.delivery.turn(server.now, server.planned_wake.take());
+                server.run_deadlines();
+            }
+            match server.phase {
+                Phase::Serving => server.dispatch(path, datagram),
+                Phase::Starting | Phase::Recording => server.drop_datagram(path, Dropped::Starting),
+                Phase::Failed => server.drop_datagram(path, Dropped::Failed),
+            }
+        });
     }
 
     fn handle_drained(&mut self, now: Instant) {
-        self.advance(now);
-        //= wire-spec.md#11-3-failure-and-ending
-        //# Time in which the server stood still MUST NOT count towards a delivery timeout.
-        self.delivery.turn(self.now, self.planned_wake.take());
-        if self.phase != Phase::Serving {
-            return;
-        }
-        //= wire-spec.md#11-3-failure-and-ending
-        //# The server MUST empty its socket before it acts on a timeout.
-        self.run_lease_timers();
-        self.run_deadlines();
-        self.run_grace();
-        self.free_some();
-        self.run_departures();
-        self.remove_orphans();
-        self.stages.expire(self.now);
-        self.overlay.trim();
-        self.settle();
-        self.check();
+        self.step(now, |server| {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# Time in which the server stood still MUST NOT count towards a delivery timeout.
+            server.delivery.turn(server.now, server.planned_wake.take());
+            if server.phase != Phase::Serving {
+                return;
+            }
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The server MUST empty its socket before it acts on a timeout.
+            server.run_lease_timers();
+            server.run_deadlines();
+            server.run_grace();
+            server.free_some();
+            server.run_departures();
+            server.remove_orphans();
+            server.stages.expire(server.now);
+            server.overlay.trim();
+        });
     }
 
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
@@ -312,9 +316,5 @@ impl Machine for Server {
 
     fn max_datagram(&self) -> usize {
         usize::from(self.config.max_datagram)
-    }
-
-    fn spin(&self) -> Duration {
-        self.config.spin
     }
 }

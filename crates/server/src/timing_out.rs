@@ -16,36 +16,11 @@ use crate::sessions::Key;
 use crate::standing::{Cause, Event, Illegal, Standing};
 use crate::store;
 use crate::tombstones::Tombstone;
-use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Question};
 use cistern_wire::{AgentId, Ended, Message, SessionId};
-use core::fmt;
 use log::{Level, error, info, log, warn};
-
-/// Why an agent was not evicted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EvictError {
-    /// No session is of an agent with that id, or whose label begins so.
-    Unknown,
-    /// Several agents have labels that begin so: their labels and ids.
-    Ambiguous(Vec<(String, AgentId)>),
-}
-
-impl fmt::Display for EvictError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("no agent has that id, or a label that begins so; `cistern locks` lists those that hold locks"),
-            Self::Ambiguous(agents) => {
-                f.write_str("several agents have labels that begin so; name one by its id:")?;
-                agents.iter().try_for_each(|(label, agent)| write!(f, "\n  {agent}  {label}"))
-            }
-        }
-    }
-}
-
-impl core::error::Error for EvictError {}
 
 impl Server {
     /// D: from now on nothing renews the session, and its locks go to others when T has passed.
@@ -267,54 +242,23 @@ impl Server {
         }
     }
 
-    /// Evicts an agent: `whom` is its id (32 hexadecimal digits) or the beginning of its label. Its sessions are timed out, without
-    /// a way back; their locks are free after T at the earliest. Gives the sessions.
-    ///
-    /// # Errors
-    /// [`EvictError`] if nobody, or more than one agent, is meant; the operator is at fault.
-    pub fn evict(&mut self, now: Instant, whom: &str) -> Result<Vec<SessionId>, EvictError> {
-        self.advance(now);
-        let agent = self.find_agent(whom)?;
-        let keys = self.sessions.of_agent(agent);
-        let mut evicted = Vec::new();
-        for key in keys {
-            if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
-                warn!("{}: session {} is evicted", self.who, key.id());
-                //= wire-spec.md#11-3-failure-and-ending
-                //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
-                self.fail(key, Cause::Evicted);
-                evicted.push(key.id());
-            }
-        }
-        self.settle();
-        self.check();
-        if evicted.is_empty() { Err(EvictError::Unknown) } else { Ok(evicted) }
-    }
-
-    fn find_agent(&self, whom: &str) -> Result<AgentId, EvictError> {
-        if let Some(agent) = parse_agent(whom).filter(|agent| self.sessions.agent(*agent).is_some()) {
-            return Ok(agent);
-        }
-        let prefix = whom.as_bytes();
-        let of = |exact: bool| {
-            let meant = move |label: &[u8]| if exact { label == prefix } else { label.starts_with(prefix) };
-            let mut agents: Vec<(String, AgentId)> = Vec::new();
-            for (_, session) in self.sessions.iter().filter(|(_, session)| meant(&session.label)) {
-                if agents.iter().all(|known| known.1 != session.agent) {
-                    agents.push((alloc::format!("{}", session.label.escape_ascii()), session.agent));
+    /// Evicts an agent, for an operator: its sessions are timed out, without a way back; their locks are free after T at the earliest.
+    /// Gives the sessions; none if the agent has none that can be evicted.
+    pub fn evict(&mut self, now: Instant, agent: AgentId) -> Vec<SessionId> {
+        self.step(now, |server| {
+            let mut evicted = Vec::new();
+            for key in server.sessions.of_agent(agent) {
+                let standing = server.sessions.get(key).map(Session::standing);
+                if matches!(standing, Some(Standing::Good | Standing::TimingOut { .. })) {
+                    warn!("{}: session {} is evicted", server.who, key.id());
+                    //= wire-spec.md#11-3-failure-and-ending
+                    //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
+                    server.fail(key, Cause::Evicted);
+                    evicted.push(key.id());
                 }
             }
-            agents
-        };
-        // A label that is the beginning of another one can still be meant itself.
-        let exact = of(true);
-        let found = if exact.is_empty() { of(false) } else { exact };
-        match found.as_slice() {
-            _ if prefix.is_empty() => Err(EvictError::Unknown),
-            [] => Err(EvictError::Unknown),
-            [one] => Ok(one.1),
-            _ => Err(EvictError::Ambiguous(found)),
-        }
+            evicted
+        })
     }
 
     /// An event that cannot happen: nothing was changed; the server goes on, for every other session is as it was.
@@ -323,14 +267,6 @@ impl Server {
         error!("{}: session {} is {} and cannot take {event:?}; please report this", self.who, key.id(), standing.name());
         debug_assert!(false, "illegal: {illegal:?}");
     }
-}
-
-/// An agent's id as people write it.
-fn parse_agent(text: &str) -> Option<AgentId> {
-    if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    u128::from_str_radix(text, 16).ok().map(|id| AgentId(id.to_be_bytes()))
 }
 
 /// An agent that closes its session is an ordinary end: of a command, it is the second thing that is said of it.

@@ -9,6 +9,7 @@
 
 mod threads;
 
+use crate::early::Gathering;
 use crate::engine::{Engine, MEMTABLE};
 use crate::error::OpenError;
 use crate::place::{Making, Place, Purpose};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +56,7 @@ pub struct DurableStore {
     batches: Option<Sender<Batch>>,
     events: Receiver<StoreEvent>,
     threads: Vec<JoinHandle<()>>,
+    gathering: Gathering,
 }
 
 impl std::fmt::Debug for DurableStore {
@@ -93,7 +95,7 @@ impl DurableStore {
             counts: Counts::default(),
         });
         shared.look_at_space(true);
-        let mut store = Self { shared, batches: Some(batches), events, threads: Vec::new() };
+        let mut store = Self { shared, batches: Some(batches), events, threads: Vec::new(), gathering: Gathering::default() };
         store.start(to_write, witness, number, options.readers.max(1)).map_err(|e| OpenError::io(dir, "starting its threads", &e))?;
         Ok(store)
     }
@@ -112,6 +114,7 @@ impl DurableStore {
                 self.shared.asked.notify_all();
             }
             StoreWork::Persist(batch) => {
+                self.gathering.over();
                 // The writer ends only when it has said why.
                 let _ = self.batches.as_ref().map(|batches| batches.send(batch));
             }
@@ -140,10 +143,12 @@ impl DurableStore {
         self.shared.stats()
     }
 
-    /// How long the last commit took; zero before the first.
+    /// Whether a driver that calls it between two datagrams should hand over at once what the server has to write, instead of at the end
+    /// of its turn; `pending` is how many keys that are.
     #[must_use]
-    pub fn commit_time(&self) -> Duration {
-        Duration::from_nanos(self.shared.counts.last_nanos.load(Ordering::Relaxed))
+    pub fn wants_early(&mut self, pending: usize) -> bool {
+        let commit = Duration::from_nanos(self.shared.counts.last_nanos.load(Ordering::Relaxed));
+        self.gathering.is_enough(pending, commit, Instant::now)
     }
 
     /// Ends the threads when what was handed over is written, and gives the directory up. As dropping it does.

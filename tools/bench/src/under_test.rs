@@ -13,8 +13,8 @@ use cistern_driver::{
     Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, Services, Tap, UdpPort, seed,
 };
 use cistern_link::{Instant, Machine};
-use cistern_server::locks::LockLimits;
-use cistern_server::store::{CacheLimits, StoreEvent, StoreWork};
+use cistern_server::config::{CacheLimits, LockLimits};
+use cistern_server::store::{StoreEvent, StoreWork};
 use cistern_server::{Config, Server};
 use cistern_store::{DurableStore, Making, MemoryStore, Options};
 use cistern_wire::StoreId;
@@ -41,12 +41,12 @@ pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
     let recorder = setup.capture.as_deref().map(Recorder::create).transpose().map_err(Trouble::starting("making the capture file"))?;
     let tap = recorder.map(|recorder| Arc::new(recorder) as Arc<dyn Tap>);
     match role {
-        Role::Echo => run(Echo::default(), NoServices, clock, tap),
+        Role::Echo => run(Echo::default(), NoServices, clock, options(setup, tap)),
         Role::Server => {
             let server = server(clock.now(), setup, true)?;
             match setup.room {
-                Some(_) => run(server, Stored { store: Store::default() }, clock, tap),
-                None => run(server, Stored { store: MemoryStore::new() }, clock, tap),
+                Some(_) => run(server, Stored { store: Store::default() }, clock, options(setup, tap)),
+                None => run(server, Stored { store: MemoryStore::new() }, clock, options(setup, tap)),
             }
         }
         Role::Durable => durable(clock, setup, tap),
@@ -67,7 +67,7 @@ fn durable(clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(),
     });
     let store = store.map_err(Trouble::starting("opening the store"))?;
     let server = server(clock.now(), setup, false)?;
-    run(server, Kept { store, bell }, clock, tap)
+    run(server, Kept { store, bell }, clock, self::options(setup, tap))
 }
 
 fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble> {
@@ -79,7 +79,6 @@ fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble
         last_heard: setup.last_heard,
         rescue: !setup.no_rescue,
         window: setup.window.unwrap_or(config.window),
-        spin: setup.spin_us.map_or(config.spin, Duration::from_micros),
         ..config
     };
     let config = setup.room.map_or_else(|| config.clone(), |locks| with_room(locks, &config));
@@ -99,12 +98,15 @@ fn with_room(locks: usize, config: &Config) -> Config {
     }
 }
 
-fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
+fn options(setup: &Setup, tap: Option<Arc<dyn Tap>>) -> LoopOptions {
+    LoopOptions { tap, spin: setup.spin_us.map_or(Duration::ZERO, Duration::from_micros), ..LoopOptions::default() }
+}
+
+fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock, options: LoopOptions) -> Result<(), Trouble> {
     const STARTING: &str = "starting the event loop";
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let port = UdpPort::open(address, &PortOptions::default()).map_err(Trouble::starting(STARTING))?;
     let address = port.local_addr();
-    let options = LoopOptions { tap, ..LoopOptions::default() };
     let mut event_loop = EventLoop::new(vec![port], Owned(machine), services, clock, options).map_err(Trouble::starting(STARTING))?;
     end_with_input(event_loop.handle());
     writeln!(io::stdout(), "{address}").map_err(Trouble::at("saying the address"))?;
@@ -169,8 +171,10 @@ impl Services<Server> for Kept {
     }
 
     fn between_rounds(&mut self, server: &mut Server) {
-        while let Some(work) = server.poll_early_effect(self.store.commit_time()) {
-            self.store.take(work);
+        if self.store.wants_early(server.pending_writes()) {
+            while let Some(work) = server.poll_effect() {
+                self.store.take(work);
+            }
         }
     }
 

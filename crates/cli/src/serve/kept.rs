@@ -63,8 +63,9 @@ impl Kept {
     /// Hands work over within a turn, if there is much of it already.
     pub(super) fn hand_over_early(&mut self, server: &mut Server) {
         // A store in memory works in this very thread: nothing is gained by giving it something earlier.
-        if let Self::Durable(store) = self {
-            while let Some(work) = server.poll_early_effect(store.commit_time()) {
+        let Self::Durable(store) = self else { return };
+        if store.wants_early(server.pending_writes()) {
+            while let Some(work) = server.poll_effect() {
                 store.take(work);
             }
         }

@@ -89,7 +89,7 @@ fn burst_to_one_path_arrives_whole_and_in_order() {
         })
         .collect();
     let queue: VecDeque<_> = burst.iter().map(|bytes| (path, bytes.clone())).collect();
-    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue, ..Echo::default() }));
+    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue }));
     eventually("everything arrives", || receiver.counts().datagrams_in == burst.len() as u64);
     let counts = sender.counts();
     assert_eq!(counts.datagrams_out, burst.len() as u64);
@@ -142,7 +142,7 @@ fn unreachable_peer_is_counted_and_stops_nothing() {
         queue.push_back((Path::to(closed), b"anyone there?".to_vec()));
         queue.push_back((living, vec![number]));
     }
-    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue, ..Echo::default() }));
+    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue }));
     for number in 0..10 {
         assert_eq!(receive(&open_peer), (vec![number], sender.addresses[0]));
     }
@@ -161,7 +161,7 @@ fn path_without_a_socket_is_dropped_by_name() {
             b"not mine".to_vec(),
         ),
     ]);
-    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue, ..Echo::default() }));
+    let sender = Running::start(owned(vec![open("127.0.0.1:0")], Echo { queue }));
     eventually("both are counted", || sender.counts().dropped_no_port == 2);
     assert_eq!(sender.counts().datagrams_out, 0);
 }

@@ -18,7 +18,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Default)]
 pub(crate) struct Echo {
     pub(crate) queue: VecDeque<(Path, Vec<u8>)>,
-    pub(crate) spin: Duration,
 }
 
 impl Machine for Echo {
@@ -41,10 +40,6 @@ impl Machine for Echo {
 
     fn max_datagram(&self) -> usize {
         1_232
-    }
-
-    fn spin(&self) -> Duration {
-        self.spin
     }
 }
 

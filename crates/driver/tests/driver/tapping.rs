@@ -69,7 +69,7 @@ fn who_sends_first_is_seen_with_the_address_of_its_route() {
     let notes = Arc::new(Notes::default());
     let peer = plain("127.0.0.1:0");
     let to = peer.local_addr().expect("an address");
-    let machine = Echo { queue: VecDeque::from([(Path::to(to), b"hello".to_vec())]), ..Echo::default() };
+    let machine = Echo { queue: VecDeque::from([(Path::to(to), b"hello".to_vec())]) };
     let agent = tapped(vec![open("0.0.0.0:0")], machine, Arc::clone(&notes) as Arc<dyn Tap>);
     agent.handle.wake();
     let (_, from) = peer.recv_from(&mut [0; 100]).expect("a datagram");
@@ -84,7 +84,7 @@ fn datagrams_that_leave_by_one_call_are_seen_one_by_one_in_their_order() {
     let peer = plain("127.0.0.1:0");
     let to = Path::to(peer.local_addr().expect("an address"));
     let payloads: Vec<Vec<u8>> = (0..20_u8).map(|n| if n == 10 { Vec::new() } else { vec![n; 100] }).chain([vec![20; 7]]).collect();
-    let machine = Echo { queue: payloads.iter().map(|payload| (to, payload.clone())).collect(), ..Echo::default() };
+    let machine = Echo { queue: payloads.iter().map(|payload| (to, payload.clone())).collect() };
     let _agent = tapped(vec![open("127.0.0.1:0")], machine, Arc::clone(&notes) as Arc<dyn Tap>);
     let seen: Vec<_> = notes.seen(payloads.len()).into_iter().map(|(_, _, _, payload)| payload).collect();
     assert_eq!(seen, payloads);

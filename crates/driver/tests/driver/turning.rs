@@ -70,8 +70,12 @@ fn eventually_idle(turns: &dyn Fn() -> u64) {
 }
 
 #[test]
-fn loop_whose_machine_asks_for_it_turns_on_after_a_datagram() {
-    let spins = |spin| Running::start(owned(vec![open("127.0.0.1:0")], Echo { spin, ..Echo::default() }));
+fn loop_that_is_told_to_spin_turns_on_after_a_datagram() {
+    let spins = |spin| {
+        let (clock, options) = (Clock::new().expect("both clocks"), LoopOptions { spin, ..LoopOptions::default() });
+        let ports = vec![open("127.0.0.1:0")];
+        Running::start(EventLoop::new(ports, Owned(Echo::default()), NoServices, clock, options).expect("a loop"))
+    };
     let ask = |server: &Running<Owned<Echo>, NoServices>| {
         let client = plain("127.0.0.1:0");
         client.send_to(b"spin", server.addresses[0]).expect("send");

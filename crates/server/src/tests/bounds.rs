@@ -1,7 +1,7 @@
 //! Bounds of a session: an agent that says it no longer awaits what it has asked gets no more than one that waits.
 
 use super::world::{Peer, ROOT, World, create, lock};
-use crate::locks::LockLimits;
+use crate::config::LockLimits;
 use alloc::format;
 use cistern_wire::{Ask, Bytes8, Kind, LockWait, Message, ObjectId, Reply, SetAttr, SetMask, Status, Terms, Unlink, Want};
 

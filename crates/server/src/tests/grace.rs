@@ -390,7 +390,7 @@ fn completion_that_was_not_durable_is_as_if_it_had_not_been_said() {
 #[test]
 fn evicted_agent_stays_evicted_over_a_restart_and_is_waited_for() {
     let (mut world, mut peer, file, generation) = with_holder();
-    world.server.evict(world.now, "alpha").unwrap();
+    assert_eq!(world.server.evict(world.now, peer.agent), [peer.session]);
     world.turn();
     world.crash();
     let from = peer.session;

@@ -79,7 +79,7 @@ fn eviction_in_grace_is_for_the_session_of_before_too() {
     let generation = world.lock(&mut peer, file);
     world.crash();
     let from = world.come_back(&mut peer);
-    world.server.evict(world.now, "alpha").unwrap();
+    assert_eq!(world.server.evict(world.now, peer.agent), [peer.session]);
     world.turn();
     world.quiet();
     let told = world.open_again(&mut peer, &[(from, Claim::Reclaiming)]);

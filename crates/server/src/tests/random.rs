@@ -195,8 +195,7 @@ impl Theatre {
                 self.post(peer, EndSession { serial, reason }.into());
             }
             Step::Evict { peer } => {
-                let agent = format!("{}", self.actors[peer].peer.agent);
-                let _ = self.world.server.evict(self.world.now, &agent);
+                self.world.server.evict(self.world.now, self.actors[peer].peer.agent);
                 self.world.turn();
             }
             Step::Pass { ms: span } => self.world.pass(ms(span)),
@@ -365,8 +364,7 @@ impl Theatre {
         self.world.stalled = false;
         self.world.turn();
         for n in 0..PEERS {
-            let agent = format!("{}", self.actors[n].peer.agent);
-            let _ = self.world.server.evict(self.world.now, &agent);
+            self.world.server.evict(self.world.now, self.actors[n].peer.agent);
         }
         self.world.pass(ms(5_000));
         self.look();

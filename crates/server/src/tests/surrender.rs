@@ -2,7 +2,6 @@
 
 use super::world::{Peer, World, lock, ms};
 use crate::Config;
-use alloc::vec::Vec;
 use cistern_wire::{EndReason, EndSession, Ended, Fate, LockWait, Message, Nack, NackReason, Reply};
 
 fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
@@ -10,8 +9,7 @@ fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
 }
 
 fn evict(world: &mut World, peer: &Peer) {
-    let agent = alloc::format!("{}", peer.agent);
-    assert_eq!(world.server.evict(world.now, &agent), Ok(Vec::from([peer.session])));
+    assert_eq!(world.server.evict(world.now, peer.agent), [peer.session]);
 }
 
 //= wire-spec.md#11-3-failure-and-ending

@@ -1,12 +1,12 @@
 //! After a delivery failure: what is refused, what is still taken, what is said of each request, and what the end frees when.
 
 use super::world::{Got, Peer, ROOT, World, advisory, create, lock, ms};
-use crate::{Dropped, EvictError};
+use crate::Dropped;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ack, Bytes8, CacheGrant, Changed, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait, Lookup, Message,
-    Nack, NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
+    Ack, AgentId, Bytes8, CacheGrant, Changed, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait, Lookup,
+    Message, Nack, NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
 };
 
 fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
@@ -18,8 +18,7 @@ fn ended(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
 }
 
 fn evict(world: &mut World, peer: &Peer) {
-    let agent = alloc::format!("{}", peer.agent);
-    assert_eq!(world.server.evict(world.now, &agent), Ok(Vec::from([peer.session])));
+    assert_eq!(world.server.evict(world.now, peer.agent), [peer.session]);
 }
 
 fn renewing(got: &[Got]) -> usize {
@@ -174,7 +173,7 @@ fn welcome_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
     let hello = peer.hello(&cookie, &[]);
     world.post(&mut peer, &[hello.into()]);
     world.serve_store();
-    assert!(world.server.evict(world.now, "alpha").is_ok());
+    assert!(!world.server.evict(world.now, peer.agent).is_empty());
     world.turn();
     world.expect(&peer, &[]);
 }
@@ -361,16 +360,14 @@ fn tables_are_clean_after_everything_ended() {
 }
 
 #[test]
-fn operator_names_an_agent_by_id_or_by_the_beginning_of_its_label() {
+fn eviction_is_of_all_that_can_still_be_evicted() {
     let mut world = World::new();
-    let (alpha, beta) = (world.open(1), world.open(2));
-    assert_eq!(world.server.evict(world.now, "gamma"), Err(EvictError::Unknown));
-    assert_eq!(world.server.evict(world.now, "be"), Ok(Vec::from([beta.session])));
-    world.open(3);
-    let Err(EvictError::Ambiguous(agents)) = world.server.evict(world.now, "alph") else { panic!("two labels begin so") };
-    assert_eq!(agents.iter().map(|agent| agent.0.as_str()).collect::<Vec<_>>(), ["alpha", "alphabet"]);
-    assert_eq!(world.server.evict(world.now, "alpha"), Ok(Vec::from([alpha.session])), "a whole label is not ambiguous");
-    assert_eq!(world.server.evict(world.now, ""), Err(EvictError::Unknown), "nobody is meant by nothing");
+    let alpha = world.open(1);
+    assert_eq!(world.server.evict(world.now, AgentId([99; 16])), [], "it has no session");
+    evict(&mut world, &alpha);
+    evict(&mut world, &alpha);
+    world.pass(ms(2_022));
+    assert_eq!(world.server.evict(world.now, alpha.agent), [], "it has ended");
 }
 
 //= wire-spec.md#11-7-restart-and-recovery

@@ -75,9 +75,8 @@ impl Server {
     pub fn evict(&self, agent: &Agent) {
         let mut course = self.shared.course();
         let now = course.stage.server.clock.at(True(course.stage.now));
-        let label = format!("agent{}", agent.number());
         let core = course.stage.server.core.as_mut().expect("the server runs");
-        core.evict(now, &label).expect("the agent has a session");
+        assert!(!core.evict(now, agent.id()).is_empty(), "the agent has a session");
         course.wake(Node::Server);
     }
 

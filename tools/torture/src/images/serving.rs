@@ -139,8 +139,11 @@ impl Services<Server> for Kept {
     }
 
     fn between_rounds(&mut self, server: &mut Server) {
+        if !self.store.wants_early(server.pending_writes()) {
+            return;
+        }
         while self.early.is_ok()
-            && let Some(work) = server.poll_early_effect(self.store.commit_time())
+            && let Some(work) = server.poll_effect()
         {
             self.early = self.hand_over(work);
         }
