@@ -2,7 +2,7 @@
 //!
 //! Decides: the order of steps of each, their exit statuses, and what is shown meanwhile. Invariants: `check` changes nothing of what
 //! the store holds; `restore` makes a whole store or none, and never one that a server would take for the one that was copied (R54).
-//! Leaves to others: what is wrong with a store (`cistern_server::store::check`), its files and its lock (`cistern_store`).
+//! Leaves to others: what is wrong with a store (`cistern_store::check`), its files and its lock (`cistern_store`).
 
 mod report;
 
@@ -10,8 +10,8 @@ use crate::args::{Check, Compact, Restore, StoppedCommand};
 use crate::execute::{EXIT_DAMAGED, EXIT_FAILED, EXIT_STORE};
 use crate::local::Failure;
 use crate::show::{self, Progress};
-use cistern_server::store::check::{Check as Checking, Progress as Far, Report, Severity};
-use cistern_server::store::restore::restoration;
+use cistern_store::check::{Check as Checking, Progress as Far, Report, Severity};
+use cistern_store::restoration;
 use cistern_store::{OpenError, Problem, StoppedStore};
 use report::Unreadable;
 use serde_json::json;

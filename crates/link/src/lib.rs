@@ -20,6 +20,7 @@
 //! | [`nonces`] | which requests are awaited | agent |
 //! | [`reply_cache`] | was this request executed, what was the reply | server |
 //! | [`index`] | where is one of millions kept | server |
+//! | [`slab`] | where do millions of values of one size stand | server |
 //! | [`reply_buffers`] | where are replies kept | server |
 //! | [`rtt`] | how long to wait before asking again | both |
 //! | [`congestion`] | how many may be unanswered | both |
@@ -47,6 +48,7 @@ pub mod reply_cache;
 pub mod rng;
 pub mod rtt;
 pub mod setting;
+pub mod slab;
 pub mod time;
 pub mod timers;
 
@@ -62,5 +64,6 @@ pub use reply_cache::{Admission, Fate, ReplyCache, Stored};
 pub use rng::Rng;
 pub use rtt::RoundTrip;
 pub use setting::ConfigError;
+pub use slab::Slab;
 pub use time::Instant;
 pub use timers::{Question, TimerQueue};

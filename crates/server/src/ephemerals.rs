@@ -9,6 +9,7 @@
 //! Leaves to others: which files go with the end itself (`departing`), what a removal means (`namespace`), whose turn it is (`locks`), who
 //! is told (`watches`).
 
+use crate::config::PresenceLimits;
 use crate::locks::{Ticket, Turn};
 use crate::namespace::{Mutation, Step};
 use crate::parked::{Answering, Job, OpId, Parked, Wait};
@@ -28,26 +29,6 @@ use log::{info, warn};
 
 /// After what time a removal that has failed is tried again: what cannot be read now may be readable then, and it is not urgent.
 const RETRY: Duration = Duration::from_secs(10);
-
-/// Bounds of watches and of ephemeral files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PresenceLimits {
-    /// Most watches of all sessions together.
-    pub watches_max: usize,
-    /// Most watches of one session.
-    pub watches_per_session: usize,
-    /// Most ephemeral files.
-    pub ephemerals_max: usize,
-    /// Most ephemeral files of one session.
-    pub ephemerals_per_session: usize,
-}
-
-impl Default for PresenceLimits {
-    /// 1,000,000 watches, 4,096 a session; 100,000 ephemeral files, 1,024 a session.
-    fn default() -> Self {
-        Self { watches_max: 1_000_000, watches_per_session: 4_096, ephemerals_max: 100_000, ephemerals_per_session: 1_024 }
-    }
-}
 
 /// One ephemeral file.
 #[derive(Clone, Copy, Debug)]

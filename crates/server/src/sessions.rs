@@ -8,11 +8,11 @@
 
 use crate::networks::{Network, Networks, Row};
 use crate::session::Session;
-use crate::slab::{NONE, Slab};
 use crate::standing::{Event, Illegal, Standing};
 use alloc::vec::Vec;
 use cistern_link::Index;
 use cistern_link::ReplyCache;
+use cistern_link::slab::{NONE, Slab};
 use cistern_wire::{AgentId, SessionId};
 use core::hash::BuildHasher as _;
 use hashbrown::DefaultHashBuilder;

@@ -6,36 +6,16 @@
 //! bounded by session and in all, and a stage that nobody goes on with is dropped after a time.
 //! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].
 
+use crate::config::StageLimits;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::CONTENT_MAX;
 use cistern_wire::{SessionId, Status};
-use core::time::Duration;
 
 /// Most gaps between the pieces of one stage: of 1 MiB in datagrams of the smallest size every second one lost, and as much again.
 const RANGES_MAX: usize = 4_096;
-
-/// Bounds of staged contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StageLimits {
-    /// Most bytes staged by one session; at least the largest contents of a file.
-    pub bytes_per_session: usize,
-    /// Most bytes staged by all sessions; at least `bytes_per_session`.
-    pub bytes_total: usize,
-    /// Most stages of one session.
-    pub stages_per_session: usize,
-    /// For how long a stage is kept after its last piece.
-    pub idle: Duration,
-}
-
-impl Default for StageLimits {
-    /// 4 MiB and 8 stages a session, 256 MiB in all, 30 s.
-    fn default() -> Self {
-        Self { bytes_per_session: 4 * CONTENT_MAX, bytes_total: 256 * CONTENT_MAX, stages_per_session: 8, idle: Duration::from_secs(30) }
-    }
-}
 
 /// Contents being collected, by session and number of the stage.
 #[derive(Debug)]
@@ -187,6 +167,7 @@ impl Staged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::time::Duration;
     use proptest::prelude::*;
 
     const A: SessionId = SessionId(1);

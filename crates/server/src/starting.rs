@@ -7,7 +7,6 @@
 //! the first batch is durable; a wait that is owed stays owed over any number of crashes until its end is durable.
 //! Leaves to others: what is done in grace (`grace`, `reclaim`).
 
-use crate::config::LEASE_MAX;
 use crate::durability::OnDurable;
 use crate::grace::Grace;
 use crate::locks::{LockTable, Tokens};
@@ -15,7 +14,7 @@ use crate::namespace::Step;
 use crate::parked::OpId;
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{self, Counter, Query, ReadError, Seen, SessionRecord};
+use crate::store::{self, Counter, FIRST_EPOCH, ID_BITS, Query, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,17 +23,8 @@ use cistern_wire::{SessionId, Status};
 use core::time::Duration;
 use log::{info, warn};
 
-/// The epoch of a store that was never restored.
-pub(crate) const FIRST_EPOCH: u8 = 1;
-/// The bits of an object id below the epoch of the store in which it was given out.
-pub(crate) const ID_BITS: u32 = 56;
-
-/// `Counter::Restored` of a copy that takes the place of its store.
-pub(crate) const RESTORED: u64 = 1;
 /// `Counter::Restored` while a wait without reclaim is owed.
 const OWED: u64 = 2;
-/// No T is longer: what a damaged store has beyond it is not waited for.
-pub(crate) const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
 
 /// The counters with which the server starts.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,6 @@
 
 mod after_commit;
 mod cache;
-pub mod check;
 mod directory;
 #[cfg(test)]
 pub(crate) mod disk;
@@ -19,7 +18,6 @@ mod key;
 mod loading;
 mod objects;
 mod record;
-pub mod restore;
 mod sessions;
 mod slot;
 #[cfg(test)]
@@ -29,9 +27,11 @@ mod view;
 mod xattr;
 
 pub(crate) use after_commit::AfterCommit;
-pub use cache::{CacheLimits, Memory, StoreCache};
-pub use key::{Counter, Key, KeyError};
-pub use record::{EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord};
+pub use cache::{Memory, StoreCache};
+pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, RESTORED, WAIT_MAX_US};
+pub use record::{
+    EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, counter_from_bytes, counter_to_bytes,
+};
 pub use view::{ReadError, Seen, View};
 pub use xattr::XattrRecord;
 

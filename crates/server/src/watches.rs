@@ -7,8 +7,8 @@
 //! Leaves to others: delivery and its failure (`outbox`, `timing_out`), probing of owners (`delivery`).
 
 use crate::answers::Repeatable;
+use crate::config::PresenceLimits;
 use crate::durability::OnDurable;
-use crate::ephemerals::PresenceLimits;
 use crate::execute::Outcome;
 use crate::namespace::{Became, Step};
 use crate::outbox::Body;

@@ -10,13 +10,16 @@
 //!
 //! Reading order: `place` (the directory and who has it), `guard` (what is checked before the engine looks), `engine`, `durable`.
 
+pub mod check;
 mod durable;
+mod early;
 mod engine;
 mod error;
 mod format;
 mod guard;
 mod memory;
 mod place;
+mod restore;
 mod slow;
 mod space;
 mod spare;
@@ -27,6 +30,7 @@ pub use durable::{Backup, BackupSource, CommitStats, DurableStore, Options};
 pub use error::{OpenError, Problem};
 pub use memory::MemoryStore;
 pub use place::Making;
+pub use restore::{Restoration, RestoreError, restoration};
 pub use slow::SlowStore;
 pub use space::SpaceLimits;
 pub use stopped::{Entries, StoppedStore};

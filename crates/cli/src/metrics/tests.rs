@@ -48,7 +48,7 @@ fn the_manual_tells_what_to_do_about_every_reason_for_a_drop() {
 
 #[test]
 fn the_manual_tells_of_every_fault_with_its_gravity() {
-    for fault in cistern_server::store::check::Fault::ALL {
+    for fault in cistern_store::check::Fault::ALL {
         let row = MANUAL.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{}`", fault.name())));
         let gravity = format!("| {} |", fault.severity().name());
         assert!(row.is_some_and(|row| row.contains(&gravity)), "{} {gravity}", fault.name());

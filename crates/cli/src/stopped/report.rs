@@ -6,7 +6,7 @@ use crate::local::Failure;
 use crate::show;
 use crate::text::Text;
 use cistern_server::store::Counter;
-use cistern_server::store::check::{Finding, Place, Report};
+use cistern_store::check::{Finding, Place, Report};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::path::Path;

@@ -8,11 +8,11 @@
 
 use super::table::{Hold, Waiter};
 use super::{Action, CancelResult, Extended, LockOutcome, LockTable};
-use crate::slab::NONE;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::index::hash;
+use cistern_link::slab::NONE;
 use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, SessionId, Status};
 use core::time::Duration;
 

@@ -24,7 +24,6 @@
 mod advisory;
 mod cache;
 mod demand;
-mod limits;
 mod listed;
 mod mutation;
 mod release;
@@ -37,15 +36,15 @@ mod table;
 mod tests;
 mod tokens;
 
-pub use limits::LockLimits;
+use crate::config::LockLimits;
 pub use restore::Restored;
 pub use tokens::Tokens;
 
-use crate::slab::NONE;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::Index;
+use cistern_link::slab::NONE;
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, SessionId, Status};
 use demand::Demands;
 use mutation::Mutant;

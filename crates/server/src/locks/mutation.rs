@@ -9,9 +9,9 @@
 
 use super::table::State;
 use super::{Action, LockTable, Ticket, Turn};
-use crate::slab::NONE;
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::slab::NONE;
 use cistern_wire::limits::{BATCH_OBJECTS_MAX, HELD_MAX};
 use cistern_wire::{Generation, Held, Keep, LockClass, LockId, ObjectId, SessionId};
 

@@ -10,9 +10,9 @@
 
 use super::LockTable;
 use super::table::{State, Table};
-use crate::slab::NONE;
 use alloc::collections::VecDeque;
 use cistern_link::Instant;
+use cistern_link::slab::NONE;
 
 /// Which holds of a session a walk looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

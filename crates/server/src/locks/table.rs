@@ -10,12 +10,12 @@
 use super::Ticket;
 use super::listed::Listed;
 use super::sweep::{LINES, Line, Walk};
-use crate::slab::{NONE, Slab};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::{Index, hash};
+use cistern_link::slab::{NONE, Slab};
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, SessionId};
 use core::cell::Cell;
 

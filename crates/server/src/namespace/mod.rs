@@ -40,6 +40,7 @@ pub use place::Places;
 pub use plan::{Became, Plan};
 pub use read::Reading;
 
+use crate::config::NamespaceLimits;
 use crate::store::{Counter, ObjectRecord, Query, ReadError, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -65,24 +66,6 @@ impl<T> From<Result<T, ReadError>> for Step<T> {
             Err(ReadError::NotCached(queries)) => Self::Missing(queries),
             Err(ReadError::Failed(status)) => Self::Failed(status),
         }
-    }
-}
-
-/// Bounds of what is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamespaceLimits {
-    /// Most objects.
-    pub objects_max: u64,
-    /// Most bytes of contents: the sum of the sizes of files and symbolic links, and of the values of extended attributes.
-    pub bytes_max: u64,
-    /// Most names of a file, and most subdirectories of a directory.
-    pub links_max: u32,
-}
-
-impl Default for NamespaceLimits {
-    /// 10,000,000 objects, 64 GiB, 65,000 links.
-    fn default() -> Self {
-        Self { objects_max: 10_000_000, bytes_max: 64 << 30, links_max: 65_000 }
     }
 }
 
@@ -234,14 +217,17 @@ fn entered<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord,
 }
 
 /// The permission bits that there are.
-pub(crate) const MODE_BITS: u16 = 0o7777;
+pub const MODE_BITS: u16 = 0o7777;
 
 fn check_mode(mode: u16) -> Result<(), Status> {
     if mode & !MODE_BITS == 0 { Ok(()) } else { Err(Status::EINVAL) }
 }
 
 /// Whether a name can be an entry of a directory.
-pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
+///
+/// # Errors
+/// ENAMETOOLONG or EINVAL, as an operation with it fails.
+pub fn check_name(name: &[u8]) -> Result<(), Status> {
     if name.len() > NAME_MAX {
         return Err(Status::ENAMETOOLONG);
     }

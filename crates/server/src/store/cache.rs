@@ -14,27 +14,13 @@ use super::record::counter_to_bytes;
 use super::sessions::Found;
 use super::slot::{Known, Slot};
 use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query, Seen, View};
+use crate::config::CacheLimits;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{ObjectId, SessionId};
 use hashbrown::HashMap;
-
-/// Bounds of what is kept in memory of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheLimits {
-    /// Most bytes kept, at least 8 MiB: what the largest operations need at once fits several times. Values that are not durable
-    /// yet are kept whatever the bound says.
-    pub bytes_max: usize,
-}
-
-impl Default for CacheLimits {
-    /// 1 GiB.
-    fn default() -> Self {
-        Self { bytes_max: 1 << 30 }
-    }
-}
 
 /// What is in memory of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

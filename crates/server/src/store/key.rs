@@ -6,11 +6,21 @@
 //! name, and an engine finds a page of them by one range scan.
 //! Leaves to others: the values (`record`).
 
+use crate::config::LEASE_MAX;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_wire::limits::NAME_MAX;
 use cistern_wire::{Handle, ObjectId, SessionId};
 use core::fmt;
+
+/// The value of [`Counter::Epoch`] in a store that was never restored.
+pub const FIRST_EPOCH: u8 = 1;
+/// The bits of an object id below the epoch of the store in which it was given out.
+pub const ID_BITS: u32 = 56;
+/// The value of [`Counter::Restored`] in a copy that takes the place of its store.
+pub const RESTORED: u64 = 1;
+/// No [`Counter::Wait`] is larger, in microseconds: what a damaged store has beyond it is not waited for.
+pub const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
 
 /// A durable number of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +52,8 @@ impl Counter {
         [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation, Self::Epoch, Self::Restored, Self::Wait];
 
     /// Its place in [`Self::ALL`].
-    pub(super) const fn index(self) -> usize {
+    #[must_use]
+    pub const fn index(self) -> usize {
         self as usize - 1
     }
 }

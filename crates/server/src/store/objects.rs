@@ -6,8 +6,8 @@
 
 use super::ObjectRecord;
 use super::slot::Slot;
-use crate::slab::Slab;
 use cistern_link::index::{Index, hash};
+use cistern_link::slab::Slab;
 use cistern_wire::ObjectId;
 
 /// What is known of objects.

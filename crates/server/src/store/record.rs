@@ -113,7 +113,9 @@ pub struct OutcomeRecord {
 }
 
 impl ObjectRecord {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    /// The record as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
         let a = &self.attr;
         let mut w = start_with(OBJECT_VERSION, OBJECT_LEN + self.name.len());
         a.version.put(&mut w);
@@ -134,7 +136,11 @@ impl ObjectRecord {
         w
     }
 
-    pub(super) fn from_bytes(object: ObjectId, bytes: &[u8]) -> Result<Self, RecordError> {
+    /// The record of `object`.
+    ///
+    /// # Errors
+    /// [`RecordError`]: it is no such record.
+    pub fn from_bytes(object: ObjectId, bytes: &[u8]) -> Result<Self, RecordError> {
         read_as(OBJECT_VERSION, bytes, |r| {
             let attr = Attr {
                 object,
@@ -159,14 +165,20 @@ impl ObjectRecord {
 }
 
 impl EntryRecord {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
+    /// The record as bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
         let mut w = start(8 + 1);
         self.object.put(&mut w);
         self.kind.put(&mut w);
         w
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+    /// The record that the bytes are.
+    ///
+    /// # Errors
+    /// [`RecordError`]: it is no such record.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |field| move |e: Malformed| e.within("EntryRecord", field);
         read(bytes, |r| Ok(Self { object: r.get().map_err(within("object"))?, kind: r.get().map_err(within("kind"))? }))
     }
@@ -259,13 +271,19 @@ impl OutcomeRecord {
     }
 }
 
-pub(super) fn counter_to_bytes(value: u64) -> Vec<u8> {
+/// A counter's record.
+#[must_use]
+pub fn counter_to_bytes(value: u64) -> Vec<u8> {
     let mut w = start(8);
     value.put(&mut w);
     w
 }
 
-pub(super) fn counter_from_bytes(bytes: &[u8]) -> Result<u64, RecordError> {
+/// The value of a counter's record.
+///
+/// # Errors
+/// [`RecordError`]: it is no such record.
+pub fn counter_from_bytes(bytes: &[u8]) -> Result<u64, RecordError> {
     read(bytes, |r| r.get().map_err(|e| e.within("Counter", "value")))
 }
 

@@ -1,7 +1,8 @@
 //! The cache against a naive model, with a store that answers late, in any order, and from any state in between.
 
 use super::disk::Disk;
-use super::{Answer, CacheLimits, Counter, EntryRecord, Key, Loaded, ObjectRecord, Query, ReadError, Seen, StoreCache};
+use super::{Answer, Counter, EntryRecord, Key, Loaded, ObjectRecord, Query, ReadError, Seen, StoreCache};
+use crate::config::CacheLimits;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -56,11 +57,10 @@ fn reading_depends_on_the_newest_batch_until_it_is_durable() {
     overlay.view(&Seen::default()).put_entry(DIR, b"a", entry(5));
     let second = overlay.seal().expect("something was written");
     let run = Seen::default();
-    let view = overlay.view(&run);
     assert_eq!(run.depends_on(&overlay), None, "nothing read yet");
-    assert!(view.object(ObjectId(5)).unwrap().is_some());
+    assert!(overlay.view(&run).object(ObjectId(5)).unwrap().is_some());
     assert_eq!(run.depends_on(&overlay), Some(first.id));
-    assert_eq!(view.entry(DIR, b"a"), Ok(Some(entry(5))));
+    assert_eq!(overlay.view(&run).entry(DIR, b"a"), Ok(Some(entry(5))));
     assert_eq!(run.depends_on(&overlay), Some(second.id));
     overlay.durable(second.id);
     let run = Seen::default();

@@ -91,7 +91,9 @@ impl XattrRecord {
         Self::of(all.into_iter())
     }
 
-    pub(super) fn into_bytes(self) -> Bytes {
+    /// The record as bytes.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
         self.bytes
     }
 }

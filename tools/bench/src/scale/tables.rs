@@ -9,8 +9,7 @@
 use super::store::{FIRST, Store};
 use crate::trouble::Trouble;
 use cistern_link::{Instant, Machine as _, Path};
-use cistern_server::locks::LockLimits;
-use cistern_server::store::CacheLimits;
+use cistern_server::config::{CacheLimits, LockLimits};
 use cistern_server::{Config, Server};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, ROOT, VERSION};
 use cistern_wire::{

@@ -7,8 +7,8 @@
 use super::crash::Image;
 use super::known::{Known, Sum};
 use bytes::Bytes;
-use cistern_server::store::check::Check;
 use cistern_server::store::{Answer, Batch, Key, Loaded, Query, StoreEvent, StoreWork};
+use cistern_store::check::Check;
 use cistern_store::{DurableStore, Making, Options, StoppedStore};
 use cistern_wire::{ObjectId, StoreId};
 use std::fs::{self, File};

@@ -4,7 +4,8 @@
 use super::super::{Mutation, Places, Reading, Step};
 use super::contents::resize;
 use super::{ASK, ROOT_DIR, RenameRule, SMALL, World, create, mkdir, open_or_create, read, rename, unlink, write};
-use crate::store::{Answer, BLOCK_LEN, CacheLimits, Counter, Key, Loaded, Query, Seen, StoreCache};
+use crate::config::CacheLimits;
+use crate::store::{Answer, BLOCK_LEN, Counter, Key, Loaded, Query, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;

@@ -14,8 +14,9 @@ mod tree;
 mod xattrs;
 
 use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step, carried};
+use crate::config::CacheLimits;
 use crate::store::disk::Disk;
-use crate::store::{CacheLimits, Query, Seen, StoreCache};
+use crate::store::{Query, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::ROOT;

@@ -27,9 +27,7 @@ mod walk;
 
 pub use finding::{Fault, Finding, Place, Severity};
 
-use crate::store::Counter;
-use alloc::string::String;
-use alloc::vec::Vec;
+use cistern_server::store::Counter;
 
 /// How far a check is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,19 +7,18 @@
 
 use super::table::{Row, Table, mark};
 use super::{Fault, Place, Progress, Report};
-use crate::config::LEASE_MAX;
-use crate::namespace::{MODE_BITS, check_name};
-use crate::store::record::counter_from_bytes;
-use crate::store::{BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord};
-use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::{String, ToString as _};
-use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_server::config::LEASE_MAX;
+use cistern_server::namespace::{MODE_BITS, check_name};
+use cistern_server::store::counter_from_bytes;
+use cistern_server::store::{
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord,
+};
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
 use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Reply, SessionId};
-use core::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
+use std::collections::BTreeMap;
+use std::hash::Hasher as _;
 
 /// The entries of a directory, as far as they were read.
 #[derive(Debug)]
@@ -342,7 +341,7 @@ impl Walk {
 
     /// All was read: each ephemeral file must have had its record.
     pub(super) fn end_ephemerals(&mut self) {
-        for (object, maker) in core::mem::take(&mut self.ephemerals) {
+        for (object, maker) in std::mem::take(&mut self.ephemerals) {
             let what = format!("it is an ephemeral file made under the handle {maker}, and has no record as such");
             self.find(Fault::BadEphemeral, Self::object_place(object), what);
         }

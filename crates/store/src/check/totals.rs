@@ -7,10 +7,8 @@
 
 use super::Fault;
 use super::walk::Walk;
-use crate::starting::{ID_BITS, RESTORED, WAIT_MAX_US};
-use crate::store::Counter;
-use alloc::format;
-use alloc::string::String;
+use cistern_server::store::Counter;
+use cistern_server::store::{ID_BITS, RESTORED, WAIT_MAX_US};
 use cistern_wire::limits::ROOT;
 
 impl Walk {

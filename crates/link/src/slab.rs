@@ -1,15 +1,15 @@
 //! Storage for many values of one size, named by small numbers.
 //!
 //! Decides: that it grows by pieces, so no growth copies a million values while agents wait, and that memory a value is what the
-//! value needs. Place in the walk: under the lock table and the objects in memory; nothing of it is on the wire.
+//! value needs.
 //! Invariant: a number names one value from `insert` to `remove`; numbers are used again in a fixed order.
-//! Leaves to others: what the values are, and how they are found (`index`).
+//! Leaves to others: what the values are, and how they are found ([`crate::index`]).
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 /// Names no value.
-pub(crate) const NONE: u32 = u32::MAX;
+pub const NONE: u32 = u32::MAX;
 /// Values in a piece.
 const PIECE: usize = 1_024;
 
@@ -22,29 +22,41 @@ enum Place<T> {
 
 /// Values, by number.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     pieces: Vec<Vec<Place<T>>>,
     free: u32,
     len: usize,
 }
 
 impl<T> Slab<T> {
-    pub(crate) const fn new() -> Self {
+    /// No values; allocates nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { pieces: Vec::new(), free: NONE, len: 0 }
     }
 
-    pub(crate) const fn len(&self) -> usize {
+    /// How many values there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// One more than the largest number that ever named a value.
-    pub(crate) fn places(&self) -> u32 {
+    #[must_use]
+    pub fn places(&self) -> u32 {
         let last = self.pieces.last().map_or(0, Vec::len);
         u32::try_from(self.pieces.len().saturating_sub(1) * PIECE + last).unwrap_or(NONE)
     }
 
     /// What the next value will be named.
-    pub(crate) fn next_name(&self) -> u32 {
+    #[must_use]
+    pub fn next_name(&self) -> u32 {
         if self.free == NONE { self.places() } else { self.free }
     }
 
@@ -52,7 +64,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// With 2^32 - 1 values, which the bounds of the tables exclude.
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
+    pub fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         let at = self.free;
         if at != NONE {
@@ -75,7 +87,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// If the number names none.
-    pub(crate) fn remove(&mut self, at: u32) -> T {
+    pub fn remove(&mut self, at: u32) -> T {
         let next = self.free;
         let place = core::mem::replace(self.place(at), Place::Free(next));
         let Place::Used(value) = place else { unreachable!("removed twice") };
@@ -85,7 +97,8 @@ impl<T> Slab<T> {
     }
 
     /// The value of a number that may have been given back.
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+    #[must_use]
+    pub fn get(&self, at: u32) -> Option<&T> {
         let at = at as usize;
         match self.pieces.get(at / PIECE)?.get(at % PIECE)? {
             Place::Used(value) => Some(value),
@@ -94,7 +107,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of a number that may have been given back.
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+    pub fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         let at = at as usize;
         match self.pieces.get_mut(at / PIECE)?.get_mut(at % PIECE)? {
             Place::Used(value) => Some(value),
@@ -107,8 +120,9 @@ impl<T> Slab<T> {
         &mut self.pieces[at / PIECE][at % PIECE]
     }
 
-    #[cfg(test)]
-    pub(crate) const fn size_of_one() -> usize {
+    /// Memory of one value, in bytes.
+    #[must_use]
+    pub const fn size_of_one() -> usize {
         size_of::<Place<T>>()
     }
 }

@@ -5,10 +5,8 @@
 //! other file checks a setting again; every table of the server has its bound here.
 //! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), limits of the format (`wire::limits`).
 
-use crate::locks::LockLimits;
-use crate::namespace::NamespaceLimits;
-use crate::stage::StageLimits;
-use crate::store::CacheLimits;
+mod limits;
+
 use cistern_link::DeliveryClock;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::rtt::RTO_MIN;
@@ -16,8 +14,8 @@ use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
 use core::time::Duration;
 
-pub use crate::ephemerals::PresenceLimits;
 pub use cistern_link::ConfigError;
+pub use limits::{CacheLimits, LockLimits, NamespaceLimits, PresenceLimits, StageLimits};
 
 /// Shortest lease period: below it the 20 ms of a loop's scheduling would be a fifth of the lease.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);

@@ -9,13 +9,12 @@
 //! numbers a second on the whole, where each start counts as two minutes (it takes 2^31 tokens ahead).
 //! Leaves to others: copying, checking, that the clock is right.
 
-use super::check::Report;
-use super::record::counter_to_bytes;
-use super::{Counter, Key};
-use crate::starting::{FIRST_EPOCH, ID_BITS, RESTORED};
-use alloc::vec::Vec;
+use crate::check::Report;
 use bytes::Bytes;
-use core::fmt;
+use cistern_server::store::counter_to_bytes;
+use cistern_server::store::{Counter, Key};
+use cistern_server::store::{FIRST_EPOCH, ID_BITS, RESTORED};
+use std::fmt;
 
 /// Tokens and ids of one second.
 const BITS_OF_A_SECOND: u32 = 24;
@@ -41,7 +40,7 @@ impl fmt::Display for RestoreError {
     }
 }
 
-impl core::error::Error for RestoreError {}
+impl std::error::Error for RestoreError {}
 
 /// A copy that may be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,9 +91,9 @@ const fn first_of(epoch: u8, unix_seconds: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::check::Check;
-    use alloc::collections::BTreeMap;
-    use core::convert::Infallible;
+    use crate::check::Check;
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
 
     const NOW: u64 = 1_800_000_000;
 
@@ -112,7 +111,7 @@ mod tests {
 
     fn value(restoration: &Restoration, counter: Counter) -> u64 {
         let found = restoration.writes.iter().find(|write| write.0 == Key::Counter(counter)).unwrap();
-        super::super::record::counter_from_bytes(found.1.as_ref().unwrap()).unwrap()
+        cistern_server::store::counter_from_bytes(found.1.as_ref().unwrap()).unwrap()
     }
 
     //= wire-spec.md#11-7-restart-and-recovery
@@ -136,7 +135,7 @@ mod tests {
     fn a_copy_that_is_restored_twice_gives_another_epoch_each_time() {
         let first = restoration(&copy(4), NOW, 0).unwrap();
         assert_eq!((first.epoch, first.note.0.clone()), (5, Key::Counter(Counter::Epoch)));
-        let noted = super::super::record::counter_from_bytes(first.note.1.as_ref().unwrap()).unwrap();
+        let noted = cistern_server::store::counter_from_bytes(first.note.1.as_ref().unwrap()).unwrap();
         assert_eq!(restoration(&copy(noted), NOW, 0).unwrap().epoch, 6);
     }
 

@@ -5,11 +5,8 @@
 //! Invariant: every finding names one kind of fault and one place; the names are for scripts and stay.
 //! Leaves to others: finding them (`walk`, `tree`), paths (`places`).
 
-use crate::store::Key;
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
+use cistern_server::store::Key;
+use std::fmt;
 
 /// How grave a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

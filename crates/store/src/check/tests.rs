@@ -1,16 +1,14 @@
 //! Each fault alone: a sound store, damaged in one way, and exactly what is found in it.
 
 use super::{Check, Fault, Finding, Place, Report, Severity};
-use crate::store::record::counter_to_bytes;
-use crate::store::{BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord};
-use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::{String, ToString as _};
-use alloc::vec;
-use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_server::store::counter_to_bytes;
+use cistern_server::store::{
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord,
+};
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Reply, SessionId};
-use core::convert::Infallible;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use ObjectKind::{Directory, File, Symlink};
 
@@ -186,7 +184,7 @@ fn a_sound_store_is_clean_and_its_figures_are_told() {
 #[test]
 fn a_restored_store_that_was_not_started_yet_is_clean() {
     let mut store = sound();
-    for (key, value) in crate::store::restore::restoration(&store.check(), 1_800_000_000, 6).unwrap().writes {
+    for (key, value) in crate::restore::restoration(&store.check(), 1_800_000_000, 6).unwrap().writes {
         store.put(&key, &value.unwrap());
     }
     assert_eq!(told(&store.check()), []);

@@ -5,7 +5,6 @@
 //! Invariant: rows stand in the order of their ids, for the store gives its keys in order.
 //! Leaves to others: what the marks mean (`walk`, `tree`).
 
-use alloc::vec::Vec;
 use cistern_wire::ObjectKind;
 
 /// Rows in a piece.
@@ -70,7 +69,7 @@ impl Table {
     pub(super) fn push(&mut self, row: Row) {
         match self.pieces.last_mut().filter(|piece| piece.len() < PIECE) {
             Some(piece) => piece.push(row),
-            None => self.pieces.push(alloc::vec![row]),
+            None => self.pieces.push(std::vec![row]),
         }
     }
 

@@ -6,12 +6,11 @@
 
 use super::walk::Walk;
 use super::{Finding, Place};
-use crate::store::{Key, ObjectRecord};
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_server::store::{Key, ObjectRecord};
 use cistern_wire::ObjectId;
 use cistern_wire::limits::ROOT;
+use std::collections::BTreeMap;
 
 /// Most directories above an object that are looked at: a path of more is shown by nobody.
 const DEPTH_MAX: usize = 256;

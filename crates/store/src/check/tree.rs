@@ -8,9 +8,6 @@
 use super::Fault;
 use super::table::{Row, mark};
 use super::walk::Walk;
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
 use cistern_wire::ObjectKind;
 use cistern_wire::limits::ROOT;
 
