@@ -1,0 +1,212 @@
+//! Whether the code keeps the walls that `ARCHITECTURE.md` draws: who imports whom, who sees several parts, how large a file may be.
+//!
+//! Reads text only. What does not keep them yet stands in a list beside this file, a line each; a line that is true no more fails too, so
+//! that the lists only shrink.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// No file is longer.
+const LINES_MAX: usize = 600;
+
+/// The parts of a machine.
+struct Picture {
+    /// The crate's directory.
+    krate: &'static str,
+    /// The machine's type and its folder: the only one that sees several parts.
+    machine: (&'static str, &'static str),
+    /// Each part with those that it may import. What is not a part is the base, which every part may import and which imports no part.
+    parts: &'static [(&'static str, &'static [&'static str])],
+    /// Files that do not lie in the folder of their part yet.
+    elsewhere: &'static [(&'static str, &'static str)],
+    /// Methods that change the machine without a step: they decide nothing.
+    no_step: &'static [&'static str],
+}
+
+const SERVER: Picture = Picture {
+    krate: "crates/server",
+    machine: ("Server", "server"),
+    parts: &[
+        ("sessions", &["transport", "requests", "store"]),
+        ("requests", &["store"]),
+        ("namespace", &["store"]),
+        ("transport", &[]),
+        ("presence", &[]),
+        ("locks", &[]),
+        ("store", &[]),
+    ],
+    elsewhere: &[
+        ("answers", "server"),
+        ("control", "server"),
+        ("cookie", "transport"),
+        ("delivery", "server"),
+        ("departing", "server"),
+        ("dispatch", "server"),
+        ("durability", "server"),
+        ("ephemerals", "presence"),
+        ("execute", "server"),
+        ("foresee", "server"),
+        ("grace", "sessions"),
+        ("grace_end", "server"),
+        ("handshake", "server"),
+        ("listening", "sessions"),
+        ("live", "server"),
+        ("long", "sessions"),
+        ("networks", "sessions"),
+        ("out", "transport"),
+        ("outbox", "sessions"),
+        ("outcomes", "server"),
+        ("parked", "requests"),
+        ("path", "server"),
+        ("rate", "transport"),
+        ("reclaim", "server"),
+        ("requests", "server"),
+        ("session", "sessions"),
+        ("stage", "namespace"),
+        ("standing", "sessions"),
+        ("starting", "server"),
+        ("status", "server"),
+        ("strangers", "server"),
+        ("timing_out", "server"),
+        ("tombstones", "sessions"),
+        ("transmit", "transport"),
+        ("warnings", "server"),
+        ("watches", "presence"),
+    ],
+    no_step: &["poll_transmit", "poll_effect", "wake_after"],
+};
+
+/// A source file, as far as it is not a test.
+struct Source {
+    /// Its path below `src`.
+    path: String,
+    /// Lines of the whole file.
+    lines: usize,
+    /// Its code, without comments and tests.
+    code: String,
+}
+
+#[test]
+fn server_keeps_its_walls() {
+    SERVER.check(include_str!("walls/server.txt"));
+}
+
+impl Picture {
+    fn check(&self, allowed: &str) {
+        let allowed: BTreeSet<&str> = allowed.lines().filter(|line| !line.is_empty()).collect();
+        let found = self.violations();
+        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+        let (new, gone): (Vec<_>, Vec<_>) = (found.difference(&allowed).collect(), allowed.difference(&found).collect());
+        assert!(new.is_empty(), "{} does not keep its walls:\n{}", self.krate, lines(&new));
+        assert!(gone.is_empty(), "well done; strike these lines from its list in tests/walls/:\n{}", lines(&gone));
+    }
+
+    fn violations(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for source in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(self.krate).join("src")) {
+            let Source { path, lines, code } = &source;
+            if *lines > LINES_MAX {
+                found.insert(format!("long: {path}"));
+            }
+            for name in type_names(code) {
+                types.entry(name).or_default().insert(path.clone());
+            }
+            let part = self.part_of(path);
+            for imported in imports(code) {
+                let other = self.part_of(&imported);
+                if !self.may_import(part, other) {
+                    found.insert(format!("import: {path} of {} has {imported} of {other}", part.unwrap_or("base"), other = other.unwrap()));
+                }
+            }
+            let (machine, folder) = self.machine;
+            let inside = path.starts_with(&format!("{folder}/"));
+            if !inside && [format!("impl {machine} {{"), format!(" for {machine} {{")].iter().any(|text| code.contains(text)) {
+                found.insert(format!("impl {machine}: {path}"));
+            }
+            if part == Some(folder) {
+                found.extend(self.entries_without_step(code).map(|name| format!("no step: {name} of {path}")));
+            }
+        }
+        let twice = types.into_iter().filter(|(_, paths)| paths.len() > 1);
+        found.extend(twice.map(|(name, paths)| format!("twice: {name} in {}", paths.into_iter().collect::<Vec<_>>().join(", "))));
+        found
+    }
+
+    /// The part of a file or module, by the first name of its path; `None`: the base.
+    fn part_of(&self, path: &str) -> Option<&'static str> {
+        let first = path.split(['/', ':', '.']).next().unwrap_or_default();
+        let moved = self.elsewhere.iter().find(|(file, _)| *file == first && !path.contains('/')).map(|(_, part)| *part);
+        let named = self.parts.iter().map(|(part, _)| *part).chain([self.machine.1]).find(|part| *part == first);
+        moved.or(named)
+    }
+
+    fn may_import(&self, part: Option<&str>, other: Option<&str>) -> bool {
+        let Some(other) = other else { return true };
+        // The crate's own list of modules is no part.
+        let Some(part) = part else { return false };
+        let allowed = self.parts.iter().find(|(name, _)| *name == part).map_or(&[][..], |(_, allowed)| *allowed);
+        part == other || part == self.machine.1 || allowed.contains(&other)
+    }
+
+    /// Public methods of the machine that change it, and do not do so within a step.
+    fn entries_without_step(&self, code: &str) -> impl Iterator<Item = String> {
+        let public = code.split("    pub fn ").skip(1);
+        let machine = code.split_once(" for Server {").map_or("", |(_, rest)| rest).split("    fn ").skip(1);
+        let changes = public.chain(machine).filter_map(|text| {
+            let (head, body) = text.split_once(" {\n")?;
+            let body = body.split("\n    }\n").next()?;
+            let name = head.split('(').next()?;
+            (head.contains("&mut self") && !body.contains("self.step(") && !self.no_step.contains(&name)).then(|| name.to_owned())
+        });
+        changes.collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// All files of a crate but for its tests.
+fn sources(src: &Path) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from(src)];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "tests" {
+                left.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") && name != "tests" && name != "lib" {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+                let code = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+                let path = path.strip_prefix(src).unwrap().to_string_lossy().into_owned();
+                found.push(Source { path, lines: text.lines().count(), code });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// The modules below the crate's root that code names.
+fn imports(code: &str) -> BTreeSet<String> {
+    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    code.split("crate::").skip(1).map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// The types that code declares.
+fn type_names(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for line in code.lines() {
+        let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        let declares = |word: &&str| ["struct", "enum", "trait"].contains(word);
+        if let Some(name) = words.by_ref().find(declares).and_then(|_| words.next()).filter(|name| name.starts_with(char::is_uppercase)) {
+            names.insert(name.to_owned());
+        }
+    }
+    names
+}
+
+fn lines(rows: &[&&str]) -> String {
+    rows.iter().map(|row| format!("{row}\n")).collect()
+}
