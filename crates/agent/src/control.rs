@@ -168,7 +168,7 @@ impl Controls {
     pub(crate) fn released(&mut self, serial: u64, items: List<'_, ReleasedItem>) -> bool {
         let Some(control) = self.unanswered.get_mut(&serial) else { return false };
         if let Body::Release(given) = &control.body {
-            //= wire-spec.md#release-0x11
+            //= wire-spec.md#6-3-control
             //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
             for item in items {
                 // One generation may stand in it twice: kept shared at first, and then not at all.

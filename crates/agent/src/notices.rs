@@ -66,7 +66,7 @@ impl Agent {
 
     /// A notice about a request says that it was answered QUEUED, whether that has arrived or not.
     fn outcome_of(&mut self, nonce: u64) {
-        //= wire-spec.md#grant-0x21
+        //= wire-spec.md#6-4-notices
         //# An agent MUST take a GRANT or a WAIT_OVER that comes before the QUEUED of its request as one that comes after it.
         if let Some(session) = &mut self.session {
             session.requests.heard(nonce);

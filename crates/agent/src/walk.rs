@@ -377,7 +377,7 @@ impl Walk {
 }
 
 /// What a server says that cannot be an answer to what was asked.
-//= wire-spec.md#7-the-table-of-answers
+//= wire-spec.md#7-3-peers-that-break-the-rules
 //# An agent MUST take nothing from it but that its request is over.
 pub(crate) const NOT_AN_ANSWER: Status = Status::EPROTO;
 

@@ -70,7 +70,7 @@ impl Server {
         if !self.is_good(key) {
             return Taken::Refused;
         }
-        //= wire-spec.md#release-0x11
+        //= wire-spec.md#6-3-control
         //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
         let mut parts = items.chunks(RELEASED_ITEMS_MAX);
         let first = parts.next().unwrap_or_default();

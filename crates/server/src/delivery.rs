@@ -102,7 +102,7 @@ impl Server {
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
                 self.locks.disowned(self.now, key.id(), lock, generation);
                 self.long.note(key.id());
-                //= wire-spec.md#grant-0x21
+                //= wire-spec.md#6-4-notices
                 //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
                 if let Some(Body::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
                     self.notify(key.id(), Body::WaitOver { nonce, lock, status: Status::ECANCELED });

@@ -400,7 +400,7 @@ impl Task {
                 self.nap(desk, call.request, failed.status, failed.retry_ms)
             }
             Answer::Reply(reply) | Answer::Result(Some(reply)) if call.request.is_mutation() && !is_outcome(reply) => {
-                //= wire-spec.md#7-the-table-of-answers
+                //= wire-spec.md#7-3-peers-that-break-the-rules
                 //# A user whose mutation was answered so MUST be told that the outcome is not known.
                 call.settle(desk, None);
                 Flow::End(Err(OpError::OutcomeUnknown))

@@ -57,7 +57,7 @@ fn holder_of_a_lock_on_an_object_that_somebody_took_away_is_told_that_it_is_lost
     assert_eq!(error, OpError::Status(Status::STALE_GUARD));
 }
 
-//= wire-spec.md#release-0x11
+//= wire-spec.md#6-3-control
 //= type=test
 //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
 #[test]
@@ -79,10 +79,10 @@ fn release_that_is_answered_in_part_is_sent_again() {
     let _ = (first, second);
 }
 
-//= wire-spec.md#7-the-table-of-answers
+//= wire-spec.md#7-3-peers-that-break-the-rules
 //= type=test
 //# An agent MUST take nothing from it but that its request is over.
-//= wire-spec.md#7-the-table-of-answers
+//= wire-spec.md#7-3-peers-that-break-the-rules
 //= type=test
 //# A user whose mutation was answered so MUST be told that the outcome is not known.
 #[test]

@@ -66,7 +66,7 @@ fn a_queued_request_is_granted_by_a_notice() {
     script.sends(&[receipt(1, ReceiptAnswer::Received)]);
 }
 
-//= wire-spec.md#grant-0x21
+//= wire-spec.md#6-4-notices
 //= type=test
 //# An agent MUST take a GRANT or a WAIT_OVER that comes before the QUEUED of its request as one that comes after it.
 #[test]

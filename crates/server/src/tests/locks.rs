@@ -178,7 +178,7 @@ fn cancellation_below_the_floor_names_the_grant_that_stands() {
     assert_eq!(cancel(&mut world, &mut peer, nonce), (CancelOutcome::Answered, Generation(0)), "given back since");
 }
 
-//= wire-spec.md#grant-0x21
+//= wire-spec.md#6-4-notices
 //= type=test
 //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
 #[test]
@@ -231,7 +231,7 @@ fn copy_of_a_request_whose_wait_has_ended_hears_of_an_end_once_more() {
     }
 }
 
-//= wire-spec.md#release-0x11
+//= wire-spec.md#6-3-control
 //= type=test
 //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
 #[test]

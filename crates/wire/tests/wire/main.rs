@@ -1,8 +1,8 @@
 //! Tests of the wire format over the whole registry of messages, and of `wire-spec.md` against the code.
 //!
-//! `codec`, `drops`, `random` and `golden` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables`, `pictures` and `vectors` test that the specification says the
-//! same as the code, by a reader (`spec_reader`) that knows nothing but the tables of the specification (`spec_text`).
-//! What is generated (pictures, vectors, golden file) is written anew with `CISTERN_REGENERATE=1 cargo test -p cistern-wire`; a changed
+//! `codec`, `drops`, `random` and `golden` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables` and `vectors` test that the specification says the
+//! same as the code, by a reader (`spec_reader`) that knows nothing but the formats of the specification (`spec_text`).
+//! What is generated (vectors, golden file) is written anew with `CISTERN_REGENERATE=1 cargo test -p cistern-wire`; a changed
 //! golden file is a change of the wire format, and is reviewed as one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
@@ -11,7 +11,6 @@ mod codec;
 mod drop_vectors;
 mod drops;
 mod golden;
-mod pictures;
 mod random;
 mod shapes;
 mod spec_reader;

@@ -1,4 +1,4 @@
-//! A reader of messages that was made from nothing but the tables of `wire-spec.md`: the proof that they are enough.
+//! A reader of messages that was made from nothing but the formats of `wire-spec.md`: the proof that they are enough.
 //!
 //! It gives, for each leaf field, its bytes and its value, in the notation of section 12.
 

@@ -1,4 +1,4 @@
-//! Reads `wire-spec.md`: its headings, its tables, its fenced blocks. Knows nothing of the crate.
+//! Reads `wire-spec.md`: its headings, its tables, its formats. Knows nothing of the crate.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,24 @@ pub(crate) fn text() -> String {
     std::fs::read_to_string(PATH).expect("wire-spec.md stands at the top of the repository")
 }
 
-/// One line of a field table.
+/// One field of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldRow {
-    /// Offset, where it is fixed.
-    pub(crate) at: Option<usize>,
-    /// Size; for a field of variable length the least.
-    pub(crate) bytes: usize,
-    /// Whether the size is fixed.
-    pub(crate) fixed: bool,
     /// Name.
     pub(crate) name: String,
     /// Type.
     pub(crate) ty: String,
 }
 
-/// What stands under the heading of a message or a reply.
+/// A format: of a message, a reply or a structure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
-    /// The code in the heading.
+    /// The code, of a message or a reply.
     pub(crate) code: u8,
-    /// The line below the heading: who sends it, its lane, its answers.
+    /// What follows the name: lane and answers; what it answers; its size.
     pub(crate) line: String,
-    /// Its fields.
+    /// Its fields; those that the lane adds are among them.
     pub(crate) fields: Vec<FieldRow>,
-    /// The picture of its body.
-    pub(crate) picture: String,
 }
 
 /// What the specification says about formats.
@@ -47,8 +39,8 @@ pub(crate) struct Spec {
     pub(crate) replies: BTreeMap<String, Entry>,
     /// Common structures by name.
     pub(crate) structures: BTreeMap<String, Entry>,
-    /// Codes by type: value, name, word.
-    pub(crate) codes: BTreeMap<String, Vec<(u8, String, String)>>,
+    /// Codes by type: value and name.
+    pub(crate) codes: BTreeMap<String, Vec<(u16, String)>>,
     /// Statuses: value and name.
     pub(crate) statuses: Vec<(u16, String)>,
 }
@@ -77,75 +69,71 @@ pub(crate) fn section<'t>(text: &'t str, heading: &str) -> &'t str {
     &body[..ends.map_or(body.len(), |(at, _)| at)]
 }
 
-fn field_row(row: &[&str]) -> FieldRow {
-    let [at, bytes, name, ty, meaning] = row else { panic!("not a field row: {row:?}") };
-    assert!(!meaning.is_empty(), "{name} has no meaning");
-    FieldRow {
-        at: (!at.is_empty()).then(|| at.parse().unwrap()),
-        bytes: bytes.trim_end_matches('+').parse().unwrap(),
-        fixed: !bytes.ends_with('+'),
-        name: name.trim_matches('`').to_owned(),
-        ty: (*ty).to_owned(),
-    }
+/// The fenced blocks of language `language`.
+pub(crate) fn fenced<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let fence = format!("\n```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split_once("\n```").expect("a fence is closed").0).collect()
 }
 
-fn entry(body: &str, code: u8) -> Entry {
-    let mut tables = tables(body, "| at | bytes | field | type | meaning |");
-    assert!(tables.len() <= 1, "two field tables in one place: {body}");
-    let picture = body.split_once("```layout ").and_then(|(_, rest)| rest.split_once('\n')?.1.split_once("```")).map(|parts| parts.0);
-    Entry {
-        code,
-        line: body.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default().to_owned(),
-        fields: tables.pop().unwrap_or_default().iter().map(|row| field_row(row)).collect(),
-        picture: picture.unwrap_or_default().to_owned(),
-    }
+fn field(name: &str, ty: &str) -> FieldRow {
+    FieldRow { name: name.to_owned(), ty: ty.to_owned() }
 }
 
-/// Splits the text of sections 5 and 6 at what begins a structure, a code, a message or a reply.
-fn blocks(text: &str) -> Vec<&str> {
-    let starts: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).filter(|at| text[*at..].starts_with(['#', '*'])).collect();
-    let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect()
+/// The fields of the lines below a name; `  name: type, name: type` or `  name: type  # meaning`.
+fn fields(lines: &[&str]) -> Vec<FieldRow> {
+    let declared = lines.iter().filter(|line| !line.trim_start().starts_with("errors: ")).map(|line| line.split("  # ").next().unwrap());
+    declared
+        .flat_map(|line| line.split(", "))
+        .map(|part| part.trim().split_once(": ").expect(part))
+        .map(|(name, ty)| field(name, ty))
+        .collect()
+}
+
+/// `1 Shared, 2 Exclusive` or `1 Shared  # meaning`.
+fn codes(lines: &[&str]) -> Vec<(u16, String)> {
+    let values = lines.iter().flat_map(|line| line.split("  # ").next().unwrap().split(", "));
+    values.map(|part| part.trim().split_once(' ').expect(part)).map(|(value, name)| (value.parse().expect(name), name.to_owned())).collect()
+}
+
+/// Takes one format into the specification.
+fn take(spec: &mut Spec, head: &str, lines: &[&str]) {
+    let (head, line) = head.split_once(": ").unwrap_or((head, ""));
+    if let Some(name) = head.strip_prefix("code ") {
+        spec.codes.insert(name.to_owned(), codes(lines));
+        return;
+    }
+    let mut words: Vec<&str> = head.split(' ').collect();
+    let name = words.pop().expect("a format has a name").to_owned();
+    let mut entry = Entry { code: 0, line: line.to_owned(), fields: fields(lines) };
+    if let Some(code) = words.pop() {
+        entry.code = u8::from_str_radix(code.trim_start_matches("0x"), 16).expect(head);
+    }
+    let lane = line.split(" -> ").next().unwrap_or_default();
+    if ["request", "mutation"].contains(&lane) {
+        entry.fields.insert(0, field("ask", "Ask"));
+    }
+    if lane == "mutation" {
+        entry.fields.push(field("terms", "Terms"));
+    }
+    let kinds = match words.pop() {
+        Some("reply") => &mut spec.replies,
+        None if entry.code > 0 => &mut spec.messages,
+        None => &mut spec.structures,
+        Some(word) => panic!("{word} is neither a message nor a reply"),
+    };
+    assert!(kinds.insert(name, entry).is_none(), "{head} stands twice");
 }
 
 /// Reads sections 5, 6 and 9.
 pub(crate) fn spec(text: &str) -> Spec {
     let mut spec = Spec::default();
-    for block in blocks(section(text, "## 5 ")).into_iter().chain(blocks(section(text, "## 6 "))) {
-        let first = block.lines().next().unwrap_or_default();
-        if let Some(heading) = first.strip_prefix("#### ") {
-            let (name, code) = heading.strip_suffix(')').and_then(|rest| rest.split_once(" (0x")).expect(heading);
-            let entry = entry(block, u8::from_str_radix(code, 16).expect(heading));
-            let clash = match name.strip_prefix("Reply ") {
-                Some(reply) => spec.replies.insert(reply.to_owned(), entry),
-                None => spec.messages.insert(name.to_owned(), entry),
-            };
-            assert!(clash.is_none(), "{name} stands twice");
-        } else if let Some((name, _)) = first.strip_prefix("**").and_then(|rest| rest.split_once("**:")) {
-            let codes = tables(block, "| value | name | word | meaning |");
-            if let Some(rows) = codes.first() {
-                let rows = rows.iter().map(|row| (row[0].parse().unwrap(), row[1].to_owned(), row[2].to_owned()));
-                spec.codes.insert(name.to_owned(), rows.collect());
-            } else {
-                spec.structures.insert(name.to_owned(), entry(block, 0));
-            }
+    for block in fenced(text, "wire") {
+        let lines: Vec<&str> = block.lines().collect();
+        let heads: Vec<usize> = (0..lines.len()).filter(|at| !lines[*at].starts_with(' ')).collect();
+        for (at, head) in heads.iter().enumerate() {
+            take(&mut spec, lines[*head], &lines[head + 1..heads.get(at + 1).copied().unwrap_or(lines.len())]);
         }
     }
-    let statuses = tables(section(text, "## 9 "), "| value | name | meaning |");
-    spec.statuses = statuses[0].iter().map(|row| (row[0].parse().unwrap(), row[1].to_owned())).collect();
+    spec.statuses = spec.codes.remove("Status").expect("section 9 has the statuses");
     spec
-}
-
-/// Writes `content` between the two marks of that name in the specification.
-pub(crate) fn replace_between(text: &str, name: &str, content: &str) -> String {
-    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
-    let (before, rest) = text.split_once(&begin).expect("the mark is in the specification");
-    let (_, after) = rest.split_once(&end).expect("the mark is in the specification");
-    format!("{before}{begin}{content}{end}{after}")
-}
-
-/// What stands between the two marks of that name.
-pub(crate) fn between<'t>(text: &'t str, name: &str) -> &'t str {
-    let (_, rest) = text.split_once(&format!("<!-- {name}: begin -->\n")).expect("the mark is in the specification");
-    rest.split_once(&format!("<!-- {name}: end -->")).expect("the mark is in the specification").0
 }

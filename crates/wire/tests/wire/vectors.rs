@@ -1,4 +1,4 @@
-//! The test vectors of `wire-spec.md` section 12: made from the samples, read back by the crate and by the tables of the specification.
+//! The test vectors of `tests/vectors/messages.txt`: made from the samples, read back by the crate and by the formats of the specification.
 
 use crate::spec_reader::{hex, read_message};
 use crate::spec_text::{self, Spec};
@@ -6,6 +6,14 @@ use crate::{SESSION, header_for, regenerate};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN};
 use cistern_wire::{Datagram, Direction, Header, Kind, Message, Packer, SessionId, samples};
 use std::fmt::Write as _;
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/messages.txt");
+const HEAD: &str =
+    "# Whole datagrams, then every message with its header of 4 bytes: in hex, one group of digits per field, and below it what it means,
+# in the notation of wire-spec.md section 12.
+# Written by CISTERN_REGENERATE=1 cargo test -p cistern-wire vectors
+
+";
 
 /// Widest line of hex.
 const WIDTH: usize = 120;
@@ -33,7 +41,7 @@ fn wrapped(groups: &[String]) -> String {
 
 fn message_vector(spec: &Spec, message: &Message<'_>) -> String {
     let reading = read_message(spec, &message.to_bytes());
-    format!("```vector {}\n{}\n{}\n```\n", message.kind().name(), wrapped(&reading.groups), reading.value)
+    format!("message: {}\n{}\n{}\n", message.kind().name(), wrapped(&reading.groups), reading.value)
 }
 
 /// The datagrams shown: what each shows, its header, and the kinds of the samples in it.
@@ -60,7 +68,7 @@ fn datagram_vector(spec: &Spec, title: &str, header: Header, kinds: &[Kind]) -> 
     assert!(messages.iter().all(|message| packer.push(message)));
     packer.finish();
     let head: Vec<String> = [0..1, 1..2, 2..3, 3..4, 4..12, 12..20].into_iter().map(|range| hex(&bytes[range])).collect();
-    let mut text = format!("**{title}**\n\n```datagram\n{}\n", head.join(" "));
+    let mut text = format!("datagram: {title}\n{}\n", head.join(" "));
     let readings: Vec<_> = messages.iter().map(|message| read_message(spec, &message.to_bytes())).collect();
     for reading in &readings {
         writeln!(text, "{}", wrapped(&reading.groups)).unwrap();
@@ -71,7 +79,6 @@ fn datagram_vector(spec: &Spec, title: &str, header: Header, kinds: &[Kind]) -> 
     for reading in &readings {
         writeln!(text, "{}", reading.value).unwrap();
     }
-    text.push_str("```\n\n");
     text
 }
 
@@ -82,13 +89,11 @@ fn unhex(line: &str) -> Option<Vec<u8>> {
     hex.then(|| (0..digits.len() / 2).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap()).collect())
 }
 
-/// The fenced blocks of a kind: their lines of hex as bytes, and the other lines.
-fn vectors<'t>(text: &'t str, fence: &str) -> Vec<(Vec<u8>, Vec<&'t str>)> {
-    let fence = format!("```{fence}");
-    text.split(&fence)
-        .skip(1)
+/// The vectors of a kind in the file: their lines of hex as bytes, and the other lines.
+fn vectors<'t>(text: &'t str, kind: &str) -> Vec<(Vec<u8>, Vec<&'t str>)> {
+    let blocks = text.split("\n\n").filter(|block| block.starts_with(&format!("{kind}: ")));
+    blocks
         .map(|block| {
-            let block = block.split_once("\n```").unwrap().0;
             let lines: Vec<&str> = block.lines().skip(1).collect();
             let bytes: Vec<u8> = lines.iter().map_while(|line| unhex(line)).flatten().collect();
             let meaning = lines.into_iter().skip_while(|line| unhex(line).is_some()).collect();
@@ -97,30 +102,30 @@ fn vectors<'t>(text: &'t str, fence: &str) -> Vec<(Vec<u8>, Vec<&'t str>)> {
         .collect()
 }
 
-#[test]
-fn vectors_of_the_specification_are_the_samples() {
-    let text = spec_text::text();
-    let spec = spec_text::spec(&text);
-    let messages: Vec<String> = samples().iter().map(|message| message_vector(&spec, message)).collect();
-    let messages = messages.join("\n");
-    let datagrams: String = shown().iter().map(|(title, header, kinds)| datagram_vector(&spec, title, *header, kinds)).collect();
-    if regenerate() {
-        let text = spec_text::replace_between(&spec_text::text(), "vectors", &messages);
-        std::fs::write(spec_text::PATH, spec_text::replace_between(&text, "datagrams", &datagrams)).unwrap();
-        return;
-    }
-    assert_eq!(spec_text::between(&text, "vectors"), messages);
-    assert_eq!(spec_text::between(&text, "datagrams"), datagrams);
+fn file() -> String {
+    std::fs::read_to_string(PATH).expect("the vectors are in the repository")
 }
 
 #[test]
-fn vectors_are_read_alike_by_the_code_and_by_the_tables_of_the_specification() {
+fn vectors_are_the_samples() {
+    let spec = spec_text::spec(&spec_text::text());
+    let datagrams = shown().into_iter().map(|(title, header, kinds)| datagram_vector(&spec, title, header, &kinds));
+    let messages = samples().into_iter().map(|message| message_vector(&spec, &message));
+    let made = format!("{HEAD}{}", datagrams.chain(messages).collect::<Vec<_>>().join("\n"));
+    if regenerate() {
+        std::fs::write(PATH, &made).unwrap();
+    }
+    assert_eq!(file(), made);
+}
+
+#[test]
+fn vectors_are_read_alike_by_the_code_and_by_the_formats_of_the_specification() {
     if regenerate() {
         return;
     }
-    let text = spec_text::text();
-    let spec = spec_text::spec(&text);
-    let found = vectors(spec_text::between(&text, "vectors"), "vector");
+    let spec = spec_text::spec(&spec_text::text());
+    let text = file();
+    let found = vectors(&text, "message");
     assert_eq!(found.len(), samples().len());
     for ((bytes, meaning), sample) in found.iter().zip(samples()) {
         let decoded = Message::decode(Kind::of(bytes[0]).unwrap(), &bytes[4..]).unwrap();
@@ -131,18 +136,18 @@ fn vectors_are_read_alike_by_the_code_and_by_the_tables_of_the_specification() {
         // Each single value is the one that the code has in the field of that name.
         let debug = format!("{decoded:?}");
         for leaf in &reading.leaves {
-            assert!(debug.contains(leaf.as_str()), "the tables read {leaf}, the code {debug}");
+            assert!(debug.contains(leaf.as_str()), "the formats read {leaf}, the code {debug}");
         }
     }
 }
 
 #[test]
-fn whole_datagrams_of_the_specification_are_sound() {
+fn whole_datagrams_are_sound() {
     if regenerate() {
         return;
     }
-    let text = spec_text::text();
-    let found = vectors(spec_text::between(&text, "datagrams"), "datagram");
+    let text = file();
+    let found = vectors(&text, "datagram");
     assert_eq!(found.len(), shown().len());
     for ((bytes, meaning), (_, header, kinds)) in found.iter().zip(shown()) {
         let datagram = Datagram::seen(bytes).unwrap();
