@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use cistern_server::store::Key;
     use cistern_wire::{
-        Ack, Ask, Generation, Granted, KeepAlive, List, LockClass, LockId, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed,
-        ReclaimedItem,
+        Ack, Ask, Generation, Granted, Keep, KeepAlive, List, LockClass, LockId, ObjectId, Reclaim, ReclaimComplete, ReclaimItem,
+        Reclaimed, ReclaimedItem, Release, ReleaseItem,
     };
 
     const OLD: u64 = 71;
@@ -232,6 +232,17 @@ mod tests {
         let (mut bench, mut judge) = restarted();
         reclaim(&mut bench, &mut judge, NEW, 100).unwrap();
         reclaim(&mut bench, &mut judge, NEW, 100).expect("the same answer again");
+    }
+
+    #[test]
+    fn repeated_answer_gives_nothing_back_that_was_released_since() {
+        let (mut bench, mut judge) = restarted();
+        reclaim(&mut bench, &mut judge, NEW, 100).unwrap();
+        assert!(bench.facts.locks.hold(SessionId(NEW), LOCK).is_some());
+        let items = [ReleaseItem { lock: LOCK, generation: Generation(100), keep: Keep::Nothing }];
+        bench.server_gets(&mut judge, NEW, 7, &[Release { serial: 1, items: List::of(&items) }.into()]).unwrap();
+        reclaim(&mut bench, &mut judge, NEW, 100).unwrap();
+        assert_eq!(bench.facts.locks.hold(SessionId(NEW), LOCK), None);
     }
 
     #[test]

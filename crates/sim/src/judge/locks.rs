@@ -58,10 +58,15 @@ impl Locks {
 
     /// Whether a grant gives its session something that it did not have: not a repetition, nor one that it has disowned already.
     pub(super) fn is_news(&self, session: SessionId, grant: &Granting) -> bool {
-        let disowned = self.disowned.get(&(session, grant.lock)).is_some_and(|up_to| grant.generation <= *up_to);
-        let all = self.disowned_cache.get(&session).is_some_and(|up_to| grant.generation <= *up_to);
-        let dead = disowned || all && grant.lock.class == LockClass::Cache;
-        !dead && self.hold(session, grant.lock).is_none_or(|hold| hold.generation < grant.generation)
+        self.adds_hold(session, grant.lock, grant.generation)
+    }
+
+    /// Whether a session that is told of this generation now holds more than before.
+    fn adds_hold(&self, session: SessionId, lock: LockId, generation: Generation) -> bool {
+        let disowned = self.disowned.get(&(session, lock)).is_some_and(|up_to| generation <= *up_to);
+        let all = self.disowned_cache.get(&session).is_some_and(|up_to| generation <= *up_to);
+        let dead = disowned || all && lock.class == LockClass::Cache;
+        !dead && self.hold(session, lock).is_none_or(|hold| hold.generation < generation)
     }
 
     /// The locks asked for by a RECLAIM, if this nonce was one.
@@ -132,7 +137,8 @@ impl Locks {
             // The former session keeps its hold here: if this answer is lost in another restart, it is asked for from there again.
             let ReclaimItem { lock, mode, generation, run, .. } = asked.item;
             let hold = Hold { session, mode, generation, run, version: told.version, since: case.sight.now, reclaimed: true };
-            if self.hold(session, lock).is_none_or(|old| old.generation < generation) {
+            // A repeated answer gives nothing back that was released since: the agent refuses that generation.
+            if self.adds_hold(session, lock, generation) {
                 self.put(lock, hold);
             }
         }
