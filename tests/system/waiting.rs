@@ -32,7 +32,7 @@ fn waiting(server: &Server, command: &mut Command) -> Child {
 
 /// `cistern` to which ^C means what it means at a terminal, also where the tests run in the background of a shell.
 fn interruptible(server: &Server, args: &[&str]) -> Command {
-    let mut command = command("env", &[&["--default-signal=INT", CISTERN], args].concat());
+    let mut command = command("env", &[&["--default-signal=HUP,INT", CISTERN], args].concat());
     command.env("CISTERN_SERVER", server.address.to_string());
     command
 }
