@@ -121,7 +121,7 @@ Examples:
   cistern-bench sessions --most-sessions 1000000  requests among a million sessions and ten million locks (P6): needs 8 GB of
                                                   memory, and minutes until all are open and held, more where others run
   cistern-bench scale --most-locks 1000000        large tables beside small ones; 10,000,000 locks take some GB of memory
-  cargo run --release -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
+  cargo run --profile dist -p cistern-bench --features peers -- peers      etcd, ZooKeeper, Redis beside ours
 Exit status: 0 whatever was measured, 1 if something could not be measured, 2 for a wrong command line.";
 
 #[derive(Debug, Subcommand)]
@@ -288,7 +288,7 @@ fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, 
 /// Without their clients there is only word of how to get them.
 #[cfg(not(feature = "peers"))]
 fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Vec<Section>, Trouble> {
-    let note = "Skipped: built without the peers' clients. cargo run --release -p cistern-bench --features peers -- peers";
+    let note = "Skipped: built without the peers' clients. cargo run --profile dist -p cistern-bench --features peers -- peers";
     Ok(vec![Section::new("peers", "the same lock, durable write and read on other services").note(note)])
 }
 

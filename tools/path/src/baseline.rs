@@ -23,7 +23,7 @@ const TOLERANCE_OTHER: u64 = 15;
 const HEAD: &str = "\
 # Instructions of the server's core for one request, from the datagram to the answer's datagram, for one more of them in a datagram that
 # has others (-packed), and of the agent's core for one answer without a message (cached-). `cistern-path check` compares.
-# Written by `cargo run --release -p cistern-path -- renew`. Renew it with a change that is meant to change a count, and say why there.
+# Written by `cargo run --profile dist -p cistern-path -- renew`. Renew it with a change that is meant to change a count, and say why there.
 
 ";
 

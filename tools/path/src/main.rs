@@ -138,7 +138,7 @@ fn check(file: &Path) -> Result<ExitCode, Trouble> {
     if code != ExitCode::SUCCESS {
         say(&format!(
             "Above the baseline by more than {tolerance} %. Look for the cause with `valgrind --tool=callgrind` and callgrind_annotate; if \
-             it is wanted: cargo run --release -p cistern-path -- renew"
+             it is wanted: cargo run --profile dist -p cistern-path -- renew"
         ))?;
     }
     Ok(code)

@@ -62,7 +62,7 @@ pub(crate) enum Trouble {
         source: io::Error,
     },
     /// This program is not optimized.
-    #[error("this is a debug build, whose counts mean nothing; run it with `cargo run --release -p cistern-path`")]
+    #[error("this is a debug build, whose counts mean nothing; run it with `cargo run --profile dist -p cistern-path`")]
     Debug,
 }
 
