@@ -45,7 +45,7 @@ pub(crate) enum OnDurable {
     Started,
     /// The end of a session of before the start, or of its reclaim.
     Accounted(SessionId),
-    /// The end of grace (R51).
+    /// The end of grace: all sessions that did not come back have ended before.
     GraceOver,
     /// Changes of objects that are watched.
     Changed(SessionId, Vec<Change>),
@@ -78,10 +78,6 @@ impl Server {
             self.overlay.set_counter(Counter::Tokens, up_to);
             let batch = self.overlay.open_batch();
             self.after_commit(batch, OnDurable::Tokens(up_to));
-        }
-        // The transaction that ends grace is written in slices, and is one all the same.
-        if self.is_ending_grace() {
-            return None;
         }
         let batch = self.overlay.seal()?;
         let bytes = batch.writes.iter().map(|(key, value)| key.encoded_len() + value.as_ref().map_or(0, Bytes::len)).sum();
@@ -138,14 +134,13 @@ impl Server {
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
                     OnDurable::Accounted(id) => self.accounted(id, batch),
-                    OnDurable::GraceOver => self.grace_over(batch),
+                    OnDurable::GraceOver => self.grace_over(),
                     OnDurable::Changed(by, changes) => self.tell_watchers(by, changes),
                 }
             }
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
-        self.run_departures();
         self.remove_orphans();
     }
 

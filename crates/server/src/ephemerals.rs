@@ -1,17 +1,15 @@
 //! Ephemeral files: to which session each is bound, and the removal of what its session's end has left.
 //!
-//! Decides how an ephemeral file is taken away, and when one goes whose session has ended without it: by a mutation of the server's own,
-//! queued like any, and tried again later if it fails (R38, R83), not in grace (R52). Place in the walk: told by `execute` of what was made
-//! and taken away, by `timing_out`, `grace` and `reclaim` of what became of sessions; its removals run from the loop, in slices.
+//! Decides when an ephemeral file goes: with the batch that ends its session if nothing is in the way, otherwise after it, by a mutation of
+//! the server's own that is queued like any and tried again later if it fails; in grace none goes. Its removals run from the loop, in slices.
 //! Implements `wire-spec.md` sections 11.5 and 11.7.
 //! Invariant: every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, parked,
 //! put off or done; what a crash interrupts is found again at the start by the records of the store (R63).
-//! Leaves to others: which files go with the end itself (`departing`), what a removal means (`namespace`), whose turn it is (`locks`), who
-//! is told (`watches`).
+//! Leaves to others: what a removal means (`namespace`), whose turn it is (`locks`), who is told (`watches`).
 
 use crate::config::PresenceLimits;
-use crate::locks::{Ticket, Turn};
-use crate::namespace::{Mutation, Step};
+use crate::locks::Turn;
+use crate::namespace::{Mutation, Plan, Step};
 use crate::parked::{Answering, Job, OpId, Parked, Wait};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
@@ -29,6 +27,8 @@ use log::{info, warn};
 
 /// After what time a removal that has failed is tried again: what cannot be read now may be readable then, and it is not urgent.
 const RETRY: Duration = Duration::from_secs(10);
+/// Most files that go with the end of their session: the loop shall not stand still when very many sessions end in one turn.
+const WITH_END_MAX: usize = 16;
 
 /// One ephemeral file.
 #[derive(Clone, Copy, Debug)]
@@ -77,11 +77,6 @@ impl Ephemerals {
     /// Whether any go with a session.
     pub(crate) fn any_of(&self, session: SessionId) -> bool {
         self.by_session.contains_key(&session)
-    }
-
-    /// The sessions with which any go, in order of their ids.
-    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
-        self.by_session.keys().copied()
     }
 
     /// The session with which an object goes, if it is ephemeral.
@@ -170,14 +165,21 @@ impl Server {
         }
     }
 
-    /// Grace is over, durably: what is bound to sessions that are not here, nor awaited any longer, is nobody's any more.
-    pub(crate) fn sessions_left_files(&mut self) {
-        let awaited = |session: SessionId| self.grace.as_ref().is_some_and(|grace| grace.awaited_window(session).is_some());
-        let is_gone = |session: &SessionId| self.sessions.find(*session).is_none() && !awaited(*session);
-        let gone: Vec<SessionId> = self.ephemerals.by_session.keys().copied().filter(is_gone).collect();
-        // Those that were queued in grace are among them.
-        self.ephemerals.orphans.clear();
-        gone.into_iter().for_each(|session| self.session_left_files(session));
+    /// A session's end is about to be written: takes those of its files along, by the open batch, that can go at once.
+    pub(crate) fn remove_with_end(&mut self, session: SessionId) {
+        if self.in_grace() {
+            return;
+        }
+        let files: Vec<ObjectId> = self.ephemerals.of(session).take(WITH_END_MAX).collect();
+        for object in files {
+            // What lacks, fails or is in the way is looked at again when the end is durable.
+            if let Ok(Some((place, plan))) = self.plan_removal(object, false)
+                && self.locks.nobody_but(session, plan.affected())
+            {
+                let done = self.apply_removal(&place);
+                debug_assert!(done.is_ok(), "what was planned a moment ago can be applied");
+            }
+        }
     }
 
     /// An agent has reclaimed what it wants of session `from` in session `to`: its ephemeral files go with that, by the open batch.
@@ -215,7 +217,7 @@ impl Server {
     }
 
     /// An operation of the server's own; nobody is answered.
-    pub(crate) const fn own_job(&self, id: OpId, asked: Kind, nonce: u64) -> Job {
+    const fn own_job(&self, id: OpId, asked: Kind, nonce: u64) -> Job {
         let (came_ns, answering) = (self.now.boot_ns, Answering::First);
         Job { id, key: Key::SERVER, asked, came_ns, nonce, limit: SMALL, answering, entered: false, settled: false, loads: 0 }
     }
@@ -243,22 +245,20 @@ impl Server {
     }
 
     fn try_remove(&mut self, job: Job, object: ObjectId) -> Result<(), Stop> {
-        if let Some(place) = self.enter_removal(job.id.ticket(), SessionId(0), object, job.entered)? {
+        if let Some((place, plan)) = self.plan_removal(object, job.entered)? {
+            match self.locks.mutation_enter(self.now, job.id.ticket(), Key::SERVER.id(), plan.affected(), []) {
+                Turn::Ready => {}
+                Turn::Waiting => return Err(Stop::Turn),
+                Turn::Busy => return Err(Stop::Failed(Status::BUSY)),
+            }
             self.apply_removal(&place)?;
         }
         self.locks.mutation_leave(job.id.ticket());
         Ok(())
     }
 
-    /// Takes a place for the removal of a file in the queues of what it affects, as part of the end of the session `departs`, if that is
-    /// not 0; gives the file's directory and name when its turn has come. `None`: the file is gone.
-    pub(crate) fn enter_removal(
-        &mut self,
-        ticket: Ticket,
-        departs: SessionId,
-        object: ObjectId,
-        entered: bool,
-    ) -> Result<Option<(ObjectId, Bytes)>, Stop> {
+    /// Where a file is, and what its removal affects; `None`: it is gone.
+    fn plan_removal(&mut self, object: ObjectId, entered: bool) -> Result<Option<(Place, Plan)>, Stop> {
         let seen = Seen::default();
         let view = self.overlay.view(&seen);
         let Some((dir, name)) = stop(self.namespace.name_of(&view, object), entered)? else {
@@ -266,17 +266,13 @@ impl Server {
             self.ephemerals.gone(object);
             return Ok(None);
         };
-        self.namespace.act_for(SessionId(0), Handle(0));
+        self.namespace.act_for(Key::SERVER.id(), Handle(0));
         let plan = stop(self.namespace.plan(&view, &unlink(dir, &name), &[]), entered)?;
-        match self.locks.removal_enter(self.now, ticket, departs, plan.affected()) {
-            Turn::Ready => Ok(Some((dir, name))),
-            Turn::Waiting => Err(Stop::Turn),
-            Turn::Busy => Err(Stop::Failed(Status::BUSY)),
-        }
+        Ok(Some(((dir, name), plan)))
     }
 
     /// Removes a file whose turn has come, in the open batch.
-    pub(crate) fn apply_removal(&mut self, (dir, name): &(ObjectId, Bytes)) -> Result<(), Stop> {
+    fn apply_removal(&mut self, (dir, name): &Place) -> Result<(), Stop> {
         let seen = Seen::default();
         let mut view = self.overlay.view(&seen);
         stop(self.namespace.apply(&mut view, &unlink(*dir, name), &[], self.wall.at(self.now)), true)?;
@@ -295,9 +291,12 @@ fn unlink(dir: ObjectId, name: &[u8]) -> Mutation<'_> {
     Mutation::one(Unlink { ask, dir, name: Bytes8(name), force: true, terms: Terms::NONE }.into())
 }
 
+/// A directory, and a name in it.
+type Place = (ObjectId, Bytes);
+
 /// Why a removal does not go on.
 #[derive(Debug)]
-pub(crate) enum Stop {
+enum Stop {
     /// It needs these values; and whether it has a place in the queues of the lock table.
     Load(Vec<Query>, bool),
     /// Its turn comes later.
@@ -314,7 +313,7 @@ fn stop<T>(step: Step<T>, entered: bool) -> Result<T, Stop> {
     }
 }
 
-pub(crate) fn sorted(mut queries: Vec<Query>) -> Vec<Query> {
+fn sorted(mut queries: Vec<Query>) -> Vec<Query> {
     queries.sort_unstable();
     queries.dedup();
     queries

@@ -8,7 +8,6 @@
 
 use crate::config::{Config, LEASE_MAX};
 use crate::durability::OnDurable;
-use crate::grace_end::Writing;
 use crate::server::Server;
 use crate::starting::micros_up;
 use crate::status::GraceStatus;
@@ -31,6 +30,8 @@ const LONGEST: u32 = 5;
 pub(crate) enum State {
     /// Nothing has become of it.
     Awaited,
+    /// It did not come back in time, and is about to be ended.
+    Lost,
     /// Its end, or the end of its reclaim, is written by this batch.
     Accounting(BatchId),
     /// That is durable.
@@ -95,20 +96,24 @@ pub(crate) struct Grace {
     withheld: BTreeMap<ObjectId, u32>,
     /// Whether the common grace is over, and only long sessions are waited for.
     common_over: bool,
-    /// A session that is accounted for has left files, after the common grace.
-    left_files: bool,
     /// Those from which somebody wants to reclaim, long ones included.
     claimed: usize,
     /// When the first agent could be answered.
     serving: Instant,
     /// When a claim or a reclaim was last heard of.
     progress: Instant,
-    /// It is over but for what the files of the lost are in, which is being asked back.
-    pub(crate) clearing: bool,
-    /// Its end is decided, and perhaps on the way to the store.
-    pub(crate) ending: bool,
-    /// The transaction that ends it, as long as that is not whole.
-    pub(crate) writing: Option<Writing>,
+    end: End,
+}
+
+/// How far its end is, or, after the common grace, that of the long sessions whose time is over.
+#[derive(Debug)]
+enum End {
+    /// Its time is not over.
+    Ahead,
+    /// It is; these sessions are still to be ended, a slice in each turn.
+    Closing(Vec<SessionId>),
+    /// All are, and the last of it is on the way to the store.
+    Written,
 }
 
 impl Grace {
@@ -156,13 +161,10 @@ impl Grace {
             long,
             withheld,
             common_over: false,
-            left_files: false,
             claimed: 0,
             serving,
             progress,
-            clearing: false,
-            ending: false,
-            writing: None,
+            end: End::Ahead,
         }
     }
 
@@ -196,21 +198,36 @@ impl Grace {
         long.map(|session| Duration::from_micros(session.lease_us).min(LEASE_MAX)).max()
     }
 
-    /// Those who end with the grace now: all that are awaited, but for long sessions whose T has not passed.
-    pub(crate) fn over(&self, now: Instant) -> impl Iterator<Item = (SessionId, u16)> {
-        let awaited = self.recorded.iter().filter(|(_, session)| session.state == State::Awaited);
-        let is_over = move |(id, session): &(&SessionId, &Recorded)| {
-            !self.long.contains(&(session.wait, **id)) || now.waited(self.started.plus(session.wait))
-        };
-        awaited.filter(is_over).map(|(id, session)| (*id, session.window))
+    /// Its time is over: nothing can be reclaimed any more from those who did not come back, but for long sessions whose T has not passed.
+    pub(crate) fn close(&mut self, now: Instant) {
+        let (long, started) = (&self.long, self.started);
+        let is_over = |id: SessionId, wait: Duration| !long.contains(&(wait, id)) || now.waited(started.plus(wait));
+        let awaited = self.recorded.iter_mut().filter(|(_, session)| session.state == State::Awaited);
+        let lost = awaited.filter(|(id, session)| is_over(**id, session.wait)).map(|(id, session)| {
+            session.state = State::Lost;
+            *id
+        });
+        self.end = End::Closing(lost.collect());
     }
 
-    /// Its end, or that of those whose time was over, is durable with `batch`. False: long sessions are still waited for.
-    pub(crate) fn ended(&mut self, batch: BatchId) -> bool {
-        let over = |session: &Recorded| matches!(session.state, State::Accounting(by) if by <= batch);
-        let over: Vec<SessionId> = self.recorded.iter().filter(|(_, session)| over(session)).map(|(id, _)| *id).collect();
-        over.into_iter().for_each(|id| self.set_state(id, State::Accounted));
-        (self.common_over, self.ending, self.clearing, self.left_files) = (true, false, false, false);
+    /// Whether sessions are to be ended, or what comes after them is to be written, with the next turn.
+    pub(crate) const fn is_closing(&self) -> bool {
+        matches!(self.end, End::Closing(_))
+    }
+
+    /// The next session to be ended. `None`: all are, and what follows them is written now.
+    pub(crate) fn next_lost(&mut self) -> Option<SessionId> {
+        let End::Closing(lost) = &mut self.end else { return None };
+        let next = lost.pop();
+        if next.is_none() {
+            self.end = End::Written;
+        }
+        next
+    }
+
+    /// Its end, or that of those whose time was over, is durable. False: long sessions are still waited for.
+    pub(crate) fn ended(&mut self) -> bool {
+        (self.common_over, self.end) = (true, End::Ahead);
         self.long.is_empty()
     }
 
@@ -255,13 +272,8 @@ impl Grace {
     pub(crate) fn accounting(&self, id: SessionId) -> Option<BatchId> {
         match self.recorded.get(&id)?.state {
             State::Accounting(batch) => Some(batch),
-            State::Awaited | State::Accounted => None,
+            State::Awaited | State::Lost | State::Accounted => None,
         }
-    }
-
-    /// The window of a session of which nothing has become.
-    pub(crate) fn awaited_window(&self, id: SessionId) -> Option<u16> {
-        self.recorded.get(&id).filter(|session| session.state == State::Awaited).map(|session| session.window)
     }
 
     /// The window of a session whose outcomes are still in the store, if it was that agent's.
@@ -291,7 +303,7 @@ impl Grace {
 
     /// When it can be over, in time from now, as things are; `None`: its end is on the way to the store.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
-        if self.ending {
+        if !matches!(self.end, End::Ahead) {
             return None;
         }
         if self.common_over {
@@ -313,7 +325,7 @@ impl Grace {
 
     /// As [`Self::rest`], after the common grace: until the next long session has not come back in its time.
     fn rest_of_long(&self, now: Instant) -> Duration {
-        let Some((wait, _)) = self.long.first().filter(|_| !self.left_files) else {
+        let Some((wait, _)) = self.long.first() else {
             return Duration::ZERO;
         };
         let least = now.until_waited(self.started.plus(*wait));
@@ -380,30 +392,29 @@ impl Server {
         }
     }
 
-    /// A session of before has ended, or nothing more is reclaimed from it: deletes it, and gives the batch that does. One that has left
-    /// files is deleted with those, at the end of grace; until then its record says that nothing can be reclaimed from it.
+    /// A session of before has ended, or nothing more is reclaimed from it: deletes it, and gives the batch that does.
     pub(crate) fn account_for(&mut self, id: SessionId) -> BatchId {
+        let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
+        self.forget_recorded(id, window);
+        self.accounted_by_open_batch(id)
+    }
+
+    /// The open batch is the last of a session of before.
+    pub(crate) fn accounted_by_open_batch(&mut self, id: SessionId) -> BatchId {
         let batch = self.overlay.open_batch();
-        if self.ephemerals.any_of(id) {
-            self.doom(id);
-        } else {
-            let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
-            self.forget_recorded(id, window);
-        }
-        let left_files = self.ephemerals.any_of(id);
         if let Some(grace) = &mut self.grace {
             grace.set_state(id, State::Accounting(batch));
-            grace.left_files |= left_files && grace.common_over;
         }
         self.after_commit(batch, OnDurable::Accounted(id));
         batch
     }
 
-    /// What was written by `batch` is durable. That a session can not be reclaimed from may rest on a later one by now.
+    /// The end of a session of before, or of its reclaim, is durable by `batch`.
     pub(crate) fn accounted(&mut self, id: SessionId, batch: BatchId) {
         if let Some(grace) = self.grace.as_mut().filter(|grace| grace.accounting(id).is_none_or(|last| last <= batch)) {
             grace.set_state(id, State::Accounted);
         }
+        self.session_left_files(id);
     }
 
     /// An agent lost its session for good: what it had before the start goes the same way, so that no later session reclaims it.

@@ -16,8 +16,8 @@
 //! | what is sent next | `transmit` (notices: `delivery`, `outbox`) |
 //!
 //! Before the walk: `starting`; after a restart `grace`, `reclaim` and `grace_end`, with `outcomes`.
-//! Beside the walk: `standing` (what may be done for a session), `timing_out` (failure, the one timer, the end), `departing` (the end of
-//! sessions with ephemeral files), [`config`], [`status`].
+//! Beside the walk: `standing` (what may be done for a session), `timing_out` (failure, the one timer, the end), `ephemerals` (what
+//! goes with a session), [`config`], [`status`].
 
 #![no_std]
 
@@ -30,7 +30,6 @@ mod answers;
 mod control;
 mod cookie;
 mod delivery;
-mod departing;
 mod dispatch;
 mod durability;
 mod ephemerals;

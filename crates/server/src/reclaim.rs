@@ -51,12 +51,7 @@ impl Server {
             self.locks.mutation_leave(job.id.ticket());
         }
         let rest = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|rest| !rest.is_zero());
-        // Its time is over, but not what its end waits for: a cache lock that is being asked back, or the store.
-        let rest = rest.unwrap_or_else(|| {
-            let next = self.departing.next().map(|at| self.now.until_waited(at));
-            next.unwrap_or_default().max(AFTER_GRACE)
-        });
-        let retry = rest.min(self.config.lease / 4).max(Duration::from_millis(1));
+        let retry = rest.unwrap_or(AFTER_GRACE).min(self.config.lease / 4).max(Duration::from_millis(1));
         //= wire-spec.md#11-7-restart-and-recovery
         //# Every other request in grace MUST be answered IN_GRACE, with a hint of the time.
         let retry_ms = u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
@@ -102,8 +97,7 @@ impl Server {
         let grace = self.grace.as_ref().filter(|grace| grace.of_agent(agent).contains(&claim.session))?;
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST NOT say that a session has ended before its end is durable.
-        // One that has left files is recorded until grace ends, whatever became of it.
-        Some(if grace.is_accounted_for(claim.session) && !self.ephemerals.any_of(claim.session) {
+        Some(if grace.is_accounted_for(claim.session) {
             SessionFate::Ended
         } else if matches!(claim.claim, Claim::Reclaiming | Claim::Continuing) && grace.eligible(claim.session, agent, incarnation) {
             SessionFate::Reclaimable

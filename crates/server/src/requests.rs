@@ -19,7 +19,7 @@ use crate::transmit::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};
-use cistern_wire::{Ask, Kind, SessionId, Status};
+use cistern_wire::{Ask, Kind, Status};
 use core::hash::Hasher as _;
 use log::{debug, trace};
 use rustc_hash::FxHasher;
@@ -217,11 +217,7 @@ impl Server {
         if op.job.key == Key::SERVER {
             let job = op.job;
             self.parking.take(id);
-            return match job.asked {
-                Kind::EndSession if job.nonce == 0 => self.write_end_of_grace(),
-                Kind::EndSession => self.go_on_departing(SessionId(job.nonce)),
-                _ => self.remove_ephemeral(job),
-            };
+            return self.remove_ephemeral(job);
         }
         let Some(session) = self.sessions.get_mut(op.job.key) else {
             self.parking.take(id);

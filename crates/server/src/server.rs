@@ -8,7 +8,6 @@
 
 use crate::config::{Config, ConfigError};
 use crate::cookie::{Cookies, Spent};
-use crate::departing::Departing;
 use crate::durability::OnDurable;
 use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
@@ -122,7 +121,6 @@ pub struct Server {
     pub(crate) namespace: Namespace,
     pub(crate) stages: Stages,
     pub(crate) ephemerals: Ephemerals,
-    pub(crate) departing: Departing,
     pub(crate) watches: Watches,
     pub(crate) reply_buffer: Vec<u8>,
     /// Where what became of the locks of a RELEASE is gathered.
@@ -181,7 +179,6 @@ impl Server {
             namespace: Namespace::new(config.namespace),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
-            departing: Departing::default(),
             watches: Watches::default(),
             reply_buffer: Vec::new(),
             released_buffer: Vec::new(),
@@ -277,7 +274,6 @@ impl Machine for Server {
             server.run_deadlines();
             server.run_grace();
             server.free_some();
-            server.run_departures();
             server.remove_orphans();
             server.stages.expire(server.now);
             server.overlay.trim();
@@ -298,16 +294,15 @@ impl Machine for Server {
         let busy = self.freeing || !self.sending.is_empty() || self.ephemerals.has_orphans() && !in_grace;
         let span = if self.phase == Phase::Failed {
             None
-        } else if busy || self.departing.is_due(in_grace) || self.has_grace_to_end() {
+        } else if busy || self.grace.as_ref().is_some_and(Grace::is_closing) {
             Some(Duration::ZERO)
         } else {
             let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
             let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
             let stages = self.stages.next_expiry();
-            let later = [stages, self.departing.next(), self.ephemerals.next_try().filter(|_| !in_grace)];
+            let later = [stages, self.ephemerals.next_try().filter(|_| !in_grace)];
             let later = later.into_iter().flatten().map(|at| self.now.until_waited(at)).min();
             let grace = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|_| self.phase == Phase::Serving);
-            let grace = grace.filter(|rest| !rest.is_zero() || !self.departing.holds_up_grace());
             [lease, silence, later, grace].into_iter().flatten().min()
         };
         self.planned_wake = span;

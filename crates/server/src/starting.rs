@@ -14,7 +14,7 @@ use crate::namespace::Step;
 use crate::parked::OpId;
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{self, Counter, FIRST_EPOCH, ID_BITS, Query, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use crate::store::{Counter, FIRST_EPOCH, ID_BITS, Query, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -118,11 +118,11 @@ impl Server {
         let mut sessions = self.overlay.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };
-        let ephemerals = self.overlay.take_ephemerals();
-        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         if restored {
             self.restore(&mut sessions, counters.next_object);
         }
+        let ephemerals = self.overlay.take_ephemerals();
+        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         //= wire-spec.md#11-7-restart-and-recovery
         //# The server MUST have increased its incarnation durably before it answers its first datagram.
         if !bugs::is(Bug::M42) {
@@ -156,16 +156,9 @@ impl Server {
         );
         //= wire-spec.md#11-7-restart-and-recovery
         //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
-        for (id, record) in sessions.iter_mut() {
-            if self.ephemerals.any_of(*id) {
-                // Nothing can be reclaimed from it; its files, and then its record, go with the grace.
-                record.doomed = true;
-                self.overlay.put(store::Key::Session(*id), Some(record.to_bytes().into()));
-            } else {
-                self.forget_recorded(*id, record.window);
-            }
+        for (id, record) in sessions.drain(..) {
+            self.forget_recorded(id, record.window);
         }
-        sessions.retain(|session| session.1.doomed && self.ephemerals.any_of(session.0));
         let first = u64::from(self.identity.epoch) << ID_BITS;
         self.overlay.set_counter(Counter::NextObject, next_object.max(first));
     }

@@ -53,7 +53,6 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
         self.locks.park(self.now, key.id());
-        self.departing.somebody_failed();
         self.stats.failures += 1;
         if bugs::is(Bug::E1) {
             self.session_left_files(key.id());
@@ -170,7 +169,7 @@ impl Server {
         }
     }
 
-    /// The session's end goes to the store, with its ephemeral files. Nothing of it is done any more, nothing of it is freed yet.
+    /// The session's end goes to the store. Nothing of it is done any more, nothing of it is freed yet.
     fn record_end(&mut self, key: Key) {
         self.listening.forget(key);
         let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.parked)).unwrap_or_default();
@@ -185,17 +184,14 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(&mut self.sending.pool);
         }
-        if self.ephemerals.any_of(key.id()) && !bugs::is(Bug::M37) {
-            return self.depart(key);
-        }
-        self.write_end(key);
-    }
-
-    /// Writes the session's end into the open batch.
-    pub(crate) fn write_end(&mut self, key: Key) {
         self.long.forget(key.id());
         self.overlay.put(store::Key::Session(key.id()), None);
         self.drop_outcomes(key);
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The end of a session MUST NOT wait for cache locks that protect its ephemeral files.
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST NOT remove an ephemeral file on account of its owner by a transaction before the one that ends that session.
+        self.remove_with_end(key.id());
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST end a surrendered session durably before it frees the session's locks.
         let batch = self.overlay.open_batch();

@@ -22,8 +22,6 @@ const OBJECTS_MAX: usize = BATCH_OBJECTS_MAX;
 #[derive(Debug)]
 pub(super) struct Mutant {
     pub(super) session: u32,
-    /// A session that ends with it: its own holds are not in the way. [`NONE`]: there is none.
-    departs: u32,
     /// Its entries; each once.
     entries: [u32; OBJECTS_MAX],
     len: usize,
@@ -60,33 +58,6 @@ impl LockTable {
         objects: &[ObjectId],
         held: impl IntoIterator<Item = Held>,
     ) -> Turn {
-        self.enter(now, ticket, session, NONE, objects, held)
-    }
-
-    /// As [`Self::mutation_enter`], for what the server takes away by the very transaction that ends the session `departs`: what that holds
-    /// is not in the way, for nothing of it can be used again, and all is shown or granted after the end only.
-    pub fn removal_enter(&mut self, now: Instant, ticket: Ticket, departs: SessionId, objects: &[ObjectId]) -> Turn {
-        let departs = self.table.session(departs).filter(|slot| self.table.sessions[*slot].state == State::Ended);
-        self.enter(now, ticket, SessionId(0), departs.unwrap_or(NONE), objects, [])
-    }
-
-    /// Whether a mutation waits for a cache lock of a session that is not in good standing: it will not be given back, but freed.
-    #[must_use]
-    pub fn waits_for_failed(&self, ticket: Ticket) -> bool {
-        let entries = self.mutants.get(&ticket).map(Mutant::entries).unwrap_or_default();
-        let mut holds = entries.iter().flat_map(|entry| self.table.holds_of(*entry));
-        holds.any(|at| !self.table.is_good(self.table.holds[at].session) && self.in_the_way(ticket, at))
-    }
-
-    fn enter(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        session: SessionId,
-        departs: u32,
-        objects: &[ObjectId],
-        held: impl IntoIterator<Item = Held>,
-    ) -> Turn {
         debug_assert!(objects.len() <= OBJECTS_MAX, "an operation affects at most 16 objects that exist");
         let Some(session) = self.table.good(session) else { return Turn::Busy };
         let former = self.withdraw(ticket);
@@ -97,7 +68,6 @@ impl LockTable {
         }
         let mut mutant = Mutant {
             session,
-            departs,
             entries: [0; OBJECTS_MAX],
             len: 0,
             held: [Held { object: ObjectId(0), generation: Generation(0) }; HELD_MAX],
@@ -137,6 +107,18 @@ impl LockTable {
         if let Some(mutant) = self.withdraw(ticket) {
             self.wake_all(mutant.entries());
         }
+    }
+
+    /// Whether nobody but `session` holds a cache lock of one of these objects, and nobody waits to change one: what is taken away together
+    /// with that session then conflicts with nobody.
+    #[must_use]
+    pub fn nobody_but(&self, session: SessionId, objects: &[ObjectId]) -> bool {
+        let own = self.table.session(session);
+        objects.iter().all(|object| {
+            let Some(entry) = self.table.entry(LockId { object: *object, class: LockClass::Cache }) else { return true };
+            let waits = self.table.entries[entry].queue.as_ref().is_some_and(|queue| !queue.tickets.is_empty());
+            !waits && self.table.holds_of(entry).all(|at| Some(self.table.holds[at].session) == own)
+        })
     }
 
     /// Takes a mutation out of all queues.
@@ -189,8 +171,7 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object that its `held` does not name by
         //# its generation.
-        let other = hold.session != mutant.session && hold.session != mutant.departs;
-        other || hold.session == mutant.session && !mutant.suspends(self.table.entries[hold.entry].lock.object, hold.generation)
+        hold.session != mutant.session || !mutant.suspends(self.table.entries[hold.entry].lock.object, hold.generation)
     }
 
     /// Whether a mutation counts: its session is in good standing (R5, R39).
@@ -214,25 +195,21 @@ impl LockTable {
     /// Whether nobody who counts stands before a mutation, and nobody after it is ready already.
     fn is_first(&self, entry: u32, ticket: Ticket) -> bool {
         let tickets = self.table.entries[entry].queue.as_ref().map(|queue| queue.tickets.as_slice()).unwrap_or_default();
-        let (departs, own) = (self.mutants[&ticket].departs != NONE, self.mutants[&ticket].session);
         tickets.iter().all(|other| match other.cmp(&ticket) {
-            // What the server removes itself may wait for the very session that ends with this one.
-            core::cmp::Ordering::Less => !self.is_good_ticket(*other) || departs && self.mutants[other].session == own,
+            core::cmp::Ordering::Less => !self.is_good_ticket(*other),
             core::cmp::Ordering::Equal => true,
             core::cmp::Ordering::Greater => !self.mutants[other].ready,
         })
     }
 
-    /// Something changed on a cache lock: the first mutation in line may be ready now, or one that does not stand in line.
+    /// Something changed on a cache lock: the first mutation in line may be ready now.
     pub(super) fn wake(&mut self, entry: u32) {
         let tickets = self.table.entries[entry].queue.as_ref().map(|queue| queue.tickets.as_slice()).unwrap_or_default();
-        let mut good = tickets.iter().copied().filter(|ticket| self.is_good_ticket(*ticket));
-        let first = good.next();
-        let departing = good.find(|ticket| self.mutants[ticket].departs != NONE);
-        for ticket in [first, departing].into_iter().flatten() {
-            if !self.mutants[&ticket].ready && self.try_ready(ticket) {
-                self.announce(ticket);
-            }
+        let first = tickets.iter().copied().find(|ticket| self.is_good_ticket(*ticket));
+        if let Some(ticket) = first.filter(|ticket| !self.mutants[ticket].ready)
+            && self.try_ready(ticket)
+        {
+            self.announce(ticket);
         }
         self.table.drop_if_idle(entry);
     }

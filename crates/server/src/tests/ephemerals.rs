@@ -1,6 +1,6 @@
 //! Ephemeral files: when they go, when they stay, and who is probed for them.
 
-use super::departing::demanded;
+use super::left_files::demanded;
 use super::world::{Peer, ROOT, World, create, ms};
 use crate::Config;
 use crate::config::PresenceLimits;
@@ -290,8 +290,6 @@ fn removal_that_a_crash_interrupts_is_done_by_the_next_start() {
     // The end is durable, the removal waits for the reader's cache lock.
     close(&mut world, &mut owner);
     demanded(&mut world, &mut other, generation);
-    world.pass(Config::default().delivery_timeout);
-    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
     assert_eq!(records(&world).len(), 1);
     world.crash();
     world.open_again(&mut other, &[]);

@@ -265,8 +265,8 @@ fn locked_file_that_its_holder_has_not_reclaimed_yet_is_not_taken_away() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
-//# but for long ones whose T has not passed, and their ephemeral files.
+//# The first ordinary grant or mutation MUST come after the ends of all sessions that did not come back, but for long ones whose T has not
+//# passed, are durable.
 #[test]
 fn nothing_is_granted_before_the_end_of_grace_is_durable() {
     let (mut world, peer, file, generation) = with_holder();
@@ -290,8 +290,8 @@ fn nothing_is_granted_before_the_end_of_grace_is_durable() {
 /// The first edge condition of NFSv4: a holder that was cut off over a whole grace must not come back after the next restart.
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
-//# but for long ones whose T has not passed, and their ephemeral files.
+//# The first ordinary grant or mutation MUST come after the ends of all sessions that did not come back, but for long ones whose T has not
+//# passed, are durable.
 #[test]
 fn who_missed_a_grace_cannot_reclaim_in_the_next() {
     let (mut world, mut peer, file, generation) = with_holder();

@@ -4,7 +4,6 @@
 mod batches;
 mod bounds;
 mod delivery;
-mod departing;
 mod ephemerals;
 mod exclusion;
 mod grace;
@@ -13,6 +12,7 @@ mod handshake;
 mod hostile;
 mod insider;
 mod last_heard;
+mod left_files;
 mod limits;
 mod locks;
 mod long;

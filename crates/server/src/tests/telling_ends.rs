@@ -1,34 +1,10 @@
 //! What an agent is told of a session that is over and whose end is not durable yet: never that it has ended.
 
-use super::departing::demanded;
 use super::ephemerals::ephemeral;
-use super::world::{Peer, ROOT, World, cache_lock, ms, welcome};
+use super::world::{Peer, World, ms, welcome};
 use crate::Config;
-use crate::store::StoreEvent;
 use alloc::vec::Vec;
-use cistern_wire::{
-    Claim, EndReason, EndSession, FormerClaim, Generation, Keep, KeepAlive, List, Message, NackReason, Release, ReleaseItem, SessionFate,
-    SessionId,
-};
-
-/// A session with an ephemeral file whose directory another one caches: it has closed, and its end waits for that.
-fn leaving() -> (World, Peer, Peer, Generation) {
-    let mut world = World::new();
-    let (mut owner, mut reader) = (world.open(1), world.open(2));
-    ephemeral(&mut world, &mut owner, "m");
-    let generation = world.cache(&mut reader, ROOT);
-    let serial = owner.serial();
-    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
-    demanded(&mut world, &mut reader, generation);
-    (world, owner, reader, generation)
-}
-
-fn give_back(world: &mut World, reader: &mut Peer, generation: Generation) {
-    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
-    let serial = reader.serial();
-    world.send(reader, &[Release { serial, items: List::of(&items) }.into()]);
-    world.got(reader);
-}
+use cistern_wire::{Claim, EndReason, EndSession, FormerClaim, KeepAlive, Message, NackReason, SessionFate, SessionId};
 
 fn fates(world: &mut World, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<SessionFate> {
     world.open_again(peer, former).into_iter().map(|told| told.fate).collect()
@@ -48,33 +24,21 @@ fn refused(world: &mut World, peer: &mut Peer) -> NackReason {
 //# The server MUST NOT say that a session has ended before its end is durable.
 #[test]
 fn request_in_a_session_that_ends_is_told_of_the_end_when_that_is_durable() {
-    let (mut world, mut owner, mut reader, generation) = leaving();
-    assert_eq!(refused(&mut world, &mut owner), NackReason::TimingOut);
+    let mut world = World::new();
+    let mut owner = world.open(1);
     world.stalled = true;
-    give_back(&mut world, &mut reader, generation);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Surrender }.into()]);
     assert_eq!(refused(&mut world, &mut owner), NackReason::TimingOut, "it is on its way to the disk");
     world.stalled = false;
     world.turn();
     assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
     assert_eq!(refused(&mut world, &mut owner), NackReason::Ended);
-    world.got(&reader);
 }
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# The server MUST NOT say that a session has ended before its end is durable.
-#[test]
-fn handshake_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
-    let (mut world, owner, mut reader, generation) = leaving();
-    let mut again = owner.clone();
-    let former = [(owner.session, Claim::Surrendered)];
-    assert_eq!(fates(&mut world, &mut again, &former), [SessionFate::TimingOut]);
-    give_back(&mut world, &mut reader, generation);
-    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
-    let former = [(owner.session, Claim::Surrendered), (again.session, Claim::Surrendered)];
-    assert_eq!(fates(&mut world, &mut again, &former), [SessionFate::Ended; 2], "the second ends by the batch that opens the third");
-}
-
 #[test]
 fn repeated_handshake_is_told_of_the_end_of_a_former_session_when_that_is_durable() {
     let mut world = World::new();
@@ -111,18 +75,12 @@ fn handshake_in_grace_is_told_of_the_end_of_a_former_session_when_that_is_durabl
     let former = [(without.session, Claim::Surrendered)];
     assert_eq!(fates(&mut world, &mut without, &former), [SessionFate::Ended], "it ends by the batch that opens the next");
     let former = [(with_file.session, Claim::Surrendered)];
-    assert_eq!(fates(&mut world, &mut with_file, &former), [SessionFate::TimingOut], "it ends with the grace, as its file does");
+    assert_eq!(fates(&mut world, &mut with_file, &former), [SessionFate::Ended], "so does one with a file, which goes after the grace");
     let lost_before = lost.session;
     world.pass(Config::default().wait() - ms(1));
     world.tick(ms(1));
     world.stalled = true;
-    while world.disk.batches.is_empty() {
-        world.turn();
-        while !world.disk.asked.is_empty() {
-            let loaded = world.disk.give(0);
-            world.server.store_event(world.now, StoreEvent::Loaded(loaded));
-        }
-    }
+    world.turn();
     lost.handshake += 1;
     let cookie = world.cookie(&mut lost);
     let claims = [FormerClaim { session: lost_before, claim: Claim::Reclaiming }];

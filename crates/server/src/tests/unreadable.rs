@@ -1,6 +1,6 @@
 //! Requests that look at several values which cannot be read: each is answered, however the answers of the store come.
 
-use super::departing::answer_one_by_one;
+use super::left_files::answer_one_by_one;
 use super::restart::held;
 use super::world::{Peer, ROOT, World, create};
 use crate::store::Key;

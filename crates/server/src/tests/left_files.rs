@@ -1,13 +1,14 @@
-//! The end of sessions with ephemeral files: by one transaction, and what it waits for.
+//! The end of sessions with ephemeral files: what goes with it, what goes after it, and what does not hold it up.
 
 use super::ephemerals::{close, ephemeral, evict, exists, records};
 use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms};
 use crate::Config;
 use crate::store::{Key, StoreEvent};
 use alloc::vec::Vec;
+use cistern_link::Machine as _;
 use cistern_wire::{
-    Bytes8, Create, EndReason, EndSession, Keep, List, LockWait, Lookup, Message, Mkdir, ObjectId, Receipt, ReceiptAnswer, Release,
-    ReleaseItem, Reply, SessionId, Status, Terms, Want,
+    Bytes8, Claim, Create, EndReason, EndSession, Keep, List, LockWait, Message, Mkdir, ObjectId, Receipt, ReceiptAnswer, Release,
+    ReleaseItem, Reply, SessionFate, SessionId, Status, Terms, Want,
 };
 use core::time::Duration;
 
@@ -46,12 +47,8 @@ fn free(world: &mut World, peer: &mut Peer, object: ObjectId) -> bool {
     matches!(world.got_one(peer).reply(), Reply::Granted(_))
 }
 
-//= wire-spec.md#11-5-caching-and-metadata
-//= type=test
-//# The transaction that ends a session MUST take its ephemeral files away, but for those that another session's cache lock still
-//# protects, that another mutation is to change first, or that cannot be read.
 #[test]
-fn session_and_its_ephemeral_files_end_by_one_transaction() {
+fn files_of_which_nothing_is_in_the_way_go_with_the_end_of_their_session_and_others_soon_after() {
     for forgotten in [false, true] {
         let mut world = World::new();
         let (mut owner, mut other) = (world.open(1), world.open(2));
@@ -67,15 +64,7 @@ fn session_and_its_ephemeral_files_end_by_one_transaction() {
         let serial = owner.serial();
         world.stalled = true;
         world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
-        if forgotten {
-            assert_eq!(ends(&world), [], "what they are is not known yet");
-            while !world.disk.asked.is_empty() {
-                let loaded = world.disk.give(0);
-                world.server.store_event(world.now, StoreEvent::Loaded(loaded));
-                world.turn();
-            }
-        }
-        assert_eq!(ends(&world), [(owner.session, 5)], "forgotten: {forgotten}");
+        assert_eq!(ends(&world), [(owner.session, if forgotten { 0 } else { 5 })]);
         assert!(world.got(&owner).is_empty(), "nobody is told before it is durable");
         world.stalled = false;
         world.turn();
@@ -85,29 +74,43 @@ fn session_and_its_ephemeral_files_end_by_one_transaction() {
 }
 
 #[test]
-fn end_waits_until_the_directory_of_its_files_is_given_back() {
+fn session_with_very_many_files_leaves_some_for_after_its_end() {
     let mut world = World::new();
-    let (mut owner, mut reader) = (world.open(1), world.open(2));
+    let mut owner = world.open(1);
+    for n in 0..40 {
+        ephemeral(&mut world, &mut owner, &alloc::format!("m{n}"));
+    }
+    world.stalled = true;
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    let with_end = ends(&world)[0].1;
+    assert!((1..40).contains(&with_end), "{with_end}");
+    world.stalled = false;
+    world.turn();
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert_eq!(records(&world), []);
+}
+
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# The end of a session MUST NOT wait for cache locks that protect its ephemeral files.
+#[test]
+fn end_does_not_wait_for_a_directory_that_another_session_caches_and_the_file_goes_when_it_is_given_back() {
+    let mut world = World::new();
+    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
     let job = world.create(&mut owner, "job").object;
     ephemeral(&mut world, &mut owner, "m");
     world.lock(&mut owner, job);
     let generation = world.cache(&mut reader, ROOT);
     let serial = owner.serial();
     world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
-    demanded(&mut world, &mut reader, generation);
-    assert_eq!((world.server.status(world.now).parked, world.got(&owner).len()), (1, 0));
-    assert!(!free(&mut world, &mut reader, job), "it has not ended");
-    world.stalled = true;
-    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
-    let serial = reader.serial();
-    world.send(&mut reader, &[Release { serial, items: List::of(&items) }.into()]);
-    assert_eq!(ends(&world), [(owner.session, 1)]);
-    world.stalled = false;
-    world.turn();
-    assert!(matches!(world.got_one(&reader).message(), Message::Released(_)));
     assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
-    assert!(!exists(&mut world, &mut reader, "m") && free(&mut world, &mut reader, job));
-    assert_eq!(world.server.status(world.now).parked, 0);
+    assert!(free(&mut world, &mut other, job), "its locks are free");
+    demanded(&mut world, &mut reader, generation);
+    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (1, 1), "the reader may still go by what it caches");
+    release(&mut world, &mut reader, generation);
+    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
+    assert!(!exists(&mut world, &mut other, "m"));
 }
 
 /// The peer gives back what it is asked for.
@@ -137,7 +140,7 @@ fn dir_with_ephemeral(world: &mut World, owner: &mut Peer, name: &'static str) -
 }
 
 #[test]
-fn end_waits_for_each_of_its_files_also_for_those_that_were_taken_anew() {
+fn each_file_goes_when_its_directory_is_given_back() {
     let mut world = World::new();
     let mut owner = world.open(1);
     let dirs = ["a", "b", "c"].map(|name| dir_with_ephemeral(&mut world, &mut owner, name));
@@ -145,60 +148,16 @@ fn end_waits_for_each_of_its_files_also_for_those_that_were_taken_anew() {
     for (reader, dir) in readers.iter_mut().zip(dirs) {
         world.cache(reader, dir);
     }
-    let serial = owner.serial();
-    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
-    comply(&mut world, &mut readers[0]);
-    world.pass(ms(10));
-    // The end has its place with the second directory now, so that the first is granted.
-    world.cache(&mut readers[0], dirs[0]);
-    comply(&mut world, &mut readers[2]);
-    assert_eq!(ends(&world), []);
-    comply(&mut world, &mut readers[1]);
-    assert_eq!(ends(&world), [], "the first is asked back once more");
-    world.stalled = true;
-    let got = world.got_one(&readers[0]);
-    let Message::Demand(demand) = got.message() else { panic!("{got:?}") };
-    let items = [ReleaseItem { lock: demand.lock, generation: demand.generation, keep: Keep::Nothing }];
-    let serial = readers[0].serial();
-    world.send(&mut readers[0], &[Release { serial, items: List::of(&items) }.into()]);
-    assert_eq!(ends(&world), [(owner.session, 3)]);
-    world.stalled = false;
-    world.turn();
-    assert!(matches!(world.got_one(&readers[0]).message(), Message::Released(_)));
-    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    close(&mut world, &mut owner);
+    for (at, left) in [(0, 2), (2, 1), (1, 0)] {
+        comply(&mut world, &mut readers[at]);
+        assert_eq!((records(&world).len(), world.server.status(world.now).parked), (left, left));
+    }
 }
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
-//# that is timing out.
-#[test]
-fn end_does_not_wait_longer_than_a_delivery_for_a_directory_that_is_not_given_back() {
-    let mut world = World::new();
-    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
-    let job = world.create(&mut owner, "job").object;
-    ephemeral(&mut world, &mut owner, "m");
-    world.lock(&mut owner, job);
-    let generation = world.cache(&mut reader, ROOT);
-    world.attend(&reader);
-    let serial = owner.serial();
-    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
-    demanded(&mut world, &mut reader, generation);
-    world.pass(Config::default().delivery_timeout - ms(1));
-    assert!(!free(&mut world, &mut other, job));
-    world.pass(ms(1));
-    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
-    assert!(free(&mut world, &mut other, job), "its locks are free");
-    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (1, 1), "the reader may still go by what it caches");
-    release(&mut world, &mut reader, generation);
-    assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
-    assert!(!exists(&mut world, &mut other, "m"));
-}
-
-//= wire-spec.md#11-5-caching-and-metadata
-//= type=test
-//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
-//# that is timing out.
+//# The end of a session MUST NOT wait for cache locks that protect its ephemeral files.
 #[test]
 fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
     let mut world = World::new();
@@ -219,28 +178,6 @@ fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
     assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));
 }
 
-//= wire-spec.md#11-5-caching-and-metadata
-//= type=test
-//# The end of a session MUST NOT wait longer than Td for cache locks that protect its ephemeral files, nor at all for those of a session
-//# that is timing out.
-#[test]
-fn end_waits_no_longer_when_the_session_that_holds_the_directory_fails() {
-    let mut world = World::new();
-    let (mut owner, mut reader, mut other) = (world.open(1), world.open(2), world.open(3));
-    let job = world.create(&mut owner, "job").object;
-    ephemeral(&mut world, &mut owner, "m");
-    world.lock(&mut owner, job);
-    let generation = world.cache(&mut reader, ROOT);
-    let serial = owner.serial();
-    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
-    demanded(&mut world, &mut reader, generation);
-    assert!(!free(&mut world, &mut other, job));
-    evict(&mut world, &reader);
-    world.pass(Duration::ZERO);
-    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
-    assert!(free(&mut world, &mut other, job), "its locks are free");
-}
-
 #[test]
 fn removal_that_fails_is_tried_again() {
     let mut world = World::new();
@@ -251,6 +188,8 @@ fn removal_that_fails_is_tried_again() {
     close(&mut world, &mut owner);
     assert_eq!(records(&world).len(), 1, "nobody knows where it is");
     world.disk.values.insert(Key::Object(object), record);
+    // What could not be read is forgotten by the next turn.
+    world.turn();
     world.pass(Duration::from_secs(10));
     assert_eq!(records(&world), []);
     assert!(!exists(&mut world, &mut other, "m"));
@@ -325,82 +264,63 @@ fn grace_ends_although_two_files_of_a_session_cannot_be_read() {
     assert_eq!(records(&world).len(), 2, "the others are tried again later");
 }
 
-#[test]
-fn end_of_grace_that_has_to_read_a_file_again_leaves_its_directory_free() {
-    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
-    let mut lost = [1, 2].map(|n| world.open(n));
-    let mut back = world.open(3);
-    for (peer, names) in lost.iter_mut().zip([["a", "b"], ["c", "d"]]) {
-        for name in names {
-            ephemeral(&mut world, peer, name);
-        }
-    }
-    world.crash();
-    world.open_again(&mut back, &[]);
-    world.tick(Config::default().wait());
-    for _ in 0..20 {
-        world.turn();
-        if world.server.has_grace_to_end() {
-            break;
-        }
-    }
-    assert!(world.server.has_grace_to_end(), "the first session is ended, the second is not");
-    // Of the files of the second only the first is still in memory when its turn comes.
-    world.server.overlay.forget_everything();
-    let name = if lost[0].session > lost[1].session { "a" } else { "c" };
-    let names = [Bytes8(name.as_bytes())];
-    let lookup = Lookup { ask: back.ask_only(), start: ROOT, names: List::of(&names), want: Want::Nothing };
-    world.post(&mut back, &[lookup.into()]);
-    world.serve_store();
-    world.pass(ms(10));
-    assert!(!world.in_grace());
-    assert_eq!(records(&world), []);
-    world.got(&back);
-    world.create(&mut back, "new");
-}
-
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# The first ordinary grant or mutation MUST come after one transaction that ends grace and with it all sessions that did not come back,
-//# but for long ones whose T has not passed, and their ephemeral files.
+//# The first ordinary grant or mutation MUST come after the ends of all sessions that did not come back, but for long ones whose T has not
+//# passed, are durable.
 #[test]
-fn grace_ends_by_one_transaction_however_many_slices_it_is_written_in() {
-    let mut world = World::with(Config { freed_per_turn: 10, volatile: true, ..Config::default() });
+fn grace_ends_in_slices_and_nothing_is_granted_before_the_last_of_them_is_durable() {
+    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
     let mut lost: Vec<Peer> = (1..=5).map(|n| world.open(n)).collect();
     for (peer, name) in lost.iter_mut().zip(["a", "b", "c", "d", "e"]) {
         ephemeral(&mut world, peer, name);
     }
     world.crash();
     let mut back = world.open(9);
-    world.pass(Config::default().wait() - ms(1));
-    world.tick(ms(1));
-    // The files are looked for first.
-    let mut slices = 0;
+    world.tick(Config::default().wait());
     world.stalled = true;
-    while world.disk.batches.is_empty() {
-        slices += 1;
+    for slices in 1..=5 {
         world.turn();
-        while !world.disk.asked.is_empty() {
-            let loaded = world.disk.give(0);
-            world.server.store_event(world.now, StoreEvent::Loaded(loaded));
-        }
-        assert!(world.disk.batches.is_empty() || slices > 5, "no turn writes more than a slice and one session");
+        assert_eq!(ends(&world).len(), slices, "a session in each turn");
     }
-    let of = |peer: &Peer| peer.session;
-    let mut ended = ends(&world);
-    ended.sort_unstable();
-    let mut expected: Vec<_> = lost.iter().map(of).map(|session| (session, 5)).collect();
-    expected.sort_unstable();
-    assert_eq!((world.disk.batches.len(), ended), (1, expected));
-    assert!(world.in_grace());
+    assert_eq!(world.server.wake_after(world.now), Some(Duration::ZERO), "what ends the grace is still to be written");
+    world.turn();
+    let (batches, ended) = (world.disk.batches.len(), ends(&world));
+    assert_eq!((batches, ended.iter().map(|end| end.1).sum::<usize>()), (6, 0), "the files stay until grace is over");
+    for _ in 0..batches {
+        assert!(world.in_grace() && !free(&mut world, &mut back, ROOT));
+        let batch = world.disk.sync().unwrap();
+        world.server.store_event(world.now, StoreEvent::Durable(batch));
+    }
+    assert!(!world.in_grace());
     world.stalled = false;
     world.turn();
-    assert!(!world.in_grace() && records(&world).is_empty());
-    assert!(!exists(&mut world, &mut back, "a"));
+    assert!(free(&mut world, &mut back, ROOT));
+    assert!(records(&world).is_empty() && !exists(&mut world, &mut back, "a"));
 }
 
 #[test]
-fn end_of_grace_asks_back_first_what_its_files_are_in() {
+fn crash_within_the_end_of_grace_leaves_those_to_reclaim_whose_end_was_not_durable() {
+    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
+    let mut lost = [1, 2].map(|n| world.open(n));
+    world.crash();
+    world.open(9);
+    world.tick(Config::default().wait());
+    world.stalled = true;
+    world.turn();
+    let ended = ends(&world)[0].0;
+    let still = lost.iter().position(|peer| peer.session != ended).unwrap();
+    let batch = world.disk.sync().unwrap();
+    world.server.store_event(world.now, StoreEvent::Durable(batch));
+    world.crash();
+    for (n, fate) in [(still, SessionFate::Reclaimable), (1 - still, SessionFate::Ended)] {
+        let former = [(lost[n].session, Claim::Reclaiming)];
+        assert_eq!(world.open_again(&mut lost[n], &former)[0].fate, fate);
+    }
+}
+
+#[test]
+fn files_of_the_lost_go_after_the_grace_when_their_directory_is_given_back() {
     let mut world = World::new();
     let (mut lost, mut back, mut other) = (world.open(1), world.open(2), world.open(3));
     ephemeral(&mut world, &mut lost, "m");
@@ -411,41 +331,34 @@ fn end_of_grace_asks_back_first_what_its_files_are_in() {
     assert_eq!(reclaimed[0].status, Status::OK);
     world.complete(&mut back, from);
     world.open_again(&mut other, &[]);
-    world.pass(Config::default().wait());
-    demanded(&mut world, &mut back, generation);
-    assert!(world.in_grace(), "until it is given back, or was not in time");
-    world.pass(ms(100));
-    let ask = other.ask_only();
-    let refusal = world.failed(&mut other, lock(ask, ROOT, LockWait::Try).into());
-    let left = u32::try_from(Config::default().delivery_timeout.as_millis()).unwrap() - 100;
-    assert_eq!(refusal, (Status::IN_GRACE, left), "when it is not waited for any longer");
     world.stalled = true;
-    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
-    let serial = back.serial();
-    world.send(&mut back, &[Release { serial, items: List::of(&items) }.into()]);
-    assert_eq!(ends(&world).iter().find(|end| end.0 == lost.session), Some(&(lost.session, 1)));
+    world.pass(Config::default().wait());
     let ask = other.ask_only();
     let refusal = world.failed(&mut other, lock(ask, ROOT, LockWait::Try).into());
-    assert!(matches!(refusal, (Status::IN_GRACE, 20..=500)), "{refusal:?}");
+    assert!(matches!(refusal, (Status::IN_GRACE, 20..=500)), "its end is on the way to the store: {refusal:?}");
     world.stalled = false;
     world.turn();
-    assert!(matches!(world.got_one(&back).message(), Message::Released(_)));
-    assert!(!world.in_grace() && records(&world).is_empty());
+    assert!(!world.in_grace());
+    demanded(&mut world, &mut back, generation);
+    assert!(exists(&mut world, &mut back, "m"));
+    release(&mut world, &mut back, generation);
+    assert_eq!(records(&world), []);
 }
 
 #[test]
-fn session_with_files_that_is_closed_in_grace_ends_after_it() {
+fn session_with_files_that_is_closed_in_grace_ends_at_once_and_its_files_go_after_it() {
     let mut world = World::new();
     let (mut owner, mut other) = (world.open(1), world.open(2));
     ephemeral(&mut world, &mut owner, "m");
     world.crash();
     let from = world.come_back(&mut owner);
     world.complete(&mut owner, from);
-    close(&mut world, &mut owner);
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
     world.open_again(&mut other, &[]);
     assert!(world.in_grace() && exists(&mut world, &mut other, "m"));
     world.pass(Config::default().wait());
-    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
     assert!(!exists(&mut world, &mut other, "m"));
     assert_eq!(records(&world), []);
 }
