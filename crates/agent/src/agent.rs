@@ -20,7 +20,7 @@ use crate::requests::Asker;
 use crate::session::Session;
 use crate::stats::Stats;
 use crate::surrender::Remains;
-use crate::telling::{Telling, Told};
+use crate::telling::Told;
 use crate::watches::Watches;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -143,10 +143,8 @@ pub struct Agent {
     pub(crate) timers: TimerQueue<Timer>,
     /// When a user last did something.
     pub(crate) used: Instant,
-    /// What holds for the holders of locks, as it was looked at last.
+    /// What the holders of locks were told last of the lease.
     pub(crate) told: Told,
-    /// How far they have been told.
-    pub(crate) telling: Telling,
     pub(crate) closing: Closing,
     /// The session that is being closed, while somebody here may act under it or its surrender is not answered.
     pub(crate) leaving: Option<SessionId>,
@@ -164,7 +162,7 @@ impl Agent {
         Self {
             who: alloc::format!("agent {}/{}", String::from_utf8_lossy(&identity.label), identity.incarnation),
             lease: Lease::new(config.phases),
-            locks: Locks::new(config.cache.objects, config.advisory_max, config.told_per_turn),
+            locks: Locks::new(config.cache.objects, config.advisory_max),
             ops: Ops::new(config.cache),
             config,
             identity,
@@ -190,7 +188,6 @@ impl Agent {
             timers: TimerQueue::new(),
             used: start,
             told: Told::Nobody,
-            telling: Telling::new(),
             closing: Closing::No,
             leaving: None,
             stats: Stats::default(),
@@ -404,12 +401,6 @@ impl Machine for Agent {
         self.advance(now);
         self.run_timers();
         self.settle();
-        self.tend_wrecks();
-        if self.telling.is_due() {
-            // First what holds now, which may be something else than when the last of them were told.
-            self.tend_holders();
-            self.tell_holders();
-        }
         self.tend();
     }
 
@@ -422,7 +413,7 @@ impl Machine for Agent {
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
         self.advance(now);
-        if self.has_datagram() || self.is_telling() {
+        if self.has_datagram() {
             return Some(Duration::ZERO);
         }
         let own = self.timers.wake_after(self.now).map(|next| next.0);

@@ -82,9 +82,6 @@ pub struct Config {
     pub cache: CacheLimits,
     /// Most objects of which the agent holds an advisory lock or waits for one.
     pub advisory_max: usize,
-    /// Of how many advisory locks the holders are told in one turn what concerns all of them (the lease, the end of a session), so that
-    /// no turn is long; a power of two from 2 to 65,536.
-    pub told_per_turn: usize,
     /// Most transmissions whose send times are remembered, 24 bytes each; an answer to one that was forgotten renews nothing.
     pub sent_max: usize,
     /// For how long after a datagram the driver looks for the next one before it sleeps: what it burns a core for is the time that
@@ -111,7 +108,6 @@ impl Default for Config {
             commands_max: 4_096,
             cache: CacheLimits::default(),
             advisory_max: 65_536,
-            told_per_turn: 1_024,
             sent_max: cistern_link::SentLog::DEFAULT_MAX,
             spin: Duration::ZERO,
         }
@@ -155,17 +151,10 @@ impl Config {
         table("cache-objects", self.cache.objects, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         table("cache-bytes", self.cache.bytes, 4_096, usize::MAX, "at least 4,096 bytes")?;
         table("advisory-max", self.advisory_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
-        table("told-per-turn", self.told_per_turn, 2, 65_536, TOLD_PER_TURN)?;
-        if !self.told_per_turn.is_power_of_two() {
-            return Err(ConfigError { setting: "told-per-turn", value: format!("{}", self.told_per_turn), rule: TOLD_PER_TURN.into() });
-        }
         table("sent-max", self.sent_max, 64, 1 << 24, "64 to 16,777,216")?;
         spans("spin", self.spin, Duration::ZERO, Duration::from_secs(1), "at most 1 s")
     }
 }
-
-/// Pieces of that size are numbered by shifts.
-const TOLD_PER_TURN: &str = "a power of two from 2 to 65,536";
 
 /// Most entries of any table.
 const COUNT_MAX: usize = u32::MAX as usize;
@@ -202,8 +191,6 @@ mod tests {
             ("cache-objects", Config { cache: CacheLimits { objects: 0, bytes: 1 << 20 }, ..base() }),
             ("cache-bytes", Config { cache: CacheLimits { objects: 1, bytes: 0 }, ..base() }),
             ("advisory-max", Config { advisory_max: 0, ..base() }),
-            ("told-per-turn", Config { told_per_turn: 1, ..base() }),
-            ("told-per-turn", Config { told_per_turn: 100, ..base() }),
             ("sent-max", Config { sent_max: 1, ..base() }),
             ("spin", Config { spin: HOUR, ..base() }),
         ];

@@ -19,6 +19,7 @@
 //! | `idle` | whether a lease is renewed on purpose, lapses, or everything is given back |
 //! | `telling` | what holders are told of their lease |
 //! | `locks` | which locks are held, who holds them here, who waits |
+//! | `eviction` | which object goes when there is no room |
 //! | `looks` | what is seen of the lease and of holds from outside |
 //! | `notices` | what the agent says to demands, grants and probes |
 //! | `opening` | the handshake, and which server is accepted |
@@ -52,6 +53,7 @@ mod cache;
 mod commands;
 mod control;
 mod doubt;
+mod eviction;
 mod idle;
 mod incoming;
 mod lease;

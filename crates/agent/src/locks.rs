@@ -10,16 +10,13 @@
 mod advisory;
 mod cache;
 mod entry;
-mod parts;
 mod queue;
 mod replies;
-mod table;
-mod wreck;
 
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
 use advisory::{Advisories, At};
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cache::CacheLocks;
 use cistern_link::Instant;
@@ -30,7 +27,6 @@ use cistern_wire::{
 };
 use core::time::Duration;
 use entry::{Change, Entry};
-use wreck::Wreck;
 
 /// What a change of the locks leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,13 +55,6 @@ pub(crate) enum Effect {
     Revoked { object: ObjectId, keep: Keep },
 }
 
-impl Effect {
-    /// A local user has lost its lock.
-    const fn lost(holder: HolderId, object: ObjectId) -> Self {
-        Self::Tell { holder, object, what: LockEvent::Lost }
-    }
-}
-
 /// Gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockCounts {
@@ -84,19 +73,13 @@ pub(crate) struct LockCounts {
 pub(crate) struct Locks {
     cache: CacheLocks,
     advisory: Advisories,
-    /// Advisory locks of former sessions, whose holders are being told, or have not said that they stopped.
-    wrecks: Vec<Wreck>,
-    /// Sessions that have ended.
-    ended: u32,
     effects: VecDeque<Effect>,
 }
 
 impl Locks {
-    /// No locks; at most so many cache locks, and advisory locks held or waited for, of which `told_per_turn`, a power of two, make a
-    /// piece of their table.
-    pub(crate) fn new(cache_max: usize, advisory_max: usize, told_per_turn: usize) -> Self {
-        let (cache, advisory) = (CacheLocks::new(cache_max), Advisories::new(advisory_max, told_per_turn.trailing_zeros()));
-        Self { cache, advisory, wrecks: Vec::new(), ended: 0, effects: VecDeque::new() }
+    /// No locks; at most so many cache locks, and advisory locks held or waited for.
+    pub(crate) fn new(cache_max: usize, advisory_max: usize) -> Self {
+        Self { cache: CacheLocks::new(cache_max), advisory: Advisories::new(advisory_max), effects: VecDeque::new() }
     }
 
     /// What the last changes lead to, in order; to be carried out until there is nothing more.
@@ -111,15 +94,13 @@ impl Locks {
         }
     }
 
-    /// The session is over: nothing of it is held any more, those who wait go on waiting for the next one. Its holders are told by
-    /// [`Locks::sweep`].
-    pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) {
+    /// The session is over: nothing of it is held any more, those who wait go on waiting for the next one. Gives its holders, who must be
+    /// told before anything else.
+    pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) -> BTreeMap<HolderId, ObjectId> {
         if !bugs::is(Bug::M11) {
             self.cache.close();
         }
-        self.ended = self.ended.wrapping_add(1);
-        let wreck = self.advisory.session_over(At { now, lease, effects: &mut self.effects }, self.ended);
-        self.wrecks.push(wreck);
+        self.advisory.session_over(At { now, lease, effects: &mut self.effects })
     }
 
     /// The server was started anew, and another session takes over what this one holds: as it is, but for what was being given back
@@ -188,39 +169,6 @@ impl Locks {
     }
 }
 
-/// What is left of sessions that are over.
-impl Locks {
-    /// The number under which what is left of the present session will be known.
-    pub(crate) const fn next_wreck(&self) -> u32 {
-        self.ended.wrapping_add(1)
-    }
-
-    /// Those who held something in a session that is over and have not been told, some at a time; `None`: all have been.
-    pub(crate) fn sweep(&mut self) -> Option<Vec<(HolderId, ObjectId)>> {
-        self.wrecks.iter_mut().find_map(Wreck::sweep)
-    }
-
-    /// Whether all have been told.
-    pub(crate) fn is_swept(&self) -> bool {
-        self.wrecks.iter().all(Wreck::is_swept)
-    }
-
-    /// A local user whose lock was lost has stopped.
-    pub(crate) fn has_stopped(&mut self, holder: HolderId) {
-        self.wrecks.iter_mut().for_each(|wreck| wreck.has_stopped(holder));
-    }
-
-    /// Whether a local user may still act under a lock of this former session, as far as has been said.
-    pub(crate) fn is_in_use(&self, wreck: u32) -> bool {
-        self.wrecks.iter().any(|left| left.number == wreck && left.is_in_use())
-    }
-
-    /// Forgets former sessions of which all have been told, unless it matters whether they have stopped.
-    pub(crate) fn forget_wrecks(&mut self, matters: impl Fn(u32) -> bool) {
-        self.wrecks.retain(|wreck| !wreck.is_swept() || wreck.is_in_use() && matters(wreck.number));
-    }
-}
-
 /// Advisory locks, as their local users see them.
 impl Locks {
     /// A local user gets an advisory lock that the agent holds, if nothing stands between them. `None`: ask by [`Locks::lock`].
@@ -233,8 +181,7 @@ impl Locks {
         !self.effects.is_empty()
     }
 
-    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends. Before it can have the lock,
-    /// whoever held it in a session that is over is told so.
+    /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
     pub(crate) fn lock(
         &mut self,
         now: Instant,
@@ -242,9 +189,6 @@ impl Locks {
         op: OpId,
         wanted: (ObjectId, Mode, Wait),
     ) -> Option<Result<Locked, OpError>> {
-        for wreck in &mut self.wrecks {
-            self.effects.extend(wreck.holders_of(wanted.0).into_iter().map(|holder| Effect::lost(holder, wanted.0)));
-        }
         self.advisory.lock(At { now, lease, effects: &mut self.effects }, op, wanted)
     }
 
@@ -283,19 +227,9 @@ impl Locks {
         self.advisory.entry(object).is_some_and(|entry| entry.holders.iter().any(|holder| holder.token == token))
     }
 
-    /// How many pieces the table of advisory locks has.
-    pub(crate) const fn pieces(&self) -> usize {
-        self.advisory.pieces()
-    }
-
-    /// The last hold that there ever was; later ones have greater numbers.
-    pub(crate) const fn last_holder(&self) -> HolderId {
-        self.advisory.last_holder()
-    }
-
-    /// The holds of one piece of the table, pieces being numbered from 0; `None`: there are no more pieces.
-    pub(crate) fn holders_of_piece(&self, piece: usize) -> Option<impl Iterator<Item = (HolderId, ObjectId)>> {
-        self.advisory.holders_of_piece(piece)
+    /// All local holds, in the order in which they were granted.
+    pub(crate) const fn holders(&self) -> &BTreeMap<HolderId, ObjectId> {
+        self.advisory.holders()
     }
 
     /// The lease was renewed: whoever waited only for that is served.

@@ -82,13 +82,6 @@ impl Agent {
         Some(HolderView { certain: self.lease.certain(now), valid_until, suspect_at })
     }
 
-    /// Whether local users are still to be told, in turns that follow without a rest, what concerns all of them: the lease, or the end of
-    /// a session. A look at a lock shows it already.
-    #[must_use]
-    pub fn is_telling(&self) -> bool {
-        self.telling.is_due() || !self.locks.is_swept()
-    }
-
     /// Datagrams and messages dropped, by reason.
     #[must_use]
     pub const fn drops(&self) -> &Drops {

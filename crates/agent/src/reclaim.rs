@@ -191,7 +191,7 @@ impl Agent {
         for source in over {
             source.unnamed.iter().for_each(|lock| self.lose_lock(*lock));
             let holders = self.reclaim.as_ref().map(|reclaim| reclaim.stopping.clone()).unwrap_or_default();
-            self.leave_behind(source.remains.used_by(None, &holders, until));
+            self.leave_behind(source.remains.used_by(&holders, until));
         }
     }
 

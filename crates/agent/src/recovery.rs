@@ -8,7 +8,7 @@
 //! Leaves to others: opening the next session (`opening`).
 
 use crate::agent::{Agent, Closing, Timer};
-use crate::api::{Event, HolderId, OpError};
+use crate::api::{Event, HolderId, LockEvent, OpError};
 use crate::requests::Requests;
 use crate::session::Session;
 use crate::surrender::Remains;
@@ -84,10 +84,7 @@ impl Agent {
         self.wait_anew();
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
-        self.locks.session_over(self.now, &self.lease);
-        //= wire-spec.md#11-3-failure-and-ending
-        //# The agent MUST tell its users by name which locks they have lost when a session ends.
-        self.tend_wrecks();
+        self.lose_locks();
         self.settle();
         self.tend_holders();
         self.remember_mutations(id, &requests, fates, results);
@@ -98,22 +95,30 @@ impl Agent {
         self.events.push_back(Event::SessionEnded { session: id, why });
     }
 
+    /// All locks are gone; their holders hear so before anybody else can have one of them.
+    fn lose_locks(&mut self) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The agent MUST tell its users by name which locks they have lost when a session ends.
+        let lost = self.locks.session_over(self.now, &self.lease);
+        self.events.reserve(lost.len());
+        self.events.extend(lost.into_iter().map(|(holder, object)| Event::Lock { holder, object, what: LockEvent::Lost }));
+    }
+
     /// Keeps what is left of a session that is over, and of those that were being reclaimed in it; gives its requests.
     fn bury(&mut self, session: Session) -> Requests {
         let until = self.lease.valid_until();
-        let wreck = Some(self.locks.next_wreck()).filter(|_| self.locks.counts().holders > 0);
-        let mut holders: BTreeSet<HolderId> = BTreeSet::new();
+        let mut holders: BTreeSet<HolderId> = self.locks.holders().keys().copied().collect();
         if let Some(mut reclaim) = self.reclaim.take() {
             self.timers.cancel(Timer::Reclaim);
             holders.append(&mut reclaim.stopping);
             // Its counts are the newer ones.
             self.lease = reclaim.lease.next();
             for remains in reclaim.into_remains() {
-                self.leave_behind(remains.used_by(wreck, &holders, until));
+                self.leave_behind(remains.used_by(&holders, until));
             }
         }
         let (remains, requests) = Remains::of(session);
-        self.leave_behind(remains.used_by(wreck, &holders, until));
+        self.leave_behind(remains.used_by(&holders, until));
         requests
     }
 
@@ -132,11 +137,7 @@ impl Agent {
         self.reclaim = None;
         self.asks.clear();
         self.recovery.clear();
-        self.locks.session_over(self.now, &self.lease);
-        // The driver's thread may end with the agent, so all of them are told now.
-        while !self.locks.is_swept() {
-            self.tend_wrecks();
-        }
+        self.lose_locks();
         self.settle();
         self.asks.clear();
         self.out.clear();

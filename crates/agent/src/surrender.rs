@@ -8,7 +8,7 @@
 //! Leaves to others: the end of the session at this agent (`recovery`), what became of its mutations (`outcome`).
 
 use crate::agent::{Agent, Timer};
-use crate::api::{Event, HolderId, LockEvent};
+use crate::api::HolderId;
 use crate::requests::Requests;
 use crate::session::Session;
 use crate::stats::Dropped;
@@ -42,9 +42,7 @@ pub(crate) struct Remains {
     rtt: RoundTrip,
     /// Number of the control message that says it: the same each time.
     serial: u64,
-    /// What is left of its locks, if any were in use when it ended: their local users, as long as they have not said that they stopped.
-    wreck: Option<u32>,
-    /// Other local users who were told that their locks are lost, and have not said that they stopped.
+    /// Local users who were told that their locks are lost, and have not said that they stopped.
     holders: BTreeSet<HolderId>,
     /// The end of the lease as it was shown to them last.
     until: Option<Instant>,
@@ -58,12 +56,12 @@ impl Remains {
         let Session { id, path, counter, rtt, controls, requests, .. } = session;
         let (holders, step) = (BTreeSet::new(), Step::InUse);
         let serial = controls.next_serial();
-        (Self { session: id, counter, path, rtt, serial, wreck: None, holders, until: None, step, tries: 0 }, requests)
+        (Self { session: id, counter, path, rtt, serial, holders, until: None, step, tries: 0 }, requests)
     }
 
-    /// These local users were shown that their locks were theirs until then, and those of a wreck, if there is one.
-    pub(crate) fn used_by(self, wreck: Option<u32>, holders: &BTreeSet<HolderId>, until: Option<Instant>) -> Self {
-        Self { wreck, holders: holders.clone(), until, ..self }
+    /// These local users were shown that their locks were theirs until then.
+    pub(crate) fn used_by(self, holders: &BTreeSet<HolderId>, until: Option<Instant>) -> Self {
+        Self { holders: holders.clone(), until, ..self }
     }
 
     /// Whether nothing of it can be used again, which the server may be told, and need not be asked to forget.
@@ -110,7 +108,6 @@ impl Agent {
         for remains in &mut self.former {
             remains.holders.remove(&holder);
         }
-        self.locks.has_stopped(holder);
         if let Some(reclaim) = &mut self.reclaim {
             reclaim.stopping.remove(&holder);
         }
@@ -121,17 +118,14 @@ impl Agent {
         if !self.config.surrender {
             return;
         }
-        let Self { former, questions, timers, now, who, locks, .. } = self;
+        let Self { former, questions, timers, now, who, .. } = self;
         for remains in former.iter_mut().filter(|remains| remains.step == Step::InUse) {
             // The end of a session is the end of what the server knows of its mutations.
             let is_asked_about = questions.keys().any(|(session, _)| *session == remains.session);
             //= wire-spec.md#11-3-failure-and-ending
             //# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and
             //# all input and output under its locks has ended.
-            let until = remains.until.filter(|until| {
-                let in_use = !remains.holders.is_empty() || remains.wreck.is_some_and(|wreck| locks.is_in_use(wreck));
-                in_use && !now.lease_over(*until)
-            });
+            let until = remains.until.filter(|until| !remains.holders.is_empty() && !now.lease_over(*until));
             match until {
                 Some(until) => timers.set(Timer::Remains(remains.session), until, Question::LeaseOver),
                 None if is_asked_about => {}
@@ -141,16 +135,6 @@ impl Agent {
                 }
             }
         }
-    }
-
-    /// Tells some of those who lost a lock with a former session, and forgets what nothing depends on any more.
-    pub(crate) fn tend_wrecks(&mut self) {
-        if let Some(lost) = self.locks.sweep() {
-            self.events.extend(lost.into_iter().map(|(holder, object)| Event::Lock { holder, object, what: LockEvent::Lost }));
-        }
-        let former = &self.former;
-        let is_told = |wreck: u32| former.iter().any(|remains| remains.wreck == Some(wreck) && remains.step == Step::InUse);
-        self.locks.forget_wrecks(is_told);
     }
 
     /// The answer to a surrender is overdue, or the last instant shown has passed (which is looked after once in each turn).

@@ -3,21 +3,21 @@
 //! Decides how local users share what the agent was granted: in order of asking, and without a message while the agent's grant
 //! covers them. Place in the walk: under `Locks`, called by operations, `incoming` and timers. Implements `wire-spec.md` section 11.4.
 //! Invariants: every change of an entry ends with `Entry::proceed`, which does what is to be done next; every wait ends exactly once;
-//! every hold and every wait is in its index. A lock at rest, which nothing is to be done about, is granted and given back without that.
-//! Leaves to others: the rules of one lock (`entry`), where entries are (`table`), what the server says (`replies`), messages, time limits.
+//! every hold and every wait is in its index; a hash table is never iterated where its order would show. A lock at rest, which nothing is to
+//! be done about, is granted and given back without that.
+//! Leaves to others: the rules of one lock (`entry`), what the server says (`replies`), messages, time limits.
 
 use super::Effect;
 use super::entry::{Asking, Came, Change, Entry, HELD_ELSEWHERE};
-use super::parts::Parts;
 use super::queue::Waiter;
-use super::table::{Place, Table};
-use super::wreck::Wreck;
 use crate::api::{HolderId, Locked, OpError, OpId, Wait};
+use crate::eviction::EvictionQueue;
 use crate::lease::Lease;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::{Mode, ObjectId};
+use hashbrown::HashMap;
 
 /// The moment of a change, and where what it leads to is put.
 #[derive(Debug)]
@@ -30,12 +30,14 @@ pub(super) struct At<'a> {
 /// All advisory locks of the agent.
 #[derive(Debug)]
 pub(super) struct Advisories {
-    entries: Table,
-    /// Where the lock is that a local user holds.
-    holders: Parts<Place>,
+    entries: HashMap<ObjectId, Entry>,
+    /// The lock that a local user holds; in order, for that is the order in which they are told what concerns all of them.
+    holders: BTreeMap<HolderId, ObjectId>,
     waiters: BTreeMap<OpId, ObjectId>,
     /// Entries in which somebody waits for nothing but the lease.
     blocked: BTreeSet<ObjectId>,
+    /// Locks that were idle when they came here.
+    idle: EvictionQueue,
     held: usize,
     last_holder: u64,
     /// What came of the change at hand; empty between two.
@@ -44,13 +46,14 @@ pub(super) struct Advisories {
 }
 
 impl Advisories {
-    /// None yet, at most so many, with tables in pieces of `2^piece_bits`.
-    pub(super) fn new(max: usize, piece_bits: u32) -> Self {
+    /// None yet, at most so many.
+    pub(super) fn new(max: usize) -> Self {
         Self {
-            entries: Table::new(piece_bits),
-            holders: Parts::new(),
+            entries: HashMap::new(),
+            holders: BTreeMap::new(),
             waiters: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            idle: EvictionQueue::default(),
             held: 0,
             last_holder: 0,
             came: Came { granted: Vec::new(), lost: Vec::new(), ended: Vec::new() },
@@ -60,22 +63,20 @@ impl Advisories {
 
     /// Grants a lock that the agent holds, if nothing stands between it and a local user.
     pub(super) fn grant(&mut self, at: At<'_>, object: ObjectId, mode: Mode) -> Option<Locked> {
-        let place = self.entries.find(object)?;
         let At { now, lease, effects } = at;
-        let entry = self.entries.get_mut(place)?;
+        let entry = self.entries.get_mut(&object)?;
         let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
         let locked = entry.grant_at_once(mode, &mut with)?;
-        self.holders.insert(locked.holder.0, place);
-        self.entries.set_idle(place, false);
+        self.holders.insert(locked.holder, object);
         Some(locked)
     }
 
     pub(super) fn lock(&mut self, at: At<'_>, op: OpId, (object, mode, wait): (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
-        if self.entries.find(object).is_none() {
+        if !self.entries.contains_key(&object) {
             if self.entries.len() >= self.max && !self.make_room(at.effects) {
                 return Some(Err(OpError::Overloaded));
             }
-            self.entries.insert(Entry::new(object));
+            self.entries.insert(object, Entry::new(object));
         }
         if wait == Wait::Try && self.entry(object).is_some_and(|entry| is_taken(entry, mode)) {
             return Some(Err(HELD_ELSEWHERE));
@@ -93,16 +94,14 @@ impl Advisories {
     }
 
     pub(super) fn unlock(&mut self, at: At<'_>, holder: HolderId) -> bool {
-        let Some(place) = self.holders.remove(holder.0) else { return false };
-        let Some(entry) = self.entries.get_mut(place) else { return false };
+        let Some(object) = self.holders.remove(&holder) else { return false };
+        let Some(entry) = self.entries.get_mut(&object) else { return false };
         entry.holders.retain(|held| held.id != holder);
-        if entry.is_at_rest() {
-            // It stays with the agent, and nobody waits for it.
-            let idle = entry.is_idle();
-            self.entries.set_idle(place, idle);
-        } else {
-            let object = entry.object;
+        if !entry.is_at_rest() {
             self.change(at, object, |_, _| ());
+        } else if entry.is_idle() {
+            // It stays with the agent, and nobody waits for it.
+            self.idle.enter(object, &mut entry.place);
         }
         true
     }
@@ -124,42 +123,36 @@ impl Advisories {
         }
     }
 
-    /// Gives back the lock that has been idle longest.
+    /// Gives back a lock that is idle, and was not used since it fell idle or was passed over.
     pub(super) fn make_room(&mut self, effects: &mut VecDeque<Effect>) -> bool {
-        let Some(place) = self.entries.pop_idle() else { return false };
-        if let Some(entry) = self.entries.get_mut(place) {
-            entry.release(effects);
-            self.held -= 1;
-        }
+        let object = self.idle.evict(&mut self.entries, |entry| &mut entry.place, |_, entry| entry.is_idle());
+        let Some(entry) = object.and_then(|object| self.entries.get_mut(&object)) else { return false };
+        entry.release(effects);
+        self.held -= 1;
         true
     }
 
-    /// The session is over: the table is put aside as it is, for who held something is to be told (`wreck`); who waits asks anew.
-    pub(super) fn session_over(&mut self, at: At<'_>, number: u32) -> Wreck {
+    /// The session is over, and with it all holds; gives them in the order in which they were granted. Who waits asks anew.
+    pub(super) fn session_over(&mut self, at: At<'_>) -> BTreeMap<HolderId, ObjectId> {
         let At { now, lease, effects } = at;
-        let fresh = self.entries.another();
-        let former = core::mem::replace(&mut self.entries, fresh);
-        let holders = core::mem::replace(&mut self.holders, Parts::new());
+        let lost = core::mem::take(&mut self.holders);
+        let mut former = core::mem::take(&mut self.entries);
+        self.idle = EvictionQueue::default();
         self.held = 0;
         self.blocked.clear();
-        let mut wreck = Wreck::new(number, former, holders);
         for object in self.waiters.values().copied().collect::<BTreeSet<_>>() {
-            let Some(queue) = wreck.take_queue(object) else { continue };
-            effects.extend(wreck.holders_of(object).into_iter().map(|holder| Effect::lost(holder, object)));
-            self.entries.insert(Entry { queue, ..Entry::new(object) });
+            let Some(Entry { queue, .. }) = former.remove(&object) else { continue };
+            self.entries.insert(object, Entry { queue, ..Entry::new(object) });
             self.change(At { now, lease, effects }, object, |_, _| ());
         }
-        wreck
+        lost
     }
 
     pub(super) fn change_session(&mut self, at: At<'_>) {
         let At { now, lease, effects } = at;
-        for place in 0..self.entries.end() {
-            let Some(entry) = self.entries.get_mut(place) else { continue };
-            if !entry.is_at_rest() {
-                let object = entry.object;
-                self.change(At { now, lease, effects }, object, Entry::change_session);
-            }
+        let unsettled = self.entries.values().filter(|entry| !entry.is_at_rest()).map(|entry| entry.object);
+        for object in unsettled.collect::<BTreeSet<_>>() {
+            self.change(At { now, lease, effects }, object, Entry::change_session);
         }
     }
 
@@ -173,32 +166,32 @@ impl Advisories {
 
     /// Changes one entry, does what is to be done next about it, and keeps the indices.
     pub(super) fn change<R>(&mut self, at: At<'_>, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
-        let place = self.entries.find(object)?;
-        let entry = self.entries.get_mut(place)?;
+        let entry = self.entries.get_mut(&object)?;
         let (was_held, was_blocked) = (entry.held.is_some(), entry.blocked);
         let At { now, lease, effects } = at;
         let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
         let answer = change(entry, &mut with);
         entry.proceed(&mut with);
-        let (idle, empty, blocked) = (entry.is_idle(), entry.is_empty(), entry.blocked);
         self.held = self.held + usize::from(entry.held.is_some()) - usize::from(was_held);
         for holder in self.came.granted.drain(..) {
-            self.holders.insert(holder.0, place);
+            self.holders.insert(holder, object);
         }
         for holder in self.came.lost.drain(..) {
-            self.holders.remove(holder.0);
+            self.holders.remove(&holder);
         }
         for op in self.came.ended.drain(..) {
             self.waiters.remove(&op);
         }
-        if blocked {
+        if entry.blocked {
             self.blocked.insert(object);
         } else if was_blocked {
             self.blocked.remove(&object);
         }
-        self.entries.set_idle(place, idle);
-        if empty {
-            self.entries.remove(place);
+        if entry.is_idle() {
+            self.idle.enter(object, &mut entry.place);
+        } else if entry.is_empty() {
+            self.idle.leave(&mut entry.place);
+            self.entries.remove(&object);
         }
         Some(answer)
     }
@@ -223,36 +216,25 @@ impl Advisories {
     }
 
     pub(super) fn is_held(&self, holder: HolderId) -> bool {
-        self.holders.get(holder.0).is_some()
+        self.holders.contains_key(&holder)
     }
 
-    /// How many pieces the table has.
-    pub(super) const fn pieces(&self) -> usize {
-        self.entries.pieces()
+    /// All holds, in the order in which they were granted.
+    pub(super) const fn holders(&self) -> &BTreeMap<HolderId, ObjectId> {
+        &self.holders
     }
 
-    /// The last hold that there ever was; later ones have greater numbers.
-    pub(super) const fn last_holder(&self) -> HolderId {
-        HolderId(self.last_holder)
-    }
-
-    /// The holds of one piece of the table; `None`: there are no more pieces.
-    pub(super) fn holders_of_piece(&self, piece: usize) -> Option<impl Iterator<Item = (HolderId, ObjectId)>> {
-        let entries = self.entries.piece(piece)?;
-        Some(entries.flat_map(|entry| entry.holders.iter().map(|holder| (holder.id, entry.object))))
-    }
-
-    /// Objects whose locks the agent holds.
+    /// Objects whose locks the agent holds, in no order.
     pub(super) fn held(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.entries.entries().filter(|entry| entry.held.is_some()).map(|entry| entry.object)
+        self.entries.values().filter(|entry| entry.held.is_some()).map(|entry| entry.object)
     }
 
     pub(super) fn entry(&self, object: ObjectId) -> Option<&Entry> {
-        self.entries.get(self.entries.find(object)?)
+        self.entries.get(&object)
     }
 
     pub(super) fn entry_mut(&mut self, object: ObjectId) -> Option<&mut Entry> {
-        self.entries.get_mut(self.entries.find(object)?)
+        self.entries.get_mut(&object)
     }
 }
 

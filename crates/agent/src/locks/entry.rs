@@ -10,6 +10,7 @@
 use super::Effect;
 use super::queue::Queue;
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId};
+use crate::eviction::Place;
 use crate::lease::Lease;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -155,6 +156,8 @@ pub(super) struct Entry {
     pub(super) resting: bool,
     /// Somebody waits for nothing but the lease.
     pub(super) blocked: bool,
+    /// Among the locks that may be idle.
+    pub(super) place: Place,
 }
 
 impl Entry {
@@ -173,6 +176,7 @@ impl Entry {
             disowned: Generation(0),
             resting: false,
             blocked: false,
+            place: Place::default(),
         }
     }
 
@@ -286,6 +290,7 @@ impl Entry {
         //= wire-spec.md#11-4-locks
         //# Each local grant of an advisory lock MUST show its holder the next token of the run.
         held.next += 1;
+        self.place.used();
         *change.last_holder += 1;
         let holder = HolderId(*change.last_holder);
         if self.holders.capacity() == 0 {

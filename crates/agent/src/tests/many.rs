@@ -1,4 +1,4 @@
-//! Very many locks, and locks that come and go without anything to be done: what is told in many turns, and what no turn is needed for.
+//! Very many locks, and locks that come and go without anything to be done: what all are told at once, and what no turn is needed for.
 
 use super::script::*;
 use crate::api::{Command, Event, LockEvent, Locked, Output, Submitted, Wait};
@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{Alive, EndReason, EndSession, Fate, Message, Mode, Nack, NackReason};
 
-/// More than are told in one turn.
 const MANY: u64 = 1_500;
 
 /// An agent with so many locks, each for a local user.
@@ -39,24 +38,17 @@ fn nacked(script: &mut Script) {
 //= type=test
 //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
 #[test]
-fn holders_of_very_many_locks_are_told_in_several_turns_and_none_is_certain_after_the_lease() {
+fn holders_of_very_many_locks_are_told_in_the_first_call_after_the_lease_in_the_order_of_their_grants() {
     let mut script = Script::open(Config::default());
     let locks = holding(&mut script);
     script.events();
     script.sleep(2_000);
     let certain = |script: &Script| locks.iter().any(|held| script.agent.holder_view(script.now(), held.holder).unwrap().certain);
     assert!(!certain(&script), "whoever looks needs not be told");
-    let uncertain = |what| what == LockEvent::Uncertain;
     let at_once = script.agent.submit(script.now(), Command::Unlock { holder: locks[0].holder });
     assert_eq!(at_once, Submitted::Now(Ok(Output::Done)));
-    let first = told(&mut script, uncertain);
-    assert!(!first.is_empty() && first.len() < locks.len(), "{}", first.len());
-    assert_eq!(script.agent.wake_after(script.now()), Some(core::time::Duration::ZERO), "there is more to tell");
-    script.turn();
-    let second = told(&mut script, uncertain);
-    let all: BTreeSet<_> = locks.iter().map(|held| held.holder).collect();
-    assert!(first.is_disjoint(&second));
-    assert_eq!(&first | &second, all, "the one that was given back was told before");
+    let all: Vec<_> = locks.iter().map(|held| Script::told(held, LockEvent::Uncertain)).collect();
+    assert_eq!(script.events(), all, "the one that was given back was told before");
     let sent = script.turn();
     let keep_alive = |message: &Message<'_>| if let Message::KeepAlive(keep) = message { Some(keep.serial) } else { None };
     let (serial, echo) =
@@ -66,11 +58,7 @@ fn holders_of_very_many_locks_are_told_in_several_turns_and_none_is_certain_afte
         });
     script.events();
     script.say(&[Alive { serial, echo }.into()]);
-    let mut again = BTreeSet::new();
-    for _ in 0..3 {
-        script.turn();
-        again.append(&mut told(&mut script, |what| matches!(what, LockEvent::Certain { .. })));
-    }
+    let again = told(&mut script, |what| matches!(what, LockEvent::Certain { .. }));
     assert_eq!(again.len(), locks.len() - 1, "all who still hold one");
 }
 
@@ -78,31 +66,24 @@ fn holders_of_very_many_locks_are_told_in_several_turns_and_none_is_certain_afte
 //= type=test
 //# The agent MUST tell its users by name which locks they have lost when a session ends.
 #[test]
-fn very_many_locks_are_lost_at_once_and_their_holders_told_in_several_turns_and_surrender_waits_for_all() {
+fn very_many_locks_are_lost_at_once_and_surrender_waits_for_all_of_their_holders() {
     let mut script = Script::open(Config::default());
     let locks = holding(&mut script);
     script.events();
     nacked(&mut script);
-    let first = told(&mut script, |what| what == LockEvent::Lost);
-    assert!(!first.is_empty() && first.len() < locks.len());
+    let lost = told(&mut script, |what| what == LockEvent::Lost);
+    assert_eq!(lost.len(), locks.len());
     assert!(locks.iter().all(|held| script.agent.holder_view(script.now(), held.holder).is_none()), "none is held any more");
-    let untold = *locks.iter().find(|held| !first.contains(&held.holder)).unwrap();
     let stop = |script: &mut Script, held: &Locked| {
         let stopped = script.submit(Command::Unlock { holder: held.holder });
         assert!(matches!(stopped, Submitted::Now(Err(_))), "{stopped:?}");
     };
-    stop(&mut script, &untold);
-    script.turn();
-    let second = told(&mut script, |what| what == LockEvent::Lost);
-    assert!(first.is_disjoint(&second) && !second.contains(&untold.holder), "who has stopped is not told");
-    assert_eq!(first.len() + second.len() + 1, locks.len());
     let surrenders = |sent: &[Sent]| {
         let surrender = |message: &Message<'_>| matches!(message, Message::EndSession(EndSession { reason: EndReason::Surrender, .. }));
         sent.iter().any(|sent| sent.messages().iter().any(surrender))
     };
-    let mut others: Vec<_> = locks.iter().filter(|held| held.holder != untold.holder).collect();
-    let last = others.pop().unwrap();
-    others.into_iter().for_each(|held| stop(&mut script, held));
+    let (last, others) = locks.split_last().unwrap();
+    others.iter().for_each(|held| stop(&mut script, held));
     assert!(!surrenders(&script.turn()), "one may still act");
     stop(&mut script, last);
     assert!(surrenders(&script.turn()));

@@ -87,7 +87,7 @@ impl Family for AgentLease {
             }
             Seen::Settled => (0..self.agents.len()).try_for_each(|agent| {
                 self.look_at(case, facts, agent)?;
-                self.all_are_told(case, facts, agent)
+                self.all_are_told(facts, agent)
             }),
             _ => Ok(()),
         }
@@ -135,12 +135,8 @@ impl AgentLease {
         violated("I3", "lease-too-long", what)
     }
 
-    /// Once a step is over, and the agent need not go on at once to tell others, the holders under a session that was NACKed have been told
-    /// of their loss.
-    fn all_are_told(&self, case: &Case<'_>, facts: &Facts, agent: usize) -> Verdict {
-        if case.sight.agents[agent].core.is_some_and(cistern_agent::Agent::is_telling) {
-            return Ok(());
-        }
+    /// Once a step is over, the holders under a session that was NACKed have been told of their loss.
+    fn all_are_told(&self, facts: &Facts, agent: usize) -> Verdict {
         for (holder, session) in &self.agents[agent].holders {
             if facts.sessions.get(*session).is_some_and(|session| session.nack_taken.is_some()) {
                 let what = format!("agent {agent} has not told holder {} that the end of session {session} took its lock", holder.0);

@@ -21,9 +21,7 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let asked = leases(&mut rng.fork("leases"), &mut server, agents);
     // In one run in ten all agents renew by keep-alives alone.
     let opportunistic = rng.fork("renewal").chance(900_000);
-    // So few that holders are told in several turns.
-    let mut telling = rng.fork("telling");
-    let mut settings = || AgentSettings { opportunistic, told_per_turn: *telling.pick(&[2, 4, 8]), ..agent(&mut draw, &server, tiny) };
+    let mut settings = || AgentSettings { opportunistic, ..agent(&mut draw, &server, tiny) };
     let agent = asked.into_iter().map(|lease_us| AgentSettings { lease_us, ..settings() }).collect();
     let heal_ns = length(&mut draw, &server);
     let (clocks, window) = clocks(&mut rng.fork("clocks"), profile, agents, &server);
@@ -164,7 +162,6 @@ fn agent(rng: &mut SimRng, server: &ServerSettings, tiny: bool) -> AgentSettings
         cache_objects: if tiny { usize::try_from(rng.between(1, 4)).unwrap_or(1) } else { 65_536 },
         cache_bytes: if tiny { 4_096 } else { 64 << 20 },
         advisory_max: if tiny { usize::try_from(rng.between(4, 8)).unwrap_or(4) } else { 65_536 },
-        told_per_turn: 1_024,
         sent_max: if tiny { 64 } else { 65_536 },
         valid_ppm: *rng.pick(&[600_000, 600_000, 300_000, 750_000]),
     }

@@ -121,7 +121,6 @@ pub struct AgentSettings {
     pub cache_objects: usize,
     pub cache_bytes: usize,
     pub advisory_max: usize,
-    pub told_per_turn: usize,
     pub sent_max: usize,
     pub valid_ppm: u32,
 }
@@ -160,7 +159,6 @@ impl AgentSettings {
             commands_max: self.commands_max,
             cache: cistern_agent::CacheLimits { objects: self.cache_objects, bytes: self.cache_bytes },
             advisory_max: self.advisory_max,
-            told_per_turn: self.told_per_turn,
             sent_max: self.sent_max,
             // Nobody sleeps here.
             spin: Duration::ZERO,

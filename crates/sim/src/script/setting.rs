@@ -97,7 +97,6 @@ fn agent() -> AgentSettings {
         cache_objects: default.cache.objects,
         cache_bytes: default.cache.bytes,
         advisory_max: default.advisory_max,
-        told_per_turn: default.told_per_turn,
         sent_max: default.sent_max,
         valid_ppm: default.phases.valid_ppm,
     }

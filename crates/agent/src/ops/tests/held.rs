@@ -36,7 +36,7 @@ pub(super) fn suspect_and_over() -> (Instant, Instant) {
 
 /// Locks of an open session in which some request is always out, so that nothing disowned is ever forgotten.
 pub(super) fn locks(cache_max: usize) -> Locks {
-    let mut locks = Locks::new(cache_max, 1_000, 1_024);
+    let mut locks = Locks::new(cache_max, 1_000);
     open(&mut locks);
     locks
 }
