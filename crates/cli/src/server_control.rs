@@ -10,7 +10,7 @@ mod ask;
 
 pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, settings, status};
 
-use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
+use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, micros, millis};
 use crate::metrics::{self, Snapshot};
 use crate::text::Text;
