@@ -226,7 +226,6 @@ impl Report {
                 "rule": rule.id(),
                 "statement": rule.statement(),
                 "section": rule.section(),
-                "marks": rule.marks(),
                 "checked": count.checked(),
                 "consistent": count.consistent,
                 "undecidable": open,
