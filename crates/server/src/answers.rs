@@ -8,14 +8,14 @@
 
 use crate::config::Config;
 use crate::locks::Row;
-use crate::out::{Travel, Urgency};
 use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Event, Standing};
 use crate::stats::{Dropped, Fared, Stats};
-use crate::transmit::SMALL;
+use crate::transport::SMALL;
+use crate::transport::lanes::{Travel, Urgency};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
@@ -81,7 +81,7 @@ impl Server {
         match session.standing() {
             Standing::Good => {
                 if has_room(session, config, stats) {
-                    sending.append(job.key, session, *now, ack(job.limit), |bytes| put_ack(bytes, job.nonce, echo, reply));
+                    session.push(job.key, *now, sending, ack(job.limit), |bytes| put_ack(bytes, job.nonce, echo, reply));
                 }
             }
             // Executed before D, durable after it (R4).
@@ -116,10 +116,10 @@ impl Server {
         //# echo.
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
-        // As `Sending::append` does; the reply is the session's own.
-        session.out.push(&mut sending.pool, ack(limit), |bytes| put_ack(bytes, nonce, echo, reply));
+        // As `Session::push` does; the reply is the session's own.
+        session.out.push(sending.pool(), ack(limit), |bytes| put_ack(bytes, nonce, echo, reply));
         session.renewed(*now);
-        sending.line_up(key, session);
+        sending.line_up(key, &mut session.in_line);
         stats.repeated += 1;
         true
     }

@@ -14,7 +14,7 @@ use crate::parked::{Answering, Job, OpId, Parked, Wait};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
 use crate::store::{EphemeralRecord, Query, Seen};
-use crate::transmit::SMALL;
+use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

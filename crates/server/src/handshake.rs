@@ -8,7 +8,6 @@
 //! it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause (R87).
 //! Leaves to others: cookies, the end of former sessions (`timing_out`).
 
-use crate::cookie::CookieTime;
 use crate::dispatch::Raw;
 use crate::durability::OnDurable;
 use crate::networks::Network;
@@ -18,7 +17,8 @@ use crate::sessions::Key;
 use crate::standing::{Cause, Event, Standing};
 use crate::stats::Dropped;
 use crate::store;
-use crate::transmit::SMALL;
+use crate::transport::SMALL;
+use crate::transport::cookie::CookieTime;
 use crate::warnings::Reason;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -4,8 +4,8 @@
 //! was told depends on one of them. Leaves to others: reading settings, and telling which were not taken up (the driver's program).
 
 use crate::config::Config;
-use crate::rate::Rate;
 use crate::server::Server;
+use crate::transport::rate::Rate;
 use cistern_link::Instant;
 use core::time::Duration;
 

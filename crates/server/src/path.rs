@@ -11,46 +11,13 @@ use crate::dispatch::Raw;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::stats::Dropped;
-use alloc::vec::Vec;
-use cistern_link::{Instant, Path};
+use cistern_link::Path;
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use cistern_wire::{Kind, Message, PathChallenge, PathResponse};
 use log::{debug, info};
 
 /// Bytes of a datagram that carries one PATH_CHALLENGE.
 const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
-
-/// Most former addresses remembered: a host has wired, wireless and mobile networks and a tunnel; each costs a copy of every notice.
-const LEFT_MAX: usize = 4;
-
-/// The addresses of a session besides the one proven last.
-#[derive(Debug, Default)]
-pub(crate) struct Roaming {
-    /// One that it may have moved to, and has not proven.
-    to: Option<Move>,
-    /// Those that it has left, the newest last, at most [`LEFT_MAX`]. When it left them is not noted: that would be a time of a
-    /// session in good standing.
-    from: Vec<Path>,
-}
-
-impl Roaming {
-    /// The former addresses, the newest last.
-    pub(crate) fn left(&self) -> &[Path] {
-        &self.from
-    }
-}
-
-/// An address to which a session may have moved.
-#[derive(Debug)]
-struct Move {
-    /// The address.
-    path: Path,
-    /// What must come back from there.
-    token: u64,
-    /// When it was challenged first, and last.
-    first: Instant,
-    challenged: Instant,
-}
 
 impl Server {
     /// A fresh datagram of `len` bytes came for the session by `path`, which is proven; `highest`: its packet number is above all before.
@@ -80,14 +47,10 @@ impl Server {
             return;
         };
         let now = self.now;
-        let (token, first) = match session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref()) {
-            //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# A server MUST NOT send more than one PATH_CHALLENGE for a session in a round trip, to however many addresses.
-            Some(known) if !self.now.waited(known.challenged.plus(again)) => return self.stats.count_dropped(Dropped::RateLimited),
-            Some(known) if known.path == path => (known.token, known.first),
-            _ => (self.rng.next_u64(), now),
+        let roaming = session.roaming.get_or_insert_default();
+        let Some(token) = roaming.challenge(now, path, again, || self.rng.next_u64()) else {
+            return self.stats.count_dropped(Dropped::RateLimited);
         };
-        session.roaming.get_or_insert_default().to = Some(Move { path, token, first, challenged: now });
         debug!("{}: {} may have moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
         self.send_to_session_by(key, path, &Message::PathChallenge(PathChallenge { token }));
     }
@@ -107,20 +70,12 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was
         //# answered from the new address.
-        let moving = session.roaming.as_ref().and_then(|roaming| roaming.to.as_ref());
-        let proven = moving.filter(|to| highest && to.path.remote == path.remote && to.token == token);
-        let Some(first) = proven.map(|to| to.first) else {
-            self.stats.count_dropped(Dropped::StrayPathResponse);
-            return;
+        let former = session.path;
+        let roaming = session.roaming.as_mut().filter(|_| highest);
+        let Some(first) = roaming.and_then(|roaming| roaming.prove(path, token, former)) else {
+            return self.stats.count_dropped(Dropped::StrayPathResponse);
         };
-        info!("{}: {} moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
-        let roaming = session.roaming.get_or_insert_default();
-        roaming.to = None;
-        roaming.from.retain(|former| former.remote != path.remote);
-        if roaming.from.len() == LEFT_MAX {
-            roaming.from.remove(0);
-        }
-        roaming.from.push(session.path);
+        info!("{}: {} moved from {} to {}", self.who, session.who(), former.remote, path.remote);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The first RTO for notices after a move SHOULD follow from the time between PATH_CHALLENGE and its answer.
         session.moved(path, self.now.since(first));

@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::sessions::Key;
 use crate::stats::Dropped;
 use crate::store::{BatchId, Query, Seen};
-use crate::transmit::SMALL;
+use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};

@@ -7,7 +7,6 @@
 //! Leaves to others: everything else; each `impl Server` of another file is one decision.
 
 use crate::config::{Config, ConfigError};
-use crate::cookie::{Cookies, Spent};
 use crate::durability::OnDurable;
 use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
@@ -18,13 +17,14 @@ use crate::locks::{LockTable, Tokens};
 use crate::long::LongSessions;
 use crate::namespace::Namespace;
 use crate::parked::Parking;
-use crate::rate::Rate;
 use crate::sessions::{Key, Sessions};
 use crate::stage::Stages;
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
 use crate::tombstones::Tombstones;
-use crate::transmit::Sending;
+use crate::transport::Sending;
+use crate::transport::cookie::{Cookies, Spent};
+use crate::transport::rate::Rate;
 use crate::warnings::Warnings;
 use crate::watches::Watches;
 use alloc::collections::BTreeMap;

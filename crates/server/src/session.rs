@@ -7,12 +7,14 @@
 //! reads before D, made only where the setting `last-heard` asks for it (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
-use crate::out::{Out, Pool, Travel};
+use crate::ids::Key;
 use crate::outbox::Outbox;
 use crate::parked::OpId;
-use crate::path::Roaming;
 use crate::standing::Standing;
 use crate::store::SessionRecord;
+use crate::transport::Sending;
+use crate::transport::lanes::{Out, Pool, Travel};
+use crate::transport::roaming::Roaming;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -150,11 +152,17 @@ impl Session {
     }
 
     /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, but for WELCOME.
-    pub(crate) fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+    fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if travel.kind.renews() {
             self.renewed(now);
         }
         self.out.push(pool, travel, encode);
+    }
+
+    /// Appends what `encode` writes, and puts the session, `key`, into the line of those that have something to send.
+    pub(crate) fn push(&mut self, key: Key, now: Instant, sending: &mut Sending, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.produce(now, sending.pool(), travel, encode);
+        sending.line_up(key, &mut self.in_line);
     }
 
     /// A message that renews was produced: every packet that it echoes had been received by now.

@@ -3,9 +3,9 @@
 //! Decides how a session is found, in constant time whatever their number, and counts them by standing. Place in the walk: right
 //! after decoding. Implements `wire-spec.md` section 6. Invariants: an id is random, not 0, and unique among live and remembered
 //! sessions (R11); the number of lease timers equals the number of sessions timing out (R3, asserted by `server`).
-//! A [`Key`] names a place and an id, so that one kept in a timer or a queue never finds the session that came after.
 //! Leaves to others: what a change of standing entails.
 
+pub(crate) use crate::ids::Key;
 use crate::networks::{Network, Networks, Row};
 use crate::session::Session;
 use crate::standing::{Event, Illegal, Standing};
@@ -16,28 +16,6 @@ use cistern_link::slab::{NONE, Slab};
 use cistern_wire::{AgentId, SessionId};
 use core::hash::BuildHasher as _;
 use hashbrown::DefaultHashBuilder;
-
-/// A session in the table; finds nothing once that session is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    place: u32,
-    id: SessionId,
-}
-
-impl Key {
-    /// Of no session: the server's own operations.
-    pub(crate) const SERVER: Self = Self { place: u32::MAX, id: SessionId(0) };
-
-    /// The session's id.
-    pub(crate) const fn id(self) -> SessionId {
-        self.id
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn for_test(n: u32) -> Self {
-        Self { place: n, id: SessionId(n as u64) }
-    }
-}
 
 /// What is known of an agent as long as it has a session; kept with the newest of its sessions, for nearly every agent has but one.
 #[derive(Clone, Copy, Debug)]

@@ -58,7 +58,7 @@ impl Server {
             self.session_left_files(key.id());
         }
         if let Some(session) = self.sessions.get_mut(key) {
-            session.out.drop_renewals(&mut self.sending.pool);
+            session.out.drop_renewals(self.sending.pool());
             let wait = self.now.until_waited(until);
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
         }
@@ -182,7 +182,7 @@ impl Server {
         }
         self.locks.end_session(self.now, key.id());
         if let Some(session) = self.sessions.get_mut(key) {
-            session.out.drop_renewals(&mut self.sending.pool);
+            session.out.drop_renewals(self.sending.pool());
         }
         self.long.forget(key.id());
         self.overlay.put(store::Key::Session(key.id()), None);
@@ -221,7 +221,7 @@ impl Server {
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());
         self.session_left_files(key.id());
-        session.out.clear(&mut self.sending.pool);
+        session.out.clear(self.sending.pool());
         let mut last_packet = session.packets.last();
         if let Some((serial, echo)) = self.farewells.remove(&key) {
             last_packet += 1;

@@ -10,95 +10,30 @@
 use crate::answers::has_room;
 use crate::dispatch::Raw;
 use crate::listening::Reason;
-use crate::out::{Front, Out, Pool, Travel, Urgency};
 use crate::outbox::Clock;
 use crate::server::Server;
-use crate::session::Session;
 use crate::sessions::Key;
 use crate::stats::{Dropped, Stats};
-use alloc::collections::VecDeque;
+use crate::transport::SMALL;
+use crate::transport::lanes::{Front, Out, Pool, Travel, Urgency};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Instant, PacketCounter, Path};
+use cistern_link::{Instant, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{Header, Kind, Message, Packer, SessionId};
 use core::time::Duration;
 use log::{trace, warn};
 
-/// Most datagrams without a session's queue that wait; beyond, they are dropped and counted.
-const LOOSE_MAX: usize = 4_096;
-
-/// A whole datagram.
-#[derive(Debug)]
-struct Loose {
-    path: Path,
-    bytes: Vec<u8>,
-    /// The session whose lease it renews (WELCOME): it leaves only while that is in good standing.
-    renews: Option<Key>,
-}
-
-/// What waits to be sent.
-#[derive(Debug)]
-pub(crate) struct Sending {
-    /// Handshake answers, hints, challenges of addresses, answers for sessions that have ended.
-    loose: VecDeque<Loose>,
-    /// Sessions that have something to send, each once.
-    line: VecDeque<Key>,
-    /// Buffers for their messages.
-    pub(crate) pool: Pool,
-    /// Packet numbers of datagrams outside of any session.
-    handshakes: PacketCounter,
-    /// Spare buffers of datagrams.
-    spare: Vec<Vec<u8>>,
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        let (loose, line, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { loose, line, pool: Pool::default(), handshakes: PacketCounter::starting_at(1), spare }
-    }
-}
-
-impl Sending {
-    /// Whether something waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.loose.is_empty() && self.line.is_empty()
-    }
-
-    /// Appends what `encode` writes to what a session is to be sent. A message that renews is asserted to be one of a session in good
-    /// standing (R3).
-    pub(crate) fn append(&mut self, key: Key, session: &mut Session, now: Instant, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
-        session.produce(now, &mut self.pool, travel, encode);
-        self.line_up(key, session);
-    }
-
-    /// Puts a session into the line of those that have something to send.
-    pub(crate) fn line_up(&mut self, key: Key, session: &mut Session) {
-        if !session.in_line {
-            session.in_line = true;
-            self.line.push_back(key);
-        }
-    }
-}
-
 impl Server {
     /// The next datagram, if there is one.
     pub(crate) fn next_datagram(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
-        while let Some(mut loose) = self.sending.loose.pop_front() {
-            let may_leave = loose.renews.is_none_or(|key| self.is_good(key));
-            if may_leave {
-                buf.clear();
-                buf.extend_from_slice(&loose.bytes);
-                Raw::all(buf).for_each(|raw| self.stats.count_out(raw.kind, 1));
-                self.stats.count_transmitted(buf.len());
-            }
-            loose.bytes.clear();
-            self.sending.spare.push(loose.bytes);
-            if may_leave {
-                return Some(loose.path);
-            }
+        let Self { sending, sessions, .. } = self;
+        if let Some(path) = sending.next_loose(buf, |key| sessions.get(key).is_some_and(|session| session.standing().is_good())) {
+            Raw::all(buf).for_each(|raw| self.stats.count_out(raw.kind, 1));
+            self.stats.count_transmitted(buf.len());
+            return Some(path);
         }
-        while let Some(key) = self.sending.line.pop_front() {
+        while let Some(key) = self.sending.next_in_line() {
             let path = self.fill(now, key, buf);
             if path.is_some() {
                 return path;
@@ -110,7 +45,7 @@ impl Server {
     /// Puts a session into the line of those that have something to send.
     pub(crate) fn line_up(&mut self, key: Key) {
         if let Some(session) = self.sessions.get_mut(key) {
-            self.sending.line_up(key, session);
+            self.sending.line_up(key, &mut session.in_line);
         }
     }
 
@@ -127,20 +62,20 @@ impl Server {
             && has_room(session, config, stats)
         {
             let travel = Travel { kind: message.kind(), urgency: Urgency::Bulk, limit };
-            sending.append(key, session, *now, travel, |bytes| message.encode(bytes));
+            session.push(key, *now, sending, travel, |bytes| message.encode(bytes));
         }
     }
 
     /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (R3).
     pub(crate) fn push(&mut self, key: Key, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if let Some(session) = self.sessions.get_mut(key) {
-            self.sending.append(key, session, self.now, travel, encode);
+            session.push(key, self.now, &mut self.sending, travel, encode);
         }
     }
 
     /// Sends one message outside of any session.
     pub(crate) fn send_handshake(&mut self, path: Path, message: &Message<'_>, renews: Option<Key>) {
-        let Some(packet) = self.sending.handshakes.take() else {
+        let Some(packet) = self.sending.handshake_packet() else {
             return;
         };
         self.send_loose(path, SessionId(0), packet, &[*message], renews);
@@ -156,18 +91,9 @@ impl Server {
 
     /// Sends messages that do not renew under `session` and `packet`, as many as fit the smallest datagram.
     pub(crate) fn send_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>], renews: Option<Key>) {
-        assert!(renews.is_some() || !messages.iter().any(|m| m.kind().renews()), "who renews names the session whose lease it is (R3)");
-        if self.sending.loose.len() >= LOOSE_MAX {
+        if !self.sending.push_loose(path, session, packet, messages, renews) {
             self.stats.count_dropped(Dropped::Shed);
-            return;
         }
-        let mut bytes = self.sending.spare.pop().unwrap_or_default();
-        let mut packer = Packer::new(&mut bytes, Header { from_server: true, session, packet }, DATAGRAM_MIN);
-        for message in messages {
-            packer.push(message);
-        }
-        packer.finish();
-        self.sending.loose.push_back(Loose { path, bytes, renews });
     }
 
     /// Fills `buf` with the session's next datagram, and puts the session into the line again if that was not all.
@@ -185,7 +111,7 @@ impl Server {
         //# A packet number MUST NOT be used for two transmissions of one session and direction.
         let Some(packet) = session.packets.take() else {
             warn!("{who}: {} has used up its packet numbers and is sent nothing more; restart the agent", session.who());
-            session.out.clear(&mut sending.pool);
+            session.out.clear(sending.pool());
             return None;
         };
         let small = notices || session.out.has_urgent();
@@ -200,7 +126,7 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the
         //# handshake.
-        filling.take(&mut session.out, &mut sending.pool, Urgency::Urgent);
+        filling.take(&mut session.out, sending.pool(), Urgency::Urgent);
         let mut copies = Vec::new();
         if notices && let Some(outbox) = &mut session.outbox {
             let former = session.roaming.as_ref().is_some_and(|roaming| !roaming.left().is_empty());
@@ -216,14 +142,14 @@ impl Server {
             });
             listening.set(key, Reason::Delivery, outbox.next_deadline(config));
         }
-        filling.take(&mut session.out, &mut sending.pool, Urgency::Bulk);
+        filling.take(&mut session.out, sending.pool(), Urgency::Bulk);
         if !filling.finish() {
             debug_assert!(false, "a message that fits no datagram was queued");
-            session.out.clear(&mut sending.pool);
+            session.out.clear(sending.pool());
             return None;
         }
         if !session.out.is_empty() || (notices && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(config))) {
-            sending.line_up(key, session);
+            sending.line_up(key, &mut session.in_line);
         }
         stats.count_transmitted(buf.len());
         let path = session.path;
@@ -247,10 +173,6 @@ impl Server {
         }
     }
 }
-
-/// 548 bytes, the datagram that every path carries.
-#[expect(clippy::cast_possible_truncation, reason = "548 fits")]
-pub(crate) const SMALL: u16 = DATAGRAM_MIN as u16;
 
 /// A datagram being filled from a session's lanes.
 struct Filling<'a> {

@@ -1,0 +1,126 @@
+//! Bytes on their way out: datagrams without a session, and the line of sessions that have something to send.
+//!
+//! Invariant: a session stands in the line once. Leaves to others: what is packed into a session's datagram, and whether it may leave (the
+//! machine).
+
+pub(crate) mod cookie;
+pub(crate) mod lanes;
+pub(crate) mod rate;
+pub(crate) mod roaming;
+
+use crate::ids::Key;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use cistern_link::{PacketCounter, Path};
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::{Header, Message, Packer, SessionId};
+use lanes::Pool;
+
+/// Most datagrams without a session's queue that wait; beyond, they are dropped and counted.
+const LOOSE_MAX: usize = 4_096;
+
+/// 548 bytes, the datagram that every path carries.
+#[expect(clippy::cast_possible_truncation, reason = "548 fits")]
+pub(crate) const SMALL: u16 = DATAGRAM_MIN as u16;
+
+/// A whole datagram.
+#[derive(Debug)]
+struct LooseDatagram {
+    path: Path,
+    bytes: Vec<u8>,
+    /// The session whose lease it renews (WELCOME): it leaves only while that is in good standing.
+    renews: Option<Key>,
+}
+
+/// What waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Handshake answers, hints, challenges of addresses, answers for sessions that have ended.
+    loose: VecDeque<LooseDatagram>,
+    /// Sessions that have something to send, each once.
+    line: VecDeque<Key>,
+    /// Buffers for their messages.
+    pool: Pool,
+    /// Packet numbers of datagrams outside of any session.
+    handshakes: PacketCounter,
+    /// Spare buffers of datagrams.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        let (loose, line, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { loose, line, pool: Pool::default(), handshakes: PacketCounter::starting_at(1), spare }
+    }
+}
+
+impl Sending {
+    /// Whether something waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loose.is_empty() && self.line.is_empty()
+    }
+
+    /// Buffers for the messages of sessions.
+    pub(crate) const fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// Puts a session into the line of those that have something to send; `in_line` says whether it stands there.
+    pub(crate) fn line_up(&mut self, key: Key, in_line: &mut bool) {
+        if !core::mem::replace(in_line, true) {
+            self.line.push_back(key);
+        }
+    }
+
+    /// Takes the first session out of the line.
+    pub(crate) fn next_in_line(&mut self) -> Option<Key> {
+        self.line.pop_front()
+    }
+
+    /// A packet number for a datagram outside of any session.
+    pub(crate) const fn handshake_packet(&mut self) -> Option<u64> {
+        self.handshakes.take()
+    }
+
+    /// Keeps a datagram of `session` and `packet` with as many of `messages` as fit the smallest one. One that renews names the session whose
+    /// lease it is. False: too many wait.
+    pub(crate) fn push_loose(
+        &mut self,
+        path: Path,
+        session: SessionId,
+        packet: u64,
+        messages: &[Message<'_>],
+        renews: Option<Key>,
+    ) -> bool {
+        assert!(renews.is_some() || !messages.iter().any(|m| m.kind().renews()), "who renews names the session whose lease it is");
+        if self.loose.len() >= LOOSE_MAX {
+            return false;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        let mut packer = Packer::new(&mut bytes, Header { from_server: true, session, packet }, DATAGRAM_MIN);
+        for message in messages {
+            packer.push(message);
+        }
+        packer.finish();
+        self.loose.push_back(LooseDatagram { path, bytes, renews });
+        true
+    }
+
+    /// Copies the next datagram without a session's queue into `buf`; one that would renew the lease of a session that is not good any more
+    /// is dropped.
+    pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>, is_good: impl Fn(Key) -> bool) -> Option<Path> {
+        while let Some(mut loose) = self.loose.pop_front() {
+            let may_leave = loose.renews.is_none_or(&is_good);
+            if may_leave {
+                buf.clear();
+                buf.extend_from_slice(&loose.bytes);
+            }
+            loose.bytes.clear();
+            self.spare.push(loose.bytes);
+            if may_leave {
+                return Some(loose.path);
+            }
+        }
+        None
+    }
+}
