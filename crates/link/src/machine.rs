@@ -61,7 +61,8 @@ pub trait Machine {
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path>;
 
     /// How long the driver may sleep from `now` if nothing arrives; zero asks for another turn at once, `None`
-    /// says that nothing is waited for: an idle machine has no timers.
+    /// says that nothing is waited for: an idle machine has no timers. What there is to send is no part of it:
+    /// a driver that stopped before [`poll_transmit`](Self::poll_transmit) gave `None` comes again by itself.
     fn wake_after(&mut self, now: Instant) -> Option<Duration>;
 
     /// The largest datagram, in bytes of UDP payload, that this machine takes or makes.

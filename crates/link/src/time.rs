@@ -45,6 +45,12 @@ impl Instant {
         Self { raw_ns: larger(self.raw_ns, other.raw_ns), boot_ns: larger(self.boot_ns, other.boot_ns) }
     }
 
+    /// The earlier of two moments, reading by reading.
+    #[must_use]
+    pub const fn min(self, other: Self) -> Self {
+        Self { raw_ns: smaller(self.raw_ns, other.raw_ns), boot_ns: smaller(self.boot_ns, other.boot_ns) }
+    }
+
     /// Whether a lease that ends at `end` is over now: true when *either* clock says so. The agent's question.
     ///
     /// At `end` itself the lease is over: it is good for `[send time, send time + τ)`.

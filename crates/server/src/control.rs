@@ -92,7 +92,6 @@ impl Server {
         if let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) {
             outbox.released_all(message.up_to);
         }
-        self.freeing = true;
         self.try_rescue(key);
         self.listen(key);
         if !self.is_good(key) {

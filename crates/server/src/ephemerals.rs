@@ -114,6 +114,13 @@ impl Ephemerals {
         self.put_off.front().map(|put_off| put_off.0)
     }
 
+    /// Removals that have failed long enough ago are begun again.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        while let Some((_, object)) = self.put_off.pop_front_if(|put_off| now.waited(put_off.0)) {
+            self.orphans.push_back(object);
+        }
+    }
+
     /// A session has ended, durably: its files are to be removed. How many they are.
     fn orphan(&mut self, session: SessionId) -> usize {
         let before = self.orphans.len();
@@ -201,10 +208,6 @@ impl Server {
     pub(crate) fn remove_orphans(&mut self) {
         if self.phase != Phase::Serving || self.in_grace() {
             return;
-        }
-        let now = self.now;
-        while let Some((_, object)) = self.ephemerals.put_off.pop_front_if(|put_off| now.waited(put_off.0)) {
-            self.ephemerals.orphans.push_back(object);
         }
         for _ in 0..self.config.freed_per_turn {
             let Some(object) = self.ephemerals.orphans.pop_front() else {

@@ -301,45 +301,38 @@ impl Grace {
         self.progress = now;
     }
 
-    /// When it can be over, in time from now, as things are; `None`: its end is on the way to the store.
-    pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
+    /// When it can be over, as things are; `None`: it is being ended.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         if !matches!(self.end, End::Ahead) {
             return None;
         }
         if self.common_over {
-            return Some(self.rest_of_long(now));
+            // Until the next long session has not come back in its time.
+            let Some((wait, _)) = self.long.first() else { return Some(self.started) };
+            let least = self.started.plus(*wait);
+            return Some(if self.claimed == 0 { least } else { self.extended(*wait) });
         }
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MAY end early once every session recorded as open has completed its reclaim or ended.
         //
         // Not if an agent that has not heard that its reclaim is complete may use its old lease for longer than T of this start.
         if self.awaited == 0 && !self.blind && !self.longer {
-            return Some(Duration::ZERO);
+            return Some(self.started);
         }
-        let least = now.until_waited(self.started.plus(self.wait));
-        if self.awaited == 0 {
-            return Some(least);
-        }
-        Some(self.extended(now, least, self.wait))
+        Some(if self.awaited == 0 { self.started.plus(self.wait) } else { self.extended(self.wait) })
     }
 
-    /// As [`Self::rest`], after the common grace: until the next long session has not come back in its time.
-    fn rest_of_long(&self, now: Instant) -> Duration {
-        let Some((wait, _)) = self.long.first() else {
-            return Duration::ZERO;
-        };
-        let least = now.until_waited(self.started.plus(*wait));
-        if self.claimed == 0 { least } else { self.extended(now, least, *wait) }
-    }
-
-    /// How long it lasts from now, if it would last for `least`, which was `wait` at its start, did nobody reclaim.
-    fn extended(&self, now: Instant, least: Duration, wait: Duration) -> Duration {
+    /// When it can be over if it would last for `wait`, did nobody reclaim.
+    fn extended(&self, wait: Duration) -> Instant {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace SHOULD be extended, up to a bound, while reclaims go on.
         let progress = if self.claimed == 0 { self.serving } else { self.progress };
-        let patience = now.until_waited(progress.plus(self.patience));
-        let most = now.until_waited(self.started.plus(wait * LONGEST));
-        least.max(patience.min(most))
+        self.started.plus(wait).max(progress.plus(self.patience).min(self.started.plus(wait * LONGEST)))
+    }
+
+    /// How long it lasts from now at least, as things are; `None`: it is being ended.
+    pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
+        self.deadline().map(|at| now.until_waited(at))
     }
 
     /// How far it is.

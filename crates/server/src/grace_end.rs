@@ -12,27 +12,25 @@ use crate::starting::micros_up;
 use crate::store::Counter;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::SessionId;
-use core::time::Duration;
 use log::{info, warn};
 
 impl Server {
-    /// Ends the grace if its time is over, a slice in a turn.
-    pub(crate) fn run_grace(&mut self) {
+    /// The time of grace is over.
+    pub(crate) fn close_grace(&mut self) {
         let now = self.now;
-        let Some(grace) = &mut self.grace else {
-            return;
-        };
-        if grace.rest(now) == Some(Duration::ZERO) {
+        if let Some(grace) = &mut self.grace {
             grace.close(now);
-        }
-        if grace.is_closing() {
-            self.end_lost();
         }
     }
 
+    /// Whether sessions that did not come back are left to be ended, or what comes after them to be written.
+    pub(crate) fn is_closing_grace(&self) -> bool {
+        self.grace.as_ref().is_some_and(Grace::is_closing)
+    }
+
     /// Ends a slice of those who did not come back; when none is left, the grace.
-    fn end_lost(&mut self) {
-        let mut steps = self.config.freed_per_turn as usize;
+    pub(crate) fn end_lost(&mut self) {
+        let mut steps = if self.is_closing_grace() { self.config.freed_per_turn as usize } else { 0 };
         while steps > 0 {
             let Some(id) = self.grace.as_mut().and_then(Grace::next_lost) else {
                 return self.write_end_of_grace();

@@ -48,6 +48,17 @@ pub struct Identity {
     pub incarnation: u64,
 }
 
+/// Why the server wakes, besides leases and silence.
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    /// Grace can be over.
+    GraceEnd,
+    /// A stage with which nobody went on may be dropped.
+    StageExpiry,
+    /// A removal that has failed is tried again.
+    OrphanRetry,
+}
+
 /// How far the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -127,8 +138,6 @@ pub struct Server {
     pub(crate) released_buffer: Vec<ReleasedItem>,
     /// The memory of kept replies.
     pub(crate) replies: ReplyBuffers,
-    /// Whether locks of ended sessions are left to be freed.
-    pub(crate) freeing: bool,
     // The store.
     pub(crate) overlay: StoreCache,
     /// What waits for a batch to be durable.
@@ -183,7 +192,6 @@ impl Server {
             reply_buffer: Vec::new(),
             released_buffer: Vec::new(),
             replies: ReplyBuffers::default(),
-            freeing: false,
             overlay: StoreCache::new(config.cache),
             after_commit: AfterCommit::new(),
             sending: Sending::default(),
@@ -230,6 +238,43 @@ impl Server {
         self.now = self.now.max(now);
     }
 
+    /// The next deadline of each kind, but for leases, which are many, and silence, which runs on the delivery clock. Each is kept by its
+    /// part alone, so nothing has to be armed.
+    fn timers(&self) -> [(Timer, Option<Instant>); 3] {
+        let in_grace = self.in_grace();
+        [
+            (Timer::GraceEnd, self.grace.as_ref().and_then(Grace::deadline)),
+            (Timer::StageExpiry, self.stages.next_expiry()),
+            (Timer::OrphanRetry, self.ephemerals.next_try().filter(|_| !in_grace)),
+        ]
+    }
+
+    /// Does what is due.
+    fn run_timers(&mut self) {
+        self.run_lease_timers();
+        for (timer, at) in self.timers() {
+            if at.is_some_and(|at| self.now.waited(at)) {
+                match timer {
+                    Timer::GraceEnd => self.close_grace(),
+                    Timer::StageExpiry => self.stages.expire(self.now),
+                    Timer::OrphanRetry => self.ephemerals.retry(self.now),
+                }
+            }
+        }
+    }
+
+    /// Whether a slice of work is left for the next turn.
+    fn has_work(&self) -> bool {
+        self.locks.is_sweeping() || self.is_closing_grace() || self.ephemerals.has_orphans() && !self.in_grace()
+    }
+
+    /// Does a slice of each kind of work that is left.
+    pub(crate) fn run_work(&mut self) {
+        self.end_lost();
+        self.free_some();
+        self.remove_orphans();
+    }
+
     /// Whether the session is in good standing.
     pub(crate) fn is_good(&self, key: Key) -> bool {
         self.sessions.get(key).is_some_and(|session| session.standing().is_good())
@@ -270,12 +315,9 @@ impl Machine for Server {
             }
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST empty its socket before it acts on a timeout.
-            server.run_lease_timers();
+            server.run_timers();
             server.run_deadlines();
-            server.run_grace();
-            server.free_some();
-            server.remove_orphans();
-            server.stages.expire(server.now);
+            server.run_work();
             server.overlay.trim();
         });
     }
@@ -290,20 +332,15 @@ impl Machine for Server {
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
         self.advance(now);
-        let in_grace = self.in_grace();
-        let busy = self.freeing || !self.sending.is_empty() || self.ephemerals.has_orphans() && !in_grace;
-        let span = if self.phase == Phase::Failed {
-            None
-        } else if busy || self.grace.as_ref().is_some_and(Grace::is_closing) {
-            Some(Duration::ZERO)
-        } else {
-            let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
-            let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
-            let stages = self.stages.next_expiry();
-            let later = [stages, self.ephemerals.next_try().filter(|_| !in_grace)];
-            let later = later.into_iter().flatten().map(|at| self.now.until_waited(at)).min();
-            let grace = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|_| self.phase == Phase::Serving);
-            [lease, silence, later, grace].into_iter().flatten().min()
+        let span = match self.phase {
+            Phase::Serving if self.has_work() => Some(Duration::ZERO),
+            Phase::Serving => {
+                let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
+                let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
+                let timers = self.timers().into_iter().filter_map(|(_, at)| at).map(|at| self.now.until_waited(at)).min();
+                [lease, silence, timers].into_iter().flatten().min()
+            }
+            Phase::Starting | Phase::Recording | Phase::Failed => None,
         };
         self.planned_wake = span;
         span

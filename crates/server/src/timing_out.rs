@@ -217,7 +217,6 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A session MUST end whole: by T, by END_SESSION, or by what section 11.6 says of its agent's next session.
         self.locks.free_session(key.id());
-        self.freeing = true;
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());
         self.session_left_files(key.id());
@@ -233,9 +232,7 @@ impl Server {
 
     /// Frees a slice of what ended sessions held.
     pub(crate) fn free_some(&mut self) {
-        if self.freeing {
-            self.freeing = self.locks.reclaim_some(self.now, self.config.freed_per_turn as usize);
-        }
+        self.locks.reclaim_some(self.now, self.config.freed_per_turn as usize);
     }
 
     /// Evicts an agent, for an operator: its sessions are timed out, without a way back; their locks are free after T at the earliest.

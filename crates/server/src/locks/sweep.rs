@@ -88,6 +88,12 @@ impl LockTable {
                 self.table.forget_session(slot);
             }
         }
+        self.is_sweeping()
+    }
+
+    /// Whether there is more to take away.
+    #[must_use]
+    pub fn is_sweeping(&self) -> bool {
         !self.sweeps.is_over()
     }
 

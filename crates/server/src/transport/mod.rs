@@ -55,11 +55,6 @@ impl Default for Sending {
 }
 
 impl Sending {
-    /// Whether something waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.loose.is_empty() && self.line.is_empty()
-    }
-
     /// Buffers for the messages of sessions.
     pub(crate) const fn pool(&mut self) -> &mut Pool {
         &mut self.pool
