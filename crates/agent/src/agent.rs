@@ -8,6 +8,7 @@
 //! Leaves to others: everything else.
 
 use crate::api::{Command, Event, LockEvent, OpError, OpId, Output, Submitted, Wait};
+use crate::cache::Cache;
 use crate::config::Config;
 use crate::lease::Lease;
 use crate::locks::{Effect, Locks};
@@ -124,6 +125,7 @@ pub struct Agent {
     pub(crate) not_before: Option<Instant>,
     pub(crate) lease: Lease,
     // What users want and have.
+    pub(crate) cache: Cache,
     pub(crate) locks: Locks,
     pub(crate) ops: Ops,
     /// Requests of operations that were never sent.
@@ -162,8 +164,9 @@ impl Agent {
         Self {
             who: alloc::format!("agent {}/{}", String::from_utf8_lossy(&identity.label), identity.incarnation),
             lease: Lease::new(config.phases),
-            locks: Locks::new(config.cache.objects, config.advisory_max),
-            ops: Ops::new(config.cache),
+            cache: Cache::new(config.cache),
+            locks: Locks::new(config.advisory_max),
+            ops: Ops::new(),
             config,
             identity,
             servers,
@@ -296,13 +299,13 @@ impl Agent {
 
     /// Calls the operations with everything that they may look at and touch.
     pub(crate) fn with_ops<R>(&mut self, call: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
-        let Self { ops, lease, locks, out, events, now, .. } = self;
-        call(ops, &mut Ctx { now: *now, lease, locks, out, events })
+        let Self { ops, lease, cache, locks, out, events, now, .. } = self;
+        call(ops, &mut Ctx { now: *now, lease, cache, locks, out, events })
     }
 
     /// Carries out what changes of the locks lead to, until they lead to nothing more.
     pub(crate) fn settle(&mut self) {
-        while let Some(effect) = self.locks.poll_effect() {
+        while let Some(effect) = self.cache.poll_release().map(Effect::Release).or_else(|| self.locks.poll_effect()) {
             self.carry_out(effect);
         }
     }
@@ -313,11 +316,6 @@ impl Agent {
             Effect::Release(item) => {
                 if let Some(controls) = controls {
                     controls.release(item);
-                }
-            }
-            Effect::ReleaseAll(up_to) => {
-                if let Some(controls) = controls {
-                    controls.release_all(up_to);
                 }
             }
             Effect::Ask { object, mode, wait } => {
@@ -344,8 +342,6 @@ impl Agent {
                 }
                 self.events.push_back(Event::Lock { holder, object, what });
             }
-            Effect::Regenerated { object, from, to } => self.ops.regenerated(object, from, to),
-            Effect::Revoked { object, keep } => self.ops.revoke(object, keep),
         }
     }
 
@@ -376,7 +372,7 @@ impl Agent {
     pub(crate) fn note_horizon(&mut self) {
         if let Some(session) = &self.session {
             let (floor, next) = session.requests.horizon();
-            self.locks.horizon(floor, next);
+            self.cache.awaited(floor, next);
         }
     }
 

@@ -55,10 +55,8 @@ impl Agent {
 
     /// Gives back cache locks that the bounds of the cache have made useless.
     fn bound_cache(&mut self) {
-        let unwanted = self.ops.unwanted();
-        if unwanted > 0 && self.session.is_some() && self.reclaim.is_none() {
-            let objects = self.ops.release_candidates(unwanted);
-            self.locks.give_back_cache(objects);
+        if self.session.is_some() && self.reclaim.is_none() {
+            self.cache.release_unused();
             self.settle();
         }
     }
@@ -76,7 +74,7 @@ impl Agent {
 
     fn tend_lease(&mut self) {
         let counts = self.locks.counts();
-        let holds = counts.cache + counts.advisory > 0;
+        let holds = self.cache.len() + counts.held > 0;
         let (has_user, in_use) = (self.has_user(), self.is_in_use());
         let lease = self.session_lease();
         let valid_ends = lease.valid_ends().filter(|_| holds || in_use);
@@ -106,8 +104,10 @@ impl Agent {
             Worth::Lapsing => self.let_lapse(),
             Worth::GivingBack => {
                 self.let_lapse();
-                self.ops.forget_cached();
-                self.locks.give_all_back();
+                if let (Some(up_to), Some(session)) = (self.cache.release_all(), &mut self.session) {
+                    session.controls.release_all(up_to);
+                }
+                self.locks.release_idle();
                 self.settle();
             }
         }

@@ -17,8 +17,8 @@ use crate::telling::Told;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path, Question};
 use cistern_wire::{
-    Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, Message, Messages, Pending, Queued, Released, Reply,
-    RequestResult,
+    Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, LockClass, Message, Messages, Pending, Queued, Released,
+    Reply, RequestResult,
 };
 use log::trace;
 
@@ -318,7 +318,10 @@ impl Agent {
             session.timers.cancel(Overdue::Control(released.serial));
         }
         for item in released.items {
-            self.locks.released(self.now, &self.lease, &item);
+            match item.lock.class {
+                LockClass::Cache => self.cache.released(&item),
+                LockClass::Advisory => self.locks.released(self.now, &self.lease, &item),
+            }
             self.settle();
         }
     }

@@ -1,14 +1,12 @@
-//! The agent's locks, of both classes: which are held, under which generation, and what is said when the server asks for one back.
+//! The agent's advisory locks: which are held, by whom here, who waits, and what is said when the server asks for one back.
 //!
-//! Decides nothing of its own but how the two classes share one way out: everything that a change of the locks leads to is an
-//! [`Effect`], carried out by the agent before anything else happens. Place in the walk: asked by every operation (one hash look-up
-//! for each object), changed by answers, notices and users. Implements `wire-spec.md` section 11.4.
+//! Everything that a change of the locks leads to is an [`Effect`], carried out by the agent before anything else happens. Implements
+//! `wire-spec.md` section 11.4.
 //! Invariant: checking the lease, granting locally and acting on a demand happen in calls of one `&mut Locks`, so they exclude each
 //! other (R17).
-//! Leaves to others: the rules of each class (`cache`, `advisory`), messages (`control`, `requests`, `notices`).
+//! Leaves to others: cache locks (`cache`), messages (`control`, `requests`, `notices`).
 
 mod advisory;
-mod cache;
 mod entry;
 mod queue;
 mod replies;
@@ -16,13 +14,11 @@ mod replies;
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::lease::Lease;
 use advisory::{Advisories, At};
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use cache::CacheLocks;
 use cistern_link::Instant;
-use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
-    CacheGrant, Cancelled, Demand, Generation, Grant, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReceiptAnswer, ReleaseItem,
+    Cancelled, Demand, Generation, Grant, LockClass, LockId, LockWait, Mode, ObjectId, ReceiptAnswer, ReclaimItem, ReleaseItem,
     ReleasedItem, Reply, WaitOver,
 };
 use core::time::Duration;
@@ -33,8 +29,6 @@ use entry::{Change, Entry};
 pub(crate) enum Effect {
     /// Give this back; it is disowned already.
     Release(ReleaseItem),
-    /// Give back all cache locks up to this generation; they are disowned already.
-    ReleaseAll(Generation),
     /// Ask the server for an advisory lock.
     Ask { object: ObjectId, mode: Mode, wait: LockWait },
     /// Ask the server for another run of tokens.
@@ -49,37 +43,30 @@ pub(crate) enum Effect {
     Done { op: OpId, result: Result<Locked, OpError> },
     /// Something happened to a lock that a user holds.
     Tell { holder: HolderId, object: ObjectId, what: LockEvent },
-    /// What is cached under a cache lock is cached under another generation now.
-    Regenerated { object: ObjectId, from: Generation, to: Generation },
-    /// What is cached under a cache lock must go, or is shared from now on.
-    Revoked { object: ObjectId, keep: Keep },
 }
 
 /// Gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockCounts {
-    /// Cache locks held.
-    pub(crate) cache: usize,
-    /// Advisory locks held by the agent.
-    pub(crate) advisory: usize,
+    /// Held by the agent.
+    pub(crate) held: usize,
     /// Local users who hold one.
     pub(crate) holders: usize,
     /// Local users who wait for one.
     pub(crate) waiters: usize,
 }
 
-/// All locks of the agent.
+/// All advisory locks of the agent.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    cache: CacheLocks,
     advisory: Advisories,
     effects: VecDeque<Effect>,
 }
 
 impl Locks {
-    /// No locks; at most so many cache locks, and advisory locks held or waited for.
-    pub(crate) fn new(cache_max: usize, advisory_max: usize) -> Self {
-        Self { cache: CacheLocks::new(cache_max), advisory: Advisories::new(advisory_max), effects: VecDeque::new() }
+    /// No locks; at most so many that are held or waited for.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { advisory: Advisories::new(max), effects: VecDeque::new() }
     }
 
     /// What the last changes lead to, in order; to be carried out until there is nothing more.
@@ -87,85 +74,37 @@ impl Locks {
         self.effects.pop_front()
     }
 
-    /// A session is open; it holds nothing yet.
-    pub(crate) fn session_opened(&mut self) {
-        if !bugs::is(Bug::M11) || self.cache.len() == 0 {
-            self.cache.open();
-        }
-    }
-
     /// The session is over: nothing of it is held any more, those who wait go on waiting for the next one. Gives its holders, who must be
     /// told before anything else.
     pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) -> BTreeMap<HolderId, ObjectId> {
-        if !bugs::is(Bug::M11) {
-            self.cache.close();
-        }
         self.advisory.session_over(At { now, lease, effects: &mut self.effects })
     }
 
     /// The server was started anew, and another session takes over what this one holds: as it is, but for what was being given back
     /// or converted. Nothing is asked or waited for any more; those who wait ask anew.
     pub(crate) fn change_session(&mut self, now: Instant, lease: &Lease) {
-        self.cache.change_session(&mut self.effects);
         self.advisory.change_session(At { now, lease, effects: &mut self.effects });
     }
 
-    /// Every lock that is held.
-    pub(crate) fn all(&self) -> BTreeSet<LockId> {
-        let cache = self.cache.objects().map(|object| LockId { object, class: LockClass::Cache });
-        let advisory = self.advisory.held().map(|object| LockId { object, class: LockClass::Advisory });
-        cache.chain(advisory).collect()
+    /// Those that are held, in no order.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = LockId> + '_ {
+        self.advisory.held().map(|object| LockId { object, class: LockClass::Advisory })
     }
 
-    /// How a lock is held: mode, generation, the first one without a break, length of its run. `None` if it is not, or is being given back or converted.
-    pub(crate) fn terms_of(&self, lock: LockId) -> Option<(Mode, Generation, Generation, u32)> {
-        match lock.class {
-            LockClass::Cache => self.cache.terms_of(lock.object).map(|(mode, generation)| (mode, generation, generation, 0)),
-            LockClass::Advisory => self.advisory.entry(lock.object)?.terms(),
-        }
+    /// How a lock is named in RECLAIM; `None` if it is not held, or is being given back or converted.
+    pub(crate) fn reclaim_item(&self, object: ObjectId) -> Option<ReclaimItem> {
+        self.advisory.entry(object)?.reclaim_item()
     }
 
     /// A lock is gone: it was not reclaimed.
-    pub(crate) fn lose(&mut self, now: Instant, lease: &Lease, lock: LockId) {
-        match lock.class {
-            LockClass::Cache => self.cache.lose(lock.object, &mut self.effects),
-            LockClass::Advisory => {
-                self.change(now, lease, lock.object, Entry::lose);
-            }
-        }
-    }
-
-    /// The nonces of the session: `floor` is the lowest still awaited, `next` the next to be dealt out. Grants that were disowned are
-    /// remembered as long as a request that was out at that time could still bring one (R65).
-    pub(crate) fn horizon(&mut self, floor: u64, next: u64) {
-        self.cache.horizon(floor, next);
+    pub(crate) fn lose(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
+        self.change(now, lease, object, Entry::lose);
     }
 
     /// Gauges.
     pub(crate) fn counts(&self) -> LockCounts {
-        let (advisory, holders, waiters) = self.advisory.counts();
-        LockCounts { cache: self.cache.len(), advisory, holders, waiters }
-    }
-}
-
-/// Cache locks.
-impl Locks {
-    /// The generation of the cache lock that is held on an object now; `None` if none is, or it is being given back.
-    pub(crate) fn cache_generation(&self, object: ObjectId) -> Option<Generation> {
-        self.cache.generation(object)
-    }
-
-    /// Takes the cache lock that came with an answer. False if it counts for nothing: it was disowned, a newer one is held, the bound
-    /// is reached, or there is no session (R65, R79). True also for a repeat of the one held.
-    pub(crate) fn install_cache(&mut self, object: ObjectId, grant: CacheGrant) -> bool {
-        self.cache.install(object, grant, &mut self.effects)
-    }
-
-    /// Gives cache locks back by the agent's own choice; what was cached under them is gone already.
-    pub(crate) fn give_back_cache(&mut self, objects: impl IntoIterator<Item = ObjectId>) {
-        for object in objects {
-            self.cache.give_back(object, &mut self.effects);
-        }
+        let (held, holders, waiters) = self.advisory.counts();
+        LockCounts { held, holders, waiters }
     }
 }
 
@@ -237,9 +176,8 @@ impl Locks {
         self.advisory.renewed(At { now, lease, effects: &mut self.effects });
     }
 
-    /// All cache locks, and the advisory locks that nobody uses, are given back (R21). What was cached is gone already.
-    pub(crate) fn give_all_back(&mut self) {
-        self.cache.give_all_back(&mut self.effects);
+    /// The locks that nobody uses are given back.
+    pub(crate) fn release_idle(&mut self) {
         while self.advisory.make_room(&mut self.effects) {}
     }
 }
@@ -291,9 +229,6 @@ impl Locks {
     /// The server demands a lock; what the agent says to that.
     pub(crate) fn demanded(&mut self, now: Instant, lease: &Lease, demand: &Demand) -> ReceiptAnswer {
         let (object, up_to, keep) = (demand.lock.object, demand.generation, demand.keep);
-        if demand.lock.class == LockClass::Cache {
-            return self.cache.demanded(object, up_to, keep, &mut self.effects);
-        }
         match self.change(now, lease, object, |entry, _| entry.demanded(up_to, keep)) {
             Some(ReceiptAnswer::InUse) if self.advisory.entry(object).is_none_or(Entry::is_complying) => ReceiptAnswer::Received,
             Some(said) => said,
@@ -303,8 +238,7 @@ impl Locks {
 
     /// The server grants a lock that was waited for; what the agent says to that.
     pub(crate) fn granted(&mut self, now: Instant, lease: &Lease, grant: &Grant) -> ReceiptAnswer {
-        let advisory = grant.lock.class == LockClass::Advisory;
-        let taken = advisory && self.change(now, lease, grant.lock.object, |entry, change| entry.granted(grant, change)) == Some(true);
+        let taken = self.change(now, lease, grant.lock.object, |entry, change| entry.granted(grant, change)) == Some(true);
         if taken { ReceiptAnswer::Received } else { ReceiptAnswer::NotHeld }
     }
 
@@ -320,12 +254,7 @@ impl Locks {
 
     /// A release was answered.
     pub(crate) fn released(&mut self, now: Instant, lease: &Lease, item: &ReleasedItem) {
-        match item.lock.class {
-            LockClass::Cache => self.cache.released(item, &mut self.effects),
-            LockClass::Advisory => {
-                self.change(now, lease, item.lock.object, |entry, change| entry.released(item, change));
-            }
-        }
+        self.change(now, lease, item.lock.object, |entry, change| entry.released(item, change));
     }
 
     fn change<R>(

@@ -12,7 +12,7 @@ use crate::session::RECEIPTS_MAX;
 use crate::stats::Dropped;
 use cistern_link::Freshness;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Demand, Grant, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
+use cistern_wire::{Demand, Grant, LockClass, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 use log::debug;
 
 impl Agent {
@@ -26,7 +26,10 @@ impl Agent {
             }
             //= wire-spec.md#6-4-notices
             //# An agent MUST receipt a notice each time it arrives, by what its application says then.
-            let answer = self.locks.demanded(self.now, &self.lease, demand);
+            let answer = match demand.lock.class {
+                LockClass::Cache => self.cache.demanded(demand.lock.object, demand.generation, demand.keep),
+                LockClass::Advisory => self.locks.demanded(self.now, &self.lease, demand),
+            };
             debug!("{}: {} generation {} is demanded: {answer}", self.who, demand.lock, demand.generation);
             self.receipt(demand.seq, answer);
         }
@@ -35,7 +38,11 @@ impl Agent {
     pub(crate) fn granted(&mut self, grant: &Grant) {
         if self.can_receipt(grant.seq) {
             self.outcome_of(grant.nonce);
-            let answer = self.locks.granted(self.now, &self.lease, grant);
+            let answer = match grant.lock.class {
+                // No request for one is queued.
+                LockClass::Cache => ReceiptAnswer::NotHeld,
+                LockClass::Advisory => self.locks.granted(self.now, &self.lease, grant),
+            };
             self.receipt(grant.seq, answer);
         }
     }

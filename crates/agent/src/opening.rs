@@ -372,7 +372,7 @@ impl Agent {
         lease.open(promised, renew_within);
         lease.renew(sent, Renewal::Opening);
         if self.reclaim.is_none() {
-            self.locks.session_opened();
+            self.cache.session_opened();
         }
         self.ops.set_datagram(max_datagram.into());
         let address = self.servers.iter().position(|server| *server == path.remote).unwrap_or(opening.address);

@@ -6,6 +6,7 @@
 //! Leaves to others: everything else.
 
 use crate::api::Event;
+use crate::cache::Cache;
 use crate::lease::Lease;
 use crate::locks::Locks;
 use alloc::collections::VecDeque;
@@ -33,7 +34,7 @@ pub(crate) struct Outbound {
 /// What became of a call.
 #[derive(Debug)]
 pub(crate) enum Answer<'a> {
-    /// An ACK: grants in it may be installed (subject to `Locks::install_cache`).
+    /// An ACK: what it tells may be installed (subject to `Cache::install`).
     Reply(Reply<'a>),
     /// A RESULT, or a NACK that says executed: the outcome stands, but nothing in it may be installed or cached (R4, R8).
     Result(Option<Reply<'a>>),
@@ -49,7 +50,9 @@ pub(crate) struct Ctx<'a> {
     /// The lease: `lease.usable(now)` before anything is served from cache (R9), `lease.starts(now)` before an operation or
     /// local grant starts under it (R19).
     pub(crate) lease: &'a Lease,
-    /// The agent's locks.
+    /// What is known, and the locks that make it current.
+    pub(crate) cache: &'a mut Cache,
+    /// Advisory locks.
     pub(crate) locks: &'a mut Locks,
     /// Requests to send.
     pub(crate) out: &'a mut VecDeque<Outbound>,

@@ -162,6 +162,7 @@ impl Agent {
         //= wire-spec.md#11-7-restart-and-recovery
         //# What the agent has begun to release or convert MUST NOT be among its reclaims.
         self.wait_anew();
+        self.cache.change_session();
         self.locks.change_session(self.now, &self.lease);
         self.settle();
         self.divide_locks(present);
@@ -173,7 +174,7 @@ impl Agent {
     /// Each lock that is held belongs to one of the sources: the present session has all that were not still in an earlier one.
     fn divide_locks(&mut self, present: SessionId) {
         let Some(reclaim) = &mut self.reclaim else { return };
-        let mut rest = self.locks.all();
+        let mut rest: BTreeSet<LockId> = self.cache.locks().chain(self.locks.locks()).collect();
         for source in &mut reclaim.sources {
             if source.remains.session == present {
                 source.unnamed = core::mem::take(&mut rest);
@@ -197,7 +198,10 @@ impl Agent {
 
     /// A lock of the old session does not come along.
     fn lose_lock(&mut self, lock: LockId) {
-        self.locks.lose(self.now, &self.lease, lock);
+        match lock.class {
+            LockClass::Cache => self.cache.lose(lock.object),
+            LockClass::Advisory => self.locks.lose(self.now, &self.lease, lock.object),
+        }
         self.settle();
     }
 
@@ -215,14 +219,14 @@ impl Agent {
     fn name_locks(&mut self, from: SessionId, locks: &[LockId]) {
         let mut items = Vec::with_capacity(locks.len());
         for lock in locks {
-            let Some((mode, generation, first, run)) = self.locks.terms_of(*lock) else {
-                self.lose_lock(*lock);
-                continue;
+            let item = match lock.class {
+                LockClass::Cache => self.cache.reclaim_item(lock.object),
+                LockClass::Advisory => self.locks.reclaim_item(lock.object),
             };
-            let version = if lock.class == LockClass::Cache { self.ops.version_of(lock.object, generation) } else { 0 };
-            //= wire-spec.md#11-7-restart-and-recovery
-            //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
-            items.push(ReclaimItem { lock: *lock, mode, generation, first, run, version });
+            match item {
+                Some(item) => items.push(item),
+                None => self.lose_lock(*lock),
+            }
         }
         let Some(reclaim) = self.reclaim.as_mut().filter(|_| !items.is_empty()) else { return };
         reclaim.last_batch += 1;
@@ -256,7 +260,7 @@ impl Agent {
             match kept {
                 //= wire-spec.md#11-7-restart-and-recovery
                 //# The agent MUST drop cached data of another version than the one that the reclaim was answered with.
-                Some(told) if item.lock.class == LockClass::Cache => self.ops.keep_version(item.lock.object, told.version),
+                Some(told) if item.lock.class == LockClass::Cache => self.cache.keep_version(item.lock.object, told.version),
                 Some(_) => {}
                 None => {
                     let why = told.get(&item.lock).map_or(Status::NOT_HELD, |told| told.status);

@@ -88,8 +88,8 @@ impl Agent {
         self.settle();
         self.tend_holders();
         self.remember_mutations(id, &requests, fates, results);
-        self.ops.discard_all(&self.out);
-        self.ops.go_on(self.questions.values().copied());
+        self.ops.discard_all(&mut self.cache, &self.out);
+        self.ops.go_on(&mut self.cache, self.questions.values().copied());
         self.close_requests(id, requests, fates, results);
         self.settle();
         self.events.push_back(Event::SessionEnded { session: id, why });
@@ -99,6 +99,7 @@ impl Agent {
     fn lose_locks(&mut self) {
         //= wire-spec.md#11-3-failure-and-ending
         //# The agent MUST tell its users by name which locks they have lost when a session ends.
+        self.cache.session_over();
         let lost = self.locks.session_over(self.now, &self.lease);
         self.events.reserve(lost.len());
         self.events.extend(lost.into_iter().map(|(holder, object)| Event::Lock { holder, object, what: LockEvent::Lost }));
@@ -141,7 +142,7 @@ impl Agent {
         self.settle();
         self.asks.clear();
         self.out.clear();
-        self.ops.discard_all(&self.out);
+        self.ops.discard_all(&mut self.cache, &self.out);
         self.lease.close();
         self.tend_holders();
         for timer in [Timer::Phase, Timer::GiveUp, Timer::Reclaim, Timer::Watches] {

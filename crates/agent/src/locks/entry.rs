@@ -16,7 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, ReleaseItem, Status};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, ReclaimItem, ReleaseItem, Status};
 
 /// A lock that the server granted to this agent.
 #[derive(Clone, Copy, Debug)]
@@ -197,11 +197,11 @@ impl Entry {
         }
     }
 
-    /// Mode, generation, the first one held without a break, and length of the run, if it is held as it stands.
-    pub(super) fn terms(&self) -> Option<(Mode, Generation, Generation, u32)> {
-        let held = self.held.filter(|_| self.releasing.is_none())?;
-        let run = held.end.saturating_sub(held.generation.0).max(1);
-        Some((held.mode, held.generation, held.first, u32::try_from(run).unwrap_or(u32::MAX)))
+    /// How it is named in RECLAIM, if it is held as it stands.
+    pub(super) fn reclaim_item(&self) -> Option<ReclaimItem> {
+        let Held { mode, generation, first, end, .. } = self.held.filter(|_| self.releasing.is_none())?;
+        let run = u32::try_from(end.saturating_sub(generation.0).max(1)).unwrap_or(u32::MAX);
+        Some(ReclaimItem { lock: advisory(self.object), mode, generation, first, run, version: 0 })
     }
 
     /// Nothing is left to remember.

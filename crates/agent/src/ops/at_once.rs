@@ -24,7 +24,7 @@ impl Ops {
         if !ctx.lease.starts(ctx.now) {
             return None;
         }
-        let mut view = View { cache: &mut self.cache, locks: ctx.locks, open: true, taking: false };
+        let mut view = View { cache: ctx.cache, open: true, taking: false };
         let result = match command {
             Command::Stat { target, .. } => {
                 let object = find(target, &mut view)?;

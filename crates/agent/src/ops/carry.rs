@@ -67,7 +67,7 @@ impl Task {
         (carrying.at, carrying.sent) = (0, 0);
         carrying.staged.clear();
         carrying.change.unstage();
-        while carrying.change.len_most(desk.cache) > room {
+        while carrying.change.len_most(desk.ctx.cache) > room {
             desk.office.stages += 1;
             match carrying.change.stage_largest(desk.office.stages) {
                 Some(data) if carrying.staged.len() < STAGES_MAX => carrying.staged.push((desk.office.stages, data)),

@@ -122,7 +122,7 @@ impl Task {
         //# The agent MUST NOT call a name absent from cache unless it read the directory whole under one generation or cached that very
         //# answer under it.
         if gathering.unbroken {
-            desk.cache.fill(dir.object, dir.version, |body| {
+            desk.ctx.cache.fill(dir.object, dir.version, |body| {
                 *body = Body::Directory(Directory::complete(entries.iter().map(|e| (e.name.clone(), e.object, e.kind))));
             });
         }

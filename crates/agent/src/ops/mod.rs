@@ -2,7 +2,7 @@
 //!
 //! Decides: which commands are answered at once from cache, which become tasks, and how the protocol half talks to them.
 //! Place in the walk: `Agent::submit` calls [`Ops::submit`]; what it sends goes through `Ctx::out`; what comes back comes to
-//! [`Ops::answer`]; demands reach the cache by [`Ops::revoke`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
+//! [`Ops::answer`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
 //! Invariants: every command ends exactly once; a demand is complied with at any moment, for nothing that waits for the server is
 //! in hand (R68); everything in one call of these functions is of one instant (R17, R77).
 //! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
@@ -26,15 +26,14 @@ mod task;
 mod xattr;
 
 use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
-use crate::cache::{Cache, CacheLimits};
+use crate::cache::Cache;
 use crate::port::{Answer, Ctx, Outbound, TaskId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_link::bugs::{self, Bug};
+use cistern_wire::Reply;
 use cistern_wire::limits::DATAGRAM_DEFAULT;
-use cistern_wire::{Generation, Keep, ObjectId, Reply};
 use core::time::Duration;
 use staging::{Staging, are_ended};
 use task::{Call, Desk, Flow, Office, Task};
@@ -42,10 +41,9 @@ use task::{Call, Desk, Flow, Office, Task};
 /// Most commands that run at once; more are refused (`OpError::Overloaded`). Far above any window, and bounded all the same.
 pub(crate) const TASKS_MAX: usize = 4_096;
 
-/// All running commands, and the cache they share.
+/// All running commands.
 #[derive(Debug)]
 pub(crate) struct Ops {
-    cache: Cache,
     tasks: BTreeMap<TaskId, Box<Task>>,
     /// Mutations whose commands are over for their users: they suspend their objects until their outcome is known (R70).
     orphans: BTreeMap<(TaskId, u32), Call>,
@@ -58,9 +56,8 @@ pub(crate) struct Ops {
 }
 
 impl Ops {
-    pub(crate) fn new(limits: CacheLimits) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            cache: Cache::new(limits),
             tasks: BTreeMap::new(),
             orphans: BTreeMap::new(),
             office: Office { stages: 0, datagram: DATAGRAM_DEFAULT, epoch: 0, naps: Vec::new(), staging: Staging::default() },
@@ -95,7 +92,7 @@ impl Ops {
         let reads = is_read(&command);
         let mut task = self.spare.take().unwrap_or_else(|| Box::new(Task::new()));
         task.take_up(TaskId(op.0), command, ctx.now);
-        let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+        let mut desk = Desk { ctx, office: &mut self.office, taking: true };
         let flow = task.run(&mut desk);
         task.new = false;
         if reads {
@@ -120,7 +117,7 @@ impl Ops {
 
     /// Tells what became of a call. Calls that nobody waits for any more are no matter.
     pub(crate) fn answer(&mut self, ctx: &mut Ctx<'_>, id: TaskId, call: u32, answer: &Answer<'_>) {
-        let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+        let mut desk = Desk { ctx, office: &mut self.office, taking: true };
         if let Some(orphan) = self.orphans.remove(&(id, call)) {
             settle_orphan(&mut desk, id, &orphan, answer);
         } else if let Some(mut task) = self.tasks.remove(&id) {
@@ -137,7 +134,7 @@ impl Ops {
                 self.office.staging.leave(id);
                 continue;
             };
-            let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+            let mut desk = Desk { ctx, office: &mut self.office, taking: true };
             let flow = task.admitted(&mut desk);
             self.went(ctx, task, flow);
         }
@@ -177,31 +174,16 @@ impl Ops {
         self.admit(ctx);
     }
 
-    /// A cache lock was given back or lost, or a shared one is kept of it: what was known under it goes, or stays.
-    pub(crate) fn revoke(&mut self, object: ObjectId, keep: Keep) {
-        //= wire-spec.md#11-4-locks
-        //# An operation that waits for the server or for another lock MUST NOT keep a cache lock from being given back.
-        self.cache.revoke(object, keep);
-    }
-
-    /// A cache lock has another generation now, and was held without a break between the two.
-    pub(crate) fn regenerated(&mut self, object: ObjectId, from: Generation, to: Generation) {
-        self.cache.carry(object, from, to);
-    }
-
-    /// The session ended: everything that was known is dropped, and no mutation sent in it is under way any more. Those in `unsent`
-    /// will be sent in the next session, so what they affect stays suspended (R70).
-    pub(crate) fn discard_all(&mut self, unsent: &VecDeque<Outbound>) {
-        if !bugs::is(Bug::M11) {
-            self.cache.discard();
-        }
+    /// The session ended, and the cache was told so: no mutation sent in it is under way any more. Those in `unsent` will be sent in the
+    /// next session, so what they affect stays fenced.
+    pub(crate) fn discard_all(&mut self, cache: &mut Cache, unsent: &VecDeque<Outbound>) {
         self.office.epoch += 1;
         self.office.staging.session_over();
         let epoch = self.office.epoch;
         let orphans = core::mem::take(&mut self.orphans);
         for (key, mut call) in orphans {
             if unsent.iter().any(|out| (out.task, out.call) == key) {
-                call.go_on(&mut self.cache, epoch);
+                call.go_on(cache, epoch);
                 self.orphans.insert(key, call);
             } else {
                 self.office.staging.leave(key.0);
@@ -209,18 +191,18 @@ impl Ops {
         }
         for out in unsent.iter().filter(|out| out.mutation) {
             if let Some(call) = self.tasks.get_mut(&out.task).and_then(|task| task.call_mut(out.call)) {
-                call.go_on(&mut self.cache, epoch);
+                call.go_on(cache, epoch);
             }
         }
     }
 
     /// These calls were sent in a session that is over, and may have been executed: what they affect stays suspended until it is known
     /// (R70).
-    pub(crate) fn go_on(&mut self, calls: impl Iterator<Item = (TaskId, u32)>) {
+    pub(crate) fn go_on(&mut self, cache: &mut Cache, calls: impl Iterator<Item = (TaskId, u32)>) {
         let epoch = self.office.epoch;
         for (task, call) in calls {
             if let Some(call) = self.tasks.get_mut(&task).and_then(|task| task.call_mut(call)) {
-                call.go_on(&mut self.cache, epoch);
+                call.go_on(cache, epoch);
             }
         }
     }
@@ -228,32 +210,6 @@ impl Ops {
     /// Whether a command that runs waits for this call.
     pub(crate) fn is_awaiting(&self, id: TaskId, call: u32) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.is_awaiting(call))
-    }
-
-    /// The version of an object that is cached under this cache lock; 0: none.
-    pub(crate) fn version_of(&self, object: ObjectId, generation: Generation) -> u64 {
-        self.cache.version_of(object, generation).unwrap_or(0)
-    }
-
-    /// What is cached of an object stays only if it is of this version; its lock is held on.
-    pub(crate) fn keep_version(&mut self, object: ObjectId, version: u64) {
-        self.cache.keep_version(object, version);
-    }
-
-    /// All cache locks are given back in a session that goes on.
-    pub(crate) fn forget_cached(&mut self) {
-        self.cache.forget();
-    }
-
-    /// Up to `count` cache locks that are of least use. What was known under them is gone when this returns, so they must be disowned
-    /// and released before the next answer is taken in.
-    pub(crate) fn release_candidates(&mut self, count: usize) -> Vec<ObjectId> {
-        self.cache.release_candidates(count)
-    }
-
-    /// How many cache locks are held for nothing, because the cache's bounds made it drop what was known under them.
-    pub(crate) fn unwanted(&self) -> usize {
-        self.cache.unwanted()
     }
 
     /// When [`Self::handle_time`] has something to do.
@@ -266,7 +222,7 @@ impl Ops {
         let now = ctx.now;
         let mut waiting = core::mem::take(&mut self.office.naps);
         for nap in waiting.extract_if(.., |nap| now.waited(nap.until)) {
-            let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+            let mut desk = Desk { ctx, office: &mut self.office, taking: true };
             if let Some(task) = self.tasks.get_mut(&nap.task) {
                 task.wake(&mut desk, nap.request);
             }
@@ -283,12 +239,6 @@ impl Ops {
     #[cfg(test)]
     pub(crate) const fn misses(&self) -> u64 {
         self.misses
-    }
-
-    /// Objects and bytes in the cache.
-    #[cfg(test)]
-    pub(crate) fn cached(&self) -> (usize, usize) {
-        (self.cache.objects(), self.cache.bytes())
     }
 
     /// How many commands run.
@@ -319,7 +269,7 @@ impl Ops {
 
     /// A call was never sent and never will be: it has done nothing.
     pub(crate) fn withdraw(&mut self, ctx: &mut Ctx<'_>, id: TaskId, call: u32) {
-        let mut desk = Desk { ctx, cache: &mut self.cache, office: &mut self.office, taking: true };
+        let mut desk = Desk { ctx, office: &mut self.office, taking: true };
         if let Some(task) = self.tasks.get_mut(&id) {
             task.withdraw(&mut desk, call);
         }

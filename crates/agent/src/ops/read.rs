@@ -128,7 +128,7 @@ impl Task {
         let data = Bytes::from(core::mem::take(&mut whole.bytes));
         // The version decides: state of this version is there only under a lock that was not broken since it was installed.
         let kept = data.clone();
-        desk.cache.fill(object, attr.version, |body| match body {
+        desk.ctx.cache.fill(object, attr.version, |body| match body {
             Body::File(contents) => contents.learn(offset, kept),
             _ => {
                 let mut contents = Contents::default();

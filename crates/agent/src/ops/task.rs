@@ -89,7 +89,6 @@ pub(super) struct Nap {
 /// What a task works with during one call of the agent.
 pub(super) struct Desk<'a, 'c> {
     pub(super) ctx: &'a mut Ctx<'c>,
-    pub(super) cache: &'a mut Cache,
     pub(super) office: &'a mut Office,
     /// Whether answers may be taken into the cache.
     pub(super) taking: bool,
@@ -325,7 +324,7 @@ impl Task {
         //= wire-spec.md#11-1-lease
         //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
         let allowed = if self.new { lease.starts(desk.ctx.now) } else { lease.usable(desk.ctx.now) || bugs::is(Bug::M9) };
-        View { cache: desk.cache, locks: desk.ctx.locks, open: allowed && !self.cold, taking: desk.taking }
+        View { cache: desk.ctx.cache, open: allowed && !self.cold, taking: desk.taking }
     }
 
     /// Sends a mutation; the first of a command depends on what the command expects.
@@ -351,15 +350,15 @@ impl Task {
             //# the objects affected.
             //= wire-spec.md#11-4-locks
             //# Until it knows the outcome of a mutation the agent MUST treat the locks that it named in `held` as suspended.
-            suspended = change.affected(desk.cache);
-            desk.cache.suspend(&suspended);
+            suspended = change.affected(desk.ctx.cache);
+            desk.ctx.cache.fence(&suspended);
             for object in &suspended {
-                held.extend(desk.ctx.locks.cache_generation(*object).map(|generation| Held { object: *object, generation }));
+                held.extend(desk.ctx.cache.generation(*object).map(|generation| Held { object: *object, generation }));
             }
             // Those beyond are demanded back, as from anybody (R71).
             held.truncate(HELD_MAX);
         }
-        let covered = request.subject().and_then(|object| desk.ctx.locks.cache_generation(object));
+        let covered = request.subject().and_then(|object| desk.ctx.cache.generation(object));
         let message = request.encode(&held);
         let mutation = request.is_mutation();
         desk.ctx.out.push_back(Outbound { task: self.id, call: number, message, mutation });
@@ -477,11 +476,11 @@ impl Call {
                 // It did nothing.
                 Some(Reply::Failed(_) | Reply::BatchFailed(_)) => {}
                 Some(Reply::Changed(changed)) if desk.taking => {
-                    let mut view = View { cache: desk.cache, locks: desk.ctx.locks, open: false, taking: true };
+                    let mut view = View { cache: desk.ctx.cache, open: false, taking: true };
                     effects::absorb(&mut view, change, &self.held, changed.effects);
                 }
                 // What it did may not be taken in, or is not known.
-                _ => self.suspended.iter().for_each(|object| desk.cache.drop_changed(*object)),
+                _ => self.suspended.iter().for_each(|object| desk.ctx.cache.drop_changed(*object)),
             }
         }
         self.resume(desk);
@@ -489,13 +488,13 @@ impl Call {
 
     /// The session in which this mutation was to be sent ended before; it will be sent in the next.
     pub(super) fn go_on(&mut self, cache: &mut Cache, epoch: u64) {
-        cache.suspend(&self.suspended);
+        cache.fence(&self.suspended);
         self.epoch = epoch;
     }
 
     fn resume(&self, desk: &mut Desk<'_, '_>) {
         if self.epoch == desk.office.epoch {
-            desk.cache.resume(&self.suspended);
+            desk.ctx.cache.unfence(&self.suspended);
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::held::{Lease, Locks};
 use super::toy::{Executed, Toy, decode};
 use crate::api::{Command, Event, OpError, OpId, Output, Ownership, Submitted, Target};
-use crate::cache::CacheLimits;
+use crate::cache::{Cache, CacheLimits};
 use crate::ops::Ops;
 use crate::port::{Answer, Ctx, Outbound, TaskId};
 use alloc::collections::VecDeque;
@@ -14,12 +14,13 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
-use cistern_wire::{Attr, Field, Keep, Kind, ObjectId, Reader, Reply};
+use cistern_wire::{Attr, Field, Kind, ObjectId, Reader, Reply};
 use core::time::Duration;
 
 pub(super) struct Bench {
     pub(super) ops: Ops,
     pub(super) lease: Lease,
+    pub(super) cache: Cache,
     pub(super) locks: Locks,
     pub(super) toy: Toy,
     pub(super) out: VecDeque<Outbound>,
@@ -46,9 +47,10 @@ impl Bench {
 
     pub(super) fn with_limits(limits: CacheLimits) -> Self {
         Self {
-            ops: Ops::new(limits),
+            ops: Ops::new(),
             lease: super::held::lease(),
-            locks: super::held::locks(limits.objects),
+            cache: super::held::cache(limits),
+            locks: super::held::locks(),
             toy: Toy::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -59,9 +61,9 @@ impl Bench {
     }
 
     pub(super) fn with<R>(&mut self, f: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
-        let mut ctx = Ctx { now: self.now, lease: &self.lease, locks: &mut self.locks, out: &mut self.out, events: &mut self.events };
-        let result = f(&mut self.ops, &mut ctx);
-        self.released.extend(super::held::given_back(&mut self.locks));
+        let Self { ops, lease, cache, locks, out, events, now, .. } = self;
+        let result = f(ops, &mut Ctx { now: *now, lease, cache, locks, out, events });
+        self.released.extend(super::held::given_back(&mut self.cache));
         result
     }
 
@@ -151,10 +153,15 @@ impl Bench {
     /// The agent complies with a demand for everything on an object.
     pub(super) fn lose(&mut self, object: u64) {
         if let Some(generation) = self.toy.held.get(&object).copied() {
-            super::held::disown(&mut self.locks, &self.lease, ObjectId(object), generation);
-            self.ops.revoke(ObjectId(object), Keep::Nothing);
+            super::held::demand(&mut self.cache, ObjectId(object), generation);
             self.toy.released(object, generation);
         }
+    }
+
+    /// The session ends, and another is open.
+    pub(super) fn end_session(&mut self) {
+        super::held::forget(&mut self.cache, &mut self.locks, &self.lease);
+        self.ops.discard_all(&mut self.cache, &self.out);
     }
 
     /// Another agent changes objects, after their locks came back.

@@ -5,10 +5,9 @@ use super::held;
 use super::toy::Node;
 use crate::api::{Command, OpError, Output, Target, Wait};
 use crate::cache::CacheLimits;
-use crate::locks::Effect;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use cistern_wire::{Generation, Keep, Kind, Mode, ObjectId, Status};
+use cistern_wire::{Generation, Kind, Mode, ObjectId, Status};
 
 const ENOENT: Result<Output, OpError> = Err(OpError::Status(Status::ENOENT));
 
@@ -125,7 +124,7 @@ fn what_came_without_a_lock_is_not_cached() {
         bare.run(list("/link")).unwrap();
         assert_eq!(bare.seen, [Kind::Lookup, Kind::Lookup, Kind::ReadDir]);
     }
-    assert_eq!(bare.ops.cached(), (0, 0));
+    assert_eq!(bare.cache.used(), (0, 0));
 }
 
 //= wire-spec.md#11-5-caching-and-metadata
@@ -187,14 +186,11 @@ fn a_lock_that_becomes_shared_keeps_what_is_known() {
     let (mut bench, _) = bench();
     let made = attr(&bench.run(create("/d/made"))).object;
     let from = bench.toy.held[&made.0];
-    held::downgrade(&mut bench.locks, &bench.lease, made, from);
-    bench.ops.revoke(made, Keep::Shared);
+    held::downgrade(&mut bench.cache, made, from);
     bench.cached(stat("/d/made")).unwrap();
-    let effect = held::downgraded(&mut bench.locks, &bench.lease, made, from, from + 1);
-    let (from, to) = (Generation(from), Generation(from + 1));
-    assert_eq!(effect, Some(Effect::Regenerated { object: made, from, to }));
-    bench.ops.regenerated(made, from, to);
+    held::downgraded(&mut bench.cache, made, from, from + 1);
     bench.cached(stat("/d/made")).unwrap();
+    assert_eq!(bench.cache.generation(made), Some(Generation(from + 1)));
 }
 
 #[test]
@@ -218,9 +214,8 @@ fn a_lock_that_the_agent_was_granted_is_taken_again_without_a_message() {
 fn nothing_survives_the_session() {
     let (mut bench, _) = bench();
     bench.run(list("/d")).unwrap();
-    bench.ops.discard_all(&bench.out);
-    held::forget(&mut bench.locks, &bench.lease);
-    assert_eq!(bench.ops.cached(), (0, 0));
+    bench.end_session();
+    assert_eq!(bench.cache.used(), (0, 0));
     bench.seen.clear();
     bench.run(list("/d")).unwrap();
     assert_eq!(bench.seen, [Kind::Lookup, Kind::ReadDir]);
@@ -256,24 +251,26 @@ fn the_maker_of_a_file_writes_it_without_losing_a_lock() {
 }
 
 #[test]
-fn bounds_hold_and_the_least_used_goes_first() {
+fn bounds_hold_and_what_is_used_goes_last() {
     let mut bench = Bench::with_limits(CacheLimits { objects: 8, bytes: 1 << 20 });
     for n in 0..20 {
         bench.toy.space.plant(1, &format!("f{n:02}"), Node::File(b"x".to_vec()));
     }
     for n in 0..20 {
         bench.run(stat(&format!("/f{n:02}"))).unwrap();
-        assert!(bench.ops.cached().0 <= 8);
+        assert!(bench.cache.used().0 <= 8);
     }
     for n in 13..20 {
         bench.cached(stat(&format!("/f{n:02}"))).unwrap();
     }
-    assert_eq!(bench.ops.unwanted(), 0, "the locks of those that went were given back");
-    assert!(bench.locks.counts().cache <= 8);
-    let offered = bench.ops.release_candidates(6);
-    assert_eq!(offered.len(), 6);
-    assert!(!offered.contains(&ObjectId(1)), "the root is used by every walk");
-    assert_eq!(bench.ops.cached().0, 2);
+    assert!(bench.cache.len() <= 8, "the locks of those that went were given back");
+    // All were used, so any may go.
+    assert!(bench.cache.make_room());
+    bench.run(stat("/f19")).unwrap();
+    for _ in 0..5 {
+        bench.cached(stat("/f19")).expect("what is used stays");
+        assert!(bench.cache.make_room());
+    }
 }
 
 #[test]
@@ -285,7 +282,7 @@ fn contents_do_not_outgrow_their_bound() {
     }
     for n in 0..10 {
         assert_eq!(data(&bench.run(read(&format!("/f{n}")))).len(), 30_000);
-        assert!(bench.ops.cached().1 <= 100_000);
+        assert!(bench.cache.used().1 <= 100_000);
     }
     bench.cached(read("/f9")).unwrap();
     bench.cached(read("/f8")).unwrap();
@@ -300,7 +297,7 @@ fn a_dropped_object_does_not_come_back_older_than_it_was() {
     let old = bench.execute();
     bench.run(put("/d/f", b"newer")).unwrap();
     // The cache is full for a moment: the file's state goes, but its lock is not given back yet.
-    bench.ops.cache.drop_object(ObjectId(f));
+    bench.cache.drop_state(ObjectId(f));
     bench.deliver(&old);
     assert_eq!(data(&bench.ended(slow).unwrap()), b"hello");
     assert_eq!(data(&bench.run(read("/d/f"))), b"newer");

@@ -3,6 +3,7 @@
 //! Decides: nothing; the one place in these tests that knows how the protocol half is put together.
 
 use crate::api::{HolderId, Locked, OpId};
+use crate::cache::{Cache, CacheLimits};
 use crate::config::Phases;
 pub(super) use crate::lease::Lease;
 use crate::lease::Renewal;
@@ -10,7 +11,7 @@ use crate::locks::Effect;
 pub(super) use crate::locks::Locks;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Demand, Generation, Granted, Keep, LockClass, LockId, Mode, ObjectId, ReceiptAnswer, ReleasedItem, Reply};
+use cistern_wire::{Generation, Granted, Keep, LockClass, LockId, Mode, ObjectId, ReceiptAnswer, ReleasedItem, Reply};
 use core::time::Duration;
 
 pub(super) const NOW: Instant = Instant::new(1_000_000_000, 1_000_000_000);
@@ -34,51 +35,44 @@ pub(super) fn suspect_and_over() -> (Instant, Instant) {
     (NOW.plus(TAU * 84 / 100), NOW.plus(TAU))
 }
 
-/// Locks of an open session in which some request is always out, so that nothing disowned is ever forgotten.
-pub(super) fn locks(cache_max: usize) -> Locks {
-    let mut locks = Locks::new(cache_max, 1_000);
-    open(&mut locks);
-    locks
+/// The cache of an open session in which some request is always out, so that nothing refused is ever forgotten.
+pub(super) fn cache(limits: CacheLimits) -> Cache {
+    let mut cache = Cache::new(limits);
+    open(&mut cache);
+    cache
 }
 
-fn open(locks: &mut Locks) {
-    locks.session_opened();
-    locks.horizon(1, 2);
+fn open(cache: &mut Cache) {
+    cache.session_opened();
+    cache.awaited(1, 2);
 }
 
-/// What the agent gave back by its own choice since the last look: objects and generations.
-pub(super) fn given_back(locks: &mut Locks) -> Vec<(u64, u64)> {
-    let mut items = Vec::new();
-    while let Some(effect) = locks.poll_effect() {
-        if let Effect::Release(item) = effect {
-            items.push((item.lock.object.0, item.generation.0));
-        }
-    }
-    items
+/// Advisory locks.
+pub(super) fn locks() -> Locks {
+    Locks::new(1_000)
 }
 
-/// The server demands a lock; the bench tells the cache and the toy.
-pub(super) fn disown(locks: &mut Locks, lease: &Lease, object: ObjectId, generation: u64) {
-    demand(locks, lease, object, generation, Keep::Nothing);
+/// What the agent gave back since the last look: objects and generations.
+pub(super) fn given_back(cache: &mut Cache) -> Vec<(u64, u64)> {
+    core::iter::from_fn(|| cache.poll_release()).map(|item| (item.lock.object.0, item.generation.0)).collect()
 }
 
-fn demand(locks: &mut Locks, lease: &Lease, object: ObjectId, generation: u64, keep: Keep) -> ReceiptAnswer {
-    let lock = LockId { object, class: LockClass::Cache };
-    let said = locks.demanded(NOW, lease, &Demand { seq: 1, lock, generation: Generation(generation), keep });
-    while locks.poll_effect().is_some() {}
-    said
+/// The server demands a lock; the bench tells the toy.
+pub(super) fn demand(cache: &mut Cache, object: ObjectId, generation: u64) {
+    cache.demanded(object, Generation(generation), Keep::Nothing);
+    while cache.poll_release().is_some() {}
 }
 
 /// A demand leaves a shared lock.
-pub(super) fn downgrade(locks: &mut Locks, lease: &Lease, object: ObjectId, generation: u64) {
-    assert_eq!(demand(locks, lease, object, generation, Keep::Shared), ReceiptAnswer::Received);
+pub(super) fn downgrade(cache: &mut Cache, object: ObjectId, generation: u64) {
+    assert_eq!(cache.demanded(object, Generation(generation), Keep::Shared), ReceiptAnswer::Received);
+    assert_eq!(given_back(cache), [(object.0, generation)]);
 }
 
-/// The downgrade was answered: what the cache has to be told of it.
-pub(super) fn downgraded(locks: &mut Locks, lease: &Lease, object: ObjectId, from: u64, now: u64) -> Option<Effect> {
+/// The downgrade was answered.
+pub(super) fn downgraded(cache: &mut Cache, object: ObjectId, from: u64, now: u64) {
     let lock = LockId { object, class: LockClass::Cache };
-    locks.released(NOW, lease, &ReleasedItem { lock, generation: Generation(from), keep: Keep::Shared, now: Generation(now) });
-    locks.poll_effect()
+    cache.released(&ReleasedItem { lock, generation: Generation(from), keep: Keep::Shared, now: Generation(now) });
 }
 
 /// The server grants an advisory lock that was asked for: who got it here.
@@ -101,7 +95,8 @@ pub(super) fn unlock(locks: &mut Locks, lease: &Lease, holder: HolderId) {
 }
 
 /// The session ended, and another is open.
-pub(super) fn forget(locks: &mut Locks, lease: &Lease) {
+pub(super) fn forget(cache: &mut Cache, locks: &mut Locks, lease: &Lease) {
+    cache.session_over();
     locks.session_over(NOW, lease);
-    open(locks);
+    open(cache);
 }

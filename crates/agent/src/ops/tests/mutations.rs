@@ -202,8 +202,8 @@ fn a_file_cut_shorter_is_known_as_far_as_it_goes() {
 fn the_last_name_takes_the_object_with_it() {
     let (mut bench, [_, f, _]) = bench();
     bench.run(unlink("/d/f")).unwrap();
-    assert_eq!(bench.ops.unwanted(), 1, "its lock is of no use any more");
-    assert_eq!(bench.ops.release_candidates(1), [ObjectId(f)]);
+    bench.cache.release_unused();
+    assert_eq!(held::given_back(&mut bench.cache).iter().map(|item| item.0).collect::<Vec<_>>(), [f], "it is of no use any more");
     let by_number = Command::Stat { target: Target::Object(ObjectId(f)), follow: true };
     assert_eq!(bench.run(by_number), Err(OpError::Status(Status::ESTALE)));
 }
@@ -249,8 +249,7 @@ fn a_mutation_that_was_not_executed_is_done_in_the_next_session() {
     let (mut bench, _) = bench();
     let op = bench.start(put("/d/f", b"other"));
     let first = bench.out.pop_front().unwrap();
-    bench.ops.discard_all(&bench.out);
-    held::forget(&mut bench.locks, &bench.lease);
+    bench.end_session();
     bench.tell(first.task, first.call, &Answer::SessionEnded(Fate::NotExecuted));
     bench.pump();
     assert_eq!(attr(&bench.ended(op).unwrap()).size, 5);
@@ -264,8 +263,7 @@ fn a_mutation_that_was_not_sent_yet_stays_suspended_over_the_end_of_the_session(
     let op = bench.start(chmod(f, 0o600));
     let abandoned = bench.start(chmod(f, 0o640));
     bench.with(|ops, ctx| ops.give_up(ctx, crate::port::TaskId(abandoned.0), OpError::Unreachable));
-    bench.ops.discard_all(&bench.out);
-    held::forget(&mut bench.locks, &bench.lease);
+    bench.end_session();
     bench.toy.held.clear();
     let unsent = core::mem::take(&mut bench.out);
     bench.run(stat("/d/f")).unwrap();
@@ -341,8 +339,7 @@ fn an_outcome_that_never_comes_keeps_its_objects_suspended_until_the_session_end
     bench.run(stat("/d/f")).unwrap();
     assert!(is_later(&bench.submit(stat("/d/f"))));
     bench.out.clear();
-    bench.ops.discard_all(&bench.out);
-    held::forget(&mut bench.locks, &bench.lease);
+    bench.end_session();
     bench.run(stat("/d/f")).unwrap();
     bench.cached(stat("/d/f")).unwrap();
 }

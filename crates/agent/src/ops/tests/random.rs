@@ -16,7 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Rng;
-use cistern_wire::{Fate, Field, Keep, Message, ObjectId, Reader, RenameRule, Reply, Status};
+use cistern_wire::{Fate, Field, Message, ObjectId, Reader, RenameRule, Reply, Status};
 
 struct World {
     bench: Bench,
@@ -214,11 +214,7 @@ impl World {
     fn demand(&mut self) {
         let at = self.below(self.demands.len());
         let (object, generation) = self.demands.remove(at);
-        let held = self.bench.locks.cache_generation(ObjectId(object));
-        if held.is_none_or(|held| held.0 <= generation) {
-            held::disown(&mut self.bench.locks, &self.bench.lease, ObjectId(object), generation);
-            self.bench.ops.revoke(ObjectId(object), Keep::Nothing);
-        }
+        held::demand(&mut self.bench.cache, ObjectId(object), generation);
         self.releases.push((object, generation));
     }
 
@@ -270,10 +266,11 @@ impl World {
     }
 
     fn evict(&mut self) {
-        let count = self.below(3) + self.bench.ops.unwanted();
-        let objects = self.bench.ops.release_candidates(count);
-        self.bench.locks.give_back_cache(objects);
-        self.releases.extend(held::given_back(&mut self.bench.locks));
+        self.bench.cache.release_unused();
+        for _ in 0..self.below(3) {
+            self.bench.cache.make_room();
+        }
+        self.releases.extend(held::given_back(&mut self.bench.cache));
     }
 
     fn give_up(&mut self) {
@@ -289,8 +286,7 @@ impl World {
     fn end_session(&mut self) {
         let keep = self.below(self.bench.out.len() + 1);
         let sent: Vec<Outbound> = self.bench.out.drain(keep..).chain(self.waiting.drain(..)).collect();
-        self.bench.ops.discard_all(&self.bench.out);
-        held::forget(&mut self.bench.locks, &self.bench.lease);
+        self.bench.end_session();
         self.bench.toy.held.clear();
         self.bench.toy.stages.clear();
         self.demands.clear();
@@ -323,7 +319,7 @@ impl World {
             self.judged += 1;
             assert!(judge(&self.history[since..], &command, &result), "by the server: {command:?} → {result:?}");
         }
-        assert!(self.bench.ops.cached().0 <= CacheLimits::default().objects);
+        assert!(self.bench.cache.used().0 <= CacheLimits::default().objects);
     }
 
     /// Everything that is on its way arrives.
