@@ -124,19 +124,15 @@ fn what_a_holder_writes_after_its_lock_was_taken_is_refused() {
     let mut b = agent(&server, network.host("b"));
     b.put("/job", "");
     let guard = client.lock("/job").wait().unwrap();
-    client.put_guarded("/job", "by A", ownership(), &guard).wait().unwrap();
+    client.write("/job", "by A").guarded_by(&guard).wait().unwrap();
     network.isolate("a");
     let got = waiter(&b).join().unwrap();
-    assert!(got.token > guard.token());
+    assert!(got.token > guard.token().0);
     b.put("/job", "by B");
     network.heal();
-    let late = client.put_guarded("/job", "by A, late", ownership(), &guard).wait();
+    let late = client.write("/job", "by A, late").guarded_by(&guard).wait();
     assert!(late.is_err(), "{late:?}");
     assert_eq!(b.read("/job").unwrap(), crate::world::base64(b"by B"));
     // The client goes on by itself.
-    client.put("/other", "by A", ownership()).wait().unwrap();
-}
-
-fn ownership() -> cistern_client::Ownership {
-    cistern_client::Ownership { mode: 0o644, uid: 0, gid: 0 }
+    client.write("/other", "by A").wait().unwrap();
 }

@@ -4,15 +4,16 @@
 //! order (Wing and Gong's, with the states seen remembered, after Lowe). Each operation takes effect once, between its call and its return.
 //! As in POSIX, contents are written and read in the file to which the path led when it was walked: the answer says which.
 
+use crate::posix::status;
 use crate::relay::Relay;
 use crate::world::Server;
-use cistern_client::{Attr, Batch, Client, Error, Expect, Ownership, RenameRule, Status, XattrRule};
+use cistern_client::{Client, Error, Metadata, Version};
+use cistern_wire::Status;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-const OWNER: Ownership = Ownership { mode: 0o644, uid: 1, gid: 1 };
 const NAMES: [&str; 2] = ["/d/0", "/d/1"];
 
 /// What a thread does; every number that is written is written once.
@@ -181,7 +182,7 @@ fn explained(mut history: Vec<Op>) -> Result<(), String> {
 fn told<T>(result: Result<T, Error>, good: impl FnOnce(T) -> Told) -> Told {
     match result {
         Ok(value) => good(value),
-        Err(error) => match error.status() {
+        Err(error) => match status(&error) {
             Some(Status::ENOENT) => Told::Missing,
             Some(Status::EEXIST) => Told::Exists,
             Some(Status::ENODATA) => Told::NoAttribute,
@@ -197,34 +198,34 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// What a thread has seen of a file: its contents, and under which version.
-type Seen = Option<(u64, Expect)>;
+type Seen = Option<(u64, Version)>;
 
 fn act(client: &Client, act: Act, seen: &mut [Seen; 2]) -> Told {
-    let put = |batch: Batch, n: usize, value: u64| batch.create(NAMES[n], false, OWNER).write(NAMES[n], 0, value.to_string(), true);
-    let on = |attr: Attr| Told::On(attr.object.0);
+    let put = |n: usize, value: u64| client.write(NAMES[n], value.to_string());
+    let on = |metadata: Metadata| Told::On(metadata.id().0);
     match act {
-        Act::Create(n) => told(client.create(NAMES[n], true, OWNER).wait(), on),
-        Act::Put(n, value) => told(client.batch(put(Batch::new(), n, value)).wait(), |done| Told::On(done[0].object.0)),
+        Act::Create(n) => told(client.create_new(NAMES[n]).wait(), |made| Told::On(made.file.0)),
+        Act::Put(n, value) => told(client.batch().add(put(n, value)).wait(), |done| Told::On(done[0].file.0)),
         Act::PutBoth(value) => {
-            let both = put(put(Batch::new(), 0, value), 1, value);
-            told(client.batch(both).wait(), |done| Told::OnBoth([done[0].object.0, done[2].object.0]))
+            let both = client.batch().add(put(0, value)).add(put(1, value));
+            told(both.wait(), |done| Told::OnBoth([done[0].file.0, done[1].file.0]))
         }
         Act::Cas(n, _, value) => match seen[n].take() {
-            Some((_, expect)) => told(client.expecting([expect]).replace(expect.object, value.to_string()).wait(), on),
+            Some((_, version)) => told(put(n, value).if_version(version).wait(), on),
             None => Told::Nothing,
         },
         Act::Read(n) => told(client.read(NAMES[n]).wait(), |contents| {
-            let expect = Expect { object: contents.attr.object, version: contents.attr.version };
-            seen[n] = Some((number(&contents.data), expect));
-            Told::Number(contents.attr.object.0, number(&contents.data))
+            let (version, read) = (contents.metadata.version(), number(&contents.bytes));
+            seen[n] = Some((read, version));
+            Told::Number(version.file.0, read)
         }),
-        Act::Unlink(n) => told(client.unlink(NAMES[n], false).wait(), |()| Told::Done),
-        Act::Exchange => told(client.rename(NAMES[0], NAMES[1], RenameRule::Exchange, false).wait(), |()| Told::Done),
-        Act::Move => told(client.rename(NAMES[0], NAMES[1], RenameRule::Replace, false).wait(), |()| Told::Done),
-        Act::SetXattr(n, value) => told(client.set_xattr(NAMES[n], "a", value.to_string(), XattrRule::Any).wait(), on),
-        Act::GetXattr(n) => told(client.get_xattr(NAMES[n], "a").wait(), |got| Told::Number(got.object.0, number(&got.value))),
-        Act::List => told(client.list("/d", false).wait(), |listed| {
-            Told::Names(NAMES.map(|name| listed.entries.iter().any(|entry| name.ends_with(std::str::from_utf8(&entry.name).unwrap()))))
+        Act::Unlink(n) => told(client.remove_file(NAMES[n]).wait(), |()| Told::Done),
+        Act::Exchange => told(client.rename(NAMES[0], NAMES[1]).exchange().wait(), |()| Told::Done),
+        Act::Move => told(client.rename(NAMES[0], NAMES[1]).wait(), |()| Told::Done),
+        Act::SetXattr(n, value) => told(client.set_xattr(NAMES[n], "a", value.to_string()).wait(), on),
+        Act::GetXattr(n) => told(client.get_xattr(NAMES[n], "a").wait(), |got| Told::Number(got.version.file.0, number(&got.value))),
+        Act::List => told(client.read_dir("/d").wait(), |listed| {
+            Told::Names(NAMES.map(|name| listed.entries.iter().any(|entry| name.ends_with(entry.file_name.to_str().unwrap()))))
         }),
     }
 }
@@ -262,7 +263,7 @@ impl Dice {
 
 fn play(addresses: [SocketAddr; 2], threads_each: u64, acts: usize) -> Vec<Op> {
     let clients = addresses.map(|address| Client::builder().server(address.to_string()).connect().unwrap());
-    clients[0].mkdir("/d", Ownership { mode: 0o755, ..OWNER }).wait().unwrap();
+    clients[0].create_dir("/d").mode(0o755).wait().unwrap();
     let (clock, values) = (AtomicU64::new(1), AtomicU64::new(1));
     let run = |client: &Client, seed: u64| {
         let (mut dice, mut seen, mut history) = (Dice(seed), [None, None], Vec::new());

@@ -139,7 +139,7 @@ impl Backend {
     pub(crate) fn close(self) {
         if let Self::Own(client, holds) = self {
             drop(holds);
-            if let Err(error) = client.close(CLOSE_TIME) {
+            if let Err(error) = contact::close(&client, CLOSE_TIME) {
                 log::debug!("the session was not closed: {error}");
             }
         }

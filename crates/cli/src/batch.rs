@@ -10,7 +10,6 @@ use crate::files::{read_local, unexpected};
 use crate::local::{AttrRule, Done, Failure, Item, Request, Response, Rule, Version};
 use crate::text::{Blob, Text};
 use crate::{holder, show};
-use cistern_client::Status;
 use cistern_wire::limits::{BATCH_MAX, EXPECT_MAX};
 use serde_json::json;
 use std::ffi::OsStr;
@@ -53,7 +52,7 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<(), Failure> {
             let message = format!("{}: {why}", paths.get(at).map_or_else(String::new, |paths| shown(paths)));
             let failure = Failure { code, message, path, item: Some(item), exit };
             let conditional = conditions.get(at) == Some(&true);
-            Err(in_script(&name, (line, if conditional { failure.precondition(Status::EEXIST) } else { failure })))
+            Err(in_script(&name, (line, if conditional { failure.precondition("EEXIST") } else { failure })))
         }
         Err(failure) => Err(failure),
     }

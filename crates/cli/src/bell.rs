@@ -4,7 +4,7 @@
 //! Leaves to others: what a call is (`cistern_client`), what it means to be cut short.
 
 use crate::signals::{End, wait_for};
-use cistern_client::{Call, Error};
+use cistern_client::{Call, Error, Operation};
 use nix::poll::{PollFd, PollFlags};
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -53,7 +53,11 @@ impl AsFd for Bell {
 ///
 /// # Errors
 /// When the system gives no descriptors.
-pub(crate) fn wait_for_call<T>(call: &mut Call<T>, end: &End, until: Option<Instant>) -> io::Result<Option<Result<T, Error>>> {
+pub(crate) fn wait_for_call<K: Operation>(
+    call: &mut Call<K>,
+    end: &End,
+    until: Option<Instant>,
+) -> io::Result<Option<Result<K::Output, Error>>> {
     let (bell, waker) = Bell::new()?;
     loop {
         if let Poll::Ready(result) = Pin::new(&mut *call).poll(&mut Context::from_waker(&waker)) {

@@ -9,7 +9,6 @@ use crate::files::{attr, each, read_local, unexpected};
 use crate::local::{AttrRule, Attributes, Failure, Request, Response};
 use crate::show;
 use crate::text::{Blob, Text};
-use cistern_client::Status;
 use cistern_wire::limits::CONTENT_MAX;
 use serde_json::json;
 use std::io::IsTerminal;
@@ -109,8 +108,8 @@ fn set(args: &XattrSet) -> Result<(), Failure> {
     let result = attr(&mut backend, Request::SetXattr { path: path.clone(), name, value: Blob(value), rule })
         .map_err(|failure| match rule {
             AttrRule::Any => failure,
-            AttrRule::Create => failure.precondition(Status::EEXIST),
-            AttrRule::Replace => failure.precondition(Status::ENODATA),
+            AttrRule::Create => failure.precondition("EEXIST"),
+            AttrRule::Replace => failure.precondition("ENODATA"),
         })
         .and_then(|changed| told(args.common.json, &path, &changed));
     backend.close();

@@ -11,7 +11,7 @@ use crate::local::{Attributes, Failure, News, Request, Response, Row, What, mill
 use crate::show;
 use crate::signals::End;
 use crate::text::Text;
-use cistern_client::ObjectKind;
+use cistern_client::FileType;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -73,7 +73,7 @@ impl Watching<'_> {
         for path in &args.paths {
             let path = Text::from(path.clone());
             let attr = attr(self.backend, Request::Stat { path: path.clone(), follow: true })?;
-            let directory = attr.is(ObjectKind::Directory);
+            let directory = attr.is(FileType::Directory);
             self.watch(attr.object)?;
             let entries = BTreeMap::new();
             self.subjects.push(Subject { path, object: attr.object, directory, version: 0, told_uncertain: false, entries });

@@ -6,7 +6,7 @@
 use crate::args::Common;
 use crate::local::Failure;
 use crate::{capture, settings, show};
-use cistern_client::{Call, Client, Error};
+use cistern_client::{Client, Error, Op, Operation};
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ pub(crate) fn start(common: &Common, wanted: Wanted<'_>) -> Result<Contact, Fail
         builder = builder.tap(tap);
     }
     let client = builder.start().map_err(|error| {
-        let hint = if matches!(error, Error::State { .. }) { "; --state DIR names another" } else { "" };
+        let hint = if error.is_state_directory() { "; --state DIR names another" } else { "" };
         with_hint(error, hint)
     })?;
     Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
@@ -79,6 +79,14 @@ pub(crate) fn start(common: &Common, wanted: Wanted<'_>) -> Result<Contact, Fail
 /// Tells a person that the server's port is closed.
 pub(crate) fn tell_refused(what: &str) {
     show::error("cistern", &Failure::new("PORT_REFUSED", 0, what));
+}
+
+/// Closes the session, so that nothing of it has to be timed out; why that is not confirmed within `span`, after which it ends by its lease.
+pub(crate) fn close(client: &Client, span: Duration) -> Result<(), String> {
+    match client.close().wait_timeout(span) {
+        Some(closed) => closed.map_err(|error| error.to_string()),
+        None => Err(format!("not confirmed within {} s", span.as_secs_f64())),
+    }
 }
 
 fn with_hint(error: Error, hint: &str) -> Failure {
@@ -99,11 +107,12 @@ impl Contact {
     }
 
     /// Waits for a call, and says once if the port refuses.
-    pub(crate) fn wait<T>(&self, mut call: Call<T>, tell: impl FnOnce(&str)) -> Result<T, Error> {
+    pub(crate) fn wait<K: Operation>(&self, op: Op<K>, tell: impl FnOnce(&str)) -> Result<K::Output, Error> {
+        let mut call = op.start();
         let before = self.client.refusals();
         let mut tell = Some(tell);
         loop {
-            if let Some(result) = call.wait_at_most(LOOK) {
+            if let Some(result) = call.wait_timeout(LOOK) {
                 return result;
             }
             if self.client.refusals() > before

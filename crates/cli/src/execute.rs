@@ -3,17 +3,15 @@
 //! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
 //! Leaves to others: where the request came from.
 
-use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros, millis};
+use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros, millis, time};
 use crate::members::{Claims, Members};
 use crate::neighbours::Neighbours;
 use crate::text::{Blob, Text};
-use cistern_client::{
-    AddressError, AttrChange, Batch, Client, Error, Expect, Guard, GuardState, LockRequest, ObjectId, Ownership, RenameRule, Status,
-    Watcher, XattrList, XattrRule, XattrValue,
-};
+use cistern_client::{Client, Creation, Error, ErrorKind, FileId, Guard, LockState, Op, Version as FileVersion, Watcher, kinds};
+use cistern_wire::Status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for news in one request: a program that has gone away is noticed between two of them.
 const NEWS_WAIT_MAX_MS: u64 = 1_000;
@@ -47,29 +45,17 @@ pub(crate) const EXIT_UNKNOWN: u8 = 74;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let (code, exit) = match &error {
-            Error::Status { status: Status::VERSION_CHANGED, .. } | Error::Item { status: Status::VERSION_CHANGED, .. } => {
-                (Status::VERSION_CHANGED.name(), EXIT_PRECONDITION)
-            }
-            Error::Status { status, .. } | Error::Item { status, .. } => (status.name(), EXIT_FAILED),
-            Error::TimedOut { .. } => ("TIMED_OUT", EXIT_FAILED),
-            Error::LeaseLost { .. } => ("LEASE_LOST", EXIT_FAILED),
-            Error::Unreachable { .. } => ("UNREACHABLE", EXIT_UNAVAILABLE),
-            Error::Refused { .. } => ("REFUSED", EXIT_UNAVAILABLE),
-            Error::AnotherServer { .. } => ("ANOTHER_SERVER", EXIT_UNAVAILABLE),
-            Error::Address(AddressError::Unknown { .. }) => ("UNKNOWN_HOST", EXIT_UNAVAILABLE),
-            Error::OutcomeUnknown { .. } => ("OUTCOME_UNKNOWN", EXIT_UNKNOWN),
-            Error::NoServer | Error::Address(_) | Error::Settings(_) | Error::State { .. } => ("USAGE", EXIT_USAGE),
-            _ => ("INTERNAL", EXIT_SOFTWARE),
+        let exit = match error.kind() {
+            ErrorKind::VersionChanged => EXIT_PRECONDITION,
+            ErrorKind::Unreachable | ErrorKind::Refused | ErrorKind::WrongServer => EXIT_UNAVAILABLE,
+            ErrorKind::OutcomeUnknown => EXIT_UNKNOWN,
+            ErrorKind::Configuration => EXIT_USAGE,
+            _ if error.code() == "INTERNAL" => EXIT_SOFTWARE,
+            _ => EXIT_FAILED,
         };
-        let item = if let Error::Item { item, .. } = error { Some(item) } else { None };
-        let path = match &error {
-            Error::Status { what, .. } | Error::TimedOut { what } | Error::LeaseLost { what } | Error::OutcomeUnknown { what } => {
-                Some(what.as_str()).filter(|what| what.starts_with('/')).map(Text::from)
-            }
-            _ => None,
-        };
-        Self { code: code.to_owned(), message: error.to_string(), path, item, exit }
+        let path = error.path().filter(|path| path.is_absolute()).map(|path| Text::from(path.as_os_str()));
+        let item = error.item().and_then(|item| u16::try_from(item).ok());
+        Self { code: error.code().to_owned(), message: error.to_string(), path, item, exit }
     }
 }
 
@@ -96,9 +82,15 @@ impl Failure {
         Self { code: code.to_owned(), message: message.into(), path: None, item: None, exit }
     }
 
+    /// What the server would say of a path.
+    pub(crate) fn status(path: &Text, status: Status) -> Self {
+        let failure = Self::new(status.name(), EXIT_FAILED, format!("{path}: {status}"));
+        Self { path: Some(path.clone()), ..failure }
+    }
+
     /// The same with the exit status of a precondition, if it is `code` that says that it does not hold.
-    pub(crate) fn precondition(self, code: Status) -> Self {
-        if self.code == code.name() { Self { exit: EXIT_PRECONDITION, ..self } } else { self }
+    pub(crate) fn precondition(self, code: &str) -> Self {
+        if self.code == code { Self { exit: EXIT_PRECONDITION, ..self } } else { self }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -108,11 +100,6 @@ impl Failure {
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new("FAILED", EXIT_FAILED, message)
     }
-}
-
-/// Who owns what this process makes: the user that runs it.
-pub(crate) fn ownership(mode: u16) -> Ownership {
-    User::this().owning(mode)
 }
 
 /// The user that runs a local program, to whom belongs what it makes.
@@ -128,8 +115,9 @@ impl User {
         Self { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
     }
 
-    const fn owning(self, mode: u16) -> Ownership {
-        Ownership { mode, uid: self.uid, gid: self.gid }
+    /// What is made with this mode belongs to it.
+    fn makes<K: Creation>(self, op: Op<K>, mode: u16) -> Op<K> {
+        op.mode(mode.into()).owner(self.uid, self.gid)
     }
 }
 
@@ -174,7 +162,7 @@ impl Holds {
 
     pub(crate) fn keep(&mut self, guard: Guard) -> Response {
         self.next += 1;
-        let (token, object) = (guard.token(), guard.object().0);
+        let (token, object) = (guard.token().0, guard.file().0);
         let guard = Arc::new(guard);
         self.neighbours.add(&guard);
         self.guards.insert(self.next, guard);
@@ -196,11 +184,18 @@ impl Holds {
             std::thread::sleep(wait);
             return Vec::new();
         };
-        let mut news: Vec<News> = watcher.wait_event(wait).map(News::from).into_iter().collect();
+        let mut events = watcher.events();
+        let begun = Instant::now();
+        let first = events.next_timeout(wait);
+        if first.is_none() {
+            // Of what is gone nothing is told, and that at once.
+            std::thread::sleep(wait.saturating_sub(begun.elapsed()));
+        }
+        let mut news: Vec<News> = first.map(News::from).into_iter().collect();
         while news.len() < NEWS_MAX
-            && let Some(seen) = watcher.wait_event(Duration::ZERO)
+            && let Some(event) = events.next_timeout(Duration::ZERO)
         {
-            news.push(seen.into());
+            news.push(event.into());
         }
         news
     }
@@ -214,14 +209,15 @@ impl Holds {
 pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> Result<Response, Failure> {
     holds.neighbours.check(client, &holds.guards.values().collect::<Vec<_>>(), &request)?;
     Ok(match request {
-        Request::Stat { path, follow: true } => Response::Attr(client.stat(path.as_os()).wait()?.into()),
-        Request::Stat { path, follow: false } => Response::Attr(client.lstat(path.as_os()).wait()?.into()),
+        Request::Stat { path, follow: true } => Response::Attr(client.metadata(path.as_os()).wait()?.into()),
+        Request::Stat { path, follow: false } => Response::Attr(client.symlink_metadata(path.as_os()).wait()?.into()),
         Request::List { path, detail } => {
-            let directory = client.list(path.as_os(), detail).wait()?;
+            let list = client.read_dir(path.as_os());
+            let directory = if detail { list.with_metadata() } else { list }.wait()?;
             Response::Listing(directory.entries.into_iter().map(Into::into).collect())
         }
-        Request::Read { path } => data(client.read(path.as_os()).wait()?),
-        Request::ReadLink { path } => data(client.read_link(path.as_os()).wait()?),
+        Request::Read { path } => client.read(path.as_os()).wait()?.into(),
+        Request::ReadLink { path } => Response::Link(client.read_link(path.as_os()).wait()?.into_os_string().into()),
         Request::Lock { path, shared, wait_ms, .. } => holds.keep(lock(client, &path, shared, wait_ms).wait()?),
         Request::Unlock { hold } => {
             holds.get(hold)?;
@@ -229,34 +225,39 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             Response::Done
         }
         Request::Join { path, data, mode } => {
-            let object = holds.members.join(client, &path, data, holds.user.owning(mode))?;
-            Response::Joined { object: object.0 }
+            let file = holds.members.join(client, &path, data, mode, holds.user)?;
+            Response::Joined { object: file.0 }
         }
-        Request::Leave { object } => holds.members.leave(client, ObjectId(object)).map(|()| Response::Done)?,
+        Request::Leave { object } => holds.members.leave(client, FileId(object)).map(|()| Response::Done)?,
         Request::Hold { hold } => Response::Hold(look(client, holds.get(hold)?)?),
         Request::Locks { path } => {
-            let locks = client.locks(path.as_ref().map(Text::as_os)).wait()?;
+            let list = client.locks();
+            let locks = match path {
+                Some(path) => list.on(path.as_os()),
+                None => list,
+            }
+            .wait()?;
             Response::Locks(locks.into_iter().map(Into::into).collect())
         }
         Request::Watch { object } => {
-            holds.watcher.get_or_insert_with(|| client.watcher()).watch(ObjectId(object))?;
+            holds.watcher.get_or_insert_with(|| client.watcher()).watch(FileId(object))?;
             Response::Done
         }
         Request::Unwatch { object } => {
             if let Some(watcher) = &mut holds.watcher {
-                watcher.unwatch(ObjectId(object));
+                watcher.unwatch(FileId(object));
             }
             Response::Done
         }
         Request::News { wait_ms } => Response::News(holds.news(Duration::from_millis(wait_ms.min(NEWS_WAIT_MAX_MS)))),
         Request::GetXattr { path, name } => {
-            let XattrValue { object, version, value } = client.get_xattr(path.as_os(), name.0).wait()?;
-            Response::Xattr { object: object.0, version, value: Blob(value.to_vec()) }
+            let got = client.get_xattr(path.as_os(), name.as_os()).wait()?;
+            Response::Xattr { object: got.version.file.0, version: got.version.number, value: Blob(got.value.to_vec()) }
         }
         Request::ListXattr { path } => {
-            let XattrList { object, version, names } = client.list_xattr(path.as_os()).wait()?;
-            let names = names.into_iter().map(|name| Text(name.to_vec())).collect();
-            Response::Xattrs { object: object.0, version, names }
+            let list = client.list_xattr(path.as_os()).wait()?;
+            let names = list.names.into_iter().map(Text::from).collect();
+            Response::Xattrs { object: list.version.file.0, version: list.version.number, names }
         }
         Request::Batch { items, if_versions } => batch(client, holds.user, items, &if_versions)?,
         Request::Server => Response::Server(client.server_status().wait()?.into()),
@@ -268,118 +269,146 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
 
 fn mutate(client: &Client, user: User, request: Request) -> Result<Response, Failure> {
     let attr = match request {
-        Request::Put { path, data, mode, if_version: None } => client.put(path.as_os(), data.0, user.owning(mode)),
-        Request::Put { path, data, mode, if_version: Some(0) } => return put_new(client, &path, data, user.owning(mode)),
-        Request::Put { path, data, if_version: Some(version), .. } => {
-            let expect = expectation(client, &Version { path: path.clone(), version })?;
-            // The very file whose version was looked at, whatever the path leads to by now.
-            client.expecting([expect]).replace(expect.object, data.0)
+        Request::Put { path, data, mode, if_version } => {
+            let write = user.makes(client.write(path.as_os(), data.0), mode);
+            match if_version {
+                None => write.wait(),
+                Some(0) => return put_new(client, &path, write),
+                Some(version) => write.if_version(expectation(client, &Version { path, version })?).wait(),
+            }
         }
-        Request::SetXattr { path, name, value, rule } => client.set_xattr(path.as_os(), name.0, value.0, attr_rule(rule)),
-        Request::RemoveXattr { path, name } => client.remove_xattr(path.as_os(), name.0),
-        Request::Create { path, exclusive, mode } => client.create(path.as_os(), exclusive, user.owning(mode)),
-        Request::Mkdir { path, mode } => client.mkdir(path.as_os(), user.owning(mode)),
-        Request::Symlink { target, path } => client.symlink(target.as_os(), path.as_os(), user.owning(0o777)),
-        Request::Link { existing, path } => client.link(existing.as_os(), path.as_os()),
+        Request::SetXattr { path, name, value, rule } => with_rule(client.set_xattr(path.as_os(), name.as_os(), value.0), rule).wait(),
+        Request::RemoveXattr { path, name } => client.remove_xattr(path.as_os(), name.as_os()).wait(),
+        Request::Create { path, exclusive: false, mode } => user.makes(client.create(path.as_os()), mode).wait(),
+        Request::Create { path, exclusive: true, mode } => {
+            user.makes(client.create_new(path.as_os()), mode).wait()?;
+            client.metadata(path.as_os()).wait()
+        }
+        Request::Mkdir { path, mode } => user.makes(client.create_dir(path.as_os()), mode).wait(),
+        Request::Symlink { target, path } => user.makes(client.symlink(target.as_os(), path.as_os()), 0o777).wait(),
+        Request::Link { existing, path } => client.hard_link(existing.as_os(), path.as_os()).wait(),
         Request::SetAttr { path, mode, mtime_ns, atime_ns, size } => {
-            client.set_attr(path.as_os(), AttrChange { mode, mtime_ns, atime_ns, size, ..AttrChange::default() })
+            let mut set = set_metadata(client, &path, mode, size);
+            if let Some(ns) = mtime_ns {
+                set = set.modified(time(ns));
+            }
+            if let Some(ns) = atime_ns {
+                set = set.accessed(time(ns));
+            }
+            set.wait()
         }
-        Request::Unlink { path, force } => return Ok(client.unlink(path.as_os(), force).wait().map(|()| Response::Done)?),
-        Request::Rmdir { path } => return Ok(client.rmdir(path.as_os()).wait().map(|()| Response::Done)?),
+        Request::Unlink { path, force } => return Ok(unlink(client, &path, force).wait().map(|()| Response::Done)?),
+        Request::Rmdir { path } => return Ok(client.remove_dir(path.as_os()).wait().map(|()| Response::Done)?),
         Request::Rename { from, to, rule, force } => {
-            return Ok(client.rename(from.as_os(), to.as_os(), rename_rule(rule), force).wait().map(|()| Response::Done)?);
+            return Ok(rename(client, &from, &to, rule, force).wait().map(|()| Response::Done)?);
         }
         other => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{other:?} is not a change"))),
     };
-    Ok(Response::Attr(attr.wait()?.into()))
+    Ok(Response::Attr(attr?.into()))
 }
 
-const fn rename_rule(rule: Rule) -> RenameRule {
+fn unlink(client: &Client, path: &Text, force: bool) -> Op<kinds::Remove> {
+    let remove = client.remove_file(path.as_os());
+    if force { remove.even_if_locked() } else { remove }
+}
+
+fn rename(client: &Client, from: &Text, to: &Text, rule: Rule, force: bool) -> Op<kinds::Rename> {
+    let rename = client.rename(from.as_os(), to.as_os());
+    let rename = match rule {
+        Rule::Replace => rename,
+        Rule::NoReplace => rename.no_replace(),
+        Rule::Exchange => rename.exchange(),
+    };
+    if force { rename.even_if_locked() } else { rename }
+}
+
+fn with_rule(set: Op<kinds::SetXattr>, rule: AttrRule) -> Op<kinds::SetXattr> {
     match rule {
-        Rule::Replace => RenameRule::Replace,
-        Rule::NoReplace => RenameRule::NoReplace,
-        Rule::Exchange => RenameRule::Exchange,
+        AttrRule::Any => set,
+        AttrRule::Create => set.if_absent(),
+        AttrRule::Replace => set.if_present(),
     }
 }
 
-const fn attr_rule(rule: AttrRule) -> XattrRule {
-    match rule {
-        AttrRule::Any => XattrRule::Any,
-        AttrRule::Create => XattrRule::Create,
-        AttrRule::Replace => XattrRule::Replace,
+fn set_metadata(client: &Client, path: &Text, mode: Option<u16>, size: Option<u64>) -> Op<kinds::SetMetadata> {
+    let mut set = client.set_metadata(path.as_os());
+    if let Some(mode) = mode {
+        set = set.mode(mode.into());
     }
+    if let Some(size) = size {
+        set = set.len(size);
+    }
+    set
 }
 
-/// The object of a path, which must have that version now and when the change is made.
-fn expectation(client: &Client, wanted: &Version) -> Result<Expect, Failure> {
+/// The file of a path, which must have that version now and when the change is made.
+fn expectation(client: &Client, wanted: &Version) -> Result<FileVersion, Failure> {
     let Version { path, version } = wanted;
-    let now = client.stat(path.as_os()).wait()?;
-    if now.version == *version {
-        return Ok(Expect { object: now.object, version: *version });
+    let now = client.metadata(path.as_os()).wait()?.version();
+    if now.number == *version {
+        return Ok(now);
     }
-    let message = format!("{path}: it has version {}, not {version}; nothing was changed", now.version);
+    let message = format!("{path}: it has version {now}, not {version}; nothing was changed");
     let failure = Failure::new(Status::VERSION_CHANGED.name(), EXIT_PRECONDITION, message);
     Err(Failure { path: Some(path.clone()), ..failure })
 }
 
 /// A file that must not exist yet, made with its contents as one.
-fn put_new(client: &Client, path: &Text, data: Blob, owner: Ownership) -> Result<Response, Failure> {
-    let both = Batch::new().create(path.as_os(), true, owner).write(path.as_os(), 0, data.0, false);
-    match client.batch(both).wait() {
-        Err(Error::Item { status: Status::EEXIST, .. }) => {
+fn put_new(client: &Client, path: &Text, write: Op<kinds::Write>) -> Result<Response, Failure> {
+    match write.if_absent().wait() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let message = format!("{path}: it exists; nothing was changed");
             let failure = Failure::new(Status::VERSION_CHANGED.name(), EXIT_PRECONDITION, message);
             Err(Failure { path: Some(path.clone()), ..failure })
         }
-        Err(Error::Item { status, .. }) => Err(Error::Status { what: path.to_string(), status }.into()),
         Err(error) => Err(error.into()),
-        Ok(_) => Ok(Response::Attr(client.stat(path.as_os()).wait()?.into())),
+        Ok(_) => Ok(Response::Attr(client.metadata(path.as_os()).wait()?.into())),
     }
 }
 
 fn batch(client: &Client, user: User, items: Vec<Item>, if_versions: &[Version]) -> Result<Response, Failure> {
-    let expect = if_versions.iter().map(|wanted| expectation(client, wanted)).collect::<Result<Vec<_>, _>>()?;
-    let batch = items.into_iter().fold(Batch::new(), |batch, item| match item {
-        Item::Create { path, exclusive, mode } => batch.create(path.as_os(), exclusive, user.owning(mode)),
-        Item::Mkdir { path, mode } => batch.mkdir(path.as_os(), user.owning(mode)),
-        Item::Symlink { target, path } => batch.symlink(target.as_os(), path.as_os(), user.owning(0o777)),
-        Item::Link { existing, path } => batch.link(existing.as_os(), path.as_os()),
-        Item::Unlink { path, force } => batch.unlink(path.as_os(), force),
-        Item::Rmdir { path } => batch.rmdir(path.as_os()),
-        Item::Rename { from, to, rule, force } => batch.rename(from.as_os(), to.as_os(), rename_rule(rule), force),
-        Item::SetAttr { path, mode, size } => batch.set_attr(path.as_os(), AttrChange { mode, size, ..AttrChange::default() }),
-        Item::Write { path, offset, data, truncate } => batch.write(path.as_os(), offset, data.0, truncate),
-        Item::SetXattr { path, name, value, rule } => batch.set_xattr(path.as_os(), name.0, value.0, attr_rule(rule)),
-        Item::RemoveXattr { path, name } => batch.remove_xattr(path.as_os(), name.0),
+    let mut batch = client.batch();
+    for wanted in if_versions {
+        batch = batch.if_version(expectation(client, wanted)?);
+    }
+    let batch = items.into_iter().fold(batch, |batch, item| match item {
+        Item::Create { path, exclusive: false, mode } => batch.add(user.makes(client.create(path.as_os()), mode)),
+        Item::Create { path, exclusive: true, mode } => batch.add(user.makes(client.create_new(path.as_os()), mode)),
+        Item::Mkdir { path, mode } => batch.add(user.makes(client.create_dir(path.as_os()), mode)),
+        Item::Symlink { target, path } => batch.add(user.makes(client.symlink(target.as_os(), path.as_os()), 0o777)),
+        Item::Link { existing, path } => batch.add(client.hard_link(existing.as_os(), path.as_os())),
+        Item::Unlink { path, force } => batch.add(unlink(client, &path, force)),
+        Item::Rmdir { path } => batch.add(client.remove_dir(path.as_os())),
+        Item::Rename { from, to, rule, force } => batch.add(rename(client, &from, &to, rule, force)),
+        Item::SetAttr { path, mode, size } => batch.add(set_metadata(client, &path, mode, size)),
+        Item::Write { path, offset, data, truncate } => {
+            let write = client.write(path.as_os(), data.0).at(offset);
+            batch.add(if truncate { write.truncate() } else { write })
+        }
+        Item::SetXattr { path, name, value, rule } => batch.add(with_rule(client.set_xattr(path.as_os(), name.as_os(), value.0), rule)),
+        Item::RemoveXattr { path, name } => batch.add(client.remove_xattr(path.as_os(), name.as_os())),
     });
-    let results = if expect.is_empty() { client.batch(batch).wait()? } else { client.expecting(expect).batch(batch).wait()? };
-    Ok(Response::Batched(results.into_iter().map(Into::into).collect()))
-}
-
-fn data(contents: cistern_client::Contents) -> Response {
-    Response::Data { attr: contents.attr.into(), data: Blob(contents.data.to_vec()) }
+    Ok(Response::Batched(batch.wait()?.into_iter().map(Into::into).collect()))
 }
 
 /// `wait_ms`: `None` waits for as long as it takes, 0 only tries.
-pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u64>) -> LockRequest {
+pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u64>) -> Op<kinds::Lock> {
     let request = client.lock(path.as_os());
     let request = if shared { request.shared() } else { request };
     match wait_ms {
         None => request,
         Some(0) => request.try_once(),
-        Some(ms) => request.at_most(Duration::from_millis(ms)),
+        Some(ms) => request.timeout(Duration::from_millis(ms)),
     }
 }
 
 fn look(client: &Client, guard: &Guard) -> Result<Hold, Failure> {
-    let (state, until) = match guard.state() {
+    let (state, until) = match guard.valid_until() {
         //= wire-spec.md#11-1-lease
         //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
-        GuardState::Certain { valid_until, .. } => {
-            ("certain", Some(Until { clock_monotonic_raw_ns: valid_until.raw_ns, clock_boottime_ns: valid_until.boot_ns }))
-        }
-        GuardState::Uncertain => ("uncertain", None),
-        GuardState::Lost => ("lost", None),
+        Some(until) => ("certain", Some(Until { clock_monotonic_raw_ns: until.raw_ns, clock_boottime_ns: until.boot_ns })),
+        None if guard.state() == LockState::Lost => ("lost", None),
+        None => ("uncertain", None),
     };
     Ok(Hold { state: state.to_owned(), until, lease_ms: millis(client.lease()?.lease) })
 }

@@ -11,7 +11,7 @@ use crate::local::{Attributes, Failure, Request, Response, Row, Rule};
 use crate::server_control;
 use crate::show;
 use crate::text::{Blob, Text};
-use cistern_client::{ObjectKind, Status as Code};
+use cistern_client::FileType;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -61,7 +61,7 @@ pub(crate) fn ls(args: &Ls) -> Result<(), Failure> {
 
 fn ls_one(backend: &mut Backend, args: &Ls, path: &Text, several: bool) -> Result<(), Failure> {
     let attr = attr(backend, Request::Stat { path: path.clone(), follow: true })?;
-    let rows = if attr.is(ObjectKind::Directory) {
+    let rows = if attr.is(FileType::Directory) {
         listing(backend, path, args.long || args.common.json)?
     } else {
         vec![Row { name: path.clone(), object: attr.object, kind: attr.kind.clone(), attr: Some(attr) }]
@@ -199,7 +199,7 @@ pub(crate) fn mkdir_parents(backend: &mut Backend, path: &Text, mode: u16) -> Re
         }
     }
     let found = attr(backend, Request::Stat { path: path.clone(), follow: true })?;
-    if found.is(ObjectKind::Directory) {
+    if found.is(FileType::Directory) {
         Ok(found)
     } else {
         Err(Failure::new("EEXIST", crate::execute::EXIT_FAILED, format!("{path}: file exists and is not a directory")))
@@ -218,7 +218,7 @@ pub(crate) fn rm(args: &Rm) -> Result<(), Failure> {
 
 fn rm_one(backend: &mut Backend, args: &Rm, path: &Text) -> Result<(), Failure> {
     let found = attr(backend, Request::Stat { path: path.clone(), follow: false })?;
-    if !found.is(ObjectKind::Directory) {
+    if !found.is(FileType::Directory) {
         let removed = backend.call(Request::Unlink { path: path.clone(), force: args.force }).and_then(done);
         return removed.map_err(|failure| holder::named(backend, failure, &[path], "; -f removes it all the same"));
     }
@@ -260,7 +260,7 @@ pub(crate) fn mv(args: &Mv) -> Result<(), Failure> {
             to = to.join(name);
         }
         let moved = backend.call(Request::Rename { from: from.clone(), to: to.clone(), rule, force: args.force }).and_then(done);
-        let moved = moved.map_err(|failure| if args.no_clobber { failure.precondition(Code::EEXIST) } else { failure });
+        let moved = moved.map_err(|failure| if args.no_clobber { failure.precondition("EEXIST") } else { failure });
         moved.map_err(|failure| holder::named(&mut backend, failure, &[&from, &to], "; -f goes on all the same"))
     })();
     backend.close();
@@ -269,7 +269,7 @@ pub(crate) fn mv(args: &Mv) -> Result<(), Failure> {
 
 fn into_directory(backend: &mut Backend, to: &Text) -> Result<bool, Failure> {
     match attr(backend, Request::Stat { path: to.clone(), follow: true }) {
-        Ok(found) => Ok(found.is(ObjectKind::Directory)),
+        Ok(found) => Ok(found.is(FileType::Directory)),
         Err(failure) if failure.code == "ENOENT" => Ok(false),
         Err(failure) => Err(failure),
     }

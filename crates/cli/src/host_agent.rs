@@ -4,7 +4,7 @@
 //! every program told, by the end of its connection, that its locks are going; then, once nobody can still act under a lock that
 //! it was shown, the session closed (R36). Place in the walk: the host's end of `local`; `backend` is the other one.
 //! Invariant: a lock taken on a connection is given back when the connection ends, and no later.
-//! Leaves to others: one connection (`connection`), what a request does (`execute`), the identity (`cistern_client::identity`).
+//! Leaves to others: one connection (`connection`), what a request does (`execute`), the identity (`cistern_client`).
 
 mod connection;
 mod peers;
@@ -71,7 +71,7 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
     if !rooms.wait_until_empty(longest + ACCEPT_PAUSE) {
         log::warn!("programs that hold locks have not ended their connections; nothing that they were shown is certain any more");
     }
-    if let Err(error) = client.close(close_within) {
+    if let Err(error) = contact::close(&client, close_within) {
         log::warn!("the session was not closed, and ends by its lease: {error}");
     }
     Ok(())
@@ -95,14 +95,16 @@ impl From<Idle> for IdlePolicy {
 }
 
 fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure> {
-    let (agent, incarnation) = client.identity();
+    let identity = client.identity();
     if args.common.json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
         let socket = socket.to_string_lossy();
-        return show::json(&json!({ "ready": true, "socket": socket, "agent": agent.to_string(), "incarnation": incarnation }));
+        return show::json(
+            &json!({ "ready": true, "socket": socket, "agent": format!("{:032x}", identity.agent), "incarnation": identity.incarnation }),
+        );
     }
     let whom = args.socket_group.as_ref().map_or_else(|| "this user".to_owned(), |group| format!("this user and of group {group}"));
-    log::info!("agent {agent}/{incarnation}: serves programs of {whom} on {}", socket.display());
+    log::info!("agent {identity}: serves programs of {whom} on {}", socket.display());
     Ok(())
 }
 

@@ -5,9 +5,11 @@
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, Instant, ItemResult, LeaseView, Listed, LockInfo, ObjectKind, Seen, ServerReport, Standing, WatchEvent};
+use cistern_client::{
+    Contents, DirEntry, FileType, Instant, LeaseView, LockInfo, Metadata, ServerReport, Standing, Version as FileVersion, WatchEvent,
+};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a local program asks of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -197,6 +199,8 @@ pub(crate) enum Response {
         attr: Attributes,
         data: Blob,
     },
+    /// Target of a symbolic link.
+    Link(Text),
     Locks(Vec<LockRow>),
     Server(Report),
     Pong {
@@ -249,15 +253,15 @@ pub(crate) enum What {
     Gone,
 }
 
-impl From<Seen> for News {
-    fn from(seen: Seen) -> Self {
-        let what = match seen.what {
-            WatchEvent::Certain { version } => What::Certain { version },
-            WatchEvent::Changed { version } => What::Changed { version },
-            WatchEvent::Uncertain => What::Uncertain,
-            WatchEvent::Gone => What::Gone,
+impl From<WatchEvent> for News {
+    fn from(event: WatchEvent) -> Self {
+        let what = match event {
+            WatchEvent::Current(version) => What::Certain { version: version.number },
+            WatchEvent::Changed(version) => What::Changed { version: version.number },
+            WatchEvent::Removed(_) => What::Gone,
+            _ => What::Uncertain,
         };
-        Self { object: seen.object.0, what }
+        Self { object: event.file().0, what }
     }
 }
 
@@ -293,9 +297,9 @@ pub(crate) enum Answer {
     Error(Failure),
 }
 
-impl From<ItemResult> for Done {
-    fn from(result: ItemResult) -> Self {
-        Self { object: result.object.0, version: result.version }
+impl From<FileVersion> for Done {
+    fn from(version: FileVersion) -> Self {
+        Self { object: version.file.0, version: version.number }
     }
 }
 
@@ -320,27 +324,27 @@ pub(crate) struct Attributes {
     pub(crate) made_by: Option<String>,
 }
 
-impl From<Attr> for Attributes {
-    fn from(a: Attr) -> Self {
+impl From<Metadata> for Attributes {
+    fn from(m: Metadata) -> Self {
         Self {
-            object: a.object.0,
-            version: a.version,
-            kind: a.kind.name().to_owned(),
-            mode: a.mode,
-            nlink: a.nlink,
-            uid: a.uid,
-            gid: a.gid,
-            size: a.size,
-            atime_ns: a.atime_ns,
-            mtime_ns: a.mtime_ns,
-            ctime_ns: a.ctime_ns,
-            made_by: a.is_ephemeral().then(|| a.owner.to_string()),
+            object: m.id().0,
+            version: m.version().number,
+            kind: m.file_type().name().to_owned(),
+            mode: u16::try_from(m.mode()).unwrap_or(0),
+            nlink: m.nlink(),
+            uid: m.uid(),
+            gid: m.gid(),
+            size: m.len(),
+            atime_ns: nanos(m.accessed()),
+            mtime_ns: nanos(m.modified()),
+            ctime_ns: nanos(m.changed()),
+            made_by: m.made_by(),
         }
     }
 }
 
 impl Attributes {
-    pub(crate) fn is(&self, kind: ObjectKind) -> bool {
+    pub(crate) fn is(&self, kind: FileType) -> bool {
         self.kind == kind.name()
     }
 }
@@ -355,9 +359,15 @@ pub(crate) struct Row {
     pub(crate) attr: Option<Attributes>,
 }
 
-impl From<Listed> for Row {
-    fn from(l: Listed) -> Self {
-        Self { name: Text(l.name.to_vec()), object: l.object.0, kind: l.kind.name().to_owned(), attr: l.attr.map(Into::into) }
+impl From<DirEntry> for Row {
+    fn from(e: DirEntry) -> Self {
+        Self { name: e.file_name.into(), object: e.id.0, kind: e.file_type.name().to_owned(), attr: e.metadata.map(Into::into) }
+    }
+}
+
+impl From<Contents> for Response {
+    fn from(c: Contents) -> Self {
+        Self::Data { attr: c.metadata.into(), data: Blob(c.bytes.to_vec()) }
     }
 }
 
@@ -379,26 +389,34 @@ pub(crate) struct LockRow {
     pub(crate) bound_ms: Option<u64>,
 }
 
+/// The standing of a session whose agent answers.
+const GOOD: &str = "good";
+
 impl LockRow {
     /// Whether no message to its agent has failed.
     pub(crate) fn is_in_good_standing(&self) -> bool {
-        self.standing == Standing::Good.name()
+        self.standing == GOOD
     }
 }
 
 impl From<LockInfo> for LockRow {
     fn from(l: LockInfo) -> Self {
+        let standing = match l.standing {
+            Standing::TimingOut => "timing out",
+            Standing::Evicted => "evicted",
+            _ => GOOD,
+        };
         Self {
-            object: l.object.0,
-            path: Text(l.place.to_vec()),
-            state: l.state.name().to_owned(),
-            mode: l.mode.name().to_owned(),
-            token: l.generation.0,
-            handle: l.handle.to_string(),
-            label: Text(l.label.to_vec()),
-            since_ms: l.since_ms,
-            standing: l.standing.name().to_owned(),
-            bound_ms: Some(l.bound_ms).filter(|ms| *ms > 0),
+            object: l.file.0,
+            path: l.path.into_os_string().into(),
+            state: if l.is_holder { "holds" } else { "waits" }.to_owned(),
+            mode: if l.is_shared { "shared" } else { "exclusive" }.to_owned(),
+            token: l.token.0,
+            handle: l.session,
+            label: l.label.into(),
+            since_ms: millis(l.since),
+            standing: standing.to_owned(),
+            bound_ms: l.ends_within.map(millis),
         }
     }
 }
@@ -473,6 +491,20 @@ pub(crate) struct Lease {
 
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds since 1970; what cannot be shown so is the nearest that can.
+pub(crate) fn nanos(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(span) => i64::try_from(span.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
+    }
+}
+
+/// The time so many nanoseconds after 1970.
+pub(crate) fn time(ns: i64) -> SystemTime {
+    let span = Duration::from_nanos(ns.unsigned_abs());
+    if ns < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }
 }
 
 pub(crate) fn micros(span: Duration) -> u64 {

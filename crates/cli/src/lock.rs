@@ -12,6 +12,7 @@ mod obtain;
 
 use crate::args::Lock;
 use crate::capture;
+use crate::contact;
 use crate::holder::PlaceWatch;
 use crate::local::Failure;
 use crate::show;
@@ -49,7 +50,7 @@ pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
 /// Ends the session of an agent of this process's own, and with it everything that it holds or waits for.
 fn close(agent: &Agent) {
     if let Agent::Own(client) = agent
-        && let Err(error) = client.close(CLOSE_TIME)
+        && let Err(error) = contact::close(client, CLOSE_TIME)
     {
         log::debug!("the session was not closed: {error}");
     }

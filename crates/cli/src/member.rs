@@ -7,7 +7,7 @@
 
 use crate::args::Member;
 use crate::backend::{Backend, Line, host_agent, own_agent};
-use crate::contact::Tries;
+use crate::contact::{self, Tries};
 use crate::execute::{EXIT_FAILED, Holds};
 use crate::files::unexpected;
 use crate::local::{Failure, News, Request, Response, What, millis};
@@ -74,7 +74,7 @@ pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
 
 /// With the session the file goes, at once.
 fn close(client: &Client) {
-    if let Err(error) = client.close(CLOSE_TIME) {
+    if let Err(error) = contact::close(client, CLOSE_TIME) {
         log::warn!("the session was not closed, and ends by its lease: {error}");
     }
 }

@@ -5,9 +5,11 @@
 //! Invariant: of the programs of one agent only one at a time makes or has the file of a path, or has perhaps made it.
 //! Leaves to others: when a program has gone (`host_agent`), the end of files with the session (the server).
 
+use crate::execute::User;
 use crate::local::Failure;
 use crate::text::{Blob, Text};
-use cistern_client::{Attr, Batch, Client, Error, Expect, ObjectId, Ownership, Status};
+use cistern_client::{Client, ErrorKind, FileId, Metadata};
+use cistern_wire::Status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +41,7 @@ impl Drop for Claim {
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     claims: Claims,
-    files: BTreeMap<ObjectId, Claim>,
+    files: BTreeMap<FileId, Claim>,
     /// Where this program has perhaps made a file: it was not told.
     perhaps: Vec<Claim>,
 }
@@ -55,27 +57,27 @@ impl Members {
     }
 
     /// Makes a file.
-    pub(crate) fn join(&mut self, client: &Client, path: &Text, data: Blob, owner: Ownership) -> Result<ObjectId, Failure> {
+    pub(crate) fn join(&mut self, client: &Client, path: &Text, data: Blob, mode: u16, user: User) -> Result<FileId, Failure> {
         // Whoever asks again has lost the file that it had.
         self.files.retain(|_, claim| claim.path != *path);
-        let exists = || Error::Status { what: path.to_string(), status: Status::EEXIST };
+        let exists = || Failure::status(path, Status::EEXIST);
         let before = self.perhaps.iter().position(|claim| claim.path == *path);
         let mut perhaps = before.is_some();
         let claim = before.map(|at| self.perhaps.swap_remove(at)).or_else(|| self.claims.claim(path)).ok_or_else(exists)?;
-        let made = match make(client, path, &data, owner) {
-            Err(error) if error.status() == Some(Status::EEXIST) => match adopt(client, path, data) {
-                Ok(found) => found.ok_or_else(|| exists().into()),
+        let make = client.create_new(path.as_os()).ephemeral().contents(data.0.clone());
+        let made = match make.mode(mode.into()).owner(user.uid, user.gid).wait() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match adopt(client, path, data) {
+                Ok(found) => found.ok_or_else(exists),
                 Err(failure) => {
                     perhaps = true;
                     Err(failure)
                 }
             },
-            Err(Error::Item { status, .. }) => Err(Error::Status { what: path.to_string(), status }.into()),
             Err(error) => {
-                perhaps |= matches!(error, Error::OutcomeUnknown { .. });
+                perhaps |= error.kind() == ErrorKind::OutcomeUnknown;
                 Err(error.into())
             }
-            Ok(object) => Ok(object),
+            Ok(made) => Ok(made.file),
         };
         match made {
             Ok(object) => _ = self.files.insert(object, claim),
@@ -86,7 +88,7 @@ impl Members {
     }
 
     /// Removes one of the files.
-    pub(crate) fn leave(&mut self, client: &Client, object: ObjectId) -> Result<(), Failure> {
+    pub(crate) fn leave(&mut self, client: &Client, object: FileId) -> Result<(), Failure> {
         let Some(claim) = self.files.get(&object) else {
             return Err(Failure::failed(format!("{object} is no ephemeral file of this connection")));
         };
@@ -108,58 +110,49 @@ impl Members {
     }
 }
 
-fn make(client: &Client, path: &Text, data: &Blob, owner: Ownership) -> Result<ObjectId, Error> {
-    if data.0.is_empty() {
-        return client.create_ephemeral(path.as_os(), owner).wait().map(|attr| attr.object);
-    }
-    let both = Batch::new().create_ephemeral(path.as_os(), owner).write(path.as_os(), 0, data.0.clone(), false);
-    let results = client.batch(both).wait()?;
-    results.first().map(|made| made.object).ok_or(Error::Broken { why: "a batch of two changes had no results".to_owned() })
-}
-
 /// The ephemeral file that is there, if this agent's session made it.
-fn own_at(client: &Client, path: &Text) -> Result<Option<Attr>, Failure> {
-    match client.lstat(path.as_os()).wait() {
-        Ok(there) => Ok((there.is_ephemeral() && client.owns_ephemeral(there.object)?).then_some(there)),
+fn own_at(client: &Client, path: &Text) -> Result<Option<Metadata>, Failure> {
+    match client.symlink_metadata(path.as_os()).wait() {
+        Ok(there) => Ok((there.is_ephemeral() && client.owns_ephemeral(there.id())?).then_some(there)),
         // Nor is there one where its directory is gone.
-        Err(error) if [Some(Status::ENOENT), Some(Status::ENOTDIR)].contains(&error.status()) => Ok(None),
+        Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Takes a file that is there already, if this agent's session made it and no program has it: its making was given up before the answer came.
-fn adopt(client: &Client, path: &Text, data: Blob) -> Result<Option<ObjectId>, Failure> {
+fn adopt(client: &Client, path: &Text, data: Blob) -> Result<Option<FileId>, Failure> {
     let Some(there) = own_at(client, path)? else { return Ok(None) };
-    if there.size != 0 || !data.0.is_empty() {
-        client.expecting([Expect { object: there.object, version: there.version }]).replace(there.object, data.0).wait()?;
+    if there.len() != 0 || !data.0.is_empty() {
+        client.write(path.as_os(), data.0).if_version(there.version()).wait()?;
     }
-    Ok(Some(there.object))
+    Ok(Some(there.id()))
 }
 
 /// Removes a file that was perhaps made.
 fn leave_perhaps(client: &Client, path: &Text) -> Result<(), Failure> {
     // Asked before the look: what was settled by then is seen by it.
     let settled = client.unsettled()? == 0;
-    if let Some(object) = own_at(client, path)?.map(|there| there.object) {
+    if let Some(object) = own_at(client, path)?.map(|there| there.id()) {
         return remove(client, path, object);
     }
     if settled { Ok(()) } else { Err(Failure::failed(format!("{path}: it is not known yet whether it was made"))) }
 }
 
 /// Takes the file's name away, unless it leads to something else by now.
-fn remove(client: &Client, path: &Text, object: ObjectId) -> Result<(), Failure> {
+fn remove(client: &Client, path: &Text, object: FileId) -> Result<(), Failure> {
     loop {
-        let there = match client.lstat(path.as_os()).wait() {
-            Err(error) if error.status() == Some(Status::ENOENT) => return Ok(()),
+        let there = match client.symlink_metadata(path.as_os()).wait() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        if there.object != object {
+        if there.id() != object {
             return Ok(());
         }
-        match client.expecting([Expect { object, version: there.version }]).unlink(path.as_os(), true).wait() {
+        match client.remove_file(path.as_os()).even_if_locked().if_version(there.version()).wait() {
             // It has changed since: its version is looked at again.
-            Err(error) if error.status() == Some(Status::VERSION_CHANGED) => {}
-            Err(error) if error.status() == Some(Status::ENOENT) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::VersionChanged => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => return Ok(other?),
         }
     }

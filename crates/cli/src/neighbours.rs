@@ -5,9 +5,11 @@
 //! granted after it: its holder is told that the file is not at its path.
 //! Leaves to others: locks of other agents (the server), who the holder is (`holder`).
 
+use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, Item, Request, Rule};
 use crate::text::Text;
-use cistern_client::{Client, Error, Guard, GuardState, ObjectId, Status};
+use cistern_client::{Client, FileId, Guard, LockState};
+use cistern_wire::Status;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The locks of all programs of an agent.
@@ -31,14 +33,14 @@ impl Neighbours {
         if others.is_empty() {
             return None;
         }
-        let locked = |object: ObjectId| others.iter().any(|guard| guard.object() == object && guard.state() != GuardState::Lost);
+        let locked = |file: FileId| others.iter().any(|guard| guard.file() == file && guard.state() != LockState::Lost);
         // What cannot be looked at the change will fail by, too.
-        paths.iter().find(|path| client.lstat(path.as_os()).wait().is_ok_and(|there| locked(there.object))).copied()
+        paths.iter().find(|path| client.symlink_metadata(path.as_os()).wait().is_ok_and(|there| locked(there.id()))).copied()
     }
 
     /// Refuses a change that the server would refuse to another agent for the locks of this one's other programs.
     pub(crate) fn check(&self, client: &Client, own: &[&Arc<Guard>], request: &Request) -> Result<(), Failure> {
-        let busy = |path: &Text| Error::Status { what: path.to_string(), status: Status::EBUSY };
+        let busy = |path: &Text| Failure::status(path, Status::EBUSY);
         match request {
             Request::Unlink { path, force: false } | Request::Rmdir { path } => self.lock_at(client, own, &[path]).map(busy),
             Request::Rename { from, to, rule, force: false } => self.lock_at(client, own, &taken(from, to, *rule)).map(busy),
@@ -49,11 +51,14 @@ impl Neighbours {
                     _ => false,
                 };
                 let item = items.iter().position(refused).and_then(|item| u16::try_from(item).ok());
-                item.map(|item| Error::Item { what: "the batch".to_owned(), item, status: Status::EBUSY })
+                item.map(|item| {
+                    let message = format!("the batch: item {} of the batch: {}; nothing was changed", item + 1, Status::EBUSY);
+                    Failure { item: Some(item), ..Failure::new(Status::EBUSY.name(), EXIT_FAILED, message) }
+                })
             }
             _ => None,
         }
-        .map_or(Ok(()), |error| Err(error.into()))
+        .map_or(Ok(()), Err)
     }
 }
 

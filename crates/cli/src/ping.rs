@@ -75,7 +75,7 @@ pub(crate) fn ping(args: &Ping) -> Result<u8, Failure> {
         }
     }
     if let Through::Own(contact) = through
-        && let Err(error) = contact.client.close(CLOSE_TIME)
+        && let Err(error) = contact::close(&contact.client, CLOSE_TIME)
     {
         log::debug!("the session was not closed: {error}");
     }

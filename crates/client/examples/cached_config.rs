@@ -8,7 +8,7 @@
 //! and, in another terminal, `echo 'limit = 20' | cistern put - /service.conf`.
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
-use cistern_client::{Builder, Client, Ownership, Recorder, Status};
+use cistern_client::{Builder, Client, ErrorKind, Recorder};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Bounded, so that the example ends by itself: for how many seconds to look.
     let seconds: u32 = arguments.get(1).map_or(Ok(60), |n| n.parse())?;
     let client = builder.server(server).connect()?;
-    if client.stat(CONFIG).wait().is_err_and(|e| e.status() == Some(Status::ENOENT)) {
-        client.put(CONFIG, "limit = 10\n", Ownership { mode: 0o644, uid: 0, gid: 0 }).wait()?;
+    match client.write(CONFIG, "limit = 10\n").if_absent().wait() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => _ = made?,
     }
 
     let mut version = 0;
@@ -31,9 +32,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         // A thousand requests of the service, each reading its configuration anew: there is no copy to go stale.
         for _ in 0..1_000 {
             let contents = client.read(CONFIG).wait()?;
-            if contents.attr.version != version {
-                version = contents.attr.version;
-                println!("version {version}: {}", String::from_utf8_lossy(&contents.data).trim_end());
+            let now = contents.metadata.version().number;
+            if now != version {
+                version = now;
+                println!("version {version}: {}", String::from_utf8_lossy(&contents.bytes).trim_end());
             }
         }
         let after = client.lease()?;

@@ -9,14 +9,13 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
-use cistern_client::{Builder, Client, Guard, LockEvent, Ownership, Recorder, Status};
+use cistern_client::{Builder, Client, ErrorKind, Guard, LockState, Recorder};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 const ELECTION: &str = "/election";
 const STATE: &str = "/election-state";
-const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
 const TERM: Duration = Duration::from_millis(500);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -25,12 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Bounded, so that the example ends by itself: how many times to do the leader's work.
     let rounds: u32 = arguments.get(1).map_or(Ok(120), |n| n.parse())?;
     let client = builder.server(server).connect()?;
-    client.create(ELECTION, false, OWNER).wait()?;
 
     let mut done = 0;
     while done < rounds {
         println!("standing for election");
-        let guard = client.lock(ELECTION).wait()?;
+        let guard = client.lock(ELECTION).create().wait()?;
         println!("leading, with token {}", guard.token());
         done += lead(&client, &guard, rounds - done)?;
     }
@@ -60,20 +58,20 @@ fn lead(client: &Client, guard: &Guard, rounds: u32) -> Result<u32, Box<dyn Erro
         if !guard.is_valid() {
             println!("not certain to lead: holding still");
         } else {
-            match client.put_guarded(STATE, format!("token {}\n", guard.token()), OWNER, guard).wait() {
-                Ok(attr) => {
+            match client.write(STATE, format!("token {}\n", guard.token())).guarded_by(guard).wait() {
+                Ok(metadata) => {
                     done += 1;
-                    println!("wrote version {} under token {}", attr.version, guard.token());
+                    println!("wrote version {} under token {}", metadata.version(), guard.token());
                 }
-                Err(error) if error.status() == Some(Status::STALE_GUARD) => {
+                Err(error) if error.kind() == ErrorKind::StaleGuard => {
                     println!("somebody else leads: the server refused the write");
                     return Ok(done);
                 }
                 Err(error) => println!("{error}"),
             }
         }
-        match guard.wait_event(TERM) {
-            Some(LockEvent::Lost) => {
+        match guard.events().next_timeout(TERM) {
+            Some(LockState::Lost) => {
                 println!("lost the lead");
                 return Ok(done);
             }

@@ -1,12 +1,11 @@
 //! Settings of a client, and how it starts: names resolved, sockets opened, a thread that turns the agent.
 //!
 //! Decides: defaults that suit an application, and that `connect` tells at once when no server answers.
-//! Leaves to others: the relations between settings (`cistern_agent::config`), the loop (`cistern-driver`).
 
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::forked::Home;
-use crate::hub::{Guests, Hub, Inner, Turned, UntilOver};
+use crate::hub::{AgentServices, Hub, Inner, SharedHub, UntilOver};
 use crate::identity::Identity;
 use cistern_agent::Agent;
 use cistern_agent::config::Config;
@@ -73,7 +72,8 @@ impl Builder {
     /// Starts the agent and opens a session.
     ///
     /// # Errors
-    /// As [`Builder::start`], and [`Error::Unreachable`] or [`Error::Refused`] when there is no session to be had.
+    /// As [`Builder::start`], and [`Unreachable`](crate::ErrorKind::Unreachable) or [`Refused`](crate::ErrorKind::Refused) when there is no
+    /// session to be had.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.start()?;
         client.ping().wait()?;
@@ -83,10 +83,11 @@ impl Builder {
     /// Starts the agent; it opens a session when the first operation needs one.
     ///
     /// # Errors
-    /// [`Error::NoServer`], [`Error::Address`], [`Error::Settings`], [`Error::State`], [`Error::Start`].
+    /// [`Configuration`](crate::ErrorKind::Configuration), [`Unreachable`](crate::ErrorKind::Unreachable) for a host that cannot be found, or
+    /// [`Internal`](crate::ErrorKind::Internal).
     pub fn start(mut self) -> Result<Client, Error> {
         if self.servers.is_empty() {
-            return Err(Error::NoServer);
+            return Err(Cause::NoServer.into());
         }
         let addresses = resolve(&self.servers)?;
         let identity = match &self.state_dir {
@@ -95,12 +96,12 @@ impl Builder {
         };
         let label = self.label.take().unwrap_or_else(default_label);
         self.config.lease = self.lease.unwrap_or(self.config.lease);
-        self.config.check().map_err(|e| Error::Settings(e.to_string()))?;
-        let clock = Clock::new().map_err(|e| Error::Start(e.to_string()))?;
-        let seed = cistern_driver::seed().map_err(|e| Error::Start(e.to_string()))?;
+        self.config.check().map_err(|e| Cause::Settings(e.into()))?;
+        let clock = Clock::new().map_err(Error::start)?;
+        let seed = cistern_driver::seed().map_err(Error::start)?;
         let give_up_after = self.config.give_up_after;
-        let (agent, incarnation) = (identity.agent, identity.incarnation);
-        let name = format!("agent {label}/{incarnation}");
+        let agent = identity.shown();
+        let name = format!("agent {label}/{}", agent.incarnation);
         let core_identity = cistern_agent::Identity {
             agent: identity.agent,
             incarnation: identity.incarnation,
@@ -113,13 +114,12 @@ impl Builder {
         if let Err(error) = &sources {
             log::debug!("{name}: the system does not tell when addresses change: {error}");
         }
-        let services = Guests { sources: sources.ok() };
+        let services = AgentServices { sources: sources.ok() };
         let spin = self.config.spin;
         let core = Agent::new(self.config, core_identity, seed, addresses);
         let hub = Arc::new(Mutex::new(Hub::new(core, name.clone(), servers.clone(), give_up_after)));
         let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
-        let mut event_loop =
-            EventLoop::new(ports, Turned(Arc::clone(&hub)), services, clock.clone(), options).map_err(|e| Error::Start(e.to_string()))?;
+        let mut event_loop = EventLoop::new(ports, SharedHub(Arc::clone(&hub)), services, clock.clone(), options).map_err(Error::start)?;
         let (handle, stats) = (event_loop.handle(), event_loop.stats());
         let until_over = UntilOver(Arc::clone(&hub));
         std::thread::Builder::new()
@@ -132,15 +132,17 @@ impl Builder {
                     log::error!("{name}: {error}");
                 }
             })
-            .map_err(|e| Error::Start(format!("no thread to be had: {e}")))?;
-        Ok(Client::new(Inner { home: Home::here(), hub, clock, handle, servers, agent, incarnation, give_up_after, stats }))
+            .map_err(Error::start)?;
+        let user = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        let inner = Inner { home: Home::here(), hub, clock, handle, servers, agent, user, give_up_after, stats };
+        Ok(Client { inner: Arc::new(inner) })
     }
 }
 
 fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Error> {
     let mut addresses = Vec::new();
     for name in names {
-        addresses.extend(name.parse::<Address>()?.resolve(Some(DEFAULT_PORT))?);
+        addresses.extend(name.parse::<Address>().and_then(|address| address.resolve(Some(DEFAULT_PORT)))?);
     }
     Ok(addresses)
 }
@@ -151,7 +153,7 @@ fn open_ports(addresses: &[SocketAddr]) -> Result<Vec<UdpPort>, Error> {
     let any = [(Ipv4Addr::UNSPECIFIED, 0).into(), SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))];
     for local in any {
         if addresses.iter().any(|address| address.is_ipv4() == local.is_ipv4()) {
-            ports.push(UdpPort::open(local, &PortOptions::default()).map_err(|e| Error::Start(e.to_string()))?);
+            ports.push(UdpPort::open(local, &PortOptions::default()).map_err(Error::start)?);
         }
     }
     Ok(ports)

@@ -1,31 +1,32 @@
 //! A call in progress: to be waited for by a thread, or awaited by a task.
 //!
-//! Decides: how the end of a command reaches whoever waits for it, without a runtime. A call that is dropped before its end is
-//! cancelled. Invariant: a call ends exactly once. Leaves to others: what runs in between (`hub`, the agent).
+//! Decides: how the end of a command reaches its caller without a runtime. A call that is dropped before its end is cancelled.
+//! Invariant: a call ends exactly once.
 
-use crate::error::Error;
+use crate::error::{Cause, Error, Subject};
 use crate::hub::{Done, Inner};
-use cistern_agent::api::OpId;
+use crate::op::Operation;
+use cistern_agent::api::{Command, OpId};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the end of a command is put.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
-    state: Mutex<SlotState>,
+pub(crate) struct Pending {
+    state: Mutex<PendingState>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct SlotState {
+struct PendingState {
     done: Option<Done>,
     waker: Option<Waker>,
 }
 
-impl Slot {
+impl Pending {
     /// Gives whom to wake, once no lock is held: a waker may run anything, this library included.
     #[must_use]
     pub(crate) fn fill(&self, done: Done) -> Option<Waker> {
@@ -39,10 +40,10 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).done.take()
     }
 
-    fn wait(&self, at_most: Option<Duration>) -> Option<Done> {
+    fn wait(&self, until: Option<Instant>) -> Option<Done> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = |state: &mut SlotState| state.done.is_none();
-        let mut state = match at_most {
+        let waiting = |state: &mut PendingState| state.done.is_none();
+        let mut state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
             Some(span) => self.ended.wait_timeout_while(state, span, waiting).unwrap_or_else(PoisonError::into_inner).0,
             None => self.ended.wait_while(state, waiting).unwrap_or_else(PoisonError::into_inner),
         };
@@ -60,119 +61,152 @@ impl Slot {
     }
 }
 
+/// How far a command has come.
 #[derive(Debug)]
-enum Progress {
+pub(crate) enum Progress {
     Ended(Option<Done>),
-    Running { op: OpId, slot: Arc<Slot> },
+    /// `op`: none for the end of the client itself, which cannot be cancelled.
+    Running {
+        op: Option<OpId>,
+        pending: Arc<Pending>,
+    },
     Refused(Option<Error>),
 }
 
-/// Makes of the end of a command what its caller wants of it.
-pub(crate) type Finish<T> = fn(&Arc<Inner>, Done) -> Result<T, Error>;
-
-/// An operation that may still be running; `wait` for it, or `.await` it. Dropping it cancels what can be cancelled.
+/// An operation that has been started, and may have ended: `wait` for it, or `.await` it. Dropping it cancels what can be cancelled.
 #[must_use = "a call that is dropped is cancelled"]
-pub struct Call<T> {
+pub struct Call<K: Operation> {
     inner: Arc<Inner>,
     progress: Progress,
-    what: String,
-    finish: Finish<T>,
+    /// What is asked when that has ended well.
+    next: Option<Command>,
+    subject: Subject,
+    kind: Option<K>,
 }
 
-impl<T> Call<T> {
-    pub(crate) fn ended(inner: Arc<Inner>, what: String, done: Done, finish: Finish<T>) -> Self {
-        Self { inner, progress: Progress::Ended(Some(done)), what, finish }
-    }
-
-    pub(crate) fn running(inner: Arc<Inner>, what: String, op: OpId, slot: Arc<Slot>, finish: Finish<T>) -> Self {
-        Self { inner, progress: Progress::Running { op, slot }, what, finish }
-    }
-
-    pub(crate) fn refused(inner: Arc<Inner>, error: Error, finish: Finish<T>) -> Self {
-        Self { inner, progress: Progress::Refused(Some(error)), what: String::new(), finish }
+impl<K: Operation> Call<K> {
+    pub(crate) fn new(inner: Arc<Inner>, progress: Progress, next: Option<Command>, subject: Subject, kind: K) -> Self {
+        Self { inner, progress, next, subject, kind: Some(kind) }
     }
 
     /// Blocks until the operation has ended.
     ///
     /// # Errors
-    /// What made it fail.
-    pub fn wait(mut self) -> Result<T, Error> {
-        self.wait_inner(None).unwrap_or(Err(Error::Closed))
+    /// Why it failed.
+    pub fn wait(mut self) -> Result<K::Output, Error> {
+        self.wait_until(None).unwrap_or_else(|| Err(Cause::Closed.into()))
     }
 
-    /// Blocks until the operation has ended, but not longer than `span`; then it goes on, and `None` is given.
-    pub fn wait_at_most(&mut self, span: Duration) -> Option<Result<T, Error>> {
-        self.wait_inner(Some(span))
+    /// Blocks until the operation has ended, at most for `span`: then it goes on, and `None` is returned.
+    pub fn wait_timeout(&mut self, span: Duration) -> Option<Result<K::Output, Error>> {
+        self.wait_until(Instant::now().checked_add(span))
     }
 
-    fn wait_inner(&mut self, at_most: Option<Duration>) -> Option<Result<T, Error>> {
-        if let Err(error) = self.inner.home.check() {
-            return Some(Err(error));
+    /// Gives the operation up, and says how it ended: with its result if that had just come, otherwise as
+    /// [`Canceled`](crate::ErrorKind::Canceled), or as [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if it may have changed something.
+    ///
+    /// # Errors
+    /// As described.
+    pub fn cancel(mut self) -> Result<K::Output, Error> {
+        self.next = None;
+        if let Progress::Running { op: Some(op), .. } = self.progress {
+            // Its end is put where `wait` finds it.
+            self.inner.cancel(op);
         }
-        let done = match &mut self.progress {
-            Progress::Refused(error) => return error.take().map(Err),
-            Progress::Ended(done) => done.take(),
-            Progress::Running { slot, .. } => match self.inner.home.check_process() {
-                Ok(()) => slot.wait(at_most),
-                Err(error) => return Some(Err(error)),
-            },
-        }?;
-        Some(self.end(done))
+        self.wait()
     }
 
-    fn end(&mut self, done: Done) -> Result<T, Error> {
+    fn wait_until(&mut self, until: Option<Instant>) -> Option<Result<K::Output, Error>> {
+        loop {
+            if let Err(error) = self.inner.home.check() {
+                return Some(Err(error));
+            }
+            let done = match &mut self.progress {
+                Progress::Refused(error) => return error.take().map(Err),
+                Progress::Ended(done) => done.take(),
+                Progress::Running { pending, .. } => match self.inner.home.check_process() {
+                    Ok(()) => pending.wait(until),
+                    Err(error) => return Some(Err(error)),
+                },
+            }?;
+            if let Some(result) = self.advance(done) {
+                return Some(result);
+            }
+        }
+    }
+
+    /// The result, unless there is more to ask.
+    fn advance(&mut self, done: Done) -> Option<Result<K::Output, Error>> {
         self.progress = Progress::Ended(None);
-        match done {
-            Done::Failed(error) => Err(self.inner.error(error, &self.what)),
-            done => (self.finish)(&self.inner, done),
+        match (done, self.next.take()) {
+            (Done::Failed(error), _) => Some(Err(self.error(error))),
+            (_, Some(next)) => {
+                self.progress = self.inner.begin(next);
+                None
+            }
+            (done, None) => self.kind.take().map(|kind| kind.output(&self.inner, done)),
         }
+    }
+
+    fn error(&self, error: cistern_agent::api::OpError) -> Error {
+        let mut error = self.inner.error(error, self.subject.clone());
+        error.place(|item| self.kind.as_ref().and_then(|kind| kind.place(item)));
+        error
     }
 }
 
-// Nothing in a call is address-sensitive: the slot is shared, the rest is plain data.
-impl<T> Unpin for Call<T> {}
-
-impl<T> Future for Call<T> {
-    type Output = Result<T, Error>;
+impl<K: Operation> Future for Call<K> {
+    type Output = Result<K::Output, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Err(error) = this.inner.home.check() {
-            return Poll::Ready(Err(error));
+        loop {
+            if let Err(error) = this.inner.home.check() {
+                return Poll::Ready(Err(error));
+            }
+            let done = match &mut this.progress {
+                Progress::Refused(error) => return Poll::Ready(Err(error.take().unwrap_or_else(|| Cause::Closed.into()))),
+                Progress::Ended(done) => done.take(),
+                Progress::Running { pending, .. } => match this.inner.home.check_process().map(|()| pending.poll(cx.waker())) {
+                    Ok(Some(done)) => Some(done),
+                    Ok(None) => return Poll::Pending,
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+            };
+            let Some(done) = done else { return Poll::Ready(Err(Cause::Closed.into())) };
+            if let Some(result) = this.advance(done) {
+                return Poll::Ready(result);
+            }
         }
-        let done = match &mut this.progress {
-            Progress::Refused(error) => return Poll::Ready(Err(error.take().unwrap_or(Error::Closed))),
-            Progress::Ended(done) => done.take(),
-            Progress::Running { slot, .. } => match this.inner.home.check_process().map(|()| slot.poll(cx.waker())) {
-                Ok(Some(done)) => Some(done),
-                Ok(None) => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
-            },
-        };
-        Poll::Ready(done.map_or(Err(Error::Closed), |done| this.end(done)))
     }
 }
 
-impl<T> Drop for Call<T> {
+// Nothing in a call is address-sensitive: the pending end is shared, the rest is plain data.
+impl<K: Operation> Unpin for Call<K> {}
+
+impl<K: Operation> Drop for Call<K> {
     fn drop(&mut self) {
         // It may have ended already: a lock that came must not stay held by nobody.
         let unseen = match &mut self.progress {
             Progress::Running { .. } if self.inner.home.check_process().is_err() => return,
-            Progress::Running { op, slot } => {
-                self.inner.cancel(*op);
-                slot.take()
+            Progress::Running { op, pending } => {
+                if let Some(op) = *op {
+                    self.inner.cancel(op);
+                }
+                pending.take()
             }
             Progress::Ended(done) => done.take(),
             Progress::Refused(_) => None,
         };
         if let Some(Done::Locked(locked, _)) = unseen {
-            self.inner.unlock(locked.holder);
+            // Nobody has seen it: there is nobody to tell that it was lost.
+            let _ = self.inner.unlock(locked.holder);
         }
     }
 }
 
-impl<T> std::fmt::Debug for Call<T> {
+impl<K: Operation> std::fmt::Debug for Call<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("what", &self.what).field("progress", &self.progress).finish_non_exhaustive()
+        f.debug_struct("Call").field("subject", &self.subject).field("progress", &self.progress).finish_non_exhaustive()
     }
 }

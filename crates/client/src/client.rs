@@ -1,49 +1,31 @@
 //! The client: one method per thing that an application does.
-//!
-//! Decides: names and shapes of the public operations. Every method makes a command, hands it to the agent and gives a call.
-//! Leaves to others: connecting (`builder`), waiting (`call`), locks (`guard`), how a command is carried out (the agent).
 
 use crate::builder::Builder;
-use crate::call::Call;
-use crate::error::Error;
-use crate::file::File;
-use crate::guard::{Guard, LockRequest};
-use crate::hub::{Done, Inner};
+use crate::call::{Call, Pending, Progress};
+use crate::error::{Error, Subject};
+use crate::hub::Inner;
+use crate::identity::AgentIdentity;
+use crate::metadata::FileId;
+use crate::op::{Conditions, Op, kinds};
+use crate::update::Update;
 use crate::watcher::Watcher;
 use bytes::Bytes;
-use cistern_agent::api::{AttrChange, Command, LeaseView, Listed, LockInfo, Output, Ownership, Target};
+use cistern_agent::api::{AttrChange, Command, LeaseView, Ownership, Target, Wait};
 use cistern_link::Instant;
-use cistern_wire::{AgentId, Attr, ObjectId, RenameRule, ServerReport};
+use cistern_wire::{Mode, RenameRule, XattrRule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Contents of a file, all of one version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contents {
-    /// The file's attributes at that version.
-    pub attr: Attr,
-    /// Where the bytes begin in the file.
-    pub offset: u64,
-    /// The bytes.
-    pub data: Bytes,
-}
-
-/// A directory, all of one version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
-    /// Its attributes at that version.
-    pub attr: Attr,
-    /// Its entries, in byte order of their names.
-    pub entries: Vec<Listed>,
-}
-
-/// An agent and its connection to the server; clones share it. When the last clone, guard and call is gone, everything is given
+/// An agent and its connection to the server; clones share it. When the last clone, guard, watcher and call is gone, everything is given
 /// back and the session closed.
+///
+/// Methods that give an [`Op`] do nothing yet: `.wait()` blocks, `.await` works under any runtime, options come before. Paths begin at the
+/// root of the server's tree; `.`, `..` and symbolic links are resolved as POSIX does.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl std::fmt::Debug for Client {
@@ -52,34 +34,12 @@ impl std::fmt::Debug for Client {
     }
 }
 
-pub(crate) fn path_bytes(path: impl AsRef<OsStr>) -> Bytes {
-    Bytes::copy_from_slice(path.as_ref().as_bytes())
+pub(crate) fn path_bytes(path: impl AsRef<Path>) -> Bytes {
+    Bytes::copy_from_slice(path.as_ref().as_os_str().as_bytes())
 }
 
-pub(crate) fn unexpected<T>() -> Result<T, Error> {
-    Err(Error::Broken { why: "an operation ended with the result of another kind of operation".to_owned() })
-}
-
-pub(crate) fn as_attr(_: &Arc<Inner>, done: Done) -> Result<Attr, Error> {
-    match done {
-        Done::Output(Output::Attr(attr)) => Ok(attr),
-        _ => unexpected(),
-    }
-}
-
-pub(crate) fn as_unit(_: &Arc<Inner>, done: Done) -> Result<(), Error> {
-    match done {
-        Done::Output(Output::Done) => Ok(()),
-        _ => unexpected(),
-    }
-}
-
-pub(crate) fn as_contents(_: &Arc<Inner>, done: Done) -> Result<Contents, Error> {
-    match done {
-        Done::Output(Output::Data { attr, offset, data }) => Ok(Contents { attr, offset, data }),
-        _ => unexpected(),
-    }
-}
+const FILE_MODE: u16 = 0o644;
+const DIR_MODE: u16 = 0o755;
 
 impl Client {
     /// Settings for a new client.
@@ -87,172 +47,204 @@ impl Client {
         Builder::default()
     }
 
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
+    /// A client of the server at this address, as [`Builder::server`] reads it, with the settings that most programs need.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    pub fn connect(server: impl Into<String>) -> Result<Self, Error> {
+        Self::builder().server(server).connect()
     }
 
-    pub(crate) const fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    fn op<K>(&self, subject: Subject, command: Command, kind: K) -> Op<K> {
+        Op { inner: Arc::clone(&self.inner), subject, before: None, command, conditions: Conditions::default(), kind }
     }
 
-    pub(crate) fn on_path<T>(
-        &self,
-        path: impl AsRef<OsStr>,
-        command: impl FnOnce(Bytes) -> Command,
-        finish: fn(&Arc<Inner>, Done) -> Result<T, Error>,
-    ) -> Call<T> {
-        let path = path.as_ref();
-        self.inner.submit(|| path.to_string_lossy().into_owned(), command(path_bytes(path)), finish)
+    fn on_path<K>(&self, path: impl AsRef<Path>, kind: K, command: impl FnOnce(Bytes) -> Command) -> Op<K> {
+        let path = path_bytes(path);
+        self.op(Subject::Path(path.clone()), command(path), kind)
     }
 
+    fn owned(&self, mode: u16) -> Ownership {
+        Ownership { mode, uid: self.inner.user.0, gid: self.inner.user.1 }
+    }
+}
+
+/// Looking. An answer from cache is there at once, and sends no message.
+impl Client {
     /// Attributes of what a path names; symbolic links are followed.
-    pub fn stat(&self, path: impl AsRef<OsStr>) -> Call<Attr> {
-        self.on_path(path, |path| Command::Stat { target: Target::Path(path), follow: true }, as_attr)
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Op<kinds::Stat> {
+        self.on_path(path, kinds::Stat, |path| Command::Stat { target: Target::Path(path), follow: true })
     }
 
     /// Attributes of what a path names; a symbolic link at its end is not followed.
-    pub fn lstat(&self, path: impl AsRef<OsStr>) -> Call<Attr> {
-        self.on_path(path, |path| Command::Stat { target: Target::Path(path), follow: false }, as_attr)
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Op<kinds::Stat> {
+        self.on_path(path, kinds::Stat, |path| Command::Stat { target: Target::Path(path), follow: false })
     }
 
     /// Opens what a path names: later operations on it need no path, and go on to mean it when it is renamed.
-    pub fn open(&self, path: impl AsRef<OsStr>) -> Call<File> {
-        let finish: fn(&Arc<Inner>, Done) -> Result<File, Error> =
-            |inner, done| as_attr(inner, done).map(|attr| File::new(Self { inner: Arc::clone(inner) }, attr.object));
-        self.on_path(path, |path| Command::Stat { target: Target::Path(path), follow: true }, finish)
+    pub fn open(&self, path: impl AsRef<Path>) -> Op<kinds::Open> {
+        self.on_path(path, kinds::Open, |path| Command::Stat { target: Target::Path(path), follow: true })
     }
 
-    /// All of a file's contents.
-    pub fn read(&self, path: impl AsRef<OsStr>) -> Call<Contents> {
-        self.on_path(path, |path| Command::Read { target: Target::Path(path), offset: 0, length: None }, as_contents)
+    /// A file's contents.
+    pub fn read(&self, path: impl AsRef<Path>) -> Op<kinds::Read> {
+        self.on_path(path, kinds::Read, |path| Command::Read { target: Target::Path(path), offset: 0, length: None })
     }
 
     /// Target of a symbolic link.
-    pub fn read_link(&self, path: impl AsRef<OsStr>) -> Call<Contents> {
-        self.on_path(path, |path| Command::ReadLink { target: Target::Path(path) }, as_contents)
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Op<kinds::ReadLink> {
+        self.on_path(path, kinds::ReadLink, |path| Command::ReadLink { target: Target::Path(path) })
     }
 
-    /// The entries of a directory; `detail` asks for their attributes, too.
-    pub fn list(&self, path: impl AsRef<OsStr>, detail: bool) -> Call<Directory> {
-        self.on_path(
-            path,
-            |path| Command::List { target: Target::Path(path), detail },
-            |_, done| match done {
-                Done::Output(Output::Listing { dir, entries }) => Ok(Directory { attr: dir, entries }),
-                _ => unexpected(),
-            },
-        )
+    /// The entries of a directory.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Op<kinds::ReadDir> {
+        self.on_path(path, kinds::ReadDir, |path| Command::List { target: Target::Path(path), detail: false })
     }
 
-    /// Replaces a file's contents, whole and at once; makes the file if it is missing.
-    pub fn put(&self, path: impl AsRef<OsStr>, data: impl Into<Bytes>, owner: Ownership) -> Call<Attr> {
-        self.on_path(path, |path| Command::Put { path, data: data.into(), owner, guard: None }, as_attr)
+    /// The value of an extended attribute; symbolic links are followed.
+    pub fn get_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Op<kinds::GetXattr> {
+        let name = Bytes::copy_from_slice(name.as_ref().as_bytes());
+        self.on_path(path, kinds::GetXattr, |path| Command::GetXattr { target: Target::Path(path), follow: true, name })
     }
 
-    /// As `put`, but only if `guard` is still current at the server: a stale holder cannot overwrite its successor's work (R73).
-    pub fn put_guarded(&self, path: impl AsRef<OsStr>, data: impl Into<Bytes>, owner: Ownership, guard: &Guard) -> Call<Attr> {
-        let guard = Some(guard.guard());
-        self.on_path(path, |path| Command::Put { path, data: data.into(), owner, guard }, as_attr)
+    /// Names of all extended attributes; symbolic links are followed.
+    pub fn list_xattr(&self, path: impl AsRef<Path>) -> Op<kinds::ListXattr> {
+        self.on_path(path, kinds::ListXattr, |path| Command::ListXattr { target: Target::Path(path), follow: true })
+    }
+}
+
+/// Changing. Every change takes conditions: [`Op::guarded_by`], [`Op::if_version`], [`Op::if_unchanged`].
+impl Client {
+    /// Replaces a file's contents, whole and at once; makes the file if it is missing. At most 1 MiB.
+    pub fn write(&self, path: impl AsRef<Path>, data: impl Into<Bytes>) -> Op<kinds::Write> {
+        let (data, owner) = (data.into(), self.owned(FILE_MODE));
+        self.on_path(path, kinds::Write, |path| Command::Put { path, data, owner, guard: None })
     }
 
-    /// Makes an empty file; with `exclusive`, an existing one is an error.
-    pub fn create(&self, path: impl AsRef<OsStr>, exclusive: bool, owner: Ownership) -> Call<Attr> {
-        self.on_path(path, |path| Command::Create { path, exclusive, ephemeral: false, owner }, as_attr)
+    /// Makes an empty file if there is none.
+    pub fn create(&self, path: impl AsRef<Path>) -> Op<kinds::Create> {
+        let owner = self.owned(FILE_MODE);
+        self.on_path(path, kinds::Create, |path| Command::Create { path, exclusive: false, ephemeral: false, owner })
     }
 
-    /// Makes an empty ephemeral file, which must not exist: it goes when this agent's session ends, however that ends. A session that the
-    /// agent takes over after a restart of the server keeps it. Watch it to hear when it is gone all the same.
-    pub fn create_ephemeral(&self, path: impl AsRef<OsStr>, owner: Ownership) -> Call<Attr> {
-        self.on_path(path, |path| Command::Create { path, exclusive: true, ephemeral: true, owner }, as_attr)
+    /// Makes a file, which must not exist.
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Op<kinds::CreateNew> {
+        let owner = self.owned(FILE_MODE);
+        self.on_path(path, kinds::CreateNew, |path| Command::Create { path, exclusive: true, ephemeral: false, owner })
     }
 
     /// Makes a directory.
-    pub fn mkdir(&self, path: impl AsRef<OsStr>, owner: Ownership) -> Call<Attr> {
-        self.on_path(path, |path| Command::Mkdir { path, owner }, as_attr)
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Op<kinds::CreateDir> {
+        let owner = self.owned(DIR_MODE);
+        self.on_path(path, kinds::CreateDir, |path| Command::Mkdir { path, owner })
     }
 
     /// Makes a symbolic link at `path` that points to `target`.
-    pub fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsRef<OsStr>, owner: Ownership) -> Call<Attr> {
-        let points_to = path_bytes(target);
-        self.on_path(path, |path| Command::Symlink { path, points_to, owner }, as_attr)
+    pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Op<kinds::Symlink> {
+        let (points_to, owner) = (path_bytes(target), self.owned(0o777));
+        self.on_path(path, kinds::Symlink, |path| Command::Symlink { path, points_to, owner })
     }
 
-    /// Gives the file `existing` one more name.
-    pub fn link(&self, existing: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Call<Attr> {
-        let existing = path_bytes(existing);
-        self.on_path(path, |path| Command::Link { existing, path }, as_attr)
+    /// Gives the file `original` one more name.
+    pub fn hard_link(&self, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Op<kinds::HardLink> {
+        let existing = path_bytes(original);
+        self.on_path(path, kinds::HardLink, |path| Command::Link { existing, path })
     }
 
-    /// Takes a name of a file or symbolic link away; `force`: although somebody holds an advisory lock on it.
-    pub fn unlink(&self, path: impl AsRef<OsStr>, force: bool) -> Call<()> {
-        self.on_path(path, |path| Command::Unlink { path, force }, as_unit)
+    /// Removes a name of a file or symbolic link.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Op<kinds::Remove> {
+        self.on_path(path, kinds::Remove, |path| Command::Unlink { path, force: false })
     }
 
-    /// Takes an empty directory away.
-    pub fn rmdir(&self, path: impl AsRef<OsStr>) -> Call<()> {
-        self.on_path(path, |path| Command::Rmdir { path }, as_unit)
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Op<kinds::Remove> {
+        self.on_path(path, kinds::Remove, |path| Command::Rmdir { path })
     }
 
-    /// Moves a name; `force`: although somebody holds an advisory lock on what it replaces.
-    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>, rule: RenameRule, force: bool) -> Call<()> {
+    /// Moves a name; what the new one named before is replaced.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Op<kinds::Rename> {
         let to = path_bytes(to);
-        self.on_path(from, |from| Command::Rename { from, to, rule, force }, as_unit)
+        self.on_path(from, kinds::Rename, |from| Command::Rename { from, to, rule: RenameRule::Replace, force: false })
     }
 
-    /// Sets attributes; symbolic links are followed.
-    pub fn set_attr(&self, path: impl AsRef<OsStr>, change: AttrChange) -> Call<Attr> {
-        self.on_path(path, |path| Command::SetAttr { target: Target::Path(path), follow: true, change, guard: None }, as_attr)
+    /// Sets attributes, which are named by the methods of the operation; symbolic links are followed.
+    pub fn set_metadata(&self, path: impl AsRef<Path>) -> Op<kinds::SetMetadata> {
+        self.on_path(path, kinds::SetMetadata, |path| set_attr(Target::Path(path)))
     }
 
-    /// Watches nothing yet; give it the objects that `stat`, `list` or `open` have shown.
+    /// Sets an extended attribute (name of 1 to 255 bytes, value of at most 64 KiB); symbolic links are followed.
+    pub fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>, value: impl Into<Bytes>) -> Op<kinds::SetXattr> {
+        let (name, value) = (Bytes::copy_from_slice(name.as_ref().as_bytes()), value.into());
+        let rule = XattrRule::Any;
+        self.on_path(path, kinds::SetXattr, |path| Command::SetXattr {
+            target: Target::Path(path),
+            follow: true,
+            name,
+            value,
+            rule,
+            guard: None,
+        })
+    }
+
+    /// Removes an extended attribute; symbolic links are followed.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Op<kinds::RemoveXattr> {
+        let name = Bytes::copy_from_slice(name.as_ref().as_bytes());
+        let command = |path| Command::RemoveXattr { target: Target::Path(path), follow: true, name, guard: None };
+        self.on_path(path, kinds::RemoveXattr, command)
+    }
+
+    /// Several changes that are made as one; see [`Op::add`].
+    pub fn batch(&self) -> Op<kinds::Batch> {
+        self.op(Subject::Named("the batch"), Command::Batch { items: Vec::new(), guard: None }, kinds::Batch(Vec::new()))
+    }
+
+    /// Reads a file, computes new contents from the old, and writes them unless the file was changed meanwhile: then it begins again. A file
+    /// that is missing is empty, and is made. Brings the new contents.
+    pub fn update<F: FnMut(&[u8]) -> Bytes>(&self, path: impl AsRef<Path>, compute: F) -> Update<F> {
+        Update::new(self.clone(), path.as_ref().to_owned(), compute)
+    }
+}
+
+/// Locks and watches.
+impl Client {
+    /// An advisory lock on what a path names.
+    pub fn lock(&self, path: impl AsRef<Path>) -> Op<kinds::Lock> {
+        self.on_path(path, kinds::Lock, |path| lock(Target::Path(path)))
+    }
+
+    /// Who holds and who waits for advisory locks, everywhere, with a path of each file.
+    pub fn locks(&self) -> Op<kinds::ListLocks> {
+        self.op(Subject::Named("locks"), Command::ListLocks { target: None }, kinds::ListLocks)
+    }
+
+    /// Watches what a path names.
+    pub fn watch(&self, path: impl AsRef<Path>) -> Op<kinds::Watch> {
+        self.on_path(path, kinds::Watch, |path| Command::Stat { target: Target::Path(path), follow: true })
+    }
+
+    /// Watches nothing yet: for any number of files, by their ids.
     #[must_use]
     pub fn watcher(&self) -> Watcher {
         Watcher::new(Arc::clone(&self.inner))
     }
+}
 
-    /// An advisory lock on the object that a path names.
-    pub fn lock(&self, path: impl AsRef<OsStr>) -> LockRequest {
-        LockRequest::new(self.clone(), Target::Path(path_bytes(path)))
-    }
-
-    /// Who holds and who waits for advisory locks, on one object or everywhere; places are told only of the latter.
-    pub fn locks(&self, path: Option<&OsStr>) -> Call<Vec<LockInfo>> {
-        let what = || path.map_or_else(|| "locks".to_owned(), |path| path.to_string_lossy().into_owned());
-        let target = path.map(|path| Target::Path(path_bytes(path)));
-        self.inner.submit(what, Command::ListLocks { target }, |_, done| match done {
-            Done::Output(Output::Locks(locks)) => Ok(locks),
-            _ => unexpected(),
-        })
-    }
-
+/// The client itself, and its server.
+impl Client {
     /// What the server is and how it is.
-    pub fn server_status(&self) -> Call<ServerReport> {
-        self.inner.submit(
-            || "status".to_owned(),
-            Command::ServerStatus,
-            |_, done| match done {
-                Done::Output(Output::Server(report)) => Ok(report),
-                _ => unexpected(),
-            },
-        )
+    pub fn server_status(&self) -> Op<kinds::ServerStatus> {
+        self.op(Subject::Named("status"), Command::ServerStatus, kinds::ServerStatus)
     }
 
     /// One round trip to the server's application: how long it took.
-    pub fn ping(&self) -> Call<Duration> {
-        self.inner.submit(
-            || "ping".to_owned(),
-            Command::Ping,
-            |_, done| match done {
-                Done::Output(Output::Pong { round_trip }) => Ok(round_trip),
-                _ => unexpected(),
-            },
-        )
+    pub fn ping(&self) -> Op<kinds::Ping> {
+        self.op(Subject::Named("ping"), Command::Ping, kinds::Ping)
     }
 
     /// The lease as it stands.
     ///
     /// # Errors
-    /// [`Error::Broken`].
+    /// In a forked child, and when the agent has failed.
     pub fn lease(&self) -> Result<LeaseView, Error> {
         self.inner.with(|hub| hub.agent.view(self.inner.clock.now()))
     }
@@ -268,48 +260,100 @@ impl Client {
     /// answer came.
     ///
     /// # Errors
-    /// [`Error::Broken`].
-    pub fn owns_ephemeral(&self, object: ObjectId) -> Result<bool, Error> {
-        self.inner.with(|hub| hub.agent.owns_ephemeral(object))
+    /// In a forked child, and when the agent has failed.
+    pub fn owns_ephemeral(&self, file: FileId) -> Result<bool, Error> {
+        self.inner.with(|hub| hub.agent.owns_ephemeral(file.into()))
     }
 
-    /// How many changes of this client were given up ([`Error::OutcomeUnknown`]) whose outcome its agent still waits for: they may be made
-    /// yet. With 0 what is seen afterwards shows what became of all that was given up before.
+    /// How many changes of this client were given up with an unknown outcome that its agent still waits for: they may be made yet. With 0,
+    /// what is seen afterwards shows what became of all that was given up before.
     ///
     /// # Errors
-    /// [`Error::Broken`].
+    /// In a forked child, and when the agent has failed.
     pub fn unsettled(&self) -> Result<usize, Error> {
         self.inner.with(|hub| hub.agent.unsettled())
     }
 
     /// Who this agent is: its identity, and which start of it this is.
     #[must_use]
-    pub fn identity(&self) -> (AgentId, u64) {
-        (self.inner.agent, self.inner.incarnation)
+    pub fn identity(&self) -> AgentIdentity {
+        self.inner.agent
     }
 
-    /// This machine's lease clock, by which `valid_until` of a guard is meant.
+    /// This machine's lease clock, by which [`Guard::valid_until`](crate::Guard::valid_until) is meant.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.inner.clock.now()
     }
 
-    /// Gives everything back and closes the session, and waits until the server has confirmed it, at most for `span`. Locks that
-    /// are still held are lost. What is not confirmed ends by the lease.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`] when it was not confirmed in time, [`Error::Broken`].
-    pub fn close(&self, span: Duration) -> Result<(), Error> {
-        self.inner.with(|hub| hub.agent.close(self.inner.clock.now()))?;
+    /// Gives everything back and closes the session, for all clones: what still runs ends, and locks that are still held are lost. The call
+    /// ends when the server has confirmed it, or after `close_within` of the configuration; dropping it changes nothing.
+    pub fn close(&self) -> Call<kinds::Close> {
+        let pending = Arc::new(Pending::default());
+        let begun = self.inner.with(|hub| {
+            hub.closers.push(Arc::clone(&pending));
+            hub.agent.close(self.inner.clock.now());
+            hub.check_driven()
+        });
         self.inner.wake();
-        let begun = std::time::Instant::now();
-        while !self.inner.with(|hub| hub.is_closed()).flatten()? {
-            if begun.elapsed() >= span {
-                return Err(Error::Unreachable { servers: self.inner.servers.clone(), after: span });
-            }
-            // Closing takes a round trip; there is nobody to signal its end to.
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        Ok(())
+        let progress = match begun.flatten() {
+            Ok(()) => Progress::Running { op: None, pending },
+            Err(error) => Progress::Refused(Some(error)),
+        };
+        Call::new(Arc::clone(&self.inner), progress, None, Subject::Named("the end of the session"), kinds::Close)
+    }
+}
+
+const fn lock(target: Target) -> Command {
+    Command::Lock { target, mode: Mode::Exclusive, wait: Wait::Forever }
+}
+
+fn set_attr(target: Target) -> Command {
+    Command::SetAttr { target, follow: true, change: AttrChange::default(), guard: None }
+}
+
+/// An opened file: operations on it by its id, whatever its name is by now. There is nothing to close: an opened file holds nothing at
+/// the server.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(crate) client: Client,
+    pub(crate) id: FileId,
+}
+
+impl File {
+    /// Which file.
+    #[must_use]
+    pub const fn id(&self) -> FileId {
+        self.id
+    }
+
+    fn op<K>(&self, kind: K, command: impl FnOnce(Target) -> Command) -> Op<K> {
+        self.client.op(Subject::File(self.id), command(Target::Object(self.id.into())), kind)
+    }
+
+    /// Its attributes.
+    pub fn metadata(&self) -> Op<kinds::Stat> {
+        self.op(kinds::Stat, |target| Command::Stat { target, follow: true })
+    }
+
+    /// Its contents.
+    pub fn read(&self) -> Op<kinds::Read> {
+        self.op(kinds::Read, |target| Command::Read { target, offset: 0, length: None })
+    }
+
+    /// Replaces its contents, whole and at once.
+    pub fn write(&self, data: impl Into<Bytes>) -> Op<kinds::Write> {
+        let data = data.into();
+        self.op(kinds::Write, |target| Command::Write { target, offset: 0, data, truncate: true, guard: None })
+    }
+
+    /// Sets attributes.
+    pub fn set_metadata(&self) -> Op<kinds::SetMetadata> {
+        self.op(kinds::SetMetadata, set_attr)
+    }
+
+    /// An advisory lock on it; quicker to have again than by a path, for there is none to walk.
+    pub fn lock(&self) -> Op<kinds::Lock> {
+        self.op(kinds::Lock, lock)
     }
 }

@@ -1,151 +1,365 @@
-//! What goes wrong, in words for a person, with enough structure for a program.
-//!
-//! Decides: the text of every error of the library: what was wrong, with what, and what can be done.
-//! Leaves to others: exit codes (the command line).
+//! Errors: for a program what kind of thing went wrong and whether something was changed; for a person what it was about and what to do.
 
+use crate::metadata::FileId;
+use bytes::Bytes;
 use cistern_agent::api::OpError;
 use cistern_driver::AddressError;
-use cistern_wire::Status;
-use std::path::PathBuf;
+use cistern_wire::{RefuseReason, Status};
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why an operation of the client failed.
+/// What an operation is about.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    Path(Bytes),
+    File(FileId),
+    Named(&'static str),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.write_str(&String::from_utf8_lossy(path)),
+            Self::File(id) => write!(f, "object {id}"),
+            Self::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// What went wrong.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The server's application, or the agent with the same meaning, refused the operation.
-    #[error("{what}: {status}")]
-    Status {
-        /// The path or object.
-        what: String,
-        /// The result code.
-        status: Status,
-    },
-    /// An item of a batch could not be done, so nothing of the batch was.
-    #[error("{what}: item {} of the batch: {status}; nothing was changed", item + 1)]
-    Item {
-        /// What the batch was called.
-        what: String,
-        /// Which item, counted from 0.
-        item: u16,
-        /// Why.
-        status: Status,
-    },
-    /// A lock could not be had in the time allowed.
-    #[error("{what}: the lock was not granted within the time allowed")]
-    TimedOut {
-        /// The path.
-        what: String,
-    },
-    /// No answer.
-    #[error("no answer from server {servers} within {}: is cisternd running there, and does UDP pass?", seconds(*after))]
-    Unreachable {
-        /// The addresses tried.
-        servers: String,
-        /// How long.
-        after: Duration,
-    },
-    /// A mutation was sent, and the session ended before its outcome was known.
-    #[error("{what}: the outcome is unknown: the session ended before the answer came, the change was made once or not at all")]
-    OutcomeUnknown {
-        /// The path or object.
-        what: String,
-    },
-    /// The lease ran out under the operation, or the lock was lost.
-    #[error("{what}: the lease ran out before the operation ended")]
-    LeaseLost {
-        /// The path or object.
-        what: String,
-    },
-    /// The server refuses a session.
-    #[error("server {servers} refuses a session: {reason}")]
-    Refused {
-        /// The addresses tried.
-        servers: String,
-        /// Why.
-        reason: &'static str,
-    },
-    /// Another store answers at the address that the agent knows.
-    #[error(
-        "server {servers} is not the one this agent knows (another or an older store): use a fresh state directory if that is intended"
-    )]
-    AnotherServer {
-        /// The addresses tried.
-        servers: String,
-    },
-    /// The client was closed.
+pub(crate) enum Cause {
+    #[error("{0}: {1}")]
+    Status(Subject, Status),
+    #[error("{subject}: item {} of the batch: {status}; nothing was changed", item + 1)]
+    Item { subject: Subject, item: usize, status: Status },
+    #[error("{0}: the lock was not granted within the time allowed")]
+    TimedOut(Subject),
+    #[error("no answer from server {servers} within {} s: is cisternd running there, and does UDP pass?", after.as_millis() as f64 / 1_000.0)]
+    Unreachable { servers: String, after: Duration },
+    #[error("{0}: the outcome is unknown: the session ended before the answer came, the change was made once or not at all")]
+    OutcomeUnknown(Subject),
+    #[error("{0}: the lease ran out before the operation ended")]
+    LeaseLost(Subject),
+    #[error("server {servers} refuses a session: {}", reason.name())]
+    Refused { servers: String, reason: RefuseReason },
+    #[error("server {0} is not the one this agent knows (another or an older store): use a fresh state directory if that is intended")]
+    WrongServer(String),
     #[error("the client is closed")]
     Closed,
-    /// This process is a fork of the one that made the client.
     #[error(
         "this client was made in process {made_in}, of which this process is a fork: the lease, the locks and the sockets are that \
          process's; make a client of its own here, or fork before the first is made"
     )]
-    Forked {
-        /// The process that made it.
-        made_in: u32,
-    },
-    /// Too many operations at once.
-    #[error("{what}: too many operations are in progress in this client")]
-    Overloaded {
-        /// The path or object.
-        what: String,
-    },
-    /// The thread that turns the agent has ended by a defect; nothing of it can be trusted any more.
-    #[error("the agent has failed inside: {why}")]
-    Broken {
-        /// What is known.
-        why: String,
-    },
-    /// No server was named.
+    Forked { made_in: u32 },
+    #[error("{0}: too many operations are in progress in this client")]
+    Overloaded(Subject),
+    #[error("the agent has failed inside: {0}")]
+    Broken(&'static str),
     #[error("no server is named: give its address (host:port)")]
     NoServer,
-    /// A server's address is none, or its host cannot be found.
     #[error("server {0}")]
     Address(#[from] AddressError),
-    /// Impossible settings.
     #[error("impossible settings: {0}")]
-    Settings(String),
-    /// Sockets, clocks or threads could not be had.
+    Settings(#[source] Source),
     #[error("cannot start the agent: {0}")]
-    Start(String),
-    /// The state directory cannot be used.
-    #[error("state directory {}: {why}", path.display())]
-    State {
-        /// The directory or file.
-        path: PathBuf,
-        /// What is wrong and what to do.
-        why: String,
-    },
+    Start(#[source] Source),
+    #[error("state directory {}: {why}{}", path.display(), source.as_ref().map_or_else(String::new, |e| format!(": {e}")))]
+    State { path: PathBuf, why: &'static str, source: Option<io::Error> },
+}
+
+/// Why an operation of the client failed.
+///
+/// Programs ask for its [`kind`](Self::kind), and whether something may have been changed all the same ([`applied`](Self::applied)). Its text
+/// is for people: what was wrong, with what, and what can be done.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Box<Cause>);
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no such file, directory or attribute.
+    NotFound,
+    /// The name or attribute exists.
+    AlreadyExists,
+    /// A directory was needed.
+    NotADirectory,
+    /// A directory cannot be that.
+    IsADirectory,
+    /// The directory has entries.
+    DirectoryNotEmpty,
+    /// Another user holds the lock that was tried.
+    Locked,
+    /// The file is protected by somebody's lock, or is in use otherwise.
+    Busy,
+    /// The lock was not granted in the time allowed, or the operation did not end in it.
+    TimedOut,
+    /// Two upgrades of one lock wait for each other.
+    Deadlock,
+    /// The operation was given up by its caller.
+    Canceled,
+    /// The file has another version than the change depends on.
+    VersionChanged,
+    /// The lock that guards the change is not held any more under that token.
+    StaleGuard,
+    /// The session ended before the answer came: the change was made once or not at all.
+    OutcomeUnknown,
+    /// The lease ran out before the operation ended, or the lock was lost.
+    LeaseExpired,
+    /// The server did not answer in the time that operations have.
+    Unreachable,
+    /// The server has restarted and waits for former holders of locks.
+    InGrace,
+    /// The server refuses a session.
+    Refused,
+    /// Another store than the one that this agent knows is served at the address.
+    WrongServer,
+    /// Too many operations, here or at the server.
+    Overloaded,
+    /// More than a file, a value or a batch can hold.
+    TooLarge,
+    /// The server's store is full.
+    StorageFull,
+    /// The server's store has failed.
+    StorageFailed,
+    /// A path, name or value that the operation does not take.
+    InvalidInput,
+    /// The operation is not permitted on this kind of file.
+    NotPermitted,
+    /// The server does not do this.
+    Unsupported,
+    /// The client was closed.
+    Closed,
+    /// This process is a fork of the one that made the client.
+    Forked,
+    /// The settings, the server's address or the state directory cannot be used.
+    Configuration,
+    /// Sockets, clocks, threads, or the agent itself have failed.
+    Internal,
+}
+
+/// Whether an operation that failed has changed something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Applied {
+    /// Nothing was changed.
+    No,
+    /// It was changed once or not at all.
+    Unknown,
 }
 
 impl Error {
-    /// The result code of the server's application, if that is what failed.
+    /// What kind of thing went wrong.
     #[must_use]
-    pub const fn status(&self) -> Option<Status> {
-        match self {
-            Self::Status { status, .. } | Self::Item { status, .. } => Some(*status),
+    pub fn kind(&self) -> ErrorKind {
+        match &*self.0 {
+            Cause::Status(_, status) | Cause::Item { status, .. } => kind_of(*status),
+            Cause::TimedOut(_) => ErrorKind::TimedOut,
+            Cause::Unreachable { .. } => ErrorKind::Unreachable,
+            Cause::OutcomeUnknown(_) => ErrorKind::OutcomeUnknown,
+            Cause::LeaseLost(_) => ErrorKind::LeaseExpired,
+            Cause::Refused { .. } => ErrorKind::Refused,
+            Cause::WrongServer(_) => ErrorKind::WrongServer,
+            Cause::Closed => ErrorKind::Closed,
+            Cause::Forked { .. } => ErrorKind::Forked,
+            Cause::Overloaded(_) => ErrorKind::Overloaded,
+            Cause::Address(AddressError::Unknown { .. }) => ErrorKind::Unreachable,
+            Cause::NoServer | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => ErrorKind::Configuration,
+            Cause::Broken(_) | Cause::Start(_) => ErrorKind::Internal,
+        }
+    }
+
+    /// A word for logs and scripts: the name of the result code (`ENOENT`, `IN_GRACE`), or of the kind.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match &*self.0 {
+            Cause::Status(_, status) | Cause::Item { status, .. } => status.name(),
+            Cause::TimedOut(_) => "TIMED_OUT",
+            Cause::Unreachable { .. } => "UNREACHABLE",
+            Cause::OutcomeUnknown(_) => "OUTCOME_UNKNOWN",
+            Cause::LeaseLost(_) => "LEASE_LOST",
+            Cause::Refused { .. } => "REFUSED",
+            Cause::WrongServer(_) => "ANOTHER_SERVER",
+            Cause::Address(AddressError::Unknown { .. }) => "UNKNOWN_HOST",
+            Cause::NoServer | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => "USAGE",
+            Cause::Closed | Cause::Forked { .. } | Cause::Overloaded(_) | Cause::Broken(_) | Cause::Start(_) => "INTERNAL",
+        }
+    }
+
+    /// The path at the server that the operation was about; `None`: it was about no path.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &*self.0 {
+            Cause::Status(subject, _) | Cause::TimedOut(subject) | Cause::OutcomeUnknown(subject) | Cause::LeaseLost(subject) => {
+                match subject {
+                    Subject::Path(path) => Some(Path::new(OsStr::from_bytes(path))),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
 
-    pub(crate) fn of(error: OpError, what: &str, servers: &str, after: Duration) -> Self {
-        let (what, servers) = (what.to_owned(), servers.to_owned());
-        match error {
-            OpError::Status(status) => Self::Status { what, status },
-            OpError::Item { item, status } => Self::Item { what, item, status },
-            OpError::TimedOut => Self::TimedOut { what },
-            OpError::Unreachable => Self::Unreachable { servers, after },
-            OpError::OutcomeUnknown => Self::OutcomeUnknown { what },
-            OpError::LeaseLost => Self::LeaseLost { what },
-            OpError::Refused(reason) => Self::Refused { servers, reason: reason.name() },
-            OpError::AnotherServer => Self::AnotherServer { servers },
-            OpError::Closed => Self::Closed,
-            OpError::Overloaded => Self::Overloaded { what },
+    /// Of a batch: which of its changes could not be made, counted from 0.
+    #[must_use]
+    pub fn item(&self) -> Option<usize> {
+        match &*self.0 {
+            Cause::Item { item, .. } => Some(*item),
+            _ => None,
         }
+    }
+
+    /// Whether the state directory is what cannot be used.
+    #[must_use]
+    pub fn is_state_directory(&self) -> bool {
+        matches!(&*self.0, Cause::State { .. })
+    }
+
+    /// Whether the same operation, done again later, may succeed, and is safe to do again.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        use ErrorKind::{Busy, Deadlock, InGrace, LeaseExpired, Locked, Overloaded, StorageFull, TimedOut, Unreachable};
+        let kinds = [Busy, Deadlock, InGrace, LeaseExpired, Locked, Overloaded, StorageFull, TimedOut, Unreachable];
+        kinds.contains(&self.kind())
+    }
+
+    /// Whether something may have been changed.
+    #[must_use]
+    pub fn applied(&self) -> Applied {
+        match self.kind() {
+            ErrorKind::OutcomeUnknown | ErrorKind::Forked | ErrorKind::Internal => Applied::Unknown,
+            _ => Applied::No,
+        }
+    }
+
+    pub(crate) fn of(error: OpError, subject: Subject, servers: &str, after: Duration) -> Self {
+        let servers = || servers.to_owned();
+        match error {
+            OpError::Status(status) => Cause::Status(subject, status),
+            OpError::Item { item, status } => Cause::Item { subject, item: item.into(), status },
+            OpError::TimedOut => Cause::TimedOut(subject),
+            OpError::Unreachable => Cause::Unreachable { servers: servers(), after },
+            OpError::OutcomeUnknown => Cause::OutcomeUnknown(subject),
+            OpError::LeaseLost => Cause::LeaseLost(subject),
+            OpError::Refused(reason) => Cause::Refused { servers: servers(), reason },
+            OpError::AnotherServer => Cause::WrongServer(servers()),
+            OpError::Closed => Cause::Closed,
+            OpError::Overloaded => Cause::Overloaded(subject),
+        }
+        .into()
+    }
+
+    pub(crate) fn start(source: impl Into<Source>) -> Self {
+        Cause::Start(source.into()).into()
+    }
+
+    /// Which change of the caller's an item was of; of none: the operation is one change to its caller.
+    pub(crate) fn place(&mut self, change: impl FnOnce(usize) -> Option<usize>) {
+        if let Cause::Item { subject, item, status } = &mut *self.0 {
+            match change(*item) {
+                Some(change) => *item = change,
+                None => *self.0 = Cause::Status(subject.clone(), *status),
+            }
+        }
+    }
+
+    /// The same of an operation that went on after some time of its own.
+    pub(crate) fn timed_out(self, subject: Subject) -> Self {
+        if self.kind() == ErrorKind::Canceled { Cause::TimedOut(subject).into() } else { self }
     }
 }
 
-fn seconds(span: Duration) -> String {
-    format!("{} s", span.as_millis() as f64 / 1_000.0)
+const fn kind_of(status: Status) -> ErrorKind {
+    match status {
+        Status::ENOENT | Status::ENODATA | Status::ESTALE => ErrorKind::NotFound,
+        Status::EEXIST => ErrorKind::AlreadyExists,
+        Status::ENOTDIR => ErrorKind::NotADirectory,
+        Status::EISDIR => ErrorKind::IsADirectory,
+        Status::ENOTEMPTY => ErrorKind::DirectoryNotEmpty,
+        Status::EAGAIN => ErrorKind::Locked,
+        Status::EBUSY => ErrorKind::Busy,
+        Status::EDEADLK => ErrorKind::Deadlock,
+        Status::ECANCELED => ErrorKind::Canceled,
+        Status::VERSION_CHANGED => ErrorKind::VersionChanged,
+        Status::STALE_GUARD => ErrorKind::StaleGuard,
+        Status::NOT_HELD => ErrorKind::LeaseExpired,
+        Status::IN_GRACE => ErrorKind::InGrace,
+        Status::BUSY => ErrorKind::Overloaded,
+        Status::EFBIG | Status::E2BIG | Status::EMLINK => ErrorKind::TooLarge,
+        Status::ENOSPC => ErrorKind::StorageFull,
+        Status::EIO => ErrorKind::StorageFailed,
+        Status::EINVAL | Status::ERANGE | Status::ENAMETOOLONG | Status::ELOOP => ErrorKind::InvalidInput,
+        Status::EPERM => ErrorKind::NotPermitted,
+        Status::UNSUPPORTED => ErrorKind::Unsupported,
+        _ => ErrorKind::Internal,
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self(Box::new(cause))
+    }
+}
+
+impl From<AddressError> for Error {
+    fn from(error: AddressError) -> Self {
+        Cause::Address(error).into()
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::NotADirectory => io::ErrorKind::NotADirectory,
+            ErrorKind::IsADirectory => io::ErrorKind::IsADirectory,
+            ErrorKind::DirectoryNotEmpty => io::ErrorKind::DirectoryNotEmpty,
+            ErrorKind::Locked => io::ErrorKind::WouldBlock,
+            ErrorKind::Busy => io::ErrorKind::ResourceBusy,
+            ErrorKind::TimedOut | ErrorKind::Unreachable => io::ErrorKind::TimedOut,
+            ErrorKind::Deadlock => io::ErrorKind::Deadlock,
+            ErrorKind::Canceled => io::ErrorKind::Interrupted,
+            ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
+            ErrorKind::StorageFull => io::ErrorKind::StorageFull,
+            ErrorKind::InvalidInput | ErrorKind::Configuration => io::ErrorKind::InvalidInput,
+            ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::Refused => io::ErrorKind::ConnectionRefused,
+            ErrorKind::Closed => io::ErrorKind::NotConnected,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn every_result_code_has_a_kind_and_those_of_this_agent_are_no_mystery() {
+        let internal: Vec<_> = Status::ALL.iter().filter(|status| kind_of(**status) == ErrorKind::Internal).map(|s| s.name()).collect();
+        assert_eq!(internal, ["OK", "EPROTO", "NONCE_REUSED", "NOT_STAGED"]);
+    }
+
+    #[test]
+    fn an_error_keeps_its_path_and_its_source_on_its_way_through_io() {
+        let error = Error::from(Cause::Status(Subject::Path(Bytes::from_static(b"/a")), Status::ENOENT));
+        assert_eq!((error.path(), error.applied(), error.is_retryable()), (Some(Path::new("/a")), Applied::No, false));
+        let io = io::Error::from(error);
+        assert_eq!(io.kind(), io::ErrorKind::NotFound);
+        assert_eq!(io.get_ref().and_then(|e| e.downcast_ref::<Error>()).map(Error::kind), Some(ErrorKind::NotFound));
+        let error = Error::start(io::Error::other("no sockets"));
+        assert_eq!((error.source().map(ToString::to_string).as_deref(), error.applied()), (Some("no sockets"), Applied::Unknown));
+    }
 }

@@ -12,7 +12,7 @@
 //! holds it may read until the copied lease ends, which nobody renews.
 //! Leaves to others: what to do about it (the application: make a client in the process that uses it).
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use forkguard::atfork::Guard;
 use std::sync::{LockResult, Mutex, MutexGuard, TryLockError};
 
@@ -70,7 +70,7 @@ impl Home {
         }
     }
 
-    const fn forked(&self) -> Error {
-        Error::Forked { made_in: self.process }
+    fn forked(&self) -> Error {
+        Cause::Forked { made_in: self.process }.into()
     }
 }

@@ -1,22 +1,24 @@
 //! The agent as the application's threads and the driver's thread share it: one lock around the agent and those who wait.
 //!
 //! Decides: that the check of the lease, the answer from cache, the local grant and the handling of demands are one critical
-//! section (R17): all of them run under the hub's lock. Place in the walk: the driver turns the hub as its machine; the hub
-//! turns the agent and hands its events to calls and guards.
+//! section: all of them run under the hub's lock. The driver turns the hub as its machine; the hub turns the agent and hands its events
+//! to calls, guards and watchers.
 //! Invariants: tasks are woken when the hub's lock is free again, for a waker may run anything; when the driver's thread has ended,
 //! however it did, nobody waits any more.
-//! Leaves to others: what the events mean to a caller (`call`, `guard`).
 
-use crate::call::{Call, Finish, Slot};
-use crate::error::Error;
+use crate::call::{Pending, Progress};
+use crate::error::{Cause, Error, Subject};
+use crate::events::Mailbox;
 use crate::forked::Home;
-use crate::guard::GuardShared;
-use crate::watcher::{Seen, WatcherShared};
+use crate::guard::LockState;
+use crate::identity::AgentIdentity;
+use crate::metadata::FileId;
+use crate::watcher::WatchEvent;
 use cistern_agent::Agent;
-use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Submitted, WatchEvent, WatchId};
+use cistern_agent::api::{self, Command, Event, HolderId, Locked, OpError, OpId, Output, Submitted, WatchId};
 use cistern_driver::{Clock, Handle, Owner, Poisoned, Registry, Services, Sources, Stats, Token};
 use cistern_link::{Instant, Machine, Path};
-use cistern_wire::{AgentId, ObjectId};
+use cistern_wire::{ObjectId, Status};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
@@ -28,16 +30,18 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) enum Done {
     Output(Output),
-    Locked(Locked, Arc<GuardShared>),
+    Locked(Locked, Arc<Mailbox<LockState>>),
     Failed(OpError),
 }
 
 /// The agent and those who wait for it.
 pub(crate) struct Hub {
     pub(crate) agent: Agent,
-    slots: BTreeMap<OpId, Arc<Slot>>,
-    guards: BTreeMap<HolderId, Arc<GuardShared>>,
-    watches: BTreeMap<WatchId, (ObjectId, Arc<WatcherShared>)>,
+    pending: BTreeMap<OpId, Arc<Pending>>,
+    guards: BTreeMap<HolderId, Arc<Mailbox<LockState>>>,
+    watches: BTreeMap<WatchId, (FileId, Arc<Mailbox<WatchEvent>>)>,
+    /// Those who wait for the end of the session.
+    pub(crate) closers: Vec<Arc<Pending>>,
     /// To be woken when the lock is free.
     wakers: Vec<Waker>,
     /// When the driver wakes by itself, as it was told last; none: not before it is woken.
@@ -53,8 +57,19 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(agent: Agent, name: String, servers: String, give_up_after: Duration) -> Self {
-        let (slots, guards, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { agent, slots, guards, watches, wakers: Vec::new(), wakes_at: None, over: false, name, servers, give_up_after }
+        Self {
+            agent,
+            pending: BTreeMap::new(),
+            guards: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            closers: Vec::new(),
+            wakers: Vec::new(),
+            wakes_at: None,
+            over: false,
+            name,
+            servers,
+            give_up_after,
+        }
     }
 
     /// Whether the driver, which may be asleep, has to be woken after a command: there is something to send, or an earlier time to wake.
@@ -72,39 +87,44 @@ impl Hub {
             match event {
                 Event::Done { op, result } => {
                     let done = self.done(result);
-                    if let Some(slot) = self.slots.remove(&op) {
-                        self.wakers.extend(slot.fill(done));
+                    if let Some(pending) = self.pending.remove(&op) {
+                        self.wakers.extend(pending.fill(done));
                     }
                 }
                 Event::Lock { holder, object, what } => self.tell(holder, object, what),
-                Event::Watch { watch, object, what } => self.tell_watcher(watch, Seen { object, what }),
+                Event::Watch { watch, object, what } => self.tell_watcher(watch, WatchEvent::of(object, what)),
                 Event::SessionOpened { session } => log::debug!("{}: session {session} is open", self.name),
                 Event::SessionReclaimed { from, to, kept, lost } => {
                     log::info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.name);
                 }
                 Event::SessionEnded { session, why } => log::debug!("{}: session {session} has ended: {why}", self.name),
                 Event::NoSession { error } => {
-                    let error = Error::of(error, "", &self.servers, self.give_up_after);
+                    let error = Error::of(error, Subject::Named(""), &self.servers, self.give_up_after);
                     log::warn!("{}: no session: {error}", self.name);
                 }
             }
         }
+        if self.agent.is_closed() {
+            for closer in std::mem::take(&mut self.closers) {
+                self.wakers.extend(closer.fill(Done::Output(Output::Done)));
+            }
+        }
     }
 
-    fn tell(&mut self, holder: HolderId, object: ObjectId, what: LockEvent) {
+    fn tell(&mut self, holder: HolderId, object: ObjectId, what: api::LockEvent) {
         log::debug!("{}: lock on {object}: {what:?}", self.name);
         let Some(guard) = self.guards.get(&holder) else { return };
-        self.wakers.extend(guard.push(what));
-        if what == LockEvent::Lost {
+        self.wakers.extend(guard.push(what.into()));
+        if what == api::LockEvent::Lost {
             self.guards.remove(&holder);
         }
     }
 
-    fn tell_watcher(&mut self, watch: WatchId, seen: Seen) {
-        log::debug!("{}: watched {}: {:?}", self.name, seen.object, seen.what);
-        let Some((_, shared)) = self.watches.get(&watch) else { return };
-        self.wakers.extend(shared.push(seen));
-        if seen.what == WatchEvent::Gone {
+    fn tell_watcher(&mut self, watch: WatchId, event: WatchEvent) {
+        log::debug!("{}: watched: {event:?}", self.name);
+        let Some((_, mailbox)) = self.watches.get(&watch) else { return };
+        self.wakers.extend(mailbox.push(event));
+        if let WatchEvent::Removed(_) = event {
             self.watches.remove(&watch);
         }
     }
@@ -113,9 +133,9 @@ impl Hub {
     fn done(&mut self, result: Result<Output, OpError>) -> Done {
         match result {
             Ok(Output::Locked(locked)) => {
-                let guard = Arc::new(GuardShared::default());
-                self.guards.insert(locked.holder, Arc::clone(&guard));
-                Done::Locked(locked, guard)
+                let mailbox = Arc::new(Mailbox::new(1));
+                self.guards.insert(locked.holder, Arc::clone(&mailbox));
+                Done::Locked(locked, mailbox)
             }
             Ok(output) => Done::Output(output),
             Err(error) => Done::Failed(error),
@@ -125,34 +145,31 @@ impl Hub {
     /// Nobody will be answered any more: the driver has ended.
     fn abandon(&mut self) {
         self.over = true;
-        for (_, slot) in std::mem::take(&mut self.slots) {
-            self.wakers.extend(slot.fill(Done::Failed(OpError::Closed)));
+        for pending in std::mem::take(&mut self.pending).into_values().chain(std::mem::take(&mut self.closers)) {
+            self.wakers.extend(pending.fill(Done::Failed(OpError::Closed)));
         }
-        for (_, guard) in std::mem::take(&mut self.guards) {
-            self.wakers.extend(guard.push(LockEvent::Lost));
+        for guard in std::mem::take(&mut self.guards).into_values() {
+            self.wakers.extend(guard.push(LockState::Lost));
         }
-        for (_, (object, shared)) in std::mem::take(&mut self.watches) {
-            self.wakers.extend(shared.push(Seen { object, what: WatchEvent::Uncertain }));
+        for (file, mailbox) in std::mem::take(&mut self.watches).into_values() {
+            self.wakers.extend(mailbox.push(WatchEvent::Uncertain(file)));
+            self.wakers.extend(mailbox.close());
         }
     }
 
-    /// Whether the agent has closed; an error if it never will, for there is no driver any more.
-    pub(crate) fn is_closed(&self) -> Result<bool, Error> {
-        self.check_driven().map(|()| self.agent.is_closed())
-    }
-
-    fn check_driven(&self) -> Result<(), Error> {
+    /// An error if nothing will be done any more: there is no driver, and the agent has not ended by itself.
+    pub(crate) fn check_driven(&self) -> Result<(), Error> {
         if self.over && !self.agent.is_closed() {
-            return Err(Error::Broken { why: "its thread has ended".to_owned() });
+            return Err(Cause::Broken("its thread has ended").into());
         }
         Ok(())
     }
 }
 
 /// The hub as the driver turns it.
-pub(crate) struct Turned(pub(crate) Arc<Mutex<Hub>>);
+pub(crate) struct SharedHub(pub(crate) Arc<Mutex<Hub>>);
 
-impl Owner for Turned {
+impl Owner for SharedHub {
     type M = Hub;
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
@@ -213,7 +230,7 @@ impl Machine for Hub {
 }
 
 /// What else is served in the agent's loop: its end when the agent has closed, and telling the agent when this host has moved.
-pub(crate) struct Guests {
+pub(crate) struct AgentServices {
     /// None where the system does not tell.
     pub(crate) sources: Option<Sources>,
 }
@@ -221,7 +238,7 @@ pub(crate) struct Guests {
 /// The poll's token of what the kernel tells.
 const SOURCES: Token = Token(0);
 
-impl Services<Hub> for Guests {
+impl Services<Hub> for AgentServices {
     fn register(&mut self, registry: &Registry, _handle: &Handle) -> io::Result<()> {
         self.sources.as_ref().map_or(Ok(()), |sources| sources.register(registry, SOURCES))
     }
@@ -246,8 +263,9 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) handle: Handle,
     pub(crate) servers: String,
-    pub(crate) agent: AgentId,
-    pub(crate) incarnation: u64,
+    pub(crate) agent: AgentIdentity,
+    /// The user and the group of this process, to whom belongs what it makes.
+    pub(crate) user: (u32, u32),
     pub(crate) give_up_after: Duration,
     /// What the sockets have met.
     pub(crate) stats: Arc<Stats>,
@@ -268,7 +286,7 @@ impl Inner {
         with(hub, f).map_err(|Poisoned| {
             // The driver may be asleep: it finds out when it is woken, ends, and tells all who wait.
             self.wake();
-            Error::Broken { why: "a thread panicked while it used the agent".to_owned() }
+            Cause::Broken("a thread panicked while it used the agent").into()
         })
     }
 
@@ -279,17 +297,21 @@ impl Inner {
         }
     }
 
-    pub(crate) fn error(&self, error: OpError, what: &str) -> Error {
-        Error::of(error, what, &self.servers, self.give_up_after)
+    pub(crate) fn error(&self, error: OpError, subject: Subject) -> Error {
+        Error::of(error, subject, &self.servers, self.give_up_after)
     }
 
-    /// Gives a command to the agent: one critical section from the check of the lease to the answer (R17). `what` names what it is
-    /// about, if an error may have to say so.
-    pub(crate) fn submit<T>(self: &Arc<Self>, what: impl FnOnce() -> String, command: Command, finish: Finish<T>) -> Call<T> {
+    /// Of an operation that is refused before the agent has seen it.
+    pub(crate) fn refused(&self, subject: Subject, status: Status) -> Progress {
+        Progress::Refused(Some(self.error(OpError::Status(status), subject)))
+    }
+
+    /// Gives a command to the agent: one critical section from the check of the lease to the answer.
+    pub(crate) fn begin(&self, command: Command) -> Progress {
         if matches!(command, Command::Lock { .. })
             && let Err(error) = self.home.check_process()
         {
-            return Call::refused(Arc::clone(self), error, finish);
+            return Progress::Refused(Some(error));
         }
         // What was answered at once leaves, as a rule, nothing for the driver to do.
         let mut wake = false;
@@ -299,26 +321,19 @@ impl Inner {
             let submitted = hub.agent.submit(now, command);
             wake = hub.must_wake(now);
             Ok(match submitted {
-                Submitted::Now(result) => {
-                    let what = if result.is_err() { what() } else { String::new() };
-                    let done = hub.done(result);
-                    Call::ended(Arc::clone(self), what, done, finish)
-                }
+                Submitted::Now(result) => Progress::Ended(Some(hub.done(result))),
                 Submitted::Later(op) => {
                     self.home.check_process()?;
-                    let slot = Arc::new(Slot::default());
-                    hub.slots.insert(op, Arc::clone(&slot));
-                    Call::running(Arc::clone(self), what(), op, slot, finish)
+                    let pending = Arc::new(Pending::default());
+                    hub.pending.insert(op, Arc::clone(&pending));
+                    Progress::Running { op: Some(op), pending }
                 }
             })
         });
         if wake {
             self.wake();
         }
-        match taken.flatten() {
-            Ok(call) => call,
-            Err(error) => Call::refused(Arc::clone(self), error, finish),
-        }
+        taken.flatten().unwrap_or_else(|error| Progress::Refused(Some(error)))
     }
 
     pub(crate) fn cancel(&self, op: OpId) {
@@ -326,49 +341,60 @@ impl Inner {
         self.tell(|hub| hub.agent.cancel(self.clock.now(), op));
     }
 
-    pub(crate) fn unlock(&self, holder: HolderId) {
-        let wake = self.with(|hub| {
+    /// Gives a lock back; the agent says whether it was held until then.
+    pub(crate) fn unlock(&self, holder: HolderId) -> Result<Result<(), OpError>, Error> {
+        let (ended, wake) = self.with(|hub| {
             hub.guards.remove(&holder);
             let now = self.clock.now();
-            // Its end needs no waiting for: the release is retransmitted until it is answered.
-            let _ = hub.agent.submit(now, Command::Unlock { holder });
-            hub.must_wake(now)
-        });
-        if matches!(wake, Ok(true)) {
+            // The release needs no waiting for: it is retransmitted until it is answered.
+            let ended = match hub.agent.submit(now, Command::Unlock { holder }) {
+                Submitted::Now(Err(error)) => Err(error),
+                _ => Ok(()),
+            };
+            (ended, hub.must_wake(now))
+        })?;
+        if wake {
             self.wake();
         }
+        Ok(ended)
     }
 
-    /// Watches an object; its news are put where they belong before any of them can come.
-    pub(crate) fn watch(&self, object: ObjectId, shared: &Arc<WatcherShared>) -> Result<WatchId, Error> {
+    /// Watches a file, unless `known` does; its events are put where they belong before any of them can come.
+    pub(crate) fn watch(&self, file: FileId, known: Option<WatchId>, mailbox: &Arc<Mailbox<WatchEvent>>) -> Result<WatchId, Error> {
         let taken = self.with(|hub| {
             hub.check_driven()?;
-            match hub.agent.submit(self.clock.now(), Command::Watch { object }) {
+            if let Some(known) = known.filter(|known| hub.watches.contains_key(known)) {
+                return Ok(known);
+            }
+            match hub.agent.submit(self.clock.now(), Command::Watch { object: file.into() }) {
                 Submitted::Now(Ok(Output::Watching(watch))) => {
-                    hub.watches.insert(watch, (object, Arc::clone(shared)));
+                    mailbox.add_source();
+                    hub.watches.insert(watch, (file, Arc::clone(mailbox)));
                     Ok(watch)
                 }
-                Submitted::Now(Err(error)) => Err(self.error(error, &format!("watch of {object}"))),
-                other => Err(Error::Broken { why: format!("a watch began as {other:?}") }),
+                Submitted::Now(Err(error)) => Err(self.error(error, Subject::File(file))),
+                _ => Err(Cause::Broken("a watch began as another kind of operation").into()),
             }
         })?;
         self.wake();
         taken
     }
 
-    pub(crate) fn unwatch(&self, watch: WatchId) {
+    /// Ends a watch; whether anything could still come of it. `None`: in a forked child.
+    pub(crate) fn unwatch(&self, watch: WatchId) -> Option<bool> {
         self.tell(|hub| {
-            hub.watches.remove(&watch);
             // Of what is gone there is no watch any more.
             let _ = hub.agent.submit(self.clock.now(), Command::Unwatch { watch });
-        });
+            hub.watches.remove(&watch).is_some()
+        })
     }
 
     /// Tells the agent something that nobody waits for; a forked child tells it nothing, and leaves its driver asleep.
-    fn tell<R>(&self, f: impl FnOnce(&mut Hub) -> R) {
-        if self.home.check_process().is_ok() && self.with(f).is_ok() {
-            self.handle.wake();
-        }
+    fn tell<R>(&self, f: impl FnOnce(&mut Hub) -> R) -> Option<R> {
+        self.home.check_process().ok()?;
+        let told = self.with(f).ok()?;
+        self.handle.wake();
+        Some(told)
     }
 }
 

@@ -1,66 +1,79 @@
 //! Who an agent is: a 128-bit identity and a count of its starts, durable in a locked state directory, or fresh and used once.
 //!
-//! Decides: that the incarnation is on disk before any HELLO carries it, and that two processes never are one agent (R41, R44).
-//! Implements `wire-spec.md` section 11.6. Leaves to others: what the server makes of it.
+//! Decides: that the incarnation is on disk before any HELLO carries it, and that two processes never are one agent (`wire-spec.md`
+//! section 11.6).
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use cistern_driver::private;
 use cistern_wire::AgentId;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// An agent's identity and incarnation.
-#[derive(Debug)]
-pub struct Identity {
-    /// The identity.
-    pub agent: AgentId,
+/// Who an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct AgentIdentity {
+    /// Its identity, shown as 32 hexadecimal digits.
+    pub agent: u128,
     /// The count of its starts, from 1.
     pub incarnation: u64,
+}
+
+impl fmt::Display for AgentIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}/{}", self.agent, self.incarnation)
+    }
+}
+
+/// An agent's identity and incarnation, which no other process can have.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) agent: AgentId,
+    pub(crate) incarnation: u64,
     /// Identity of this boot of the machine; zero where the system does not tell.
-    pub boot: [u8; 16],
+    pub(crate) boot: [u8; 16],
     /// Held for the life of the process, so that no other process is the same agent.
     _lock: Option<Flock<File>>,
 }
 
 impl Identity {
     /// A new identity, used once.
-    ///
-    /// # Errors
-    /// [`Error::Start`] when the system gives no randomness.
-    pub fn fresh() -> Result<Self, Error> {
-        let seed = cistern_driver::seed().map_err(|e| Error::Start(e.to_string()))?;
+    pub(crate) fn fresh() -> Result<Self, Error> {
+        let seed = cistern_driver::seed().map_err(Error::start)?;
         let mut agent = [0; 16];
         agent.copy_from_slice(&seed[..16]);
         Ok(Self { agent: AgentId(agent), incarnation: 1, boot: boot_id(), _lock: None })
     }
 
     /// The identity kept in `dir` (made if it is missing), with the next incarnation, already durable.
-    ///
-    /// # Errors
-    /// [`Error::State`] when the directory cannot be made or written, is in use by another process, or is damaged.
-    pub fn durable(dir: &Path) -> Result<Self, Error> {
-        make(dir).map_err(|e| state(dir, &format!("cannot be made: {e}")))?;
-        private::check_directory(dir).map_err(|e| state(dir, &format!("is not to be trusted: {e}")))?;
+    pub(crate) fn durable(dir: &Path) -> Result<Self, Error> {
+        make(dir).map_err(|e| state(dir, "cannot be made", e))?;
+        private::check_directory(dir).map_err(|e| state(dir, "is not to be trusted", e))?;
         let lock = lock(&dir.join("lock"))?;
         let path = dir.join("agent");
         let (agent, last) = match read(&path) {
-            Ok(text) => parse(&text).ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent"))?,
+            Ok(text) => parse(&text).ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent", None))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Self::fresh()?.agent, 0),
-            Err(e) => return Err(state(&path, &format!("cannot be read: {e}"))),
+            Err(e) => return Err(state(&path, "cannot be read", e)),
         };
-        let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory"))?;
+        let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory", None))?;
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The agent MUST have made its incarnation durable, and larger than every one before, before its first HELLO.
         store(dir, &path, agent, incarnation)?;
         Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
     }
+
+    pub(crate) const fn shown(&self) -> AgentIdentity {
+        AgentIdentity { agent: u128::from_be_bytes(self.agent.0), incarnation: self.incarnation }
+    }
 }
 
-fn state(path: &Path, why: &str) -> Error {
-    Error::State { path: PathBuf::from(path), why: why.to_owned() }
+fn state(path: &Path, why: &'static str, source: impl Into<Option<io::Error>>) -> Error {
+    Cause::State { path: PathBuf::from(path), why, source: source.into() }.into()
 }
 
 /// Makes the directory for this user alone; those above it as usual.
@@ -81,9 +94,9 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 fn lock(path: &Path) -> Result<Flock<File>, Error> {
-    let file = private::open(path).map_err(|e| state(path, &format!("cannot be opened: {e}")))?;
+    let file = private::open(path).map_err(|e| state(path, "cannot be opened", e))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|(_, e)| state(path, &format!("is in use by another agent ({e}); give each agent a directory of its own")))
+        .map_err(|(_, e)| state(path, "is in use by another agent; give each agent a directory of its own", io::Error::from(e)))
 }
 
 /// `<32 hex digits> <incarnation>` and a line end.
@@ -108,7 +121,7 @@ fn store(dir: &Path, path: &Path, agent: AgentId, incarnation: u64) -> Result<()
         fs::rename(&beside, path)?;
         File::open(dir)?.sync_all()
     };
-    write().map_err(|e| state(path, &format!("cannot be written: {e}")))
+    write().map_err(|e| state(path, "cannot be written", e))
 }
 
 fn boot_id() -> [u8; 16] {
@@ -153,7 +166,7 @@ mod tests {
     fn two_processes_cannot_be_one_agent() {
         let dir = tempfile::tempdir().unwrap();
         let _first = Identity::durable(dir.path()).unwrap();
-        assert!(matches!(Identity::durable(dir.path()), Err(Error::State { .. })));
+        assert!(Identity::durable(dir.path()).is_err_and(|error| error.is_state_directory()));
     }
 
     #[test]
@@ -161,7 +174,7 @@ mod tests {
         for damage in ["", "garbage", "00 1\n", "0123456789abcdef0123456789abcdef 1", "0123456789abcdef0123456789abcdef x\n"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join("agent"), damage).unwrap();
-            assert!(matches!(Identity::durable(dir.path()), Err(Error::State { .. })), "{damage:?}");
+            assert!(Identity::durable(dir.path()).is_err_and(|error| error.is_state_directory()), "{damage:?}");
             assert_eq!(fs::read_to_string(dir.path().join("agent")).unwrap(), damage);
         }
     }

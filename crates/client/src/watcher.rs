@@ -1,124 +1,104 @@
 //! Watches as applications hold them.
 //!
-//! Decides: what a watcher sees of the objects that it watches, in which order, and that a watcher which does not look keeps no more
-//! than the newest news of each kind for each object (R82). Dropping it ends its watches.
-//! Leaves to others: when something is certain (the agent), what has changed (the application reads again).
+//! Decides: what a watcher is told, and that one which does not look keeps only the newest event of each kind for each file.
 
 use crate::error::Error;
+use crate::events::{Event, Events, Mailbox};
 use crate::hub::Inner;
-use cistern_agent::api::{WatchEvent, WatchId};
+use crate::metadata::{FileId, Version};
+use cistern_agent::api::{self, WatchId};
 use cistern_wire::ObjectId;
-use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Something is known of a watched object.
+/// What a watcher is told of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// The object.
-    pub object: ObjectId,
-    /// What.
-    pub what: WatchEvent,
+#[non_exhaustive]
+pub enum WatchEvent {
+    /// The file has this version, and every change from now on is told as long as nothing else is said. Whoever knows another version
+    /// looks again: while nothing was certain it has changed.
+    Current(Version),
+    /// It has changed, and has this version now.
+    Changed(Version),
+    /// Changes may be missed from now on: the lease is over, or the session. The agent goes on trying.
+    Uncertain(FileId),
+    /// It is gone; nothing more is told of it.
+    Removed(FileId),
 }
 
-/// Where the news of a watcher are put.
-#[derive(Debug, Default)]
-pub(crate) struct WatcherShared {
-    state: Mutex<News>,
-    came: Condvar,
-}
+impl WatchEvent {
+    /// Which file.
+    #[must_use]
+    pub const fn file(&self) -> FileId {
+        match self {
+            Self::Current(version) | Self::Changed(version) => version.file,
+            Self::Uncertain(file) | Self::Removed(file) => *file,
+        }
+    }
 
-#[derive(Debug, Default)]
-struct News {
-    queue: VecDeque<Seen>,
-    waker: Option<Waker>,
-}
-
-impl WatcherShared {
-    /// Gives whom to wake, once no lock is held.
-    pub(crate) fn push(&self, seen: Seen) -> Option<Waker> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind = std::mem::discriminant(&seen.what);
-        state.queue.retain(|queued| queued.object != seen.object || std::mem::discriminant(&queued.what) != kind);
-        state.queue.push_back(seen);
-        self.came.notify_all();
-        state.waker.take()
+    pub(crate) fn of(object: ObjectId, what: api::WatchEvent) -> Self {
+        let file = object.into();
+        match what {
+            api::WatchEvent::Certain { version } => Self::Current(Version { file, number: version }),
+            api::WatchEvent::Changed { version } => Self::Changed(Version { file, number: version }),
+            api::WatchEvent::Uncertain => Self::Uncertain(file),
+            api::WatchEvent::Gone => Self::Removed(file),
+        }
     }
 }
 
-/// Watches any number of objects, and tells what becomes of them; made by [`crate::Client::watcher`].
+impl Event for WatchEvent {
+    fn replaces(self, older: Self) -> bool {
+        self.file() == older.file() && std::mem::discriminant(&self) == std::mem::discriminant(&older)
+    }
+
+    fn is_last(self) -> bool {
+        matches!(self, Self::Removed(_))
+    }
+}
+
+/// Watches any number of files. Dropping it ends its watches.
 ///
-/// The first news of an object is [`WatchEvent::Certain`] with its version. As long as nothing is said after that, nothing has changed:
-/// the agent renews its lease while there are watches, and says [`WatchEvent::Uncertain`] when that is over. A change is told by the
-/// version that the object has then, and not by what has changed: look again.
+/// The first event of a file is [`WatchEvent::Current`]. As long as nothing is said after that, nothing has changed: the agent renews its
+/// lease while there are watches, and says [`WatchEvent::Uncertain`] when that is over. A change is told by the version that the file has
+/// then, and not by what has changed: look again. A watch of a directory tells of its names, not of what happens in its files.
 #[derive(Debug)]
 pub struct Watcher {
     inner: Arc<Inner>,
-    shared: Arc<WatcherShared>,
-    watches: BTreeMap<ObjectId, WatchId>,
+    mailbox: Arc<Mailbox<WatchEvent>>,
+    watches: BTreeMap<FileId, WatchId>,
 }
 
 impl Watcher {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, shared: Arc::default(), watches: BTreeMap::new() }
+        Self { inner, mailbox: Arc::new(Mailbox::new(0)), watches: BTreeMap::new() }
     }
 
-    /// Watches an object from now on. One that is watched already stays so.
+    /// Watches one more file from now on. One that is watched already stays so.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] at the agent's bound, [`Error::Broken`]. That there is no such object is told as [`WatchEvent::Gone`].
-    pub fn watch(&mut self, object: ObjectId) -> Result<(), Error> {
-        if !self.watches.contains_key(&object) {
-            let watch = self.inner.watch(object, &self.shared)?;
-            self.watches.insert(object, watch);
-        }
+    /// [`Overloaded`](crate::ErrorKind::Overloaded) at the agent's bound. That there is no such file is told as [`WatchEvent::Removed`].
+    pub fn watch(&mut self, file: FileId) -> Result<(), Error> {
+        let known = self.watches.get(&file).copied();
+        let watch = self.inner.watch(file, known, &self.mailbox)?;
+        self.watches.insert(file, watch);
         Ok(())
     }
 
-    /// Watches an object no more; news of it that were not looked at are gone.
-    pub fn unwatch(&mut self, object: ObjectId) {
-        if let Some(watch) = self.watches.remove(&object) {
-            self.inner.unwatch(watch);
-            if self.inner.home.check_process().is_ok() {
-                let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-                state.queue.retain(|queued| queued.object != object);
+    /// Watches a file no more; events of it that were not looked at are gone.
+    pub fn unwatch(&mut self, file: FileId) {
+        if let Some(watch) = self.watches.remove(&file) {
+            if let Some(is_source) = self.inner.unwatch(watch) {
+                self.mailbox.remove_source(is_source, |event| event.file() == file);
             }
         }
     }
 
-    /// Blocks until there is something to tell, at most for `span`. In a forked child nothing is certain.
+    /// What becomes of the files. It ends when all of them are gone. In a forked child nothing is certain.
     #[must_use]
-    pub fn wait_event(&mut self, span: Duration) -> Option<Seen> {
-        if self.inner.home.check_process().is_err() {
-            return self.uncertain();
-        }
-        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = |news: &mut News| news.queue.is_empty();
-        let (mut state, _) = self.shared.came.wait_timeout_while(state, span, waiting).unwrap_or_else(PoisonError::into_inner);
-        let seen = state.queue.pop_front();
-        drop(state);
-        self.forget_gone(seen)
-    }
-
-    /// The next news, as a future. It never ends when there are none.
-    pub const fn event(&mut self) -> NextSeen<'_> {
-        NextSeen { watcher: self }
-    }
-
-    /// What a forked child hears, in which nobody tells of changes; none without watches.
-    fn uncertain(&self) -> Option<Seen> {
-        self.watches.keys().next().map(|object| Seen { object: *object, what: WatchEvent::Uncertain })
-    }
-
-    /// A watch of what is gone is over.
-    fn forget_gone(&mut self, seen: Option<Seen>) -> Option<Seen> {
-        if let Some(Seen { object, what: WatchEvent::Gone }) = seen {
-            self.watches.remove(&object);
-        }
-        seen
+    pub fn events(&self) -> Events<'_, WatchEvent> {
+        let in_child = self.watches.keys().next().map(|file| WatchEvent::Uncertain(*file));
+        Events::new(&self.inner.home, &self.mailbox, in_child)
     }
 }
 
@@ -127,28 +107,5 @@ impl Drop for Watcher {
         for (_, watch) in std::mem::take(&mut self.watches) {
             self.inner.unwatch(watch);
         }
-    }
-}
-
-/// Future of [`Watcher::event`].
-#[derive(Debug)]
-pub struct NextSeen<'w> {
-    watcher: &'w mut Watcher,
-}
-
-impl Future for NextSeen<'_> {
-    type Output = Seen;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Seen> {
-        if self.watcher.inner.home.check_process().is_err() {
-            return self.watcher.uncertain().map_or(Poll::Pending, Poll::Ready);
-        }
-        let mut state = self.watcher.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = state.queue.pop_front();
-        let former = if seen.is_none() { state.waker.replace(cx.waker().clone()) } else { None };
-        drop(state);
-        // Only now: with its last waker a task may go, and with it other watchers.
-        drop(former);
-        self.watcher.forget_gone(seen).map_or(Poll::Pending, Poll::Ready)
     }
 }

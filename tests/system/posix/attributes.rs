@@ -1,7 +1,9 @@
 //! Attributes: mode, owner, group, and which operation changes which times.
 
-use super::{OWNER, World, code};
-use cistern_client::{Attr, AttrChange, Ownership, RenameRule, Status, XattrRule};
+use super::{World, code};
+use cistern_client::Metadata;
+use cistern_wire::{RenameRule, Status};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[test]
 fn attributes_are_what_was_set_and_times_change_with_what_they_stand_for() {
@@ -18,25 +20,25 @@ fn permission_bits_and_owners_are_kept_as_given(w: &World, d: &str) {
     let f = format!("{d}/f");
     for mode in [0, 0o777, 0o7777, 0o4755, 0o1777] {
         let path = format!("{d}/{mode:o}");
-        let made = w.a.create(&path, true, Ownership { mode, uid: u32::MAX, gid: 7 }).wait().unwrap();
-        assert_eq!((made.mode, made.uid, made.gid), (mode, u32::MAX, 7));
-        assert_eq!(w.stat(&path).unwrap(), made);
+        let made = w.a.create_new(&path).mode(mode).owner(u32::MAX, 7).wait().unwrap();
+        let seen = w.stat(&path).unwrap();
+        assert_eq!((seen.mode(), seen.uid(), seen.gid()), (mode, u32::MAX, 7));
+        assert_eq!(seen.version(), made);
     }
     w.file(&f);
     for mode in [0, 0o7777] {
-        w.a.set_attr(&f, AttrChange { mode: Some(mode), ..AttrChange::default() }).wait().unwrap();
-        assert_eq!(w.stat(&f).unwrap().mode, mode);
+        w.a.set_metadata(&f).mode(mode).wait().unwrap();
+        assert_eq!(w.stat(&f).unwrap().mode(), mode);
     }
-    let owned = AttrChange { uid: Some(9), gid: Some(10), ..AttrChange::default() };
-    w.a.set_attr(&f, owned).wait().unwrap();
+    w.a.set_metadata(&f).owner(9, 10).wait().unwrap();
     let after = w.stat(&f).unwrap();
-    assert_eq!((after.uid, after.gid, after.mode), (9, 10, 0o7777), "what is not set stays");
-    for wrong in [0o10000, u16::MAX] {
-        let owner = Ownership { mode: wrong, ..OWNER };
-        assert_eq!(code(w.a.create(format!("{d}/x"), true, owner).wait()), Status::EINVAL);
-        assert_eq!(code(w.a.mkdir(format!("{d}/x"), owner).wait()), Status::EINVAL);
-        assert_eq!(code(w.a.put(format!("{d}/x"), "", owner).wait()), Status::EINVAL);
-        assert_eq!(code(w.a.set_attr(&f, AttrChange { mode: Some(wrong), ..AttrChange::default() }).wait()), Status::EINVAL);
+    assert_eq!((after.uid(), after.gid(), after.mode()), (9, 10, 0o7777), "what is not set stays");
+    for wrong in [0o10000, u16::MAX.into(), u32::MAX] {
+        let x = format!("{d}/x");
+        assert_eq!(code(w.a.create_new(&x).mode(wrong).wait()), Status::EINVAL);
+        assert_eq!(code(w.a.create_dir(&x).mode(wrong).wait()), Status::EINVAL);
+        assert_eq!(code(w.a.write(&x, "").mode(wrong).wait()), Status::EINVAL);
+        assert_eq!(code(w.a.set_metadata(&f).mode(wrong).wait()), Status::EINVAL);
     }
     assert_eq!(w.stat(&format!("{d}/x")), Err(Status::ENOENT));
 }
@@ -44,22 +46,25 @@ fn permission_bits_and_owners_are_kept_as_given(w: &World, d: &str) {
 fn times_are_set_to_the_nanosecond(w: &World, d: &str) {
     let f = format!("{d}/f");
     w.file(&f);
-    for ns in [0, 1, -1, 1_700_000_000_123_456_789, i64::MIN, i64::MAX] {
+    let ends = [UNIX_EPOCH - Duration::from_nanos(i64::MAX.unsigned_abs()), UNIX_EPOCH + Duration::from_nanos(i64::MAX.unsigned_abs())];
+    let near = [1, 1_700_000_000_123_456_789].map(|ns| UNIX_EPOCH + Duration::from_nanos(ns));
+    let times: Vec<SystemTime> = [UNIX_EPOCH, UNIX_EPOCH - Duration::from_nanos(1)].into_iter().chain(near).chain(ends).collect();
+    for time in times {
         let before = w.stat(&f).unwrap();
-        w.a.set_attr(&f, AttrChange { atime_ns: Some(ns), ..AttrChange::default() }).wait().unwrap();
+        w.a.set_metadata(&f).accessed(time).wait().unwrap();
         let after = w.stat(&f).unwrap();
-        assert_eq!((after.atime_ns, after.mtime_ns), (ns, before.mtime_ns));
-        w.a.set_attr(&f, AttrChange { mtime_ns: Some(ns), ..AttrChange::default() }).wait().unwrap();
+        assert_eq!((after.accessed(), after.modified()), (time, before.modified()));
+        w.a.set_metadata(&f).modified(time).wait().unwrap();
         let last = w.stat(&f).unwrap();
-        assert_eq!((last.atime_ns, last.mtime_ns), (ns, ns));
-        assert!(before.ctime_ns < after.ctime_ns && after.ctime_ns < last.ctime_ns, "the change time cannot be set");
+        assert_eq!((last.accessed(), last.modified()), (time, time));
+        assert!(before.changed() < after.changed() && after.changed() < last.changed(), "the change time cannot be set");
     }
 }
 
 /// Which of an object's times differ: access, modification, change.
-fn moved(before: &Attr, after: &Attr) -> (bool, bool, bool) {
-    assert!(after.ctime_ns >= before.ctime_ns);
-    (before.atime_ns != after.atime_ns, before.mtime_ns != after.mtime_ns, before.ctime_ns != after.ctime_ns)
+fn moved(before: &Metadata, after: &Metadata) -> (bool, bool, bool) {
+    assert!(after.changed() >= before.changed());
+    (before.accessed() != after.accessed(), before.modified() != after.modified(), before.changed() != after.changed())
 }
 
 const STAYS: (bool, bool, bool) = (false, false, false);
@@ -80,10 +85,9 @@ fn each_operation_changes_the_times_that_it_must_and_no_other(w: &World, d: &str
             assert_eq!(moved(&before[at], &after[at]), expected[at], "{what}: {}", [d, &f, &sub, &other][at]);
         }
     };
-    let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };
     check(
         &|| {
-            let _ = w.a.set_attr(&f, mode).wait().unwrap();
+            let _ = w.a.set_metadata(&f).mode(0o600).wait().unwrap();
         },
         [STAYS, CHANGED, STAYS, STAYS],
         "chmod",
@@ -97,7 +101,7 @@ fn each_operation_changes_the_times_that_it_must_and_no_other(w: &World, d: &str
     );
     check(
         &|| {
-            let _ = w.a.set_xattr(&f, "a", "b", XattrRule::Any).wait().unwrap();
+            let _ = w.a.set_xattr(&f, "a", "b").wait().unwrap();
         },
         [STAYS, CHANGED, STAYS, STAYS],
         "setxattr",
@@ -111,7 +115,7 @@ fn each_operation_changes_the_times_that_it_must_and_no_other(w: &World, d: &str
     );
     check(
         &|| {
-            let _ = w.a.link(&f, &g).wait().unwrap();
+            let _ = w.a.hard_link(&f, &g).wait().unwrap();
         },
         [MODIFIED, CHANGED, STAYS, STAYS],
         "link",
@@ -137,25 +141,25 @@ fn each_operation_changes_the_times_that_it_must_and_no_other(w: &World, d: &str
     check(&|| assert_eq!(w.rmdir(&other), Status::ENOTEMPTY), [STAYS; 4], "what fails");
     check(
         &|| {
-            let _ = w.a.create(&f, false, OWNER).wait().unwrap();
+            let _ = w.a.create(&f).wait().unwrap();
         },
         [STAYS; 4],
         "opening",
     );
     let made = w.file(&format!("{d}/new"));
-    assert!(made.atime_ns == made.mtime_ns && made.mtime_ns == made.ctime_ns);
+    assert!(made.accessed() == made.modified() && made.modified() == made.changed());
 }
 
 fn reading_changes_nothing(w: &World, d: &str) {
     let f = format!("{d}/f");
     w.put(&f, b"text");
-    w.a.symlink("f", format!("{d}/s"), OWNER).wait().unwrap();
-    w.a.set_xattr(&f, "a", "b", XattrRule::Any).wait().unwrap();
+    w.a.symlink("f", format!("{d}/s")).wait().unwrap();
+    w.a.set_xattr(&f, "a", "b").wait().unwrap();
     let look = || [d, &f, &format!("{d}/s")].map(|path| w.stat(path).unwrap());
     let before = look();
     for client in [&w.a, &w.b] {
         client.read(&f).wait().unwrap();
-        client.list(d, true).wait().unwrap();
+        client.read_dir(d).with_metadata().wait().unwrap();
         client.read_link(format!("{d}/s")).wait().unwrap();
         client.get_xattr(&f, "a").wait().unwrap();
         client.list_xattr(&f).wait().unwrap();
@@ -166,16 +170,16 @@ fn reading_changes_nothing(w: &World, d: &str) {
 fn every_change_makes_the_version_larger_and_a_failure_does_not(w: &World, d: &str) {
     let f = format!("{d}/f");
     w.file(&f);
-    let mut version = w.stat(&f).unwrap().version;
-    for turn in 0..5u16 {
-        w.a.set_attr(&f, AttrChange { mode: Some(turn), ..AttrChange::default() }).wait().unwrap();
-        let now = w.stat(&f).unwrap().version;
+    let mut version = w.stat(&f).unwrap().version().number;
+    for turn in 0..5u32 {
+        w.a.set_metadata(&f).mode(turn).wait().unwrap();
+        let now = w.stat(&f).unwrap().version().number;
         assert_eq!(now, version + 1);
         version = now;
         assert_eq!(code(w.a.remove_xattr(&f, "none").wait()), Status::ENODATA);
-        assert_eq!(w.stat(&f).unwrap().version, version);
+        assert_eq!(w.stat(&f).unwrap().version().number, version);
     }
-    let object = w.stat(&f).unwrap().object;
+    let object = w.stat(&f).unwrap().id();
     assert_eq!(w.unlink(&f), Status::OK);
-    assert!(w.file(&f).object > object, "a number is never used again");
+    assert!(w.file(&f).id() > object, "a number is never used again");
 }

@@ -1,7 +1,8 @@
 //! Batches and expected versions through the client: all or nothing, whatever each agent has cached.
 
-use super::{OWNER, World, code};
-use cistern_client::{AttrChange, Batch, Error, Expect, ObjectId, RenameRule, Status, XattrRule};
+use super::{World, code, status};
+use cistern_client::{FileId, Op, Version, kinds};
+use cistern_wire::Status;
 use std::thread;
 
 #[test]
@@ -19,22 +20,24 @@ fn batches_are_done_whole_or_not_at_all() {
 
 fn a_tree_is_made_as_one(w: &World, d: &str) {
     let at = |name: &str| format!("{d}/{name}");
-    let batch = Batch::new()
-        .mkdir(at("sub"), OWNER)
-        .mkdir(at("sub/deep"), OWNER)
-        .create(at("sub/deep/f"), true, OWNER)
-        .write(at("sub/deep/f"), 0, "text", false)
-        .set_attr(at("sub/deep/f"), AttrChange { mode: Some(0o600), ..AttrChange::default() })
-        .set_xattr(at("sub/deep/f"), "user.a", "value", XattrRule::Create)
-        .symlink("deep", at("sub/s"), OWNER)
-        .link(at("sub/deep/f"), at("sub/l"))
-        .rename(at("sub/l"), at("l"), RenameRule::NoReplace, false)
-        .unlink(at("sub/s"), false);
-    let done = w.a.batch(batch).wait().unwrap();
+    let a = &w.a;
+    let batch = a
+        .batch()
+        .add(a.create_dir(at("sub")))
+        .add(a.create_dir(at("sub/deep")))
+        .add(a.create_new(at("sub/deep/f")))
+        .add(a.write(at("sub/deep/f"), "text").at(0))
+        .add(a.set_metadata(at("sub/deep/f")).mode(0o600))
+        .add(a.set_xattr(at("sub/deep/f"), "user.a", "value").if_absent())
+        .add(a.symlink("deep", at("sub/s")))
+        .add(a.hard_link(at("sub/deep/f"), at("sub/l")))
+        .add(a.rename(at("sub/l"), at("l")).no_replace())
+        .add(a.remove_file(at("sub/s")));
+    let done = batch.wait().unwrap();
     assert_eq!(done.len(), 10);
     let f = w.stat(&at("sub/deep/f")).unwrap();
-    assert_eq!((f.object, f.version, f.nlink, f.mode), (done[2].object, done[2].version, 2, 0o600));
-    assert_eq!((w.stat(&at("l")).unwrap(), done[9].version), (f, 0));
+    assert_eq!((f.version(), f.nlink(), f.mode()), (done[2], 2, 0o600));
+    assert_eq!((w.stat(&at("l")).unwrap(), done[9].number), (f, 0));
     assert_eq!((w.read(&at("l")), w.list(&at("sub"))), (b"text".to_vec(), vec![b"deep".to_vec()]));
     assert_eq!(w.b.get_xattr(at("l"), "user.a").wait().unwrap().value, "value");
 }
@@ -43,24 +46,23 @@ fn one_item_that_fails_undoes_all_and_is_named(w: &World, d: &str) {
     let at = |name: &str| format!("{d}/{name}");
     w.put(&at("f"), b"old");
     let before = [d, &at("f")].map(|path| w.stat(path).unwrap());
-    let good = Batch::new().create(at("n"), true, OWNER).write(at("f"), 0, "new", true).unlink(at("f"), false);
-    let bad: [(Batch, Status); 6] = [
-        (good.clone().rmdir(at("n")), Status::ENOTDIR),
-        (good.clone().create(at("n"), true, OWNER), Status::EEXIST),
-        (good.clone().unlink(at("f"), false), Status::ENOENT),
-        (good.clone().remove_xattr(at("n"), "user.none"), Status::ENODATA),
-        (good.clone().rename(d, at("x"), RenameRule::Replace, false), Status::EINVAL),
-        (good.clone().link(d, at("x")), Status::EPERM),
+    let a = &w.a;
+    let good = a.batch().add(a.create_new(at("n"))).add(a.write(at("f"), "new")).add(a.remove_file(at("f")));
+    let bad: [(Op<kinds::Batch>, Status); 6] = [
+        (good.clone().add(a.remove_dir(at("n"))), Status::ENOTDIR),
+        (good.clone().add(a.create_new(at("n"))), Status::EEXIST),
+        (good.clone().add(a.remove_file(at("f"))), Status::ENOENT),
+        (good.clone().add(a.remove_xattr(at("n"), "user.none")), Status::ENODATA),
+        (good.clone().add(a.rename(d, at("x"))), Status::EINVAL),
+        (good.clone().add(a.hard_link(d, at("x"))), Status::EPERM),
     ];
     for (batch, expected) in bad {
-        match w.a.batch(batch).wait() {
-            Err(Error::Item { item, status, .. }) => assert_eq!((item, status), (3, expected)),
-            other => panic!("{expected}: {other:?}"),
-        }
+        let error = batch.wait().unwrap_err();
+        assert_eq!((error.item(), status(&error)), (Some(3), Some(expected)), "{error}");
         assert_eq!([d, &at("f")].map(|path| w.stat(path).unwrap()), before, "nothing has changed");
         assert_eq!((w.read(&at("f")), w.stat(&at("n"))), (b"old".to_vec(), Err(Status::ENOENT)));
     }
-    w.a.batch(good).wait().unwrap();
+    assert_eq!(good.wait().unwrap().len(), 3);
     assert_eq!(w.list(d), [b"n"]);
 }
 
@@ -73,12 +75,13 @@ fn what_both_agents_have_cached_is_right_after_a_batch(w: &World, d: &str) {
         let _ = (w.read(&at("f")), w.read(&at("g")), w.list(d), w.stat(&at("x")));
         let text = vec![b'a' + turn % 26; 10];
         let client = if turn % 2 == 0 { &w.a } else { &w.b };
-        let batch = Batch::new()
-            .write(at("f"), 0, text.clone(), true)
-            .rename(at("f"), at("g"), RenameRule::Exchange, false)
-            .rename(at("f"), at("x"), RenameRule::Replace, false)
-            .rename(at("x"), at("f"), RenameRule::Replace, false);
-        client.batch(batch).wait().unwrap();
+        let batch = client
+            .batch()
+            .add(client.write(at("f"), text.clone()))
+            .add(client.rename(at("f"), at("g")).exchange())
+            .add(client.rename(at("f"), at("x")))
+            .add(client.rename(at("x"), at("f")));
+        batch.wait().unwrap();
         assert_eq!((w.read(&at("g")), w.list(d), w.stat(&at("x"))), (text, vec![b"f".to_vec(), b"g".to_vec()], Err(Status::ENOENT)));
     }
 }
@@ -86,11 +89,12 @@ fn what_both_agents_have_cached_is_right_after_a_batch(w: &World, d: &str) {
 fn contents_and_values_of_any_size_go_with_a_batch(w: &World, d: &str) {
     let at = |name: &str| format!("{d}/{name}");
     let sizes = [0, 1, 400, 400, 400, 70_000, 1 << 20];
-    let mut batch = Batch::new();
+    let mut batch = w.a.batch();
     for (n, size) in (0u8..).zip(sizes) {
-        batch = batch.create(at(&n.to_string()), true, OWNER).write(at(&n.to_string()), 0, vec![n; size], false);
+        batch = batch.add(w.a.write(at(&n.to_string()), vec![n; size]).if_absent());
     }
-    w.a.batch(batch.set_xattr(at("0"), "a", vec![5; 65_536], XattrRule::Any)).wait().unwrap();
+    let done = batch.add(w.a.set_xattr(at("0"), "a", vec![5; 65_536])).wait().unwrap();
+    assert_eq!(done.len(), 8, "a version for each change, however it is made");
     for (n, size) in (0u8..).zip(sizes) {
         assert_eq!(w.read(&at(&n.to_string())), vec![n; size]);
     }
@@ -100,28 +104,40 @@ fn contents_and_values_of_any_size_go_with_a_batch(w: &World, d: &str) {
 fn a_change_depends_on_the_versions_expected(w: &World, d: &str) {
     let at = |name: &str| format!("{d}/{name}");
     let f = w.put(&at("f"), b"one");
-    let expect = [Expect { object: f.object, version: f.version }];
-    let on = w.b.expecting(expect);
-    w.a.put(at("f"), "two", OWNER).wait().unwrap();
-    let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+    let (b, old) = (&w.b, f.version());
+    w.a.write(at("f"), "two").wait().unwrap();
     for status in [
-        code(on.put(at("f"), "three", OWNER).wait()),
-        code(on.put(at("new"), "three", OWNER).wait()),
-        code(on.set_attr(at("f"), mode).wait()),
-        code(on.set_attr(at("f"), AttrChange::default()).wait()),
-        code(on.set_xattr(at("f"), "a", "", XattrRule::Any).wait()),
-        code(on.remove_xattr(at("f"), "a").wait()),
-        code(on.unlink(at("f"), false).wait()),
-        code(on.rename(at("f"), at("g"), RenameRule::Replace, false).wait()),
-        code(on.batch(Batch::new().unlink(at("f"), false)).wait()),
+        code(b.write(at("f"), "three").if_version(old).wait()),
+        code(b.write(at("f"), "three").if_unchanged(&f).wait()),
+        code(b.write(at("new"), "three").if_unchanged(&f).wait()),
+        code(b.set_metadata(at("f")).mode(0o600).if_version(old).wait()),
+        code(b.set_metadata(at("f")).if_version(old).wait()),
+        code(b.set_xattr(at("f"), "a", "").if_version(old).wait()),
+        code(b.remove_xattr(at("f"), "a").if_version(old).wait()),
+        code(b.remove_file(at("f")).if_version(old).wait()),
+        code(b.rename(at("f"), at("g")).if_version(old).wait()),
+        code(b.create_new(at("new")).if_unchanged(&f).wait()),
+        code(b.write(at("new"), "three").if_absent().if_unchanged(&f).wait()),
+        code(b.hard_link(at("f"), at("new")).if_version(old).wait()),
+        code(b.batch().add(b.remove_file(at("f"))).if_version(old).wait()),
+        code(b.batch().add(b.remove_file(at("f")).if_version(old)).wait()),
     ] {
         assert_eq!(status, Status::VERSION_CHANGED);
     }
     assert_eq!((w.read(&at("f")), w.list(d)), (b"two".to_vec(), vec![b"f".to_vec()]));
     let now = w.stat(&at("f")).unwrap();
-    let current = [Expect { object: now.object, version: now.version }, Expect { object: ObjectId(u64::MAX), version: 0 }];
-    w.b.expecting(current).put(at("f"), "three", OWNER).wait().unwrap();
+    let nothing = Version { file: FileId(u64::MAX), number: 0 };
+    b.create_new(at("new")).if_unchanged(&now).if_version(nothing).wait().unwrap();
+    b.write(at("f"), "three").if_version(now.version()).wait().unwrap();
     assert_eq!(w.read(&at("f")), b"three");
+    // The very file is written, whatever has its name by then.
+    let moved = w.put(&at("f"), b"four");
+    assert_eq!(code(w.a.rename(at("f"), at("g")).wait()), Status::OK);
+    w.put(&at("f"), b"another");
+    assert_eq!(code(b.write(at("f"), "five").if_version(moved.version()).wait()), Status::VERSION_CHANGED);
+    let moved = w.stat(&at("g")).unwrap();
+    b.write(at("f"), "five").if_version(moved.version()).wait().unwrap();
+    assert_eq!((w.read(&at("f")), w.read(&at("g"))), (b"another".to_vec(), b"five".to_vec()));
 }
 
 fn increments_that_depend_on_versions_lose_nothing(w: &World, d: &str) {
@@ -131,9 +147,8 @@ fn increments_that_depend_on_versions_lose_nothing(w: &World, d: &str) {
         for _ in 0..25 {
             loop {
                 let seen = client.read(&path).wait().unwrap();
-                let count: u64 = std::str::from_utf8(&seen.data).unwrap().parse().unwrap();
-                let expect = [Expect { object: seen.attr.object, version: seen.attr.version }];
-                match code(client.expecting(expect).put(&path, (count + 1).to_string(), OWNER).wait()) {
+                let count: u64 = std::str::from_utf8(&seen.bytes).unwrap().parse().unwrap();
+                match code(client.write(&path, (count + 1).to_string()).if_version(seen.metadata.version()).wait()) {
                     Status::OK => break,
                     status => assert_eq!(status, Status::VERSION_CHANGED),
                 }
@@ -149,15 +164,18 @@ fn increments_that_depend_on_versions_lose_nothing(w: &World, d: &str) {
 }
 
 fn batches_have_bounds(w: &World, d: &str) {
-    let many = (0..17).fold(Batch::new(), |batch, n| batch.create(format!("{d}/{n}"), true, OWNER));
-    assert_eq!(code(w.a.batch(many).wait()), Status::E2BIG);
-    assert_eq!(code(w.a.batch(Batch::new()).wait()), Status::EINVAL);
-    let sixteen = (0..16).fold(Batch::new(), |batch, n| batch.create(format!("{d}/{n}"), true, OWNER));
-    assert_eq!(w.a.batch(sixteen).wait().unwrap().len(), 16);
-    let expect = [Expect { object: ObjectId(1), version: 0 }; 9];
-    assert_eq!(code(w.a.expecting(expect).unlink(format!("{d}/0"), false).wait()), Status::E2BIG);
+    let a = &w.a;
+    let of = |count: usize, name: &dyn Fn(usize) -> String| {
+        (0..count).fold(a.batch(), |batch, n| batch.add(a.create_new(format!("{d}/{}", name(n)))))
+    };
+    let short = |n: usize| n.to_string();
+    assert_eq!(code(of(17, &short).wait()), Status::E2BIG);
+    assert_eq!(code(a.batch().wait()), Status::EINVAL);
+    assert_eq!(of(16, &short).wait().unwrap().len(), 16);
+    let nothing = Version { file: FileId(1), number: 0 };
+    let expecting = (0..9).fold(a.remove_file(format!("{d}/0")), |remove, _| remove.if_version(nothing));
+    assert_eq!(code(expecting.wait()), Status::E2BIG);
     // More names than one message has room for.
-    let long = (0..16).fold(Batch::new(), |batch, n| batch.create(format!("{d}/{n}{}", "x".repeat(250)), true, OWNER));
-    assert_eq!(code(w.a.batch(long).wait()), Status::E2BIG);
+    assert_eq!(code(of(16, &|n| format!("{n}{}", "x".repeat(250))).wait()), Status::E2BIG);
     assert_eq!(w.list(d).len(), 16);
 }

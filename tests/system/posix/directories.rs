@@ -1,7 +1,8 @@
 //! Reading directories: order, large ones, and what happens to a listing while names come and go.
 
-use super::{World, code, is_dir};
-use cistern_client::Status;
+use super::{World, code, status};
+use cistern_wire::Status;
+use std::os::unix::ffi::OsStrExt;
 use std::thread;
 
 #[test]
@@ -22,12 +23,12 @@ fn entries_come_in_byte_order_with_their_kinds_and_attributes(w: &World, d: &str
     let mut names: Vec<Vec<u8>> = ["b", "a", "Z", "ä", "aa", "0", "sub"].iter().map(|name| name.as_bytes().to_vec()).collect();
     names.sort();
     assert_eq!(w.list(d), names);
-    let listed = w.b.list(d, true).wait().unwrap();
-    assert_eq!(listed.attr.size, 7);
+    let listed = w.b.read_dir(d).with_metadata().wait().unwrap();
+    assert_eq!(listed.metadata.len(), 7);
     for entry in &listed.entries {
-        let path = format!("{d}/{}", String::from_utf8(entry.name.to_vec()).unwrap());
-        assert_eq!(entry.attr, Some(w.stat(&path).unwrap()));
-        assert_eq!(is_dir(&entry.attr.unwrap()), entry.name == "sub");
+        let path = format!("{d}/{}", entry.file_name.to_str().unwrap());
+        assert_eq!(entry.metadata, Some(w.stat(&path).unwrap()));
+        assert_eq!(entry.metadata.unwrap().is_dir(), entry.file_name == "sub");
     }
 }
 
@@ -38,7 +39,7 @@ fn a_directory_of_many_pages_is_read_whole(w: &World, d: &str) {
     }
     let expected: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
     assert_eq!(w.list(d), expected);
-    assert_eq!(w.b.list(d, true).wait().unwrap().entries.len(), names.len());
+    assert_eq!(w.b.read_dir(d).with_metadata().wait().unwrap().entries.len(), names.len());
     for name in names.iter().step_by(2) {
         assert_eq!(w.unlink(&format!("{d}/{name}")), Status::OK);
     }
@@ -57,18 +58,18 @@ fn a_listing_is_of_one_version_while_names_come_and_go(w: &World, d: &str) {
                 let n = turn % pairs;
                 let (one, other) = (format!("{d}/{n:02}-{}", "a".repeat(100)), format!("{d}/{n:02}-{}", "b".repeat(100)));
                 let (from, to) = if turn / pairs % 2 == 0 { (&one, &other) } else { (&other, &one) };
-                assert_eq!(w.rename(from, to, cistern_client::RenameRule::NoReplace), Status::OK);
+                assert_eq!(w.rename(from, to, cistern_wire::RenameRule::NoReplace), Status::OK);
             }
         });
         for _ in 0..30 {
-            match w.b.list(d, false).wait() {
+            match w.b.read_dir(d).wait() {
                 Ok(listed) => {
-                    let mut numbers: Vec<&[u8]> = listed.entries.iter().map(|entry| &entry.name[..2]).collect();
+                    let mut numbers: Vec<&[u8]> = listed.entries.iter().map(|entry| &entry.file_name.as_bytes()[..2]).collect();
                     numbers.dedup();
-                    assert_eq!((numbers.len(), listed.entries.len(), listed.attr.size), (pairs, pairs, pairs as u64));
+                    assert_eq!((numbers.len(), listed.entries.len(), listed.metadata.len()), (pairs, pairs, pairs as u64));
                 }
                 // It changed each time that it was begun anew: said, not made up.
-                Err(error) => assert_eq!(error.status(), Some(Status::VERSION_CHANGED)),
+                Err(error) => assert_eq!(status(&error), Some(Status::VERSION_CHANGED)),
             }
         }
     });
@@ -80,6 +81,6 @@ fn a_directory_that_is_gone_is_told(w: &World, d: &str) {
     let opened = w.b.open(&sub).wait().unwrap();
     w.list(&sub);
     assert_eq!(w.rmdir(&sub), Status::OK);
-    assert_eq!(code(w.b.list(&sub, false).wait()), Status::ENOENT);
-    assert_eq!(code(opened.stat().wait()), Status::ESTALE);
+    assert_eq!(code(w.b.read_dir(&sub).wait()), Status::ENOENT);
+    assert_eq!(code(opened.metadata().wait()), Status::ESTALE);
 }

@@ -11,12 +11,10 @@ mod renames;
 mod xattrs;
 
 use crate::world::Server;
-use cistern_client::{Attr, Client, Error, ObjectKind, Ownership, RenameRule, Status};
+use cistern_client::{Client, Error, Metadata};
+use cistern_wire::{RenameRule, Status};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-
-/// Who owns what the cases make.
-pub(super) const OWNER: Ownership = Ownership { mode: 0o644, uid: 1, gid: 2 };
 
 /// A server and two agents of it.
 pub(super) struct World {
@@ -35,8 +33,13 @@ pub(super) type Case = fn(&World, &str);
 pub(super) fn code<T>(result: Result<T, Error>) -> Status {
     match result {
         Ok(_) => Status::OK,
-        Err(error) => error.status().unwrap_or_else(|| panic!("{error}")),
+        Err(error) => status(&error).unwrap_or_else(|| panic!("{error}")),
     }
+}
+
+/// The result code of the server or the agent, if that is what an operation failed with.
+pub(crate) fn status(error: &Error) -> Option<Status> {
+    Status::ALL.iter().copied().find(|status| status.name() == error.code())
 }
 
 /// A path of any bytes.
@@ -61,24 +64,25 @@ impl World {
     }
 
     #[track_caller]
-    pub(super) fn file(&self, path: &str) -> Attr {
-        self.a.create(path, true, OWNER).wait().unwrap()
+    pub(super) fn file(&self, path: &str) -> Metadata {
+        self.a.create_new(path).wait().unwrap();
+        self.a.metadata(path).wait().unwrap()
     }
 
     #[track_caller]
-    pub(super) fn dir(&self, path: &str) -> Attr {
-        self.a.mkdir(path, Ownership { mode: 0o755, ..OWNER }).wait().unwrap()
+    pub(super) fn dir(&self, path: &str) -> Metadata {
+        self.a.create_dir(path).wait().unwrap()
     }
 
     #[track_caller]
-    pub(super) fn put(&self, path: &str, data: &[u8]) -> Attr {
-        self.a.put(path, data.to_vec(), OWNER).wait().unwrap()
+    pub(super) fn put(&self, path: &str, data: &[u8]) -> Metadata {
+        self.a.write(path, data.to_vec()).wait().unwrap()
     }
 
     /// Attributes as both see them; not followed.
     #[track_caller]
-    pub(super) fn stat(&self, path: &str) -> Result<Attr, Status> {
-        let (a, b) = (self.a.lstat(path).wait(), self.b.lstat(path).wait());
+    pub(super) fn stat(&self, path: &str) -> Result<Metadata, Status> {
+        let (a, b) = (self.a.symlink_metadata(path).wait(), self.b.symlink_metadata(path).wait());
         let (a, b) = (a.map_err(|e| code::<()>(Err(e))), b.map_err(|e| code::<()>(Err(e))));
         assert_eq!(a, b, "{path}: both see the same");
         a
@@ -86,22 +90,22 @@ impl World {
 
     #[track_caller]
     pub(super) fn links(&self, path: &str) -> u32 {
-        self.stat(path).unwrap().nlink
+        self.stat(path).unwrap().nlink()
     }
 
     /// Contents as both see them.
     #[track_caller]
     pub(super) fn read(&self, path: &str) -> Vec<u8> {
         let (a, b) = (self.a.read(path).wait().unwrap(), self.b.read(path).wait().unwrap());
-        assert_eq!(a.data, b.data, "{path}: both read the same");
-        a.data.to_vec()
+        assert_eq!(a.bytes, b.bytes, "{path}: both read the same");
+        a.bytes.to_vec()
     }
 
     /// Names in a directory, as both see them.
     #[track_caller]
     pub(super) fn list(&self, path: &str) -> Vec<Vec<u8>> {
         let names = |client: &Client| -> Vec<Vec<u8>> {
-            client.list(path, false).wait().unwrap().entries.iter().map(|entry| entry.name.to_vec()).collect()
+            client.read_dir(path).wait().unwrap().entries.iter().map(|entry| entry.file_name.as_bytes().to_vec()).collect()
         };
         let (a, b) = (names(&self.a), names(&self.b));
         assert_eq!(a, b, "{path}: both list the same");
@@ -109,19 +113,20 @@ impl World {
     }
 
     pub(super) fn rename(&self, from: &str, to: &str, rule: RenameRule) -> Status {
-        code(self.a.rename(from, to, rule, false).wait())
+        let rename = self.a.rename(from, to);
+        let rename = match rule {
+            RenameRule::Replace => rename,
+            RenameRule::NoReplace => rename.no_replace(),
+            RenameRule::Exchange => rename.exchange(),
+        };
+        code(rename.wait())
     }
 
     pub(super) fn unlink(&self, path: &str) -> Status {
-        code(self.a.unlink(path, false).wait())
+        code(self.a.remove_file(path).wait())
     }
 
     pub(super) fn rmdir(&self, path: &str) -> Status {
-        code(self.a.rmdir(path).wait())
+        code(self.a.remove_dir(path).wait())
     }
-}
-
-/// Whether the kind is a directory's.
-pub(super) fn is_dir(attr: &Attr) -> bool {
-    attr.kind == ObjectKind::Directory
 }

@@ -151,13 +151,13 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
     let wrong = |error: cistern_client::Error| Trouble::starting("using the client library")(error);
     let client = Client::builder().server(host.address.to_string()).connect().map_err(wrong)?;
     let paths: Vec<String> = (0..FILES).map(|number| format!("/d/file-{number}")).collect();
-    client.mkdir("/d", OWNER).wait().map_err(wrong)?;
+    client.create_dir("/d").wait().map_err(wrong)?;
     for path in &paths {
-        client.create(path, true, OWNER).wait().map_err(wrong)?;
+        client.create_new(path).wait().map_err(wrong)?;
     }
     let is_cached = || -> Result<bool, Trouble> {
         let requests = client.lease().map_err(wrong)?.requests;
-        client.stat(&paths[0]).wait().map_err(wrong)?;
+        client.metadata(&paths[0]).wait().map_err(wrong)?;
         Ok(client.lease().map_err(wrong)?.requests == requests)
     };
     let mut looks = 0;
@@ -172,7 +172,7 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let mut found = Ok(());
-        times.push(timed(|| found = (0..TOGETHER).try_for_each(|_| client.stat(&paths[0]).wait().map(|attr| _ = black_box(attr)))));
+        times.push(timed(|| found = (0..TOGETHER).try_for_each(|_| client.metadata(&paths[0]).wait().map(|attr| _ = black_box(attr)))));
         found.map_err(wrong)?;
     }
     let after = client.lease().map_err(wrong)?;

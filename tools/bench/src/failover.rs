@@ -13,7 +13,7 @@ use crate::host::{Host, Role, Setup};
 use crate::progress::Progress;
 use crate::section::{Row, Section};
 use crate::trouble::Trouble;
-use cistern_client::{Client, Ownership, RowState, Standing};
+use cistern_client::{Client, Standing};
 use cistern_server::Config;
 use hdrhistogram::Histogram;
 use std::thread;
@@ -74,8 +74,7 @@ impl Failover {
             Setup { tau_ms: Some(lease_ms), last_heard: kind == Kind::LastHeard, no_rescue: kind == Kind::Surrender, ..Setup::default() };
         let host = Host::start_with(Role::Server, plan.cores, &setup)?;
         let waiter = Client::builder().server(host.address.to_string()).connect().map_err(Trouble::starting("connecting the waiter"))?;
-        let owner = Ownership { mode: 0o600, uid: 0, gid: 0 };
-        waiter.create(PATH, true, owner).wait().map_err(Trouble::starting("making the file to lock"))?;
+        waiter.create_new(PATH).mode(0o600).wait().map_err(Trouble::starting("making the file to lock"))?;
         let holder = Holder::start(host.address, PATH)?;
         let config = Config::for_lease(Duration::from_millis(lease_ms));
         Ok(Self { kind, config, waiter, holder, _host: host })
@@ -127,8 +126,8 @@ impl Failover {
     fn await_failure(&self) -> Result<(), cistern_client::Error> {
         let begin = Instant::now();
         while begin.elapsed() < LONGEST {
-            let rows = self.waiter.locks(Some(PATH.as_ref())).wait()?;
-            if rows.iter().any(|row| row.state == RowState::Holds && row.standing != Standing::Good) {
+            let rows = self.waiter.locks().on(PATH).wait()?;
+            if rows.iter().any(|row| row.is_holder && row.standing != Standing::Good) {
                 return Ok(());
             }
             thread::sleep(LOOK);
@@ -144,7 +143,7 @@ impl Failover {
         self.holder.hold()?;
         let mut waits = None;
         if self.kind == Kind::Waits {
-            waits = Some(self.waiter.lock(PATH).call());
+            waits = Some(self.waiter.lock(PATH).start());
             // Long enough for the demand to have come and its receipt to have gone.
             thread::sleep(config.probe_period / 2);
         }
@@ -154,12 +153,12 @@ impl Failover {
             thread::sleep(config.wait() + config.delivery_timeout);
         }
         let begin = if self.kind == Kind::LastHeard { Instant::now() } else { stopped };
-        let mut call = waits.unwrap_or_else(|| self.waiter.lock(PATH).call());
+        let mut call = waits.unwrap_or_else(|| self.waiter.lock(PATH).start());
         if self.kind == Kind::Surrender {
             self.await_failure().map_err(wrong)?;
             self.holder.go_on()?;
         }
-        let guard = call.wait_at_most(LONGEST).ok_or(Trouble::Silence { while_doing: "waiting for a lock", seconds: LONGEST.as_secs() })?;
+        let guard = call.wait_timeout(LONGEST).ok_or(Trouble::Silence { while_doing: "waiting for a lock", seconds: LONGEST.as_secs() })?;
         let took = begin.elapsed();
         if self.kind != Kind::Surrender {
             self.holder.go_on()?;

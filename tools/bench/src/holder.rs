@@ -5,7 +5,7 @@
 //! Place: both sides of it: started and stopped by `failover`, run by the hidden command. Leaves to others: when it is stopped.
 
 use crate::trouble::Trouble;
-use cistern_client::{Client, Guard, GuardState};
+use cistern_client::{Client, Guard, LockState};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -105,8 +105,8 @@ pub(crate) fn run(server: SocketAddr, path: &str) -> Result<(), Trouble> {
 }
 
 fn await_loss(guard: &Guard) {
-    while guard.state() != GuardState::Lost {
-        let _ = guard.wait_event(LOOK);
+    while guard.state() != LockState::Lost {
+        let _ = guard.events().next_timeout(LOOK);
     }
 }
 

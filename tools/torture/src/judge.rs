@@ -7,7 +7,7 @@
 use crate::life::{Answer, Life, NAMES, State, letter};
 use crate::record::Record;
 use crate::worker::{self, LIVES_PER_DIRECTORY, LOCKS, TALLIES};
-use cistern_client::{Client, ObjectId, Status};
+use cistern_client::{Client, ErrorKind, FileId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -82,7 +82,7 @@ fn replay(records: &[Record], verdict: &mut Verdict) -> BTreeMap<u64, Life> {
 #[derive(Debug, Default)]
 struct Shown {
     names: u8,
-    objects: BTreeSet<ObjectId>,
+    objects: BTreeSet<FileId>,
     links: BTreeSet<u32>,
     contents: Option<u32>,
 }
@@ -92,26 +92,26 @@ type Directory = (BTreeMap<u64, Shown>, Vec<String>);
 
 fn show(client: &Client, user: &str) -> Result<Directory, String> {
     let (mut files, mut others) = (BTreeMap::<u64, Shown>::new(), Vec::new());
-    let list = |path: &str| match client.list(path, true).wait() {
+    let list = |path: &str| match client.read_dir(path).with_metadata().wait() {
         Ok(listing) => Ok(listing.entries),
-        Err(e) if e.status() == Some(Status::ENOENT) => Ok(Vec::new()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(e) => Err(format!("the judge cannot look: {e}")),
     };
     for directory in list(&format!("/{user}"))? {
-        let number = String::from_utf8_lossy(&directory.name).into_owned();
+        let number = directory.file_name.to_string_lossy().into_owned();
         for entry in list(&format!("/{user}/{number}"))? {
-            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let name = entry.file_name.to_string_lossy().into_owned();
             let Some((life, which)) = parse(&name).filter(|(life, _)| number.parse() == Ok(life / LIVES_PER_DIRECTORY)) else {
                 others.push(format!("{number}/{name}"));
                 continue;
             };
             let shown = files.entry(life).or_default();
             shown.names |= 1 << which;
-            shown.objects.insert(entry.object);
-            shown.links.extend(entry.attr.map(|attr| attr.nlink));
+            shown.objects.insert(entry.id);
+            shown.links.extend(entry.metadata.map(|metadata| metadata.nlink()));
             if shown.contents.is_none() {
                 let contents = client.read(format!("/{user}/{number}/{name}")).wait().map_err(|e| format!("the judge cannot read: {e}"))?;
-                shown.contents = Some(worker::read_contents(life, &contents.data).unwrap_or(u32::MAX));
+                shown.contents = Some(worker::read_contents(life, &contents.bytes).unwrap_or(u32::MAX));
             }
         }
     }
@@ -149,8 +149,8 @@ fn compare(user: &str, lives: &BTreeMap<u64, Life>, shown: &Directory) -> Vec<St
 /// The number in a file; 0 if there is none.
 fn count(client: &Client, path: &str) -> Result<u64, String> {
     match client.read(path).wait() {
-        Ok(contents) => worker::number(&contents.data).ok_or_else(|| format!("{path} has {:?}", contents.data)),
-        Err(e) if e.status() == Some(Status::ENOENT) => Ok(0),
+        Ok(contents) => worker::number(&contents.bytes).ok_or_else(|| format!("{path} has {:?}", contents.bytes)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(0),
         Err(e) => Err(format!("the judge cannot read: {e}")),
     }
 }
@@ -268,7 +268,7 @@ mod tests {
         let begun = [Record::Begin(1, Op::Create(0)), Record::End(1, Answer::Done), Record::Begin(1, Op::Link(0, 1))];
         let lives = replay(&begun, &mut Verdict::default());
         let compare = |names: u8, links: u32, objects: &[u64]| {
-            let objects = objects.iter().map(|id| ObjectId(*id)).collect();
+            let objects = objects.iter().map(|id| FileId(*id)).collect();
             let shown = Shown { names, objects, links: BTreeSet::from([links]), contents: Some(0) };
             compare("u", &lives, &(BTreeMap::from([(1, shown)]), Vec::new())).len()
         };

@@ -9,7 +9,7 @@
 
 use crate::life::{Answer, Life, NAMES, Op, State, letter};
 use crate::record::{Record, Records};
-use cistern_client::{Client, Config, Error, Expect, Ownership, RenameRule, Status};
+use cistern_client::{Client, Config, ErrorKind};
 use cistern_link::Rng;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// After a refusal.
 const PAUSE: Duration = Duration::from_millis(20);
-pub(crate) const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
 
 /// The command line of a worker.
 #[derive(clap::Args, Debug)]
@@ -246,23 +245,23 @@ impl User {
         let path = |name| path_of(&self.name, life, name);
         let client = &self.client;
         let result = match op {
-            Op::Create(name) => client.create(path(name), true, OWNER).wait().map(drop),
-            Op::Link(from, to) => client.link(path(from), path(to)).wait().map(drop),
-            Op::Rename(from, to) => client.rename(path(from), path(to), RenameRule::NoReplace, false).wait(),
-            Op::Unlink(name) => client.unlink(path(name), false).wait(),
+            Op::Create(name) => client.create_new(path(name)).wait().map(drop),
+            Op::Link(from, to) => client.hard_link(path(from), path(to)).wait().map(drop),
+            Op::Rename(from, to) => client.rename(path(from), path(to)).no_replace().wait(),
+            Op::Unlink(name) => client.remove_file(path(name)).wait(),
             // By its object: a put by path would make a file that is missing.
             // What is written is never shorter than what is there, so one write replaces all of it.
             Op::Put(name, contents) => {
-                client.open(path(name)).wait().and_then(|file| file.write(0, contents_of(life, contents), None).wait().map(drop))
+                client.open(path(name)).wait().and_then(|file| file.write(contents_of(life, contents)).at(0).wait().map(drop))
             }
         };
         match result {
             Ok(()) => (Answer::Done, true),
-            Err(Error::OutcomeUnknown { .. }) => (Answer::Unknown, true),
-            Err(e) => match e.status() {
-                Some(Status::ENOENT) => (Answer::NoEntry, true),
-                Some(Status::EEXIST) => (Answer::Exists, true),
-                Some(Status::BUSY | Status::IN_GRACE) => (Answer::Refused, true),
+            Err(e) if e.kind() == ErrorKind::OutcomeUnknown => (Answer::Unknown, true),
+            Err(e) => match e.code() {
+                "ENOENT" => (Answer::NoEntry, true),
+                "EEXIST" => (Answer::Exists, true),
+                "BUSY" | "IN_GRACE" => (Answer::Refused, true),
                 // The object is gone under it: only what was opened before can meet that.
                 _ => (Answer::Unknown, false),
             },
@@ -276,9 +275,9 @@ impl User {
             match self.client.read(path_of(&self.name, number, name)).wait() {
                 Ok(contents) => {
                     seen.names |= 1 << name;
-                    seen.contents = read_contents(number, &contents.data).unwrap_or(u32::MAX);
+                    seen.contents = read_contents(number, &contents.bytes).unwrap_or(u32::MAX);
                 }
-                Err(e) if e.status() == Some(Status::ENOENT) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(_) => return None,
             }
         }
@@ -290,11 +289,10 @@ impl User {
         if self.made == Some(number) {
             return true;
         }
-        let owner = Ownership { mode: 0o755, ..OWNER };
         for path in [format!("/{}", self.name), directory_of(&self.name, life)] {
-            match self.client.mkdir(path, owner).wait() {
+            match self.client.create_dir(path).wait() {
                 Ok(_) => {}
-                Err(e) if e.status() == Some(Status::EEXIST) => {}
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(_) => return false,
             }
         }
@@ -306,29 +304,29 @@ impl User {
     fn raise_a_counter(&mut self) -> io::Result<Option<String>> {
         let lock = u8::try_from(self.rng.below(u64::from(LOCKS))).unwrap_or(0);
         let (lock_path, counter) = (format!("/lock{lock}"), format!("/counter{lock}"));
-        if self.client.create(&lock_path, false, OWNER).wait().is_err() {
+        if self.client.create(&lock_path).wait().is_err() {
             thread::sleep(PAUSE);
             return Ok(None);
         }
-        let Ok(guard) = self.client.lock(&lock_path).at_most(LOCK_WAIT).wait() else { return Ok(None) };
+        let Ok(guard) = self.client.lock(&lock_path).timeout(LOCK_WAIT).wait() else { return Ok(None) };
         let value = match self.client.read(&counter).wait() {
-            Ok(contents) => match number(&contents.data) {
+            Ok(contents) => match number(&contents.bytes) {
                 Some(value) => value,
-                None => return Ok(Some(format!("{counter} has {:?}", contents.data))),
+                None => return Ok(Some(format!("{counter} has {:?}", contents.bytes))),
             },
-            Err(e) if e.status() == Some(Status::ENOENT) => 0,
+            Err(e) if e.kind() == ErrorKind::NotFound => 0,
             Err(_) => return Ok(None),
         };
         if !guard.is_valid() {
             return Ok(None);
         }
-        self.shared.write(Record::Held(lock, guard.token(), value))?;
+        self.shared.write(Record::Held(lock, guard.token().0, value))?;
         if !guard.is_valid() {
             return Ok(None);
         }
-        self.shared.write(Record::Certain(lock, guard.token(), 0))?;
-        if self.client.put_guarded(&counter, (value + 1).to_string(), OWNER, &guard).wait().is_ok() {
-            self.shared.write(Record::Raised(lock, guard.token(), value + 1))?;
+        self.shared.write(Record::Certain(lock, guard.token().0, 0))?;
+        if self.client.write(&counter, (value + 1).to_string()).guarded_by(&guard).wait().is_ok() {
+            self.shared.write(Record::Raised(lock, guard.token().0, value + 1))?;
         }
         Ok(None)
     }
@@ -337,17 +335,17 @@ impl User {
     fn step_a_tally(&mut self) -> io::Result<Option<String>> {
         let tally = u8::try_from(self.rng.below(u64::from(TALLIES))).unwrap_or(0);
         let path = tally_path(tally);
-        if self.client.create(&path, false, OWNER).wait().is_err() {
+        if self.client.create(&path).wait().is_err() {
             thread::sleep(PAUSE);
             return Ok(None);
         }
         let Ok(contents) = self.client.read(&path).wait() else { return Ok(None) };
-        let Some(value) = number(&contents.data) else { return Ok(Some(format!("{path} has {:?}", contents.data))) };
-        let (object, version) = (contents.attr.object, contents.attr.version);
-        self.shared.write(Record::Trying(tally, value + 1, version))?;
-        let stepped = self.client.expecting([Expect { object, version }]).replace(object, (value + 1).to_string()).wait();
+        let Some(value) = number(&contents.bytes) else { return Ok(Some(format!("{path} has {:?}", contents.bytes))) };
+        let version = contents.metadata.version();
+        self.shared.write(Record::Trying(tally, value + 1, version.number))?;
+        let stepped = self.client.write(&path, (value + 1).to_string()).if_version(version).wait();
         if stepped.is_ok() {
-            self.shared.write(Record::Stepped(tally, value + 1, version))?;
+            self.shared.write(Record::Stepped(tally, value + 1, version.number))?;
         }
         Ok(None)
     }

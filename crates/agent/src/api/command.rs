@@ -254,9 +254,12 @@ pub enum Command {
         /// The lock that guards them.
         guard: Option<Guard>,
     },
-    /// A command that changes something, to be done only if objects have the versions expected; otherwise it fails with VERSION_CHANGED
-    /// and changes nothing → as the command. Of a command that makes several changes the first depends on them.
+    /// A change that is made only under a lock that is held, and only if objects have the versions expected; otherwise it fails with
+    /// STALE_GUARD or VERSION_CHANGED and changes nothing → as the command. Of a command that makes several changes the first depends on
+    /// the versions.
     Expecting {
+        /// The lock that guards it.
+        guard: Option<Guard>,
         /// Objects and versions; version 0: there must be no such object. At most 8.
         expect: Vec<Expect>,
         /// The command.
@@ -308,7 +311,7 @@ impl Command {
             | Self::SetXattr { guard, .. }
             | Self::RemoveXattr { guard, .. }
             | Self::Batch { guard, .. } => *guard,
-            Self::Expecting { command, .. } => command.guard(),
+            Self::Expecting { guard, command, .. } => guard.or_else(|| command.guard()),
             _ => None,
         }
     }

@@ -158,15 +158,15 @@ pub(super) const fn guard_of(command: &Command) -> Option<&Option<Guard>> {
 /// Refuses what is put together in a way that means nothing: items that are no changes or have guards of their own, and expectations of
 /// what changes nothing.
 pub(super) fn check(command: &Command) -> Result<(), Status> {
-    let (expect, command) = match command {
-        Command::Expecting { expect, command } => (expect.len(), &**command),
-        command => (0, command),
+    let (expect, conditional, command) = match command {
+        Command::Expecting { expect, command, .. } => (expect.len(), true, &**command),
+        command => (0, false, command),
     };
     let sound = match command {
         Command::Batch { items, .. } => items.iter().all(|item| matches!(guard_of(item), Some(None))),
         Command::Put { .. } => true,
         Command::Expecting { .. } => false,
-        command => expect == 0 || guard_of(command).is_some(),
+        command => !conditional || guard_of(command).is_some(),
     };
     match (expect > EXPECT_MAX, sound) {
         (true, _) => Err(Status::E2BIG),

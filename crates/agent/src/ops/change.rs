@@ -21,7 +21,7 @@ const MODE_BITS: u16 = 0o7777;
 impl Task {
     pub(super) fn change(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         if self.is_only_a_look() {
-            if self.expect_len() == 0 {
+            if !self.is_conditional() {
                 return self.stat(desk);
             }
             // Only the server can say whether it is as expected.

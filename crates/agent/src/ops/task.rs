@@ -139,6 +139,8 @@ pub(super) struct Task {
     pub(super) walking: bool,
     /// Where the walks so far have ended: two places, or two for each item of a batch.
     pub(super) found: Vec<Option<Found>>,
+    /// The lock that guards the command's changes.
+    guard: Option<Guard>,
     /// Versions on which the command's first change depends.
     expect: Vec<Expect>,
     pub(super) stage: Stage,
@@ -167,6 +169,7 @@ impl Task {
             walk: Walk::new(),
             walking: false,
             found: Vec::new(),
+            guard: None,
             expect: Vec::new(),
             stage: Stage::Walking,
             calls: BTreeMap::new(),
@@ -185,9 +188,9 @@ impl Task {
     pub(super) fn take_up(&mut self, id: TaskId, command: Command, now: Instant) {
         debug_assert!(self.calls.is_empty() && !self.staging, "a task at rest waits for nothing");
         self.id = id;
-        (self.expect, self.command) = match command {
-            Command::Expecting { expect, command } => (expect, *command),
-            command => (Vec::new(), command),
+        (self.guard, self.expect, self.command) = match command {
+            Command::Expecting { guard, expect, command } => (guard, expect, *command),
+            command => (None, Vec::new(), command),
         };
         self.next_call = 0;
         self.new = true;
@@ -330,7 +333,12 @@ impl Task {
     /// Sends a mutation; the first of a command depends on what the command expects.
     pub(super) fn ask_change(&mut self, desk: &mut Desk<'_, '_>, change: Change, guard: Option<Guard>) {
         let expect = if self.changed { Vec::new() } else { self.expect.clone() };
-        self.ask(desk, Request::Change { change, guard, expect });
+        self.ask(desk, Request::Change { change, guard: guard.or(self.guard), expect });
+    }
+
+    /// Whether the command depends on something that only the server knows.
+    pub(super) const fn is_conditional(&self) -> bool {
+        self.guard.is_some() || !self.expect.is_empty()
     }
 
     /// Bytes that the expectations of the next mutation take.

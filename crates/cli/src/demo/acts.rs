@@ -15,7 +15,7 @@ use crate::local::{Failure, Request, Response, millis};
 use crate::show::Progress;
 use crate::text::Text;
 use crate::tree::import_tree;
-use cistern_client::ObjectKind;
+use cistern_client::FileType;
 use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,13 +70,14 @@ fn read_all(agent: &mut AgentPlayer) -> Result<Reading, Failure> {
         reading.operations += 1;
         for row in rows {
             let path = dir.join(&row.name.0);
-            if row.kind == ObjectKind::Directory.name() {
+            if row.kind == FileType::Directory.name() {
                 todo.push(path);
                 continue;
             }
-            let request = if row.kind == ObjectKind::Symlink.name() { Request::ReadLink { path } } else { Request::Read { path } };
+            let request = if row.kind == FileType::Symlink.name() { Request::ReadLink { path } } else { Request::Read { path } };
             match agent.ask(request)? {
                 Response::Data { data, .. } => reading.bytes += data.0.len() as u64,
+                Response::Link(target) => reading.bytes += target.0.len() as u64,
                 other => return unexpected(&other),
             }
             reading.operations += 1;

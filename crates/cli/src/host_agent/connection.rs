@@ -14,7 +14,7 @@ use crate::execute::{Holds, Programs, User, execute, lock};
 use crate::local::{Answer, Failure, Hold, Request, Response, Until};
 use crate::signals::{End, wait_for};
 use crate::text::Text;
-use cistern_client::{Call, Client, Guard};
+use cistern_client::Client;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::fs;
@@ -182,7 +182,7 @@ impl Connection<'_> {
 
     /// Waits for a lock as long as the program does: when it has gone, the request is cancelled.
     fn wait_for_lock(&mut self, path: &Text, shared: bool, wait_ms: Option<u64>) -> Option<Result<Response, Failure>> {
-        let mut call: Call<Guard> = lock(&self.client, path, shared, wait_ms).call();
+        let mut call = lock(&self.client, path, shared, wait_ms).start();
         let (bell, waker) = match Bell::new() {
             Ok(pair) => pair,
             Err(e) => return Some(Err(Failure::failed(format!("the agent cannot wait for the lock: {e}")))),

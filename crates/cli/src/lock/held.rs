@@ -11,11 +11,10 @@ use crate::bell::Bell;
 use crate::execute::Holds;
 use crate::local::{Failure, Hold, Request, Response, micros};
 use crate::signals::{End, wait_for};
-use cistern_client::{Client, Guard, GuardState};
+use cistern_client::{Client, Guard, LockState};
 use cistern_run::{At, Until};
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
@@ -51,7 +50,7 @@ enum Holder {
 
 impl Held {
     pub(super) fn own(client: Client, guard: Guard) -> Self {
-        Self { token: guard.token(), object: guard.object().0, holder: Holder::Own(client, guard), lease: Duration::ZERO }
+        Self { token: guard.token().0, object: guard.file().0, holder: Holder::Own(client, guard), lease: Duration::ZERO }
     }
 
     pub(super) const fn host(line: Line, hold: u64, token: u64, object: u64) -> Self {
@@ -93,10 +92,10 @@ impl Held {
             Holder::Own(client, guard) => {
                 self.lease = client.lease()?.lease;
                 let at = |until: cistern_client::Instant| At { raw_ns: until.raw_ns, boot_ns: until.boot_ns };
-                Ok(Some(match guard.state() {
-                    GuardState::Certain { valid_until, .. } => Look::Certain(Until::of_lease(at(valid_until), self.lease)),
-                    GuardState::Uncertain => Look::Uncertain,
-                    GuardState::Lost => Look::Lost,
+                Ok(Some(match guard.valid_until() {
+                    Some(until) => Look::Certain(Until::of_lease(at(until), self.lease)),
+                    None if guard.state() == LockState::Lost => Look::Lost,
+                    None => Look::Uncertain,
                 }))
             }
             Holder::Host { gone: true, .. } => Ok(Some(Look::Uncertain)),
@@ -120,8 +119,8 @@ impl Held {
         match &self.holder {
             Holder::Own(_, guard) => {
                 let Ok((bell, waker)) = Bell::new() else { return std::thread::sleep(span) };
-                let mut event = guard.event();
-                if Pin::new(&mut event).poll(&mut Context::from_waker(&waker)).is_pending() {
+                let mut events = guard.events();
+                if events.poll_next(&mut Context::from_waker(&waker)).is_pending() {
                     let fds = &mut [PollFd::new(bell.as_fd(), PollFlags::POLLIN), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
                     wait_for(fds, Some(span));
                 }

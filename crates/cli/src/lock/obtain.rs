@@ -10,12 +10,12 @@ use crate::args::Lock;
 use crate::backend::{Line, host_agent, own_agent};
 use crate::bell::wait_for_call;
 use crate::contact::Tries;
-use crate::execute::{lock as request_lock, ownership};
+use crate::execute::lock as request_lock;
 use crate::local::{Failure, LockRow, Request, Response, millis};
 use crate::show;
 use crate::signals::End;
 use crate::text::Text;
-use cistern_client::{Call, Client, Guard};
+use cistern_client::{Call, Client, kinds};
 use cistern_run::{EXIT_FAILURE, EXIT_NOT_OBTAINED, EXIT_TIMED_OUT};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ impl Agent {
 
 /// A lock request that is waited for.
 enum Asked {
-    Own(Client, Call<Guard>),
+    Own(Client, Call<kinds::Lock>),
     Host(Line),
 }
 
@@ -158,7 +158,7 @@ impl<'a> Obtaining<'a> {
         let wait_ms =
             if self.args.try_once { Some(0) } else { self.deadline.map(|at| millis(at.saturating_duration_since(Instant::now())).max(1)) };
         let mut asked = match self.agent {
-            Agent::Own(client) => Asked::Own(client.clone(), request_lock(client, self.path, self.args.shared, wait_ms).call()),
+            Agent::Own(client) => Asked::Own(client.clone(), request_lock(client, self.path, self.args.shared, wait_ms).start()),
             Agent::Host(socket) => {
                 let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
                 let request = Request::Lock { path: self.path.clone(), shared: self.args.shared, wait_ms, linger: true };
@@ -200,7 +200,7 @@ impl<'a> Obtaining<'a> {
     fn make(&self) -> Result<Result<(), Failure>, NoLock> {
         let made = match self.agent {
             Agent::Own(client) => {
-                let mut call = client.create(self.path.as_os(), false, ownership(0o644));
+                let mut call = client.create(self.path.as_os()).start();
                 let waited = wait_for_call(&mut call, self.end, self.deadline);
                 let waited = waited.map_err(|e| self.failed(Failure::failed(format!("cannot wait for the file: {e}"))))?;
                 waited.map(|result| result.map(drop).map_err(Failure::from))
@@ -242,7 +242,7 @@ impl<'a> Obtaining<'a> {
         let until = Some(Instant::now() + LOOK_TIME);
         let rows = match self.agent {
             Agent::Own(client) => {
-                let mut call = client.locks(Some(self.path.as_os()));
+                let mut call = client.locks().on(self.path.as_os()).start();
                 match wait_for_call(&mut call, self.end, until) {
                     Ok(Some(Ok(rows))) => Some(rows.into_iter().map(LockRow::from).collect()),
                     _ => None,

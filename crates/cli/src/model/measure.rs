@@ -13,7 +13,7 @@ use crate::local::Failure;
 use crate::plan::capture::{self, Seen};
 use crate::show::{Progress, line};
 use crate::signals::End;
-use cistern_client::{Client, IdlePolicy, Ownership, Recorder};
+use cistern_client::{Client, IdlePolicy, Recorder};
 use cistern_model::figures::{AGENT, Axis, Curve, Figure, Mark};
 use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 use cistern_model::{Invalid, Magnitude};
@@ -143,7 +143,7 @@ fn agent(args: &Measure, end: &End, server: &str, part: Part, dir: &Path) -> Res
     let tap = Arc::clone(&recorder);
     let client = Client::builder().server(server).label(format!("measured-{name}")).config(config).tap(tap).connect()?;
     let path_held = format!("/{name}");
-    client.create(&path_held, true, Ownership { mode: 0o644, uid: 0, gid: 0 }).wait()?;
+    client.create_new(&path_held).wait()?;
     let held = client.lock(&path_held).wait()?;
     let from = now();
     // The same for both policies.

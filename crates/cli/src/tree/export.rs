@@ -13,7 +13,7 @@ use crate::files::{listing, unexpected};
 use crate::local::{Failure, Request, Response, Row};
 use crate::show::Progress;
 use crate::text::Text;
-use cistern_client::ObjectKind;
+use cistern_client::FileType;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn export_tree(backend: &mut Backend, args: &Export, progress: &mut Progress) ->
             match export_one(backend, args, (&dir, &way), &from, &row, &mut tally) {
                 Err(failure) if failure.exit != EXIT_FAILED => return Err(failure),
                 Err(failure) => tally.left_out(&from.to_string(), &failure.message),
-                Ok(()) if row.kind == ObjectKind::Directory.name() => todo.push((from, way)),
+                Ok(()) if row.kind == FileType::Directory.name() => todo.push((from, way)),
                 Ok(()) => {}
             }
             tally.progress(progress);
@@ -87,26 +87,26 @@ fn export_one(
 ) -> Result<(), Failure> {
     let io_failure = |e: io::Error| failed(&args.dir.join(way), &e);
     let name = row.name.as_os();
-    if row.kind == ObjectKind::Directory.name() {
+    if row.kind == FileType::Directory.name() {
         let mode = row.attr.as_ref().map_or(0o700, |attr| attr.mode);
         return dir.make(name, mode).map_err(io_failure);
     }
-    let link = row.kind == ObjectKind::Symlink.name();
+    let link = row.kind == FileType::Symlink.name();
     let request = if link { Request::ReadLink { path: from.clone() } } else { Request::Read { path: from.clone() } };
     let (attr, data) = match backend.call(request)? {
         Response::Data { attr, data } => (attr, data),
+        Response::Link(target) => {
+            let depth = way.components().count() - 1;
+            if !args.unsafe_links && leaves(depth, target.as_os()) {
+                let why = format!("a symbolic link to {target}, which may lead out of the tree; --unsafe-links makes it");
+                return Err(Failure::failed(why));
+            }
+            dir.link(name, target.as_os()).map_err(io_failure)?;
+            tally.symlinks += 1;
+            return Ok(());
+        }
         other => return unexpected(&other),
     };
-    if link {
-        let target = Text(data.0);
-        let depth = way.components().count() - 1;
-        if !args.unsafe_links && leaves(depth, target.as_os()) {
-            return Err(Failure::failed(format!("a symbolic link to {target}, which may lead out of the tree; --unsafe-links makes it")));
-        }
-        dir.link(name, target.as_os()).map_err(io_failure)?;
-        tally.symlinks += 1;
-        return Ok(());
-    }
     let mode = if args.preserve_special { attr.mode } else { attr.mode & ORDINARY };
     dir.put(name, &data.0, Meta { mode, mtime_ns: attr.mtime_ns }).map_err(io_failure)?;
     tally.files += 1;

@@ -13,7 +13,7 @@ use crate::files::{attr, mkdir_parents, unexpected};
 use crate::local::{Failure, Item, Request, Response};
 use crate::show::Progress;
 use crate::text::{Blob, Text};
-use cistern_client::ObjectKind;
+use cistern_client::FileType;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -200,7 +200,7 @@ fn import_one(backend: &mut Backend, job: &Job, common: &Common<'_>) -> Result<(
 /// Whether a file is as it is to be: then it is left alone. What cannot be seen is as good as different.
 fn is_there(backend: &mut Backend, path: &Text, (mode, mtime_ns): (u16, i64), bytes: &[u8]) -> bool {
     let Ok(there) = attr(backend, Request::Stat { path: path.clone(), follow: false }) else { return false };
-    let alike = there.is(ObjectKind::File) && (there.size, there.mode, there.mtime_ns) == (bytes.len() as u64, mode, mtime_ns);
+    let alike = there.is(FileType::File) && (there.size, there.mode, there.mtime_ns) == (bytes.len() as u64, mode, mtime_ns);
     alike && matches!(backend.call(Request::Read { path: path.clone() }), Ok(Response::Data { data, .. }) if data.0 == bytes)
 }
 
@@ -211,13 +211,13 @@ fn import_link(backend: &mut Backend, target: &Text, to: &Text) -> Result<(), Fa
         other => return other.map(drop),
     };
     let there = attr(backend, Request::Stat { path: to.clone(), follow: false })?;
-    if there.is(ObjectKind::Directory) {
+    if there.is(FileType::Directory) {
         return Err(made);
     }
-    if there.is(ObjectKind::Symlink) {
+    if there.is(FileType::Symlink) {
         match backend.call(Request::ReadLink { path: to.clone() })? {
-            Response::Data { data, .. } if data.0 == target.0 => return Ok(()),
-            Response::Data { .. } => {}
+            Response::Link(there) if there == *target => return Ok(()),
+            Response::Link(_) => {}
             other => return unexpected(&other),
         }
     }

@@ -2,27 +2,30 @@
 
 use std::time::Duration;
 
-use cistern_client::{Error, GuardState, LockEvent};
+use cistern_client::{ErrorKind, LockState};
 
-use crate::world::{OWNER, PATIENCE, World};
+use crate::awaiting::block_on;
+use crate::world::{PATIENCE, World};
 
 #[test]
 fn closing_ends_what_runs_loses_what_is_held_and_frees_it_for_others() {
     let (world, client) = World::with_file("/a");
-    client.create("/b", true, OWNER).wait().unwrap();
+    client.create_new("/b").wait().unwrap();
     let other = world.client();
     let held = client.lock("/a").wait().unwrap();
     let theirs = other.lock("/b").wait().unwrap();
-    let waiting = client.lock("/b").call();
+    let waiting = client.lock("/b").start();
     let waiter = std::thread::spawn(move || waiting.wait());
     std::thread::sleep(Duration::from_millis(20));
-    client.close(PATIENCE).unwrap();
-    assert!(matches!(waiter.join().unwrap(), Err(Error::Closed)));
-    assert_eq!((held.state(), held.wait_event(PATIENCE)), (GuardState::Lost, Some(LockEvent::Lost)));
-    assert!(matches!(client.ping().wait(), Err(Error::Closed)));
-    other.lock("/a").at_most(PATIENCE).wait().unwrap();
+    client.close().wait().unwrap();
+    assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!((held.state(), held.events().next_timeout(PATIENCE)), (LockState::Lost, Some(LockState::Lost)));
+    assert_eq!(held.events().next_timeout(PATIENCE), None, "nothing comes after that");
+    assert_eq!(held.release().wait().unwrap_err().kind(), ErrorKind::LeaseExpired);
+    assert_eq!(client.ping().wait().unwrap_err().kind(), ErrorKind::Closed);
+    other.lock("/a").timeout(PATIENCE).wait().unwrap();
     assert!(theirs.is_valid());
-    client.close(Duration::MAX).unwrap();
+    block_on(client.close()).unwrap();
 }
 
 #[test]
@@ -30,9 +33,9 @@ fn closing_waits_no_longer_than_it_is_told_for_a_server_that_is_gone() {
     let mut world = World::new();
     let client = world.client();
     world.stop();
-    assert!(matches!(client.close(Duration::from_millis(20)), Err(Error::Unreachable { .. })));
+    assert!(client.close().wait_timeout(Duration::from_millis(20)).is_none());
     // After `close_within` the agent gives up by itself.
-    client.close(Duration::MAX).unwrap();
+    client.close().wait().unwrap();
 }
 
 #[test]
@@ -40,12 +43,12 @@ fn the_last_clone_guard_or_call_closes_the_session() {
     let (world, client) = World::with_file("/a");
     let clone = client.clone();
     let guard = clone.lock("/a").wait().unwrap();
-    let call = client.stat("/a");
+    let call = client.metadata("/a").start();
     drop((client, clone));
     call.wait().unwrap();
     assert!(guard.is_valid());
     let other = world.client();
-    let waiting = other.lock("/a").at_most(PATIENCE).call();
+    let waiting = other.lock("/a").timeout(PATIENCE).start();
     drop(guard);
     waiting.wait().unwrap();
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cistern_client::{Client, GuardState, LockEvent, Status};
+use cistern_client::{Client, ErrorKind, LockState};
 
 use crate::world::{World, eventually};
 
@@ -39,7 +39,7 @@ fn nothing_of_a_client_can_be_used_in_a_forked_child_and_its_end_there_sends_not
     }
     assert_eq!(met[6..], ["Lost false", "Some(Lost)", "its own works"]);
     let refused = client.lock("/a").try_once().wait().unwrap_err();
-    assert_eq!(refused.status(), Some(Status::EAGAIN), "the child gave nothing back and closed no session");
+    assert_eq!(refused.kind(), ErrorKind::Locked, "the child gave nothing back and closed no session");
 }
 
 #[test]
@@ -50,24 +50,24 @@ fn process_that_forks() {
     client.read("/a").wait().unwrap();
     let file = client.open("/a").wait().unwrap();
     let guard = client.lock("/a").wait().unwrap();
-    let mut call = client.ping();
+    let mut call = client.ping().start();
     let parent = std::process::id();
     nix::unistd::daemon(true, true).unwrap();
     assert_ne!(std::process::id(), parent);
 
     let refused = [
         client.read("/a").wait().unwrap_err(),
-        file.stat().wait().unwrap_err(),
-        call.wait_at_most(Duration::from_secs(60)).unwrap().unwrap_err(),
+        file.metadata().wait().unwrap_err(),
+        call.wait_timeout(Duration::from_secs(60)).unwrap().unwrap_err(),
         client.lock("/b").wait().unwrap_err(),
-        client.close(Duration::from_secs(60)).unwrap_err(),
+        client.close().wait().unwrap_err(),
         client.lease().unwrap_err(),
     ];
     let mut met = vec![parent.to_string()];
     met.extend(refused.iter().map(ToString::to_string));
     met.push(format!("{:?} {}", guard.state(), guard.is_valid()));
-    met.push(format!("{:?}", guard.wait_event(Duration::from_secs(60))));
-    assert_eq!((guard.state(), guard.wait_event(Duration::ZERO)), (GuardState::Lost, Some(LockEvent::Lost)));
+    met.push(format!("{:?}", guard.events().next_timeout(Duration::from_secs(60))));
+    assert_eq!((guard.state(), guard.events().next_timeout(Duration::ZERO)), (LockState::Lost, Some(LockState::Lost)));
     drop((guard, call, file, client));
     let own = Client::builder().server(server.as_str()).connect().and_then(|own| own.ping().wait());
     met.push(own.map_or_else(|error| error.to_string(), |_| "its own works".to_owned()));

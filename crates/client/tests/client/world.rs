@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cistern_client::{Client, Config, Ownership};
+use cistern_client::{Client, Config};
 use cistern_driver::{Clock, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, UdpPort};
 use cistern_server::Server;
 use cistern_store::MemoryStore;
@@ -15,7 +15,6 @@ use cistern_wire::StoreId;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// τ of the servers here: short, so that what waits for a lease does not take long.
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
-pub(crate) const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
 
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
@@ -84,7 +83,7 @@ impl World {
     pub(crate) fn with_file(path: &str) -> (Self, Client) {
         let world = Self::new();
         let client = world.client();
-        client.create(path, true, OWNER).wait().unwrap();
+        client.create_new(path).wait().unwrap();
         (world, client)
     }
 }

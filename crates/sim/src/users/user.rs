@@ -284,7 +284,7 @@ impl User {
             1 => Command::GetXattr { target, follow: true, name },
             2 => Command::Batch { items: vec![write(target.clone()), set(target)], guard: None },
             3 | 4 => match self.seen.take() {
-                Some(expect) => Command::Expecting { expect: vec![expect], command: Box::new(write(target)) },
+                Some(expect) => Command::Expecting { guard: None, expect: vec![expect], command: Box::new(write(target)) },
                 None => Command::Read { target, offset: 0, length: None },
             },
             _ => {

@@ -11,7 +11,7 @@ use crate::cases::Plan;
 use crate::host::{Host, Role, Setup};
 use crate::slot::WRITTEN;
 use crate::trouble::Trouble;
-use cistern_client::{Client, Error, File, Ownership};
+use cistern_client::{Client, Error, File};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,10 +36,9 @@ impl Library {
         let host = Host::start_with(Role::Durable, plan.cores, &Setup { store_dir: Some(dir.to_owned()), ..Setup::default() })?;
         let opened = || {
             let client = Client::builder().server(host.address.to_string()).connect()?;
-            let owner = Ownership { mode: 0o600, uid: 0, gid: 0 };
             let mut files = Vec::with_capacity(MANY);
             for key in 0..MANY {
-                client.put(path(key), vec![0; WRITTEN], owner).wait()?;
+                client.write(path(key), vec![0; WRITTEN]).mode(0o600).wait()?;
                 files.push(client.open(path(key)).wait()?);
             }
             Ok::<_, Error>(Keys { client, files })
@@ -56,8 +55,8 @@ fn path(key: usize) -> String {
 impl Asked for Keys {
     async fn ask(&self, ask: Ask, key: usize) -> Result<(), String> {
         let done = match ask {
-            Ask::Lock => self.client.lock(path(key)).call().await.map(drop),
-            Ask::Write => self.files[key].write(0, vec![1; WRITTEN], None).await.map(drop),
+            Ask::Lock => self.client.lock(path(key)).await.map(drop),
+            Ask::Write => self.files[key].write(vec![1; WRITTEN]).at(0).await.map(drop),
             Ask::Read => self.client.read(path(key)).await.map(drop),
         };
         done.map_err(|error| error.to_string())

@@ -131,7 +131,7 @@ fn serve(dir: &Path, area: &Path, listen: &str, number: u8) -> Result<(Recorded,
 fn fill(address: &str) -> Result<(), String> {
     let client = Client::builder().server(address).label("filler").connect().map_err(|e| e.to_string())?;
     for _ in 0..FILES {
-        client.put("/filler", vec![0; FILE_LEN], worker::OWNER).wait().map_err(|e| format!("filling a journal: {e}"))?;
+        client.write("/filler", vec![0; FILE_LEN]).wait().map_err(|e| format!("filling a journal: {e}"))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, OWNER, at, attr, bytes, create, list, mkdir, put, read, stat, unlink};
 use super::toy::decode;
-use crate::api::{Command, OpError, OpId, Output, Submitted};
+use crate::api::{AttrChange, Command, Guard, OpError, OpId, Output, Submitted};
 use crate::port::Answer;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -10,8 +10,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{
-    BatchFailed, Batched, Bytes8, Bytes16, Changed, Done, Effect, Expect, Failed, Fate, Item, ItemResult, Kind, List, Message, ObjectId,
-    Reply, Status, Xattr, XattrNames, XattrRule,
+    BatchFailed, Batched, Bytes8, Bytes16, Changed, Done, Effect, Expect, Failed, Fate, Generation, Item, ItemResult, Kind, List, Message,
+    ObjectId, Reply, Status, Xattr, XattrNames, XattrRule,
 };
 
 /// Two files and a directory, all in the cache; their numbers.
@@ -163,7 +163,7 @@ fn batches_that_need_more_stages_together_than_a_session_has_do_not_block_each_o
 fn what_is_expected_goes_with_the_first_change_of_a_command() {
     let (mut bench, [_, f, g]) = bench();
     let expect = vec![Expect { object: ObjectId(f), version: 4 }];
-    let expecting = |command| Command::Expecting { expect: expect.clone(), command: Box::new(command) };
+    let expecting = |command| Command::Expecting { guard: None, expect: expect.clone(), command: Box::new(command) };
     bench.start(expecting(write("/g", b"x")));
     let Message::Write(message) = decode(&bench.out[0].message) else { panic!("a WRITE") };
     assert!(message.terms.expect.iter().eq(expect.iter().copied()) && message.object == ObjectId(g));
@@ -184,12 +184,40 @@ fn what_is_expected_goes_with_the_first_change_of_a_command() {
 }
 
 #[test]
+fn every_change_goes_under_the_guard_of_its_command_with_each_of_its_requests() {
+    let (mut bench, _) = bench();
+    let guard = Some(Guard { object: ObjectId(7), token: 40 });
+    let guarded = |command| Command::Expecting { guard, expect: Vec::new(), command: Box::new(command) };
+    bench.start(guarded(Command::Unlink { path: bytes("/g"), force: false }));
+    let Message::Unlink(message) = decode(&bench.out[0].message) else { panic!("an UNLINK") };
+    assert_eq!((message.terms.guard_object, message.terms.guard_generation), (ObjectId(7), Generation(40)));
+    bench.pump();
+    bench.start(guarded(put("/new", b"x")));
+    let mut changes = 0;
+    while let Some(sent) = bench.out.front() {
+        let guard_object = match decode(&sent.message) {
+            Message::Create(message) => Some(message.terms.guard_object),
+            Message::Write(message) => Some(message.terms.guard_object),
+            _ => None,
+        };
+        assert!(guard_object.is_none_or(|object| object == ObjectId(7)));
+        changes += usize::from(guard_object.is_some());
+        let answer = bench.execute();
+        bench.deliver(&answer);
+    }
+    assert_eq!(changes, 2, "the file is made, and written");
+    let look = Command::SetAttr { target: at("/d/f"), follow: true, change: AttrChange::default(), guard: None };
+    bench.start(guarded(look));
+    assert!(matches!(decode(&bench.out[0].message), Message::SetAttr(_)), "only the server knows whether the guard is current");
+}
+
+#[test]
 fn opening_what_exists_asks_the_server_when_something_is_expected() {
     let (mut bench, [_, _, g]) = bench();
     let open = Command::Create { path: bytes("/g"), exclusive: false, ephemeral: false, owner: OWNER };
     bench.cached(open.clone()).unwrap();
     let expect = vec![Expect { object: ObjectId(g), version: 99 }];
-    let op = bench.start(Command::Expecting { expect, command: Box::new(open) });
+    let op = bench.start(Command::Expecting { guard: None, expect, command: Box::new(open) });
     bench.answer_next(&Answer::Reply(Reply::Failed(Failed { status: Status::VERSION_CHANGED, retry_ms: 0 })));
     assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::VERSION_CHANGED))));
 }

@@ -1,0 +1,603 @@
+//! Operations as values: what is to be done, with its options and conditions, before it is started.
+//!
+//! Decides: that nothing happens before [`Op::wait`], [`Op::start`] or `.await`; and that every change takes the same conditions.
+
+use crate::call::Call;
+use crate::error::{Error, Subject};
+use crate::guard::Guard;
+use crate::hub::{Done, Inner};
+use crate::metadata::{Metadata, Version, nanos};
+use bytes::Bytes;
+use cistern_agent::api::{self, AttrChange, Command, Output, Ownership, Target, Wait};
+use cistern_wire::{Expect, Mode, RenameRule, Status, XattrRule};
+use std::fmt;
+use std::future::IntoFuture;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// A kind of operation; see [`Client`](crate::Client) for what there is.
+pub trait Operation: kinds::Sealed<Self::Output> {
+    /// What it brings.
+    type Output;
+}
+
+/// A kind of operation that changes something: it takes conditions, and can be part of a batch.
+pub trait Mutation: Operation {}
+
+/// A kind of operation that makes a file, which has an owner and permission bits.
+pub trait Creation: Mutation {}
+
+/// An operation that has not begun: [`wait`](Self::wait) for it, `.await` it, or [`start`](Self::start) it and do so later.
+#[derive(Clone)]
+#[must_use = "nothing happens before `wait`, `start` or `.await`"]
+pub struct Op<K> {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) subject: Subject,
+    /// What has to be done before.
+    pub(crate) before: Option<Command>,
+    pub(crate) command: Command,
+    pub(crate) conditions: Conditions,
+    pub(crate) kind: K,
+}
+
+/// What must be so for a change to be made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conditions {
+    guard: Option<api::Guard>,
+    expect: Vec<Expect>,
+    /// Two guards were asked for, of which a message carries one.
+    contradict: bool,
+}
+
+impl Conditions {
+    fn guard(&mut self, guard: api::Guard) {
+        self.contradict |= self.guard.is_some_and(|other| other != guard);
+        self.guard = Some(guard);
+    }
+
+    fn add(&mut self, other: Self) {
+        self.contradict |= other.contradict;
+        self.expect.extend(other.expect);
+        if let Some(guard) = other.guard {
+            self.guard(guard);
+        }
+    }
+
+    fn apply(self, command: Command) -> Result<Command, Status> {
+        match self {
+            Self { contradict: true, .. } => Err(Status::EINVAL),
+            Self { guard: None, expect, .. } if expect.is_empty() => Ok(command),
+            Self { guard, expect, .. } => Ok(Command::Expecting { guard, expect, command: Box::new(command) }),
+        }
+    }
+}
+
+impl<K: Operation> Op<K> {
+    /// Starts it. Dropping the call gives it up.
+    pub fn start(self) -> Call<K> {
+        let Self { inner, subject, before, command, conditions, kind } = self;
+        let command = match conditions.apply(command) {
+            Ok(command) => command,
+            Err(status) => return Call::new(Arc::clone(&inner), inner.refused(subject.clone(), status), None, subject, kind),
+        };
+        let (first, next) = match before {
+            Some(before) => (before, Some(command)),
+            None => (command, None),
+        };
+        let progress = inner.begin(first);
+        Call::new(inner, progress, next, subject, kind)
+    }
+
+    /// Does it, and blocks until it has ended.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn wait(self) -> Result<K::Output, Error> {
+        self.start().wait()
+    }
+
+    /// Does it, and blocks until it has ended, at most for `span`; then it is given up.
+    ///
+    /// # Errors
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) when nothing was changed, otherwise
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown); or why it failed.
+    pub fn wait_timeout(self, span: Duration) -> Result<K::Output, Error> {
+        let subject = self.subject.clone();
+        let mut call = self.start();
+        match call.wait_timeout(span) {
+            Some(result) => result,
+            None => call.cancel().map_err(|error| error.timed_out(subject)),
+        }
+    }
+}
+
+impl<K: Operation> IntoFuture for Op<K> {
+    type Output = Result<K::Output, Error>;
+    type IntoFuture = Call<K>;
+
+    fn into_future(self) -> Call<K> {
+        self.start()
+    }
+}
+
+impl<K> fmt::Debug for Op<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op").field("command", &self.command).field("conditions", &self.conditions).finish_non_exhaustive()
+    }
+}
+
+/// Conditions, the same on every change and on batches. A change whose condition does not hold fails, and changes nothing.
+impl<K: Mutation> Op<K> {
+    /// Only while `guard` is held under its token, as the server sees it when it makes the change: a stale holder cannot overwrite its
+    /// successor's work. Otherwise it fails with [`StaleGuard`](crate::ErrorKind::StaleGuard).
+    pub fn guarded_by(mut self, guard: &Guard) -> Self {
+        self.conditions.guard(guard.guard());
+        self
+    }
+
+    /// Only if the file that is changed is this one, at this version; otherwise it fails with
+    /// [`VersionChanged`](crate::ErrorKind::VersionChanged). Contents and attributes are set on that very file, whatever its name is by now.
+    pub fn if_version(mut self, version: Version) -> Self {
+        self.conditions.expect.push(version.into());
+        let file = Target::Object(version.file.into());
+        match &mut self.command {
+            Command::Put { data, .. } => {
+                let data = std::mem::take(data);
+                self.command = Command::Write { target: file, offset: 0, data, truncate: true, guard: None };
+            }
+            Command::Write { target, .. }
+            | Command::SetAttr { target, .. }
+            | Command::SetXattr { target, .. }
+            | Command::RemoveXattr { target, .. } => *target = file,
+            _ => {}
+        }
+        self
+    }
+
+    /// Only if a file, this one or another, has not been changed since `metadata` was read; otherwise it fails with
+    /// [`VersionChanged`](crate::ErrorKind::VersionChanged). At most eight files.
+    pub fn if_unchanged(mut self, metadata: &Metadata) -> Self {
+        self.conditions.expect.push(metadata.version().into());
+        self
+    }
+}
+
+fn ownership(command: &mut Command) -> Option<&mut Ownership> {
+    match command {
+        Command::Put { owner, .. } | Command::Create { owner, .. } | Command::Mkdir { owner, .. } | Command::Symlink { owner, .. } => {
+            Some(owner)
+        }
+        Command::Batch { items, .. } => items.first_mut().and_then(ownership),
+        _ => None,
+    }
+}
+
+/// By default files are made with 0o644, directories with 0o755, and belong to the user and group of this process.
+impl<K: Creation> Op<K> {
+    /// The permission bits of what is made, 0 to 0o7777.
+    pub fn mode(mut self, mode: u32) -> Self {
+        if let Some(owner) = ownership(&mut self.command) {
+            // What does not fit is no mode, and refused as one.
+            owner.mode = u16::try_from(mode).unwrap_or(u16::MAX);
+        }
+        self
+    }
+
+    /// Owner and group of what is made.
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        if let Some(owner) = ownership(&mut self.command) {
+            (owner.uid, owner.gid) = (uid, gid);
+        }
+        self
+    }
+}
+
+impl Op<kinds::Read> {
+    /// Only these bytes.
+    pub fn range(mut self, range: impl RangeBounds<u64>) -> Self {
+        if let Command::Read { offset, length, .. } = &mut self.command {
+            *offset = match range.start_bound() {
+                Bound::Included(first) => *first,
+                Bound::Excluded(before) => before.saturating_add(1),
+                Bound::Unbounded => 0,
+            };
+            *length = match range.end_bound() {
+                Bound::Included(last) => Some(last.saturating_add(1).saturating_sub(*offset)),
+                Bound::Excluded(end) => Some(end.saturating_sub(*offset)),
+                Bound::Unbounded => None,
+            };
+        }
+        self
+    }
+}
+
+impl Op<kinds::ReadDir> {
+    /// With the attributes of every entry.
+    pub fn with_metadata(mut self) -> Self {
+        if let Command::List { detail, .. } = &mut self.command {
+            *detail = true;
+        }
+        self
+    }
+}
+
+impl Op<kinds::Write> {
+    /// Only if there is no file: it appears with its contents, as one change. Otherwise it fails with
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
+    pub fn if_absent(mut self) -> Op<kinds::CreateNew> {
+        if let Command::Put { path, data, owner, .. } = self.command {
+            self.command = new_file(path, data, owner, false);
+        } else if let Command::Write { target: Target::Path(path), data, .. } = self.command {
+            let owner = Ownership { mode: 0o644, uid: self.inner.user.0, gid: self.inner.user.1 };
+            self.command = new_file(path, data, owner, false);
+        } else {
+            // An opened file is there.
+            self.conditions.contradict = true;
+        }
+        self.with_kind(kinds::CreateNew)
+    }
+
+    /// Into a file that exists, from this byte on: what is before and after stays.
+    pub fn at(mut self, from: u64) -> Self {
+        if let Command::Put { path, data, .. } = &mut self.command {
+            let (path, data) = (std::mem::take(path), std::mem::take(data));
+            self.command = Command::Write { target: Target::Path(path), offset: from, data, truncate: false, guard: None };
+        } else if let Command::Write { offset, truncate, .. } = &mut self.command {
+            (*offset, *truncate) = (from, false);
+        }
+        self
+    }
+
+    /// With [`at`](Self::at): what is after the bytes is cut off.
+    pub fn truncate(mut self) -> Self {
+        if let Command::Write { truncate, .. } = &mut self.command {
+            *truncate = true;
+        }
+        self
+    }
+}
+
+fn new_file(path: Bytes, data: Bytes, owner: Ownership, ephemeral: bool) -> Command {
+    let make = Command::Create { path: path.clone(), exclusive: true, ephemeral, owner };
+    if data.is_empty() {
+        return make;
+    }
+    let write = Command::Write { target: Target::Path(path), offset: 0, data, truncate: false, guard: None };
+    Command::Batch { items: vec![make, write], guard: None }
+}
+
+impl Op<kinds::CreateNew> {
+    /// It appears with these contents, as one change.
+    pub fn contents(mut self, data: impl Into<Bytes>) -> Self {
+        if let Command::Create { path, ephemeral, owner, .. } = self.command {
+            self.command = new_file(path, data.into(), owner, ephemeral);
+        }
+        self
+    }
+
+    /// It goes when this client's session ends, however that ends. A session that is taken over after a restart of the server keeps it.
+    pub fn ephemeral(mut self) -> Self {
+        let create = match &mut self.command {
+            Command::Batch { items, .. } => items.first_mut(),
+            command => Some(command),
+        };
+        if let Some(Command::Create { ephemeral, .. }) = create {
+            *ephemeral = true;
+        }
+        self
+    }
+}
+
+impl<K> Op<K> {
+    fn with_kind<L>(self, kind: L) -> Op<L> {
+        let Self { inner, subject, before, command, conditions, .. } = self;
+        Op { inner, subject, before, command, conditions, kind }
+    }
+}
+
+/// Files that somebody else has locked are protected from losing their names ([`Busy`](crate::ErrorKind::Busy)).
+impl Op<kinds::Remove> {
+    /// Although somebody holds a lock on it.
+    pub fn even_if_locked(mut self) -> Self {
+        if let Command::Unlink { force, .. } = &mut self.command {
+            *force = true;
+        }
+        self
+    }
+}
+
+impl Op<kinds::Rename> {
+    /// Fails with [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the new name exists.
+    pub fn no_replace(self) -> Self {
+        self.rule(RenameRule::NoReplace)
+    }
+
+    /// Both names must exist, and change places.
+    pub fn exchange(self) -> Self {
+        self.rule(RenameRule::Exchange)
+    }
+
+    fn rule(mut self, to: RenameRule) -> Self {
+        if let Command::Rename { rule, .. } = &mut self.command {
+            *rule = to;
+        }
+        self
+    }
+
+    /// Although somebody holds a lock on what is moved, replaced or exchanged.
+    pub fn even_if_locked(mut self) -> Self {
+        if let Command::Rename { force, .. } = &mut self.command {
+            *force = true;
+        }
+        self
+    }
+}
+
+/// What is not set stays as it is.
+impl Op<kinds::SetMetadata> {
+    fn set(mut self, set: impl FnOnce(&mut AttrChange)) -> Self {
+        if let Command::SetAttr { change, .. } = &mut self.command {
+            set(change);
+        }
+        self
+    }
+
+    /// Permission bits, 0 to 0o7777.
+    pub fn mode(self, mode: u32) -> Self {
+        self.set(|change| change.mode = Some(u16::try_from(mode).unwrap_or(u16::MAX)))
+    }
+
+    /// Owner and group.
+    pub fn owner(self, uid: u32, gid: u32) -> Self {
+        self.set(|change| (change.uid, change.gid) = (Some(uid), Some(gid)))
+    }
+
+    /// Bytes of contents: what is after them is cut off, what is missing is zero.
+    pub fn len(self, bytes: u64) -> Self {
+        self.set(|change| change.size = Some(bytes))
+    }
+
+    /// When the contents were changed last.
+    pub fn modified(self, time: SystemTime) -> Self {
+        self.set(|change| change.mtime_ns = Some(nanos(time)))
+    }
+
+    /// When it was read last.
+    pub fn accessed(self, time: SystemTime) -> Self {
+        self.set(|change| change.atime_ns = Some(nanos(time)))
+    }
+}
+
+impl Op<kinds::SetXattr> {
+    /// Fails with [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the file has this attribute.
+    pub fn if_absent(self) -> Self {
+        self.rule(XattrRule::Create)
+    }
+
+    /// Fails with [`NotFound`](crate::ErrorKind::NotFound) if the file has no such attribute.
+    pub fn if_present(self) -> Self {
+        self.rule(XattrRule::Replace)
+    }
+
+    fn rule(mut self, to: XattrRule) -> Self {
+        if let Command::SetXattr { rule, .. } = &mut self.command {
+            *rule = to;
+        }
+        self
+    }
+}
+
+/// Exclusive, and waited for as long as it takes, unless said otherwise.
+impl Op<kinds::Lock> {
+    fn set(mut self, set: impl FnOnce(&mut Mode, &mut Wait)) -> Self {
+        if let Command::Lock { mode, wait, .. } = &mut self.command {
+            set(mode, wait);
+        }
+        self
+    }
+
+    /// Shared with other shared holders.
+    pub fn shared(self) -> Self {
+        self.set(|mode, _| *mode = Mode::Shared)
+    }
+
+    /// Fails at once with [`Locked`](crate::ErrorKind::Locked) when somebody else holds it.
+    pub fn try_once(self) -> Self {
+        self.set(|_, wait| *wait = Wait::Try)
+    }
+
+    /// Waits at most so long, and then fails with [`TimedOut`](crate::ErrorKind::TimedOut).
+    pub fn timeout(self, span: Duration) -> Self {
+        self.set(|_, wait| *wait = Wait::AtMost(span))
+    }
+
+    /// Makes an empty file to lock, if there is none.
+    pub fn create(mut self) -> Self {
+        if let Command::Lock { target: Target::Path(path), .. } = &self.command {
+            let owner = Ownership { mode: 0o644, uid: self.inner.user.0, gid: self.inner.user.1 };
+            self.before = Some(Command::Create { path: path.clone(), exclusive: false, ephemeral: false, owner });
+        }
+        self
+    }
+}
+
+impl Op<kinds::ListLocks> {
+    /// Only those on what this path names; then no row has a path.
+    pub fn on(mut self, path: impl AsRef<std::path::Path>) -> Self {
+        let path = crate::client::path_bytes(path);
+        self.subject = Subject::Path(path.clone());
+        self.command = Command::ListLocks { target: Some(Target::Path(path)) };
+        self
+    }
+}
+
+/// Several changes that are made as one: all of them, in order, or none. At most 16, of which a [`write`](crate::Client::write) that may
+/// make its file, and a [`create_new`](crate::Client::create_new) with contents, count as two. Conditions of its parts are conditions of
+/// the whole.
+///
+/// A path means what it meant before the batch, unless a change before has made that very name: then it means what was made.
+impl Op<kinds::Batch> {
+    /// Adds a change.
+    #[allow(clippy::should_implement_trait, reason = "a batch is no number")]
+    pub fn add<K: Mutation>(mut self, op: Op<K>) -> Self {
+        let Command::Batch { items, .. } = &mut self.command else { return self };
+        let first = items.len();
+        match op.command {
+            Command::Put { path, data, owner, .. } => {
+                items.push(Command::Create { path: path.clone(), exclusive: false, ephemeral: false, owner });
+                items.push(Command::Write { target: Target::Path(path), offset: 0, data, truncate: true, guard: None });
+            }
+            Command::Batch { items: parts, .. } => items.extend(parts),
+            command => items.push(command),
+        }
+        self.kind.0.extend((first..items.len()).map(|item| item == first));
+        self.conditions.add(op.conditions);
+        self
+    }
+}
+
+/// The kinds of operations, for those who name the type of a [`Call`] or an [`Op`].
+pub mod kinds {
+    use super::{Creation, Done, Inner, Mutation, Operation, Output};
+    use crate::error::{Cause, Error};
+    use crate::guard::Guard;
+    use crate::metadata::{Contents, DirEntry, Directory, FileId, Metadata, Version, Xattr, XattrNames};
+    use crate::{Client, File, LockInfo, ServerReport, Watcher};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// What only this crate knows of a kind of operation.
+    pub trait Sealed<T>: Sized {
+        #[doc(hidden)]
+        #[allow(private_interfaces, reason = "only this crate calls it")]
+        fn output(self, inner: &Arc<Inner>, done: Done) -> Result<T, Error>;
+
+        /// Of what the caller sees as several changes: to which of them an item of the command belongs.
+        #[doc(hidden)]
+        fn place(&self, _item: usize) -> Option<usize> {
+            None
+        }
+    }
+
+    macro_rules! kinds {
+        ($($name:ident => $output:ty: |$inner:pat_param, $done:pat_param| $result:expr;)*) => {$(
+            #[doc = concat!("See [`Client`]; brings `", stringify!($output), "`.")]
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name;
+
+            impl Operation for $name {
+                type Output = $output;
+            }
+
+            impl Sealed<$output> for $name {
+                #[allow(private_interfaces, reason = "only this crate calls it")]
+                fn output(self, inner: &Arc<Inner>, done: Done) -> Result<$output, Error> {
+                    #[allow(irrefutable_let_patterns, reason = "some kinds need it")]
+                    match (inner, done) {
+                        ($inner, $done) => Ok($result),
+                        #[allow(unreachable_patterns, reason = "some kinds take any end")]
+                        _ => unexpected(),
+                    }
+                }
+            }
+        )*};
+    }
+
+    fn unexpected<T>() -> Result<T, Error> {
+        Err(Cause::Broken("an operation ended with the result of another kind of operation").into())
+    }
+
+    fn client(inner: &Arc<Inner>) -> Client {
+        Client { inner: Arc::clone(inner) }
+    }
+
+    kinds! {
+        Stat => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        Open => File: |inner, Done::Output(Output::Attr(attr))| File { client: client(inner), id: attr.object.into() };
+        Read => Contents: |_, Done::Output(Output::Data { attr, data, .. })| Contents { bytes: data, metadata: Metadata(attr) };
+        ReadLink => PathBuf: |_, Done::Output(Output::Data { data, .. })| OsString::from_vec(data.to_vec()).into();
+        ReadDir => Directory: |_, Done::Output(Output::Listing { dir, entries })|
+            Directory { metadata: Metadata(dir), entries: entries.into_iter().map(DirEntry::from).collect() };
+        Write => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        Create => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        CreateDir => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        Symlink => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        HardLink => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        SetMetadata => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        SetXattr => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        RemoveXattr => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        Remove => (): |_, Done::Output(Output::Done)| ();
+        Rename => (): |_, Done::Output(Output::Done)| ();
+        GetXattr => Xattr: |_, Done::Output(Output::Xattr { object, version, value })|
+            Xattr { version: Version { file: object.into(), number: version }, value };
+        ListXattr => XattrNames: |_, Done::Output(Output::XattrNames { object, version, names })| XattrNames {
+            version: Version { file: object.into(), number: version },
+            names: names.into_iter().map(|name| OsString::from_vec(name.to_vec())).collect(),
+        };
+        Lock => Guard: |inner, Done::Locked(locked, mailbox)| Guard::new(Arc::clone(inner), locked, mailbox);
+        Release => (): |_, Done::Output(Output::Done)| ();
+        ListLocks => Vec<LockInfo>: |_, Done::Output(Output::Locks(rows))| rows.into_iter().map(LockInfo::from).collect();
+        ServerStatus => ServerReport: |_, Done::Output(Output::Server(report))| report;
+        Ping => Duration: |_, Done::Output(Output::Pong { round_trip })| round_trip;
+        Close => (): |_, Done::Output(Output::Done)| ();
+        Watch => Watcher: |inner, Done::Output(Output::Attr(attr))| {
+            let mut watcher = Watcher::new(Arc::clone(inner));
+            watcher.watch(attr.object.into())?;
+            watcher
+        };
+    }
+
+    /// See [`Client::create_new`]; brings the version that was made.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CreateNew;
+
+    impl Operation for CreateNew {
+        type Output = Version;
+    }
+
+    impl Sealed<Version> for CreateNew {
+        #[allow(private_interfaces, reason = "only this crate calls it")]
+        fn output(self, _: &Arc<Inner>, done: Done) -> Result<Version, Error> {
+            match done {
+                Done::Output(Output::Attr(attr)) => Ok(Metadata(attr).version()),
+                Done::Output(Output::Batched(results)) => match results.first() {
+                    Some(made) => Ok(Version { file: made.object.into(), number: made.version }),
+                    None => unexpected(),
+                },
+                _ => unexpected(),
+            }
+        }
+    }
+
+    /// See [`Client::batch`]; brings for each change the version of what it was about, after the batch.
+    #[derive(Clone, Debug)]
+    pub struct Batch(/** Of each item, whether a change begins with it. */ pub(crate) Vec<bool>);
+
+    impl Operation for Batch {
+        type Output = Vec<Version>;
+    }
+
+    impl Sealed<Vec<Version>> for Batch {
+        #[allow(private_interfaces, reason = "only this crate calls it")]
+        fn output(self, _: &Arc<Inner>, done: Done) -> Result<Vec<Version>, Error> {
+            let Done::Output(Output::Batched(results)) = done else { return unexpected() };
+            let firsts = results.iter().zip(self.0).filter(|(_, first)| *first);
+            Ok(firsts.map(|(result, _)| Version { file: FileId::from(result.object), number: result.version }).collect())
+        }
+
+        fn place(&self, item: usize) -> Option<usize> {
+            // Of an empty batch there is no item, and yet it fails as one.
+            Some(self.0.iter().take(item + 1).filter(|first| **first).count().saturating_sub(1))
+        }
+    }
+
+    macro_rules! are {
+        ($of:ident: $($name:ident),*) => {$( impl $of for $name {} )*};
+    }
+    are!(Mutation: Write, Create, CreateNew, CreateDir, Symlink, HardLink, SetMetadata, SetXattr, RemoveXattr, Remove, Rename, Batch);
+    are!(Creation: Write, Create, CreateNew, CreateDir, Symlink);
+}
