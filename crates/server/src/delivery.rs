@@ -7,10 +7,10 @@
 //! out are kept for its rescue.
 //! Leaves to others: when a single notice has failed (`outbox`), what D means (`timing_out`).
 
-use crate::listening::Reason;
+use crate::listening::Deadline;
 use crate::locks::Action;
 use crate::networks::Network;
-use crate::outbox::{Body, Outbox, Verdict};
+use crate::outbox::{Body, NoticeVerdict, Outbox};
 use crate::parked::OpId;
 use crate::server::Server;
 use crate::session::Session;
@@ -69,7 +69,7 @@ impl Server {
             outbox.add(body);
         }
         if good || bugs::is(Bug::M17) {
-            self.listening.set(key, Reason::Probe, None);
+            self.listening.set(key, Deadline::Probe, None);
             self.line_up(key);
         }
     }
@@ -159,17 +159,17 @@ impl Server {
         let (delivery, owed, idle) = (outbox.next_deadline(&self.config), outbox.next_owed(), outbox.is_empty());
         let due = outbox.has_due(&self.config);
         let probe_period = self.config.probe_period_for(session.lease());
-        self.listening.set(key, Reason::Delivery, delivery);
-        self.listening.set(key, Reason::Compliance, owed);
+        self.listening.set(key, Deadline::Delivery, delivery);
+        self.listening.set(key, Deadline::Compliance, owed);
         if due {
             // Receipts have made room for notices that waited their turn.
             self.line_up(key);
         }
-        if idle && !self.listening.is_set(key, Reason::Probe) && (owed.is_some() || self.is_worth_probing(key)) {
+        if idle && !self.listening.is_set(key, Deadline::Probe) && (owed.is_some() || self.is_worth_probing(key)) {
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within
             //# the probe period.
-            self.listening.set(key, Reason::Probe, Some(self.delivery.elapsed() + probe_period));
+            self.listening.set(key, Deadline::Probe, Some(self.delivery.elapsed() + probe_period));
         }
     }
 
@@ -214,10 +214,10 @@ impl Server {
         let listened = self.delivery.elapsed();
         while let Some((key, reason)) = self.listening.due(listened) {
             match reason {
-                Reason::Delivery => self.delivery_due(key),
-                Reason::Compliance => self.compliance_due(key),
-                Reason::Probe => self.probe_due(key),
-                Reason::Look => self.probe(key),
+                Deadline::Delivery => self.delivery_due(key),
+                Deadline::Compliance => self.compliance_due(key),
+                Deadline::Probe => self.probe_due(key),
+                Deadline::Look => self.probe(key),
             }
         }
     }
@@ -228,15 +228,15 @@ impl Server {
             return;
         };
         match outbox.on_deadline(listened, &self.config) {
-            Verdict::Failed(_) if bugs::is(Bug::M22) => {
+            NoticeVerdict::Failed(_) if bugs::is(Bug::M22) => {
                 outbox.give_up();
                 self.listen(key);
             }
-            Verdict::Failed(body) => {
+            NoticeVerdict::Failed(body) => {
                 debug!("{}: session {} receipted nothing: {body:?}", self.who, key.id());
                 self.fail(key, Cause::DeliveryFailed);
             }
-            Verdict::Resend => {
+            NoticeVerdict::Resend => {
                 self.listen(key);
                 self.line_up(key);
             }
@@ -300,11 +300,11 @@ impl Server {
         //# A read that tells attributes of an ephemeral file MUST make the server probe the owner within the probe period.
         for owner in owners {
             if let Some(key) = self.sessions.find(owner).filter(|key| self.is_good(*key))
-                && !self.listening.is_set(key, Reason::Look)
+                && !self.listening.is_set(key, Deadline::Look)
             {
                 let period = self.sessions.get(key).map(|session| self.config.probe_period_for(session.lease()));
                 let period = period.map_or(self.config.probe_period, |period| period.min(self.config.probe_period));
-                self.listening.set(key, Reason::Look, Some(self.delivery.elapsed() + period));
+                self.listening.set(key, Deadline::Look, Some(self.delivery.elapsed() + period));
             }
         }
     }

@@ -12,7 +12,7 @@ use core::time::Duration;
 
 /// Why the server listens for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
+pub(crate) enum Deadline {
     /// A notice waits for its receipt: send it again, or give up.
     Delivery,
     /// A demand for a cache lock was receipted: it must be complied with by now (R31).
@@ -23,20 +23,20 @@ pub(crate) enum Reason {
     Look,
 }
 
-impl Reason {
+impl Deadline {
     const ALL: [Self; 4] = [Self::Delivery, Self::Compliance, Self::Probe, Self::Look];
 }
 
 /// Deadlines by session and reason, as readings of the delivery clock.
 #[derive(Debug, Default)]
-pub(crate) struct Listening {
-    due: BTreeSet<(Duration, Key, Reason)>,
-    set: BTreeMap<(Key, Reason), Duration>,
+pub(crate) struct DeliveryDeadlines {
+    due: BTreeSet<(Duration, Key, Deadline)>,
+    set: BTreeMap<(Key, Deadline), Duration>,
 }
 
-impl Listening {
+impl DeliveryDeadlines {
     /// Sets the deadline in place of the one that there may be; `None` forgets it.
-    pub(crate) fn set(&mut self, key: Key, reason: Reason, at: Option<Duration>) {
+    pub(crate) fn set(&mut self, key: Key, reason: Deadline, at: Option<Duration>) {
         if let Some(old) = self.set.remove(&(key, reason)) {
             self.due.remove(&(old, key, reason));
         }
@@ -47,19 +47,19 @@ impl Listening {
     }
 
     /// Whether there is such a deadline.
-    pub(crate) fn is_set(&self, key: Key, reason: Reason) -> bool {
+    pub(crate) fn is_set(&self, key: Key, reason: Deadline) -> bool {
         self.set.contains_key(&(key, reason))
     }
 
     /// Forgets all deadlines of a session.
     pub(crate) fn forget(&mut self, key: Key) {
-        for reason in Reason::ALL {
+        for reason in Deadline::ALL {
             self.set(key, reason, None);
         }
     }
 
     /// Takes one deadline that is due when the delivery clock shows `elapsed`.
-    pub(crate) fn due(&mut self, elapsed: Duration) -> Option<(Key, Reason)> {
+    pub(crate) fn due(&mut self, elapsed: Duration) -> Option<(Key, Deadline)> {
         let &(at, key, reason) = self.due.first()?;
         if at > elapsed {
             return None;
@@ -90,25 +90,25 @@ mod tests {
     #[test]
     fn deadlines_come_in_order_and_once() {
         let (a, b) = (Key::for_test(1), Key::for_test(2));
-        let mut queue = Listening::default();
-        queue.set(a, Reason::Delivery, Some(ms(30)));
-        queue.set(b, Reason::Probe, Some(ms(20)));
-        queue.set(a, Reason::Delivery, Some(ms(10)));
+        let mut queue = DeliveryDeadlines::default();
+        queue.set(a, Deadline::Delivery, Some(ms(30)));
+        queue.set(b, Deadline::Probe, Some(ms(20)));
+        queue.set(a, Deadline::Delivery, Some(ms(10)));
         assert_eq!((queue.next(), queue.len()), (Some(ms(10)), 2));
         assert_eq!(queue.due(ms(9)), None);
-        assert_eq!(queue.due(ms(25)), Some((a, Reason::Delivery)));
-        assert_eq!(queue.due(ms(25)), Some((b, Reason::Probe)));
+        assert_eq!(queue.due(ms(25)), Some((a, Deadline::Delivery)));
+        assert_eq!(queue.due(ms(25)), Some((b, Deadline::Probe)));
         assert_eq!((queue.due(ms(99)), queue.next()), (None, None));
     }
 
     #[test]
     fn forgotten_session_has_no_deadlines() {
         let a = Key::for_test(1);
-        let mut queue = Listening::default();
-        for reason in Reason::ALL {
+        let mut queue = DeliveryDeadlines::default();
+        for reason in Deadline::ALL {
             queue.set(a, reason, Some(ms(1)));
         }
-        assert!(queue.is_set(a, Reason::Probe));
+        assert!(queue.is_set(a, Deadline::Probe));
         queue.forget(a);
         assert_eq!((queue.len(), queue.next()), (0, None));
     }

@@ -28,7 +28,7 @@ impl Network {
 
 /// Where a session is listed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
+pub(crate) struct Listing {
     network: Network,
     at: u32,
 }
@@ -44,14 +44,14 @@ impl Networks {
     }
 
     /// Lists a session.
-    pub(crate) fn insert(&mut self, network: Network, place: u32) -> Row {
+    pub(crate) fn insert(&mut self, network: Network, place: u32) -> Listing {
         let places = self.0.entry(network).or_default();
         places.push(place);
-        Row { network, at: u32::try_from(places.len() - 1).unwrap_or(u32::MAX) }
+        Listing { network, at: u32::try_from(places.len() - 1).unwrap_or(u32::MAX) }
     }
 
     /// Takes a session off the list; the place that is listed at its row now, if there is one.
-    pub(crate) fn remove(&mut self, row: Row) -> Option<u32> {
+    pub(crate) fn remove(&mut self, row: Listing) -> Option<u32> {
         let places = self.0.get_mut(&row.network)?;
         places.swap_remove(row.at as usize);
         if places.is_empty() {

@@ -107,7 +107,7 @@ struct Notice {
 
 /// What became of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum NoticeVerdict {
     /// Some notices are to be sent again.
     Resend,
     /// The delivery of this notice has failed.
@@ -269,20 +269,20 @@ impl Outbox {
     }
 
     /// A deadline has come: marks what is to be sent again, or says which delivery has failed.
-    pub(crate) fn on_deadline(&mut self, listened: Duration, config: &Config) -> Verdict {
+    pub(crate) fn on_deadline(&mut self, listened: Duration, config: &Config) -> NoticeVerdict {
         for notice in self.notices.iter_mut().take(usize::from(config.notices_in_flight)) {
             if notice.next.is_none_or(|next| next > listened) {
                 continue;
             }
             let enough = notice.transmissions >= TRANSMISSIONS_MIN || bugs::is(Bug::M43);
             if enough && listened >= notice.fails {
-                return Verdict::Failed(notice.body);
+                return NoticeVerdict::Failed(notice.body);
             }
             //= wire-spec.md#6-4-notices
             //# A server MUST send a notice again until its `seq` is receipted, the delivery has failed, or the session has ended.
             notice.next = None;
         }
-        Verdict::Resend
+        NoticeVerdict::Resend
     }
 
     /// Forgets every notice as if it had been receipted; a deliberate bug.

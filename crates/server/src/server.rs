@@ -11,7 +11,7 @@ use crate::durability::OnDurable;
 use crate::ephemerals::Ephemerals;
 use crate::grace::Grace;
 use crate::handshake::Awaiting;
-use crate::listening::Listening;
+use crate::listening::DeliveryDeadlines;
 use crate::live::challenges;
 use crate::locks::{LockTable, Tokens};
 use crate::long::LongSessions;
@@ -123,7 +123,7 @@ pub struct Server {
     /// The grace after a restart, as long as it lasts.
     pub(crate) grace: Option<Grace>,
     pub(crate) lease_timers: TimerQueue<Key>,
-    pub(crate) listening: Listening,
+    pub(crate) listening: DeliveryDeadlines,
     pub(crate) delivery: DeliveryClock,
     planned_wake: Option<Duration>,
     // Operations.
@@ -179,7 +179,7 @@ impl Server {
             farewells: BTreeMap::new(),
             grace: None,
             lease_timers: TimerQueue::new(),
-            listening: Listening::default(),
+            listening: DeliveryDeadlines::default(),
             delivery: DeliveryClock::new(now, config.loop_slack()),
             planned_wake: None,
             parking: Parking::default(),

@@ -6,7 +6,7 @@
 //! Leaves to others: what a change of standing entails.
 
 pub(crate) use crate::ids::Key;
-use crate::networks::{Network, Networks, Row};
+use crate::networks::{Listing, Network, Networks};
 use crate::session::Session;
 use crate::standing::{Event, Illegal, Standing};
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ struct Place {
     /// The place of the agent's next older session; [`NONE`]: it has none.
     older: u32,
     /// Where it is listed among those of its network.
-    row: Option<Row>,
+    row: Option<Listing>,
 }
 
 /// How many sessions have which standing.

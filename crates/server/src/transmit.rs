@@ -9,7 +9,7 @@
 
 use crate::answers::has_room;
 use crate::dispatch::Raw;
-use crate::listening::Reason;
+use crate::listening::Deadline;
 use crate::outbox::Clock;
 use crate::server::Server;
 use crate::sessions::Key;
@@ -122,7 +122,7 @@ impl Server {
         //# that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
         let packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
-        let mut filling = Filling { packer, most: limit, good, stats };
+        let mut filling = Packing { packer, most: limit, good, stats };
         //= wire-spec.md#11-2-delivery
         //# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the
         //# handshake.
@@ -140,7 +140,7 @@ impl Server {
                 }
                 fits
             });
-            listening.set(key, Reason::Delivery, outbox.next_deadline(config));
+            listening.set(key, Deadline::Delivery, outbox.next_deadline(config));
         }
         filling.take(&mut session.out, sending.pool(), Urgency::Bulk);
         if !filling.finish() {
@@ -175,7 +175,7 @@ impl Server {
 }
 
 /// A datagram being filled from a session's lanes.
-struct Filling<'a> {
+struct Packing<'a> {
     packer: Packer<'a>,
     /// The smallest limit of a message in it, and of the datagram itself.
     most: usize,
@@ -184,7 +184,7 @@ struct Filling<'a> {
     stats: &'a mut Stats,
 }
 
-impl Filling<'_> {
+impl Packing<'_> {
     /// Takes messages of a lane as long as they fit the limit of each message in the datagram.
     fn take(&mut self, out: &mut Out, pool: &mut Pool, urgency: Urgency) {
         out.drain(pool, urgency, self, Self::room, Self::add);

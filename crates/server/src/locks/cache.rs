@@ -7,7 +7,7 @@
 //! Leaves to others: asking locks back for mutations (`mutation`).
 
 use super::LockTable;
-use super::table::State;
+use super::table::LockAccess;
 use cistern_link::Instant;
 use cistern_wire::{CacheGrant, Keep, LockClass, LockId, Mode, ObjectId, SessionId, Want};
 
@@ -37,7 +37,7 @@ impl LockTable {
             //= wire-spec.md#11-4-locks
             //# A read MUST NOT wait for a cache lock.
             if let Some(at) = other.filter(|at| self.table.holds[*at].mode == Mode::Exclusive) {
-                if self.table.sessions[self.table.holds[at].session].state == State::Good {
+                if self.table.sessions[self.table.holds[at].session].state == LockAccess::Active {
                     self.demand(now, at, Keep::Shared);
                 }
                 return CacheGrant::NONE;

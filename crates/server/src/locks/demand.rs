@@ -6,7 +6,7 @@
 //! A demand to a session that is timing out waits for its rescue; to one that has ended none goes out, but its lock is freed first.
 //! Leaves to others: delivering it, and what happens when it is not complied with (the machine).
 
-use super::table::{Hold, State};
+use super::table::{Hold, LockAccess};
 use super::{Action, LockLimits, LockTable};
 use alloc::collections::VecDeque;
 use cistern_link::Instant;
@@ -54,7 +54,7 @@ impl LockTable {
         if !stronger(keep, hold.demand) {
             return;
         }
-        if !matches!(self.table.sessions[hold.session].state, State::Good | State::Parked) {
+        if !matches!(self.table.sessions[hold.session].state, LockAccess::Active | LockAccess::Suspended) {
             // Nobody is told any more: what is waited for is only noted, so that the sweep comes to it first.
             self.table.holds[at].demand = Some(keep);
             if first {
@@ -101,13 +101,13 @@ impl LockTable {
                 continue;
             };
             match self.table.sessions[session].state {
-                State::Good => {}
-                State::Parked => {
+                LockAccess::Active => {}
+                LockAccess::Suspended => {
                     self.demands.due.pop_front();
                     self.table.sessions[session].hold_back(at, generation);
                     continue;
                 }
-                State::Ended | State::Freed => {
+                LockAccess::Ended | LockAccess::Freed => {
                     self.demands.due.pop_front();
                     continue;
                 }

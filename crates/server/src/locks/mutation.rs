@@ -7,7 +7,7 @@
 //! object is ready. So two mutations never wait for each other.
 //! Leaves to others: what a mutation affects (`namespace::plan`), executing it.
 
-use super::table::State;
+use super::table::LockAccess;
 use super::{Action, LockTable, Ticket, Turn};
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -248,7 +248,7 @@ impl LockTable {
 
     /// The session was rescued: its mutations have their places again.
     pub(super) fn resume_tickets(&mut self, now: Instant, session: u32) {
-        debug_assert!(self.table.sessions[session].state == State::Good, "only a rescue resumes");
+        debug_assert!(self.table.sessions[session].state == LockAccess::Active, "only a rescue resumes");
         let tickets = self.table.sessions[session].tickets().to_vec();
         for ticket in &tickets {
             self.press_ticket(now, *ticket);

@@ -6,7 +6,7 @@
 //! Each costs the loop what waits for the session, not what it holds: its holds are taken away in slices.
 //! Leaves to others: when standing changes, taking the holds away (`sweep`).
 
-use super::table::{State, Waiter};
+use super::table::{LockAccess, Waiter};
 use super::{LockTable, Ticket};
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -42,15 +42,17 @@ impl LockTable {
             //= wire-spec.md#11-3-failure-and-ending
             //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
             self.suspend_demands(slot);
-            self.table.sessions[slot].state = State::Parked;
+            self.table.sessions[slot].state = LockAccess::Suspended;
             self.stand_aside(now, slot);
         }
     }
 
     /// The session was rescued: demands and grants that waited for that go out.
     pub fn unpark(&mut self, now: Instant, session: SessionId) {
-        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].state == State::Parked) else { return };
-        self.table.sessions[slot].state = State::Good;
+        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].state == LockAccess::Suspended) else {
+            return;
+        };
+        self.table.sessions[slot].state = LockAccess::Active;
         self.resume_demands(slot);
         self.resume_tickets(now, slot);
         let waits = self.waits_of(slot);
@@ -70,11 +72,11 @@ impl LockTable {
     /// The session has ended; its end is not durable yet. Nothing of it waits any more, its locks still stand.
     pub fn end_session(&mut self, now: Instant, session: SessionId) {
         let Some(slot) = self.table.session(session) else { return };
-        if matches!(self.table.sessions[slot].state, State::Good | State::Parked) {
+        if matches!(self.table.sessions[slot].state, LockAccess::Active | LockAccess::Suspended) {
             //= wire-spec.md#11-3-failure-and-ending
             //# What was parked MUST be dropped when the session ends.
             self.suspend_demands(slot);
-            self.table.sessions[slot].state = State::Ended;
+            self.table.sessions[slot].state = LockAccess::Ended;
             self.drop_waiters(now, session);
         }
     }
@@ -83,11 +85,11 @@ impl LockTable {
     /// [`Self::reclaim_some`], which also forgets the session.
     pub fn free_session(&mut self, session: SessionId) {
         let Some(slot) = self.table.session(session) else { return };
-        debug_assert!(self.table.sessions[slot].state == State::Ended, "ended first, then freed");
+        debug_assert!(self.table.sessions[slot].state == LockAccess::Ended, "ended first, then freed");
         //= wire-spec.md#11-3-failure-and-ending
         //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or
         //# shown.
-        self.table.sessions[slot].state = State::Freed;
+        self.table.sessions[slot].state = LockAccess::Freed;
         self.start_sweep(slot);
     }
 

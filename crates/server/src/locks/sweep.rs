@@ -9,7 +9,7 @@
 //! Leaves to others: which holds stand (`table`), who comes when one is gone (`release`).
 
 use super::LockTable;
-use super::table::{State, Table};
+use super::table::{LockAccess, Table};
 use alloc::collections::VecDeque;
 use cistern_link::Instant;
 use cistern_link::slab::NONE;
@@ -84,7 +84,7 @@ impl LockTable {
                 if !self.table.stands(&self.table.holds[at]) {
                     self.free(now, at);
                 }
-            } else if self.table.sessions[slot].state == State::Freed && !self.table.sessions[slot].is_walked() {
+            } else if self.table.sessions[slot].state == LockAccess::Freed && !self.table.sessions[slot].is_walked() {
                 self.table.forget_session(slot);
             }
         }

@@ -80,11 +80,11 @@ pub(super) struct Waiter {
 
 /// What a session may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LockAccess {
     /// In good standing.
-    Good,
+    Active,
     /// Timing out: holds what it holds, gets nothing.
-    Parked,
+    Suspended,
     /// Its end is not durable yet: the same, for good.
     Ended,
     /// Its end is durable: its holds stand no more.
@@ -93,9 +93,9 @@ pub(super) enum State {
 
 /// A session, as the lock table sees it.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct SessionLocks {
     pub(super) id: SessionId,
-    pub(super) state: State,
+    pub(super) state: LockAccess,
     /// Whether it may have cache locks.
     pub(super) caches: bool,
     /// Cache locks up to this generation stand no more: RELEASE_ALL gave them back.
@@ -120,7 +120,7 @@ struct More {
     walks: [Option<Walk>; LINES],
 }
 
-impl Session {
+impl SessionLocks {
     /// Its mutations that wait or execute.
     pub(super) fn tickets(&self) -> &[Ticket] {
         self.more.as_ref().map(|more| more.tickets.as_slice()).unwrap_or_default()
@@ -170,7 +170,7 @@ impl Session {
 pub(super) struct Table {
     pub(super) holds: Slab<Hold>,
     pub(super) entries: Slab<Entry>,
-    pub(super) sessions: Slab<Session>,
+    pub(super) sessions: Slab<SessionLocks>,
     /// Entries, by lock.
     index: Index,
     /// Holds, by entry and session: a session has one at most, and a lock may have ten thousand. The first of a lock's list need not be
@@ -206,9 +206,9 @@ impl Table {
     }
 
     pub(super) fn open_session(&mut self, id: SessionId) {
-        let session = Session {
+        let session = SessionLocks {
             id,
-            state: State::Good,
+            state: LockAccess::Active,
             caches: true,
             released: Generation(0),
             held: 0,
@@ -243,7 +243,7 @@ impl Table {
     }
 
     pub(super) fn is_good(&self, session: u32) -> bool {
-        self.sessions[session].state == State::Good
+        self.sessions[session].state == LockAccess::Active
     }
 
     pub(super) fn entry(&self, lock: LockId) -> Option<u32> {
@@ -329,7 +329,8 @@ impl Table {
     /// Whether a hold counts.
     pub(super) fn stands(&self, hold: &Hold) -> bool {
         let session = &self.sessions[hold.session];
-        session.state != State::Freed && (hold.generation > session.released || self.entries[hold.entry].lock.class == LockClass::Advisory)
+        session.state != LockAccess::Freed
+            && (hold.generation > session.released || self.entries[hold.entry].lock.class == LockClass::Advisory)
     }
 
     /// Adds a hold.
@@ -424,7 +425,7 @@ impl Table {
         let hold = self.holds[at].clone();
         self.unlink_from_session(at, &hold);
         let session = hold.session;
-        let Session { first, last, .. } = self.sessions[session];
+        let SessionLocks { first, last, .. } = self.sessions[session];
         let (prev, next) = if front { (NONE, first) } else { (last, NONE) };
         self.holds[at].session_prev = prev;
         self.holds[at].session_next = next;
@@ -475,6 +476,6 @@ mod tests {
         let shared = hold + Index::size_of_one();
         assert!(alone <= 128 && shared <= 128, "{alone} and {shared} bytes");
         // With two indexes that are as empty as they can be.
-        assert!(Slab::<Session>::size_of_one() <= 56);
+        assert!(Slab::<SessionLocks>::size_of_one() <= 56);
     }
 }

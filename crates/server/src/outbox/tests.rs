@@ -49,7 +49,7 @@ impl Bench {
     }
 
     /// Goes to the next deadline.
-    fn turn(&mut self) -> Verdict {
+    fn turn(&mut self) -> NoticeVerdict {
         self.at = self.outbox.next_deadline(&self.config).unwrap();
         self.outbox.on_deadline(self.at, &self.config)
     }
@@ -72,7 +72,7 @@ fn delivery_fails_after_three_unanswered_transmissions_and_td_not_before() {
         if !bench.send().is_empty() {
             sends.push(bench.at);
         }
-        if let Verdict::Failed(body) = bench.turn() {
+        if let NoticeVerdict::Failed(body) = bench.turn() {
             break body;
         }
     };
@@ -96,7 +96,7 @@ fn silent_agent_whose_round_trip_is_known_fails_after_td_at_every_lease_period()
                 if !bench.send().is_empty() {
                     sends.push(bench.at);
                 }
-                if bench.turn() != Verdict::Resend {
+                if bench.turn() != NoticeVerdict::Resend {
                     break;
                 }
             }
@@ -123,7 +123,7 @@ fn slow_path_postpones_the_failure_until_each_transmission_had_its_round_trip() 
             last = bench.at;
             transmissions += 1;
         }
-        if bench.turn() != Verdict::Resend {
+        if bench.turn() != NoticeVerdict::Resend {
             break;
         }
     }
