@@ -10,7 +10,7 @@
 use crate::api::{Command, Event, LockEvent, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::config::Config;
-use crate::lease::Lease;
+use crate::lease::{Lease, Permit};
 use crate::locks::{Effect, Locks};
 use crate::opening::{Opening, ServerIdentity};
 use crate::ops::Ops;
@@ -297,10 +297,16 @@ impl Agent {
         }
     }
 
+    /// What the lease that covers all locks allows now.
+    pub(crate) fn permit(&self) -> Permit {
+        self.lease.permit(self.now)
+    }
+
     /// Calls the operations with everything that they may look at and touch.
     pub(crate) fn with_ops<R>(&mut self, call: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
-        let Self { ops, lease, cache, locks, out, events, now, .. } = self;
-        call(ops, &mut Ctx { now: *now, lease, cache, locks, out, events })
+        let permit = self.permit();
+        let Self { ops, cache, locks, out, events, now, .. } = self;
+        call(ops, &mut Ctx { now: *now, permit, cache, locks, out, events })
     }
 
     /// Carries out what changes of the locks lead to, until they lead to nothing more.
@@ -350,7 +356,7 @@ impl Agent {
         let unsent = self.asks.iter().position(|(asker, _)| *asker == Asker::Lock(object));
         if let Some(place) = unsent {
             self.asks.remove(place);
-            self.locks.unasked(self.now, &self.lease, object);
+            self.locks.unasked(self.permit(), object);
         } else if let (Some(nonce), Some(session)) = (self.locks.nonce_of(object), &mut self.session) {
             session.cancels.insert(nonce, object);
             session.controls.cancel(nonce);

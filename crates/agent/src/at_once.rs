@@ -38,7 +38,7 @@ impl Agent {
     /// A local user gives a lock back; one that it lost meanwhile says only that it has stopped.
     pub(crate) fn unlock(&mut self, holder: HolderId) -> Result<Output, OpError> {
         self.used = self.now;
-        let held = self.locks.unlock(self.now, &self.lease, holder);
+        let held = self.locks.unlock(self.permit(), holder);
         if !held {
             self.has_stopped(holder);
         } else if self.told == Told::Certain && !self.locks.has_effects() && self.is_at_ease() {

@@ -86,7 +86,7 @@ impl Agent {
     pub(crate) fn end_command(&mut self, op: OpId, why: OpError) {
         self.waits.remove(&op);
         self.timers.cancel(Timer::Wait(op));
-        if self.locks.stop_waiting(self.now, &self.lease, op) {
+        if self.locks.stop_waiting(self.permit(), op) {
             self.events.push_back(Event::Done { op, result: Err(why) });
             return;
         }
@@ -118,7 +118,7 @@ impl Agent {
         for task in self.ops.running().collect::<Vec<_>>() {
             self.end_command(OpId(task.0), why);
         }
-        self.locks.fail_waits(self.now, &self.lease, why);
+        self.locks.fail_waits(self.permit(), why);
         self.settle();
         self.asks.retain(|(asker, _)| !matches!(asker, Asker::Lock(_)));
     }

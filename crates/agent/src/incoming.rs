@@ -216,7 +216,7 @@ impl Agent {
                 // Before anything is granted again: what comes to be held now was never uncertain.
                 self.tend_holders();
             }
-            self.locks.renewed(self.now, &self.lease);
+            self.locks.renewed(self.permit());
             self.settle();
         }
         true
@@ -252,8 +252,8 @@ impl Agent {
     fn answered(&mut self, asker: Asker, reply: &Reply<'_>) {
         match asker {
             Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
-            Asker::Lock(object) => self.locks.answered(self.now, &self.lease, object, reply),
-            Asker::Run(object) => self.locks.extended(self.now, &self.lease, object, reply),
+            Asker::Lock(object) => self.locks.answered(self.permit(), object, reply),
+            Asker::Run(object) => self.locks.extended(self.permit(), object, reply),
             Asker::Reclaim(batch) => self.reclaimed(batch, reply),
             Asker::Complete(from) => self.completed(from, reply),
             Asker::Watch(object) => self.watch_answered(object, reply),
@@ -282,7 +282,7 @@ impl Agent {
         }
         self.arrived(queued.nonce);
         if let Some(Flight { asker: Asker::Lock(object), .. }) = self.retire(queued.nonce) {
-            self.locks.queued(self.now, &self.lease, object);
+            self.locks.queued(self.permit(), object);
         }
     }
 
@@ -320,7 +320,7 @@ impl Agent {
         for item in released.items {
             match item.lock.class {
                 LockClass::Cache => self.cache.released(&item),
-                LockClass::Advisory => self.locks.released(self.now, &self.lease, &item),
+                LockClass::Advisory => self.locks.released(self.permit(), &item),
             }
             self.settle();
         }
@@ -345,7 +345,7 @@ impl Agent {
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
         }
         if let Some(object) = object {
-            self.locks.cancelled(self.now, &self.lease, object, cancelled);
+            self.locks.cancelled(self.permit(), object, cancelled);
         }
     }
 }

@@ -23,6 +23,22 @@ pub(crate) enum Renewal {
     Explicit,
 }
 
+/// What a lease allows at one instant: all that locks, cache and operations know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permit {
+    /// What is held may be used: read from cache.
+    pub(crate) may_use: bool,
+    /// An operation or a local grant may start.
+    pub(crate) may_start: bool,
+    /// The end of the lease, until which nobody else can hold what is held here; `None`: nothing was ever renewed.
+    pub(crate) certain_until: Option<Instant>,
+}
+
+impl Permit {
+    /// There is no lease.
+    const NONE: Self = Self { may_use: false, may_start: false, certain_until: None };
+}
+
 /// Where each phase ends, for one renewal.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
@@ -116,21 +132,21 @@ impl Lease {
         moved
     }
 
-    /// Whether what is held may be used now (R9). The guard between the end of *flush* and that of the lease is left unused.
-    pub(crate) fn usable(&self, now: Instant) -> bool {
+    /// What it allows now, as a value for those who hold and use locks. The guard between the end of *flush* and that of the lease is left
+    /// unused.
+    pub(crate) fn permit(&self, now: Instant) -> Permit {
         //= wire-spec.md#11-1-lease
         //# A renewing answer whose time is over when it arrives MUST NOT make anything usable.
-        self.ends().is_some_and(|ends| !now.lease_over(ends.flush))
+        self.ends().map_or(Permit::NONE, |ends| Permit {
+            may_use: !now.lease_over(ends.flush),
+            may_start: !now.lease_over(ends.renewing),
+            certain_until: Some(ends.over),
+        })
     }
 
     /// Whether nobody else can hold now what is held here: the lease is not over.
     pub(crate) fn certain(&self, now: Instant) -> bool {
         self.ends().is_some_and(|ends| !now.lease_over(ends.over))
-    }
-
-    /// Whether an operation or a local grant may start now under the lease (R19).
-    pub(crate) fn starts(&self, now: Instant) -> bool {
-        self.ends().is_some_and(|ends| !now.lease_over(ends.renewing))
     }
 
     /// The phase.

@@ -12,11 +12,10 @@ mod queue;
 mod replies;
 
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
-use crate::lease::Lease;
+use crate::lease::Permit;
 use advisory::{Advisories, At};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use cistern_link::Instant;
 use cistern_wire::{
     Cancelled, Demand, Generation, Grant, LockClass, LockId, LockWait, Mode, ObjectId, ReceiptAnswer, ReclaimItem, ReleaseItem,
     ReleasedItem, Reply, WaitOver,
@@ -76,14 +75,14 @@ impl Locks {
 
     /// The session is over: nothing of it is held any more, those who wait go on waiting for the next one. Gives its holders, who must be
     /// told before anything else.
-    pub(crate) fn session_over(&mut self, now: Instant, lease: &Lease) -> BTreeMap<HolderId, ObjectId> {
-        self.advisory.session_over(At { now, lease, effects: &mut self.effects })
+    pub(crate) fn session_over(&mut self, permit: Permit) -> BTreeMap<HolderId, ObjectId> {
+        self.advisory.session_over(At { permit, effects: &mut self.effects })
     }
 
     /// The server was started anew, and another session takes over what this one holds: as it is, but for what was being given back
     /// or converted. Nothing is asked or waited for any more; those who wait ask anew.
-    pub(crate) fn change_session(&mut self, now: Instant, lease: &Lease) {
-        self.advisory.change_session(At { now, lease, effects: &mut self.effects });
+    pub(crate) fn change_session(&mut self, permit: Permit) {
+        self.advisory.change_session(At { permit, effects: &mut self.effects });
     }
 
     /// Those that are held, in no order.
@@ -97,8 +96,8 @@ impl Locks {
     }
 
     /// A lock is gone: it was not reclaimed.
-    pub(crate) fn lose(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
-        self.change(now, lease, object, Entry::lose);
+    pub(crate) fn lose(&mut self, permit: Permit, object: ObjectId) {
+        self.change(permit, object, Entry::lose);
     }
 
     /// Gauges.
@@ -111,8 +110,8 @@ impl Locks {
 /// Advisory locks, as their local users see them.
 impl Locks {
     /// A local user gets an advisory lock that the agent holds, if nothing stands between them. `None`: ask by [`Locks::lock`].
-    pub(crate) fn grant(&mut self, now: Instant, lease: &Lease, object: ObjectId, mode: Mode) -> Option<Locked> {
-        self.advisory.grant(At { now, lease, effects: &mut self.effects }, object, mode)
+    pub(crate) fn grant(&mut self, permit: Permit, object: ObjectId, mode: Mode) -> Option<Locked> {
+        self.advisory.grant(At { permit, effects: &mut self.effects }, object, mode)
     }
 
     /// Whether a change has led to something that was not carried out yet.
@@ -121,29 +120,23 @@ impl Locks {
     }
 
     /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
-    pub(crate) fn lock(
-        &mut self,
-        now: Instant,
-        lease: &Lease,
-        op: OpId,
-        wanted: (ObjectId, Mode, Wait),
-    ) -> Option<Result<Locked, OpError>> {
-        self.advisory.lock(At { now, lease, effects: &mut self.effects }, op, wanted)
+    pub(crate) fn lock(&mut self, permit: Permit, op: OpId, wanted: (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
+        self.advisory.lock(At { permit, effects: &mut self.effects }, op, wanted)
     }
 
     /// A local user gives its hold back. False if it had none any more.
-    pub(crate) fn unlock(&mut self, now: Instant, lease: &Lease, holder: HolderId) -> bool {
-        self.advisory.unlock(At { now, lease, effects: &mut self.effects }, holder)
+    pub(crate) fn unlock(&mut self, permit: Permit, holder: HolderId) -> bool {
+        self.advisory.unlock(At { permit, effects: &mut self.effects }, holder)
     }
 
     /// A local user no longer waits; nothing is told of its wait. False if it did not.
-    pub(crate) fn stop_waiting(&mut self, now: Instant, lease: &Lease, op: OpId) -> bool {
-        self.advisory.stop_waiting(At { now, lease, effects: &mut self.effects }, op)
+    pub(crate) fn stop_waiting(&mut self, permit: Permit, op: OpId) -> bool {
+        self.advisory.stop_waiting(At { permit, effects: &mut self.effects }, op)
     }
 
     /// Every wait fails: there is no session to be had.
-    pub(crate) fn fail_waits(&mut self, now: Instant, lease: &Lease, why: OpError) {
-        self.advisory.fail_all_waits(At { now, lease, effects: &mut self.effects }, why);
+    pub(crate) fn fail_waits(&mut self, permit: Permit, why: OpError) {
+        self.advisory.fail_all_waits(At { permit, effects: &mut self.effects }, why);
     }
 
     /// Whether this command waits for another user, here or in line at the server: for as long as its own user likes.
@@ -172,8 +165,8 @@ impl Locks {
     }
 
     /// The lease was renewed: whoever waited only for that is served.
-    pub(crate) fn renewed(&mut self, now: Instant, lease: &Lease) {
-        self.advisory.renewed(At { now, lease, effects: &mut self.effects });
+    pub(crate) fn renewed(&mut self, permit: Permit) {
+        self.advisory.renewed(At { permit, effects: &mut self.effects });
     }
 
     /// The locks that nobody uses are given back.
@@ -197,39 +190,39 @@ impl Locks {
     }
 
     /// LOCK was answered.
-    pub(crate) fn answered(&mut self, now: Instant, lease: &Lease, object: ObjectId, reply: &Reply<'_>) {
-        self.change(now, lease, object, |entry, change| entry.answered(reply, change));
+    pub(crate) fn answered(&mut self, permit: Permit, object: ObjectId, reply: &Reply<'_>) {
+        self.change(permit, object, |entry, change| entry.answered(reply, change));
     }
 
     /// LOCK was answered QUEUED.
-    pub(crate) fn queued(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
-        self.change(now, lease, object, Entry::queued);
+    pub(crate) fn queued(&mut self, permit: Permit, object: ObjectId) {
+        self.change(permit, object, Entry::queued);
     }
 
     /// EXTEND_RUN was answered.
-    pub(crate) fn extended(&mut self, now: Instant, lease: &Lease, object: ObjectId, reply: &Reply<'_>) {
-        self.change(now, lease, object, |entry, change| entry.extended(reply, change));
+    pub(crate) fn extended(&mut self, permit: Permit, object: ObjectId, reply: &Reply<'_>) {
+        self.change(permit, object, |entry, change| entry.extended(reply, change));
     }
 
     /// The request was taken back before it was ever sent.
-    pub(crate) fn unasked(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
-        self.change(now, lease, object, |entry, _| entry.settled());
+    pub(crate) fn unasked(&mut self, permit: Permit, object: ObjectId) {
+        self.change(permit, object, |entry, _| entry.settled());
     }
 
     /// CANCEL was answered.
-    pub(crate) fn cancelled(&mut self, now: Instant, lease: &Lease, object: ObjectId, cancelled: &Cancelled) {
-        self.change(now, lease, object, |entry, change| entry.cancelled(cancelled, change));
+    pub(crate) fn cancelled(&mut self, permit: Permit, object: ObjectId, cancelled: &Cancelled) {
+        self.change(permit, object, |entry, change| entry.cancelled(cancelled, change));
     }
 
     /// The rest after a busy answer is over.
-    pub(crate) fn rested(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
-        self.change(now, lease, object, |entry, _| entry.resting = false);
+    pub(crate) fn rested(&mut self, permit: Permit, object: ObjectId) {
+        self.change(permit, object, |entry, _| entry.resting = false);
     }
 
     /// The server demands a lock; what the agent says to that.
-    pub(crate) fn demanded(&mut self, now: Instant, lease: &Lease, demand: &Demand) -> ReceiptAnswer {
+    pub(crate) fn demanded(&mut self, permit: Permit, demand: &Demand) -> ReceiptAnswer {
         let (object, up_to, keep) = (demand.lock.object, demand.generation, demand.keep);
-        match self.change(now, lease, object, |entry, _| entry.demanded(up_to, keep)) {
+        match self.change(permit, object, |entry, _| entry.demanded(up_to, keep)) {
             Some(ReceiptAnswer::InUse) if self.advisory.entry(object).is_none_or(Entry::is_complying) => ReceiptAnswer::Received,
             Some(said) => said,
             None => ReceiptAnswer::NotHeld,
@@ -237,33 +230,27 @@ impl Locks {
     }
 
     /// The server grants a lock that was waited for; what the agent says to that.
-    pub(crate) fn granted(&mut self, now: Instant, lease: &Lease, grant: &Grant) -> ReceiptAnswer {
-        let taken = self.change(now, lease, grant.lock.object, |entry, change| entry.granted(grant, change)) == Some(true);
+    pub(crate) fn granted(&mut self, permit: Permit, grant: &Grant) -> ReceiptAnswer {
+        let taken = self.change(permit, grant.lock.object, |entry, change| entry.granted(grant, change)) == Some(true);
         if taken { ReceiptAnswer::Received } else { ReceiptAnswer::NotHeld }
     }
 
     /// The server ends a wait.
-    pub(crate) fn wait_over(&mut self, now: Instant, lease: &Lease, over: &WaitOver) {
-        self.change(now, lease, over.lock.object, |entry, change| entry.wait_over(over.nonce, over.status, change));
+    pub(crate) fn wait_over(&mut self, permit: Permit, over: &WaitOver) {
+        self.change(permit, over.lock.object, |entry, change| entry.wait_over(over.nonce, over.status, change));
     }
 
     /// The object is gone.
-    pub(crate) fn object_gone(&mut self, now: Instant, lease: &Lease, object: ObjectId) {
-        self.change(now, lease, object, Entry::object_gone);
+    pub(crate) fn object_gone(&mut self, permit: Permit, object: ObjectId) {
+        self.change(permit, object, Entry::object_gone);
     }
 
     /// A release was answered.
-    pub(crate) fn released(&mut self, now: Instant, lease: &Lease, item: &ReleasedItem) {
-        self.change(now, lease, item.lock.object, |entry, change| entry.released(item, change));
+    pub(crate) fn released(&mut self, permit: Permit, item: &ReleasedItem) {
+        self.change(permit, item.lock.object, |entry, change| entry.released(item, change));
     }
 
-    fn change<R>(
-        &mut self,
-        now: Instant,
-        lease: &Lease,
-        object: ObjectId,
-        change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R,
-    ) -> Option<R> {
-        self.advisory.change(At { now, lease, effects: &mut self.effects }, object, change)
+    fn change<R>(&mut self, permit: Permit, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
+        self.advisory.change(At { permit, effects: &mut self.effects }, object, change)
     }
 }

@@ -28,7 +28,7 @@ impl Agent {
             //# An agent MUST receipt a notice each time it arrives, by what its application says then.
             let answer = match demand.lock.class {
                 LockClass::Cache => self.cache.demanded(demand.lock.object, demand.generation, demand.keep),
-                LockClass::Advisory => self.locks.demanded(self.now, &self.lease, demand),
+                LockClass::Advisory => self.locks.demanded(self.permit(), demand),
             };
             debug!("{}: {} generation {} is demanded: {answer}", self.who, demand.lock, demand.generation);
             self.receipt(demand.seq, answer);
@@ -41,7 +41,7 @@ impl Agent {
             let answer = match grant.lock.class {
                 // No request for one is queued.
                 LockClass::Cache => ReceiptAnswer::NotHeld,
-                LockClass::Advisory => self.locks.granted(self.now, &self.lease, grant),
+                LockClass::Advisory => self.locks.granted(self.permit(), grant),
             };
             self.receipt(grant.seq, answer);
         }
@@ -50,7 +50,7 @@ impl Agent {
     pub(crate) fn wait_over(&mut self, over: &WaitOver) {
         if self.can_receipt(over.seq) {
             self.outcome_of(over.nonce);
-            self.locks.wait_over(self.now, &self.lease, over);
+            self.locks.wait_over(self.permit(), over);
             self.receipt(over.seq, ReceiptAnswer::Received);
         }
     }
@@ -65,7 +65,7 @@ impl Agent {
         if self.can_receipt(event.seq) {
             self.watched_changed(event.object, event.version, event.gone);
             if event.gone {
-                self.locks.object_gone(self.now, &self.lease, event.object);
+                self.locks.object_gone(self.permit(), event.object);
             }
             self.receipt(event.seq, ReceiptAnswer::Received);
         }

@@ -7,7 +7,7 @@
 
 use crate::api::Event;
 use crate::cache::Cache;
-use crate::lease::Lease;
+use crate::lease::Permit;
 use crate::locks::Locks;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -47,9 +47,8 @@ pub(crate) enum Answer<'a> {
 pub(crate) struct Ctx<'a> {
     /// Now.
     pub(crate) now: Instant,
-    /// The lease: `lease.usable(now)` before anything is served from cache (R9), `lease.starts(now)` before an operation or
-    /// local grant starts under it (R19).
-    pub(crate) lease: &'a Lease,
+    /// What the lease allows now.
+    pub(crate) permit: Permit,
     /// What is known, and the locks that make it current.
     pub(crate) cache: &'a mut Cache,
     /// Advisory locks.

@@ -163,7 +163,7 @@ impl Agent {
         //# What the agent has begun to release or convert MUST NOT be among its reclaims.
         self.wait_anew();
         self.cache.change_session();
-        self.locks.change_session(self.now, &self.lease);
+        self.locks.change_session(self.permit());
         self.settle();
         self.divide_locks(present);
         self.close_requests(present, requests, &BTreeMap::new(), &[]);
@@ -200,7 +200,7 @@ impl Agent {
     fn lose_lock(&mut self, lock: LockId) {
         match lock.class {
             LockClass::Cache => self.cache.lose(lock.object),
-            LockClass::Advisory => self.locks.lose(self.now, &self.lease, lock.object),
+            LockClass::Advisory => self.locks.lose(self.permit(), lock.object),
         }
         self.settle();
     }
@@ -338,7 +338,7 @@ impl Agent {
             self.events.push_back(Event::SessionReclaimed { from, to, kept, lost });
         }
         self.tend_holders();
-        self.locks.renewed(self.now, &self.lease);
+        self.locks.renewed(self.permit());
         self.settle();
     }
 

@@ -100,7 +100,7 @@ impl Agent {
         //= wire-spec.md#11-3-failure-and-ending
         //# The agent MUST tell its users by name which locks they have lost when a session ends.
         self.cache.session_over();
-        let lost = self.locks.session_over(self.now, &self.lease);
+        let lost = self.locks.session_over(self.permit());
         self.events.reserve(lost.len());
         self.events.extend(lost.into_iter().map(|(holder, object)| Event::Lock { holder, object, what: LockEvent::Lost }));
     }

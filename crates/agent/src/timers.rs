@@ -29,7 +29,7 @@ impl Agent {
                 Timer::Closing => self.closed(),
                 Timer::Limit(op) => self.end_command(op, OpError::TimedOut),
                 Timer::Wait(op) => self.wait_is_over(op),
-                Timer::Rest(object) => self.locks.rested(self.now, &self.lease, object),
+                Timer::Rest(object) => self.locks.rested(self.permit(), object),
             }
             self.settle();
         }

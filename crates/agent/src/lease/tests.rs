@@ -31,8 +31,8 @@ fn phases_end_at_their_fractions_of_tau_since_the_send_time() {
     ];
     for (ms, phase) in table {
         assert_eq!(lease.phase(at(ms)), phase, "at {ms} ms");
-        assert_eq!(lease.starts(at(ms)), phase <= Phase::Renewing);
-        assert_eq!(lease.usable(at(ms)), phase != Phase::Expired);
+        assert_eq!(lease.permit(at(ms)).may_start, phase <= Phase::Renewing);
+        assert_eq!(lease.permit(at(ms)).may_use, phase != Phase::Expired);
         assert!(lease.certain(at(ms)));
     }
     assert!(lease.certain(at(2_999)) && !lease.certain(at(3_000)));
@@ -45,11 +45,11 @@ fn phases_end_at_their_fractions_of_tau_since_the_send_time() {
 fn without_a_session_nothing_is_usable_and_nothing_renews() {
     let mut lease = Lease::new(Phases::default());
     assert!(!lease.renew(at(0), Renewal::Opportunistic));
-    assert!(!lease.usable(at(0)) && !lease.starts(at(0)));
+    assert!(!lease.permit(at(0)).may_use && !lease.permit(at(0)).may_start);
     assert_eq!(lease.phase(at(0)), Phase::NoSession);
     lease.open(TAU, TAU);
     assert_eq!(lease.phase(at(0)), Phase::Expired, "open, but never renewed");
-    assert!(!lease.usable(at(0)));
+    assert!(!lease.permit(at(0)).may_use);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn nothing_revives_a_closed_lease() {
     let mut lease = lease(0);
     lease.close();
     assert!(!lease.renew(at(1), Renewal::Opportunistic));
-    assert!(!lease.usable(at(1)));
+    assert!(!lease.permit(at(1)).may_use);
 }
 
 #[test]
@@ -77,14 +77,14 @@ fn an_older_transmission_does_not_shorten_the_lease() {
 fn an_answer_whose_window_has_passed_revives_nothing() {
     let mut lease = lease(0);
     lease.renew(at(100), Renewal::Opportunistic);
-    assert!(!lease.usable(at(2_100)));
+    assert!(!lease.permit(at(2_100)).may_use);
 }
 
 #[test]
 fn a_jump_of_the_boot_clock_alone_ends_the_lease() {
     let lease = lease(0);
     let slept = Instant::new(10, 5_000_000_000);
-    assert!(!lease.usable(slept) && !lease.starts(slept));
+    assert!(!lease.permit(slept).may_use && !lease.permit(slept).may_start);
     assert_eq!(lease.phase(slept), Phase::Expired);
 }
 

@@ -12,18 +12,16 @@ use super::entry::{Asking, Came, Change, Entry, HELD_ELSEWHERE};
 use super::queue::Waiter;
 use crate::api::{HolderId, Locked, OpError, OpId, Wait};
 use crate::eviction::EvictionQueue;
-use crate::lease::Lease;
+use crate::lease::Permit;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use cistern_link::Instant;
 use cistern_wire::{Mode, ObjectId};
 use hashbrown::HashMap;
 
 /// The moment of a change, and where what it leads to is put.
 #[derive(Debug)]
 pub(super) struct At<'a> {
-    pub(super) now: Instant,
-    pub(super) lease: &'a Lease,
+    pub(super) permit: Permit,
     pub(super) effects: &'a mut VecDeque<Effect>,
 }
 
@@ -63,9 +61,9 @@ impl Advisories {
 
     /// Grants a lock that the agent holds, if nothing stands between it and a local user.
     pub(super) fn grant(&mut self, at: At<'_>, object: ObjectId, mode: Mode) -> Option<Locked> {
-        let At { now, lease, effects } = at;
+        let At { permit, effects } = at;
         let entry = self.entries.get_mut(&object)?;
-        let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
+        let mut with = Change { permit, last_holder: &mut self.last_holder, effects, came: &mut self.came };
         let locked = entry.grant_at_once(mode, &mut with)?;
         self.holders.insert(locked.holder, object);
         Some(locked)
@@ -82,8 +80,8 @@ impl Advisories {
             return Some(Err(HELD_ELSEWHERE));
         }
         self.waiters.insert(op, object);
-        let At { now, lease, effects } = at;
-        self.change(At { now, lease, effects }, object, |entry, _| entry.queue.push(Waiter { op, mode, wait }));
+        let At { permit, effects } = at;
+        self.change(At { permit, effects }, object, |entry, _| entry.queue.push(Waiter { op, mode, wait }));
         // Granted in this very call: the command ends at once.
         let done = effects.iter().rposition(|effect| matches!(effect, Effect::Done { op: ended, .. } if *ended == op));
         if let Some(Effect::Done { result, .. }) = done.and_then(|place| effects.remove(place)) {
@@ -114,12 +112,12 @@ impl Advisories {
 
     /// The lease was renewed: whoever waited only for that is served.
     pub(super) fn renewed(&mut self, at: At<'_>) {
-        if self.blocked.is_empty() || !at.lease.starts(at.now) {
+        if self.blocked.is_empty() || !at.permit.may_start {
             return;
         }
-        let At { now, lease, effects } = at;
+        let At { permit, effects } = at;
         for object in core::mem::take(&mut self.blocked) {
-            self.change(At { now, lease, effects }, object, |_, _| ());
+            self.change(At { permit, effects }, object, |_, _| ());
         }
     }
 
@@ -134,7 +132,7 @@ impl Advisories {
 
     /// The session is over, and with it all holds; gives them in the order in which they were granted. Who waits asks anew.
     pub(super) fn session_over(&mut self, at: At<'_>) -> BTreeMap<HolderId, ObjectId> {
-        let At { now, lease, effects } = at;
+        let At { permit, effects } = at;
         let lost = core::mem::take(&mut self.holders);
         let mut former = core::mem::take(&mut self.entries);
         self.idle = EvictionQueue::default();
@@ -143,24 +141,24 @@ impl Advisories {
         for object in self.waiters.values().copied().collect::<BTreeSet<_>>() {
             let Some(Entry { queue, .. }) = former.remove(&object) else { continue };
             self.entries.insert(object, Entry { queue, ..Entry::new(object) });
-            self.change(At { now, lease, effects }, object, |_, _| ());
+            self.change(At { permit, effects }, object, |_, _| ());
         }
         lost
     }
 
     pub(super) fn change_session(&mut self, at: At<'_>) {
-        let At { now, lease, effects } = at;
+        let At { permit, effects } = at;
         let unsettled = self.entries.values().filter(|entry| !entry.is_at_rest()).map(|entry| entry.object);
         for object in unsettled.collect::<BTreeSet<_>>() {
-            self.change(At { now, lease, effects }, object, Entry::change_session);
+            self.change(At { permit, effects }, object, Entry::change_session);
         }
     }
 
     pub(super) fn fail_all_waits(&mut self, at: At<'_>, why: OpError) {
-        let At { now, lease, effects } = at;
+        let At { permit, effects } = at;
         let objects: BTreeSet<ObjectId> = self.waiters.values().copied().collect();
         for object in objects {
-            self.change(At { now, lease, effects }, object, |entry, change| entry.fail(false, why, change));
+            self.change(At { permit, effects }, object, |entry, change| entry.fail(false, why, change));
         }
     }
 
@@ -168,8 +166,8 @@ impl Advisories {
     pub(super) fn change<R>(&mut self, at: At<'_>, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
         let entry = self.entries.get_mut(&object)?;
         let (was_held, was_blocked) = (entry.held.is_some(), entry.blocked);
-        let At { now, lease, effects } = at;
-        let mut with = Change { now, lease, last_holder: &mut self.last_holder, effects, came: &mut self.came };
+        let At { permit, effects } = at;
+        let mut with = Change { permit, last_holder: &mut self.last_holder, effects, came: &mut self.came };
         let answer = change(entry, &mut with);
         entry.proceed(&mut with);
         self.held = self.held + usize::from(entry.held.is_some()) - usize::from(was_held);

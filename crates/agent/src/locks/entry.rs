@@ -11,10 +11,9 @@ use super::Effect;
 use super::queue::Queue;
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId};
 use crate::eviction::Place;
-use crate::lease::Lease;
+use crate::lease::Permit;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, ReclaimItem, ReleaseItem, Status};
 
@@ -114,8 +113,7 @@ pub(super) struct Holder {
 
 /// What a change of an entry works with, and what the table must know of it afterwards.
 pub(super) struct Change<'a> {
-    pub(super) now: Instant,
-    pub(super) lease: &'a Lease,
+    pub(super) permit: Permit,
     /// The last hold's number.
     pub(super) last_holder: &'a mut u64,
     pub(super) effects: &'a mut VecDeque<Effect>,
@@ -231,7 +229,7 @@ impl Entry {
     pub(super) fn grant_at_once(&mut self, mode: Mode, change: &mut Change<'_>) -> Option<Locked> {
         //= wire-spec.md#11-3-failure-and-ending
         //# While a lock is not certain the agent MUST NOT pass it on to another local user.
-        let may = self.is_at_rest() && self.covers(mode) && !self.in_conflict(mode) && change.lease.starts(change.now);
+        let may = self.is_at_rest() && self.covers(mode) && !self.in_conflict(mode) && change.permit.may_start;
         let locked = if may { self.grant_one(mode, change) } else { None }?;
         self.extend(change.effects);
         Some(locked)
@@ -255,7 +253,7 @@ impl Entry {
             //# While a lock is not certain the agent MUST NOT pass it on to another local user.
             //= wire-spec.md#11-4-locks
             //# An agent MUST NOT show a queued grant to its user unless its lease is valid.
-            if !change.lease.starts(change.now) && !bugs::is(Bug::M9) {
+            if !change.permit.may_start && !bugs::is(Bug::M9) {
                 self.blocked = true;
                 break;
             }
@@ -284,7 +282,7 @@ impl Entry {
 
     /// One local grant, under the next token; `None` if the run is used up.
     fn grant_one(&mut self, mode: Mode, change: &mut Change<'_>) -> Option<Locked> {
-        let valid_until = change.lease.valid_until()?;
+        let valid_until = change.permit.certain_until?;
         let held = self.held.as_mut().filter(|held| held.next < held.end)?;
         let token = held.next;
         //= wire-spec.md#11-4-locks

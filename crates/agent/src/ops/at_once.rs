@@ -21,7 +21,7 @@ impl Ops {
         //# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
         //= wire-spec.md#11-1-lease
         //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
-        if !ctx.lease.starts(ctx.now) {
+        if !ctx.permit.may_start {
             return None;
         }
         let mut view = View { cache: ctx.cache, open: true, taking: false };
@@ -36,7 +36,7 @@ impl Ops {
             }
             Command::Lock { target, mode, .. } => {
                 let object = find(target, &mut view)?;
-                return ctx.locks.grant(ctx.now, ctx.lease, object, *mode).map(|locked| Ok(Output::Locked(locked)));
+                return ctx.locks.grant(ctx.permit, object, *mode).map(|locked| Ok(Output::Locked(locked)));
             }
             _ => return None,
         };

@@ -30,7 +30,7 @@ impl Task {
             return Flow::failed(NOT_AN_ANSWER);
         };
         let ctx = &mut *desk.ctx;
-        match ctx.locks.lock(ctx.now, ctx.lease, OpId(self.id.0), (object, mode, wait)) {
+        match ctx.locks.lock(ctx.permit, OpId(self.id.0), (object, mode, wait)) {
             Some(result) => Flow::End(result.map(Output::Locked)),
             None => Flow::Handed,
         }

@@ -321,12 +321,12 @@ impl Task {
 
     /// What is known, as far as this command may use it now (R19).
     pub(super) fn view<'d>(&self, desk: &'d mut Desk<'_, '_>) -> View<'d> {
-        let lease = desk.ctx.lease;
+        let permit = desk.ctx.permit;
         //= wire-spec.md#11-1-lease
         //# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
         //= wire-spec.md#11-1-lease
         //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
-        let allowed = if self.new { lease.starts(desk.ctx.now) } else { lease.usable(desk.ctx.now) || bugs::is(Bug::M9) };
+        let allowed = if self.new { permit.may_start } else { permit.may_use || bugs::is(Bug::M9) };
         View { cache: desk.ctx.cache, open: allowed && !self.cold, taking: desk.taking }
     }
 

@@ -62,7 +62,7 @@ impl Bench {
 
     pub(super) fn with<R>(&mut self, f: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
         let Self { ops, lease, cache, locks, out, events, now, .. } = self;
-        let result = f(ops, &mut Ctx { now: *now, lease, cache, locks, out, events });
+        let result = f(ops, &mut Ctx { now: *now, permit: lease.permit(*now), cache, locks, out, events });
         self.released.extend(super::held::given_back(&mut self.cache));
         result
     }
@@ -160,7 +160,7 @@ impl Bench {
 
     /// The session ends, and another is open.
     pub(super) fn end_session(&mut self) {
-        super::held::forget(&mut self.cache, &mut self.locks, &self.lease);
+        super::held::forget(&mut self.cache, &mut self.locks, self.lease.permit(super::held::NOW));
         self.ops.discard_all(&mut self.cache, &self.out);
     }
 

@@ -200,9 +200,9 @@ fn a_lock_that_the_agent_was_granted_is_taken_again_without_a_message() {
     let op = bench.start(lock.clone());
     bench.pump();
     assert_eq!(bench.ended(op), None, "the path was walked; now it is a matter of the locks");
-    let granted = held::grant(&mut bench.locks, &bench.lease, ObjectId(f), 5_000);
+    let granted = held::grant(&mut bench.locks, bench.lease.permit(held::NOW), ObjectId(f), 5_000);
     assert_eq!(granted.map(|(to, locked)| (to, locked.object, locked.token)), Some((op, ObjectId(f), 5_000)));
-    held::unlock(&mut bench.locks, &bench.lease, granted.unwrap().1.holder);
+    held::unlock(&mut bench.locks, bench.lease.permit(held::NOW), granted.unwrap().1.holder);
     match bench.cached(lock) {
         Ok(Output::Locked(locked)) => assert_eq!((locked.object, locked.token), (ObjectId(f), 5_001)),
         other => panic!("not granted: {other:?}"),

@@ -6,7 +6,7 @@ use crate::api::{HolderId, Locked, OpId};
 use crate::cache::{Cache, CacheLimits};
 use crate::config::Phases;
 pub(super) use crate::lease::Lease;
-use crate::lease::Renewal;
+use crate::lease::{Permit, Renewal};
 use crate::locks::Effect;
 pub(super) use crate::locks::Locks;
 use alloc::vec::Vec;
@@ -76,10 +76,10 @@ pub(super) fn downgraded(cache: &mut Cache, object: ObjectId, from: u64, now: u6
 }
 
 /// The server grants an advisory lock that was asked for: who got it here.
-pub(super) fn grant(locks: &mut Locks, lease: &Lease, object: ObjectId, generation: u64) -> Option<(OpId, Locked)> {
+pub(super) fn grant(locks: &mut Locks, permit: Permit, object: ObjectId, generation: u64) -> Option<(OpId, Locked)> {
     let lock = LockId { object, class: LockClass::Advisory };
     let granted = Granted { lock, mode: Mode::Exclusive, generation: Generation(generation), run: 16 };
-    locks.answered(NOW, lease, object, &Reply::Granted(granted));
+    locks.answered(permit, object, &Reply::Granted(granted));
     let mut got = None;
     while let Some(effect) = locks.poll_effect() {
         if let Effect::Done { op, result: Ok(locked) } = effect {
@@ -90,13 +90,13 @@ pub(super) fn grant(locks: &mut Locks, lease: &Lease, object: ObjectId, generati
 }
 
 /// A local user gives its hold back.
-pub(super) fn unlock(locks: &mut Locks, lease: &Lease, holder: HolderId) {
-    assert!(locks.unlock(NOW, lease, holder));
+pub(super) fn unlock(locks: &mut Locks, permit: Permit, holder: HolderId) {
+    assert!(locks.unlock(permit, holder));
 }
 
 /// The session ended, and another is open.
-pub(super) fn forget(cache: &mut Cache, locks: &mut Locks, lease: &Lease) {
+pub(super) fn forget(cache: &mut Cache, locks: &mut Locks, permit: Permit) {
     cache.session_over();
-    locks.session_over(NOW, lease);
+    locks.session_over(permit);
     open(cache);
 }
