@@ -21,6 +21,8 @@ struct Picture {
     parts: &'static [(&'static str, &'static [&'static str])],
     /// Files that do not lie in the folder of their part yet.
     elsewhere: &'static [(&'static str, &'static str)],
+    /// How an entry point begins a step.
+    step: &'static [&'static str],
     /// Methods that change the machine without a step: they decide nothing.
     no_step: &'static [&'static str],
 }
@@ -72,7 +74,17 @@ const SERVER: Picture = Picture {
         ("warnings", "server"),
         ("watches", "presence"),
     ],
+    step: &["self.step("],
     no_step: &["poll_transmit", "poll_effect", "wake_after"],
+};
+
+const AGENT: Picture = Picture {
+    krate: "crates/agent",
+    machine: ("Agent", "agent"),
+    parts: &[("session", &["transport"]), ("tasks", &["cache", "locks"]), ("cache", &["locks"]), ("locks", &[]), ("transport", &[])],
+    elsewhere: &[],
+    step: &["self.enter(", "self.act("],
+    no_step: &["poll_event", "wake_after"],
 };
 
 /// A source file, as far as it is not a test.
@@ -88,6 +100,11 @@ struct Source {
 #[test]
 fn server_keeps_its_walls() {
     SERVER.check(include_str!("walls/server.txt"));
+}
+
+#[test]
+fn agent_keeps_its_walls() {
+    AGENT.check(include_str!("walls/agent.txt"));
 }
 
 impl Picture {
@@ -151,12 +168,13 @@ impl Picture {
     /// Public methods of the machine that change it, and do not do so within a step.
     fn entries_without_step(&self, code: &str) -> impl Iterator<Item = String> {
         let public = code.split("    pub fn ").skip(1);
-        let machine = code.split_once(" for Server {").map_or("", |(_, rest)| rest).split("    fn ").skip(1);
+        let machine = code.split_once(&format!(" for {} {{", self.machine.0)).map_or("", |(_, rest)| rest).split("    fn ").skip(1);
         let changes = public.chain(machine).filter_map(|text| {
             let (head, body) = text.split_once(" {\n")?;
             let body = body.split("\n    }\n").next()?;
             let name = head.split('(').next()?;
-            (head.contains("&mut self") && !body.contains("self.step(") && !self.no_step.contains(&name)).then(|| name.to_owned())
+            (head.contains("&mut self") && !self.step.iter().any(|step| body.contains(step)) && !self.no_step.contains(&name))
+                .then(|| name.to_owned())
         });
         changes.collect::<Vec<_>>().into_iter()
     }

@@ -5,7 +5,6 @@
 //! table of the agent has its bound here. Fractions are parts per million, so that no instant depends on how a float is rounded.
 //! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), τ and δ (the server tells them).
 
-use crate::cache::CacheLimits;
 use alloc::format;
 use cistern_link::setting::{counts, spans, table};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM_MIN, WINDOW_MAX};
@@ -44,6 +43,22 @@ pub enum IdlePolicy {
     /// Renews it while something is in use or was used lately; otherwise gives everything back, and goes silent.
     #[default]
     Auto,
+}
+
+/// Bounds of an agent's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Most objects whose state is kept; each of them needs a cache lock, so the server's bound on locks is one of this, too.
+    pub objects: usize,
+    /// Most bytes of names, contents and attributes, as the cache counts them.
+    pub bytes: usize,
+}
+
+impl Default for CacheLimits {
+    /// 65,536 objects in 64 MiB: 1 KiB an object on average, small beside what a host has.
+    fn default() -> Self {
+        Self { objects: 65_536, bytes: 64 << 20 }
+    }
 }
 
 /// Every period and bound of an agent. Sizes are in bytes, counts are inclusive.

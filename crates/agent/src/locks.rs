@@ -114,11 +114,6 @@ impl Locks {
         self.advisory.grant(At { permit, effects: &mut self.effects }, object, mode)
     }
 
-    /// Whether a change has led to something that was not carried out yet.
-    pub(crate) fn has_effects(&self) -> bool {
-        !self.effects.is_empty()
-    }
-
     /// A local user asks for an advisory lock. `None`: it waits, and [`Effect::Done`] tells how that ends.
     pub(crate) fn lock(&mut self, permit: Permit, op: OpId, wanted: (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
         self.advisory.lock(At { permit, effects: &mut self.effects }, op, wanted)

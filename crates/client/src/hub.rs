@@ -74,9 +74,6 @@ impl Hub {
 
     /// Whether the driver, which may be asleep, has to be woken after a command: there is something to send, or an earlier time to wake.
     fn must_wake(&mut self, now: Instant) -> bool {
-        if !self.agent.take_stirred() {
-            return false;
-        }
         let earlier = |at: Instant| self.wakes_at.is_none_or(|wakes_at| at.raw_ns < wakes_at.raw_ns);
         self.agent.wake_after(now).is_some_and(|span| span.is_zero() || earlier(now.plus(span)))
     }
@@ -218,7 +215,6 @@ impl Machine for Hub {
     }
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
-        self.agent.take_stirred();
         let span = self.agent.wake_after(now);
         self.wakes_at = span.map(|span| now.plus(span));
         span

@@ -17,6 +17,7 @@ pub(crate) use contents::Contents;
 pub(crate) use directory::{Directory, Known};
 pub(crate) use view::View;
 
+use crate::config::CacheLimits;
 use crate::eviction::{EvictionQueue, Place};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,22 +29,6 @@ use cistern_wire::{
 };
 use hashbrown::HashMap;
 use refused::RefusedGenerations;
-
-/// Bounds of an agent's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheLimits {
-    /// Most objects whose state is kept; each of them needs a cache lock, so the server's bound on locks is one of this, too.
-    pub objects: usize,
-    /// Most bytes of names, contents and attributes, as the cache counts them.
-    pub bytes: usize,
-}
-
-impl Default for CacheLimits {
-    /// 65,536 objects in 64 MiB: 1 KiB an object on average, small beside what a host has.
-    fn default() -> Self {
-        Self { objects: 65_536, bytes: 64 << 20 }
-    }
-}
 
 /// What an object costs beside its body: attributes, lock, its shares of the table and of the queue.
 const OBJECT_COST: usize = 192;

@@ -1,6 +1,7 @@
 //! The cache against its claims: what is installed, what is evicted, what a demand takes away.
 
 use super::*;
+use crate::config::CacheLimits;
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::{Handle, Want};

@@ -2,7 +2,7 @@
 
 use super::script::*;
 use crate::api::{Command, Submitted};
-use crate::cache::CacheLimits;
+use crate::config::CacheLimits;
 use crate::config::Config;
 use alloc::vec::Vec;
 use cistern_wire::{Demand, Generation, Keep, List, Message, Receipt, ReceiptAnswer, Release, ReleaseItem, ReleasedItem};

@@ -18,6 +18,7 @@ mod random;
 mod reclaim;
 mod renewal;
 mod resending;
+mod sessions;
 mod sharing;
 mod surrender;
 mod telling;

@@ -5,7 +5,7 @@ use crate::api::{Command, Event, HolderId, LockEvent, Locked, Output, Submitted,
 use crate::config::Config;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use cistern_link::{Machine as _, Rng};
+use cistern_link::Rng;
 use cistern_wire::{Alive, Fate, Message, Mode, Nack, NackReason};
 use proptest::prelude::*;
 
@@ -172,8 +172,8 @@ impl World {
                 // What was so before the answer came is told first.
                 let answer = self.sent.pop();
                 self.look();
-                let now = self.script.now();
-                self.script.agent.wake_after(now);
+                let sent = self.script.transmit();
+                self.sent.extend(alive(&sent));
                 self.hear();
                 if let Some(answer) = answer {
                     self.script.say(&[answer]);

@@ -1,0 +1,220 @@
+//! Ends: of a session, whatever ended it, and of the agent.
+//!
+//! Decides what becomes of everything that belonged to the session: holders are told by name what they lost, the cache is dropped,
+//! each request is answered by what is known of it (R4, R23), and those who still want something get it in the next session.
+//! Place in the walk: `incoming` comes here with a NACK before anything else of its datagram acts (R12); `opening` with a WELCOME that
+//! takes the session's place. Implements `wire-spec.md` section 11.3.
+//! Invariant: after it nothing of the session renews, is used or is installed, in whatever order messages arrive (R8).
+//! Leaves to others: opening the next session (`opening`).
+
+use crate::agent::outcome::Fates;
+use crate::agent::{Agent, Closing};
+use crate::api::{Event, HolderId, LockEvent, OpError};
+use crate::session::reclaim::{Reclaim, Source};
+use crate::session::{SessionState, Users};
+use crate::timer::Timer;
+use crate::transport::Requests;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{Messages, NackReason, SessionId};
+use log::{info, warn};
+
+impl Agent {
+    /// Looks for a NACK of this session among the messages of a datagram, and ends the session if there is one. Whether there was.
+    pub(super) fn take_nacks(&mut self, messages: Messages<'_>) -> bool {
+        let Some(channel) = self.sessions.channel() else { return false };
+        let id = channel.session();
+        let mut fates = Fates::default();
+        let mut refused = None;
+        for message in messages {
+            match message {
+                cistern_wire::Message::Nack(nack) if channel.was_sent(nack.echo) => {
+                    refused = Some(nack.reason);
+                    if nack.nonce != 0 {
+                        fates.by_nonce.insert(nack.nonce, nack.fate);
+                    }
+                }
+                cistern_wire::Message::Result(result) => fates.results.push((result.nonce, result.reply)),
+                _ => {}
+            }
+        }
+        let Some(reason) = refused.filter(|_| !bugs::is(Bug::M12)) else { return false };
+        self.stats.nacks += 1;
+        if self.closing != Closing::No {
+            self.closed();
+            return true;
+        }
+        let why = match reason {
+            NackReason::TimingOut => "the server could not deliver a message to this agent in time, and takes its locks back",
+            NackReason::Ended => "the server has ended it",
+        };
+        let spread = self.spread();
+        self.not_before = Some(self.now.plus(spread));
+        // A verification that has asked nothing yet waits for longer than a session that is wanted may.
+        if self.opening.as_ref().is_some_and(|opening| !opening.has_asked()) {
+            self.stop_opening();
+        }
+        self.session_over(why, &fates);
+        self.sessions.ended(&mut self.timers, |session| reason == NackReason::Ended && session == id);
+        true
+    }
+
+    /// The session is over: everything of it goes, everybody concerned is told. Without a session nothing happens.
+    pub(super) fn session_over(&mut self, why: &'static str, fates: &Fates<'_>) {
+        let lost = self.locks.counts().holders;
+        let Some(id) = self.discard(Exit::Lost, fates) else { return };
+        if lost > 0 {
+            warn!("{}: session {id} is over, {lost} locks in use are lost: {why}", self.who);
+        } else {
+            info!("{}: session {id} is over: {why}", self.who);
+        }
+        self.events.push_back(Event::SessionEnded { session: id, why });
+    }
+
+    /// The only way out of *open*. Gives the session that was left, if there was one.
+    pub(super) fn discard(&mut self, exit: Exit, fates: &Fates<'_>) -> Option<SessionId> {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# After an accepted NACK the agent MUST NOT renew the session, use what it holds under it, or install anything of it, in whatever
+        //# order messages arrive.
+        let id = self.sessions.present()?;
+        let requests = match exit {
+            Exit::Source => {
+                let requests = self.sessions.shut(&mut self.timers, SessionState::Source(Source::default()))?;
+                let mut reclaim = self.reclaim.take().unwrap_or_else(|| Reclaim::new(self.lease.next()));
+                reclaim.restart(&mut self.sessions);
+                self.reclaim = Some(reclaim);
+                requests
+            }
+            Exit::Lost => {
+                let requests = self.sessions.shut(&mut self.timers, SessionState::Lost)?;
+                self.lose_sources(Some(id));
+                requests
+            }
+            Exit::Closing => {
+                let requests = self.sessions.close(&mut self.timers)?;
+                self.lose_sources(None);
+                requests
+            }
+        };
+        self.on_discarded(id, exit, requests, fates);
+        Some(id)
+    }
+
+    /// What the end of a session leads to, whatever ended it.
+    fn on_discarded(&mut self, id: SessionId, exit: Exit, requests: Requests, fates: &Fates<'_>) {
+        let keeps_locks = exit == Exit::Source;
+        // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
+        self.queue.session_over();
+        if !keeps_locks {
+            self.lease.close();
+            self.own_ephemerals.clear();
+            self.timers.cancel(Timer::Phase);
+        }
+        self.watches_are_over();
+        self.wait_anew();
+        self.remember_mutations(id, &requests, fates);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A renewing answer MUST make usable only locks of its own session.
+        if keeps_locks {
+            //= wire-spec.md#11-7-restart-and-recovery
+            //# What the agent has begun to release or convert MUST NOT be among its reclaims.
+            self.cache.change_session();
+            self.locks.change_session(self.permit());
+        } else {
+            self.lose_locks();
+        }
+        self.settle();
+        if keeps_locks {
+            self.divide_locks(id);
+        } else {
+            self.tend_holders();
+            self.ops.discard_all(&mut self.cache, &self.queue.tasks);
+            self.ops.go_on(&mut self.cache, self.questions.values().copied());
+        }
+        self.close_requests(id, requests, fates);
+        self.settle();
+    }
+
+    /// All locks are gone; their holders hear so before anybody else can have one of them.
+    fn lose_locks(&mut self) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The agent MUST tell its users by name which locks they have lost when a session ends.
+        self.cache.session_over();
+        let lost = self.locks.session_over(self.permit());
+        self.events.reserve(lost.len());
+        self.events.extend(lost.into_iter().map(|(holder, object)| Event::Lock { holder, object, what: LockEvent::Lost }));
+    }
+
+    /// Nothing is reclaimed any more: the sources are lost, with the session `present`. Who held a lock, or has not stopped yet, may
+    /// still act under any of them.
+    fn lose_sources(&mut self, present: Option<SessionId>) {
+        let shown_until = self.lease.valid_until();
+        let sources: Vec<SessionId> = self.sessions.sources().map(|source| source.0).collect();
+        let mut holders: BTreeSet<HolderId> = self.locks.holders().keys().copied().collect();
+        if let Some(mut reclaim) = self.reclaim.take() {
+            self.timers.cancel(Timer::Reclaim);
+            holders.append(&mut reclaim.stopping);
+            // Its counts are the newer ones.
+            self.lease = reclaim.lease.next();
+        }
+        let users = Users { holders, shown_until };
+        self.sessions.lose(&mut self.timers, &users, |id| Some(id) == present || sources.contains(&id));
+    }
+
+    /// Gives everything up, and asks the server to end the session: now, if nobody here can act under it any more, and otherwise as a
+    /// surrender, when the last of them has stopped or the instant shown to it has passed.
+    pub(super) fn begin_close(&mut self) {
+        let in_use = self.locks.counts().holders > 0 || self.reclaim.as_ref().is_some_and(|reclaim| !reclaim.stopping.is_empty());
+        self.stop_opening();
+        self.end_all_commands(OpError::Closed);
+        self.stop_wondering(None);
+        self.queue.tasks.clear();
+        self.closing = Closing::Asked(self.sessions.present());
+        let left = self.discard(if in_use { Exit::Lost } else { Exit::Closing }, &Fates::default());
+        self.queue.tasks.clear();
+        for timer in [Timer::Phase, Timer::GiveUp, Timer::Watches] {
+            self.timers.cancel(timer);
+        }
+        self.output_due = true;
+        if left.is_none() || in_use && !self.config.surrender {
+            return self.closed();
+        }
+        self.time(Timer::Closing, Some(self.now.plus(self.config.close_within)), Question::Waited);
+        self.tend_closing();
+    }
+
+    /// Closing waits for those who may still act under the session, and then for the end of it.
+    pub(super) fn tend_closing(&mut self) {
+        if let Closing::Asked(Some(id)) = self.closing {
+            self.tend_former();
+            if !self.sessions.contains(id) {
+                self.closed();
+            }
+        }
+    }
+
+    /// The session has ended as asked, or will end by itself.
+    pub(super) fn closed(&mut self) {
+        if let Closing::Asked(session) = self.closing {
+            self.closing = Closing::Done;
+            self.timers.cancel(Timer::Closing);
+            if let Some(session) = session {
+                self.sessions.forget(&mut self.timers, session);
+                self.events.push_back(Event::SessionEnded { session, why: "the agent has closed it" });
+            }
+        }
+    }
+}
+
+/// What becomes of the session that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// Its locks are taken over into the next.
+    Source,
+    /// All of it is lost.
+    Lost,
+    /// The agent closes, and nobody uses anything.
+    Closing,
+}

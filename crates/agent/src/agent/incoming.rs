@@ -1,0 +1,298 @@
+//! The way in: a datagram is decoded, judged by its session and number, and its messages act in the order that is safe.
+//!
+//! Decides that order: a NACK before everything else of its datagram (R8, R12); a renewal before what came with it. Which answers renew
+//! is the arm of each kind here, and all go through `renew`: from the send time of the very transmission echoed, in this session (R1).
+//! Place in the walk: `Agent::handle_datagram`. Implements `wire-spec.md` sections 3.2, 3.5 and 7.
+//! Invariant: what does not decode whole, came before, or belongs to another session changes nothing but a counter.
+//! Leaves to others: what each message leads to (`notices`, `recovery`, `opening`, `locks`, `ops`).
+
+use crate::agent::Agent;
+use crate::agent::telling::Told;
+use crate::call::{Answer, Asker};
+use crate::lease::Renewal;
+use crate::stats::Dropped;
+use crate::transport::Flight;
+use cistern_link::Path;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{
+    Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, LockClass, Message, Messages, Pending, Queued, Released,
+    Reply, RequestResult,
+};
+use log::trace;
+
+impl Agent {
+    pub(super) fn incoming(&mut self, path: Path, bytes: &[u8]) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent MUST drop every datagram that does not come from an address of its server.
+        if !self.servers.contains(&path.remote) && !bugs::is(Bug::A2) {
+            return self.dropped(Dropped::ForeignAddress);
+        }
+        let datagram = match Datagram::at_agent(bytes) {
+            Ok(datagram) => datagram,
+            Err(reason) => return self.undecoded(path, &reason),
+        };
+        if datagram.header.session.0 == 0 {
+            return self.handshake(path, datagram.messages());
+        }
+        match self.sessions.channel() {
+            //= wire-spec.md#11-1-lease
+            //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
+            Some(channel) if channel.session() == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
+            Some(channel) if bugs::is(Bug::M8) => {
+                let packet = channel.unused_packet();
+                self.of_session(path, Header { packet, ..datagram.header }, datagram.messages());
+            }
+            _ => self.of_former(datagram.header.session, datagram.messages()),
+        }
+    }
+
+    fn undecoded(&mut self, path: Path, reason: &DropReason) {
+        trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
+        self.stats.drops.undecoded(reason);
+    }
+
+    /// Counts what changes nothing else.
+    pub(super) fn dropped(&mut self, reason: Dropped) {
+        trace!("{}: dropped: {}", self.who, reason.name());
+        self.stats.drops.count(reason);
+    }
+
+    fn handshake(&mut self, path: Path, messages: Messages<'_>) {
+        for message in messages {
+            match message {
+                Message::Challenge(challenge) => self.challenged(path, &challenge),
+                Message::Known(known) => self.is_known(path, &known),
+                Message::Welcome(welcome) => self.welcomed(path, &welcome),
+                Message::Refuse(refuse) => self.refused(&refuse),
+                // The decoder lets nothing else through in session 0 but padding.
+                _ => {}
+            }
+        }
+    }
+
+    fn of_session(&mut self, path: Path, header: Header, messages: Messages<'_>) {
+        let mut all = messages;
+        if let (Some(Message::Hint(hint)), None) = (all.next(), all.next()) {
+            // Its sender does not know the session, so it cannot know its numbers.
+            if !self.hinted(hint.echo) {
+                self.dropped(Dropped::StrayHint);
+            }
+            return;
+        }
+        let Some(channel) = self.sessions.channel_mut() else { return };
+        if let Err(reason) = channel.receive(header.packet) {
+            return self.dropped(reason);
+        }
+        self.output_due = true;
+        self.server_is_at(path);
+        //= wire-spec.md#11-2-delivery
+        //# An agent MUST act on the NACKs in a datagram before it acts on anything else in it.
+        //= wire-spec.md#7-the-table-of-answers
+        //# An agent that takes a NACK MUST believe it for the whole session, whichever message it answers.
+        if self.take_nacks(messages) {
+            return;
+        }
+        for message in messages {
+            self.message(message);
+            self.settle();
+            // Only now: what was disowned while a request was out counts for the answer to that request, too (R65).
+            self.note_horizon();
+        }
+    }
+
+    /// What goes to the server goes to the address from which this came, if it is one of its own.
+    pub(super) fn server_is_at(&mut self, path: Path) {
+        if let (Some(channel), Some(address)) = (self.sessions.channel_mut(), self.servers.iter().position(|server| *server == path.remote))
+        {
+            channel.set_address(address, path.remote);
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>) {
+        match message {
+            Message::Ack(ack) => self.acked(&ack),
+            Message::Pending(pending) => self.pending(pending),
+            Message::Queued(queued) => self.queued(&queued),
+            Message::Result(result) => self.resulted(&result),
+            Message::Alive(alive) => {
+                if self.renew(alive.echo, Renewal::Explicit, true) {
+                    self.control_answered(alive.serial);
+                }
+            }
+            Message::Released(released) => self.released(&released),
+            Message::Cancelled(cancelled) => self.cancelled(&cancelled),
+            Message::Ended(ended) => {
+                if self.sessions.channel().is_some_and(|channel| channel.was_sent(ended.echo)) {
+                    self.closed();
+                }
+            }
+            //= wire-spec.md#6-4-notices
+            //# A notice MUST NOT renew a lease.
+            Message::Demand(demand) => self.demanded(&demand),
+            Message::Grant(grant) => self.granted(&grant),
+            Message::WaitOver(over) => self.wait_over(&over),
+            Message::Probe(probe) => self.probed(probe.seq),
+            Message::WatchEvent(event) => self.watch_event(&event),
+            Message::PathChallenge(challenge) => {
+                if let Some(channel) = self.sessions.channel_mut() {
+                    channel.challenged(self.now, challenge.token);
+                }
+            }
+            // A NACK that echoes nothing of this agent's, or a hint among other messages.
+            Message::Nack(_) => self.dropped(Dropped::UnknownEcho),
+            Message::Hint(_) => self.dropped(Dropped::StrayHint),
+            // Nothing here challenges a path, and padding means nothing; the decoder lets no other kind through.
+            other => debug_assert!(matches!(other.kind(), Kind::PathResponse | Kind::Padding)),
+        }
+    }
+
+    /// Takes an answer that renews. False if it answers nothing that was ever sent in this session: then it is no answer at all.
+    ///
+    /// `prompt`: it was made on receipt of what it echoes, so it measures the round trip.
+    fn renew(&mut self, echo: u64, by: Renewal, prompt: bool) -> bool {
+        let Some(channel) = self.sessions.channel_mut() else { return false };
+        let (id, tau) = (channel.session(), channel.tau());
+        let sent = match channel.answered(self.now, echo, prompt) {
+            Ok(Some(sent)) => sent,
+            Ok(None) => return true,
+            Err(reason) => {
+                self.dropped(reason);
+                return false;
+            }
+        };
+        if self.opening.as_ref().is_some_and(|opening| sent.waited(opening.began)) {
+            // What is asked by it is answered: the server holds the session.
+            self.stop_opening();
+        }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The identity of a server that has answered nothing in the session that it opened MUST NOT bind an agent.
+        self.known = self.offered;
+        // Both are what the exclusion of others rests on; to go on without them would be worse than to stop.
+        assert!(!self.sessions.is_former(id), "a session that is over renews nothing (R8)");
+        if by == Renewal::Opportunistic && !self.config.opportunistic {
+            // To believe in less than the server respects is always safe.
+            //= wire-spec.md#11-1-lease
+            //# An agent MAY renew on answers to keep-alives alone.
+            return true;
+        }
+        let moved = self.session_lease_mut().renew(sent, by);
+        let until = self.session_lease().valid_until();
+        assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission (R1)");
+        if moved && self.reclaim.is_none() {
+            if self.told > Told::Certain {
+                // Before anything is granted again: what comes to be held now was never uncertain.
+                self.tend_holders();
+            }
+            self.locks.renewed(self.permit());
+            self.settle();
+        }
+        true
+    }
+
+    fn acked(&mut self, ack: &Ack<'_>) {
+        let prompt = self.sessions.channel().is_some_and(|channel| channel.is_prompt(ack.nonce));
+        if !self.renew(ack.echo, Renewal::Opportunistic, prompt) {
+            return;
+        }
+        self.arrived(ack.nonce);
+        if let Some(flight) = self.retire(ack.nonce) {
+            self.note_ephemerals(&ack.reply, |at| flight.makes_ephemeral(at));
+            self.answered(flight.asker, &ack.reply);
+        }
+    }
+
+    fn arrived(&mut self, nonce: u64) {
+        if let Some(channel) = self.sessions.channel_mut() {
+            channel.reached(nonce);
+        }
+    }
+
+    /// The request is answered; gives it if it was still awaited.
+    fn retire(&mut self, nonce: u64) -> Option<Flight> {
+        self.sessions.channel_mut()?.retire(self.now, &mut self.timers, nonce)
+    }
+
+    fn answered(&mut self, asker: Asker, reply: &Reply<'_>) {
+        match asker {
+            Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
+            Asker::Lock(object) => self.locks.answered(self.permit(), object, reply),
+            Asker::Run(object) => self.locks.extended(self.permit(), object, reply),
+            Asker::Reclaim(batch) => self.reclaimed(batch, reply),
+            Asker::Complete(from) => self.completed(from, reply),
+            Asker::Watch(object) => self.watch_answered(object, reply),
+            Asker::Unwatch(object) => self.unwatch_answered(object),
+            Asker::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
+        }
+    }
+
+    fn pending(&mut self, pending: Pending) {
+        if !self.renew(pending.echo, Renewal::Opportunistic, true) {
+            return;
+        }
+        if let Some(channel) = self.sessions.channel_mut() {
+            channel.pending(&mut self.timers, &mut self.rng, pending.nonce);
+        }
+    }
+
+    fn queued(&mut self, queued: &Queued<'_>) {
+        if !self.renew(queued.echo, Renewal::Opportunistic, true) {
+            return;
+        }
+        self.arrived(queued.nonce);
+        if let Some(Flight { asker: Asker::Lock(object), .. }) = self.retire(queued.nonce) {
+            self.locks.queued(self.permit(), object);
+        }
+    }
+
+    /// The outcome of a request executed before the failure: it renews nothing, and nothing of it is installed (R4).
+    fn resulted(&mut self, result: &RequestResult<'_>) {
+        let asker = self.sessions.channel().and_then(|channel| channel.asker(result.nonce));
+        // Of a request for a lock it says nothing that counts: NACK ends the session, or the server is asked again once it is in good
+        // standing.
+        if matches!(asker, Some(Asker::Op(..)))
+            && let Some(flight) = self.retire(result.nonce)
+            && let Asker::Op(task, call) = flight.asker
+        {
+            self.note_ephemerals(&result.reply, |at| flight.makes_ephemeral(at));
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
+        }
+    }
+
+    fn control_answered(&mut self, serial: u64) {
+        if let Some(channel) = self.sessions.channel_mut() {
+            channel.control_answered(&mut self.timers, serial);
+        }
+    }
+
+    fn released(&mut self, released: &Released<'_>) {
+        if !self.renew(released.echo, Renewal::Opportunistic, true) {
+            return;
+        }
+        if let Some(channel) = self.sessions.channel_mut() {
+            channel.released(&mut self.timers, released.serial, released.items);
+        }
+        for item in released.items {
+            match item.lock.class {
+                LockClass::Cache => self.cache.released(&item),
+                LockClass::Advisory => self.locks.released(self.permit(), &item),
+            }
+        }
+    }
+
+    fn cancelled(&mut self, cancelled: &Cancelled) {
+        if !self.renew(cancelled.echo, Renewal::Opportunistic, true) {
+            return;
+        }
+        self.control_answered(cancelled.serial);
+        let object = self.sessions.channel_mut().and_then(|channel| channel.cancelled(cancelled));
+        if cancelled.outcome != CancelOutcome::Answered
+            && let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(cancelled.nonce)
+        {
+            // It was too large for the path, and is now known never to be executed: it is made anew, in smaller pieces.
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
+        }
+        if let Some(object) = object {
+            self.locks.cancelled(self.permit(), object, cancelled);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The agent as its users and its driver see it: commands in, events out, and the turns of a machine.
+//!
+//! Decides the order within a turn (what has arrived; then, the socket being empty, time; then what is to be sent), and that every
+//! call leaves nothing half done: what a change of the locks leads to is carried out before the call returns.
+//! Place in the walk: the first step in for commands and datagrams, the last one out. Implements `wire-spec.md` section 11, with its
+//! modules: each `impl Agent` of another file is one decision.
+//! Invariants: one call of any function here is one critical section at one instant (R17); time does not go back (R6).
+//! Leaves to others: everything else.
+
+mod commands;
+mod discard;
+mod doubt;
+mod former;
+mod idle;
+mod incoming;
+mod looks;
+mod notices;
+mod opening;
+mod outcome;
+mod reclaim;
+mod send;
+mod settle;
+mod telling;
+mod timeouts;
+mod watches;
+
+pub use looks::HolderView;
+
+use crate::agent::opening::{Opening, ServerIdentity};
+use crate::agent::outcome::Questions;
+use crate::agent::telling::Told;
+use crate::agent::watches::Watches;
+use crate::api::{Command, Event, HolderId, OpError, OpId, Output, Submitted, Wait};
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::lease::{Lease, Permit};
+use crate::locks::Locks;
+use crate::session::Sessions;
+use crate::session::reclaim::Reclaim;
+use crate::stats::Stats;
+use crate::tasks::{Ctx, Ops};
+use crate::timer::{Timer, Timers};
+use crate::transport::SendQueue;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Instant, Machine, Path, Question, Rng};
+use cistern_wire::limits::LABEL_MAX;
+use cistern_wire::{AgentId, ObjectId, SessionId, Status};
+use core::net::SocketAddr;
+use core::time::Duration;
+
+/// Who the agent is; made durable by the client library before it is used (R41).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The identity, durable or used once.
+    pub agent: AgentId,
+    /// The durable count of its starts.
+    pub incarnation: u64,
+    /// The boot of its machine; all zero: not known.
+    pub boot: [u8; 16],
+    /// What people call it; what is beyond 64 bytes is cut off.
+    pub label: Vec<u8>,
+}
+
+/// A lock command that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    limit: Option<Instant>,
+    /// Its user waits for as long as it takes, or up to the limit.
+    patient: bool,
+}
+
+/// How far closing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    /// The agent works.
+    No,
+    /// Everything is given up; the server is asked to end this session, if there was one.
+    Asked(Option<SessionId>),
+    /// There is nothing left.
+    Done,
+}
+
+/// A client agent without sockets, clocks or threads: a [`Machine`] that a driver turns, with commands and events beside it.
+///
+/// Commands come by [`Agent::submit`] and end in what it returns or in an [`Event::Done`]; after each call of any function, take the
+/// events by [`Agent::poll_event`] until it gives `None`. A driver turns it as [`Machine`] says.
+#[derive(Debug)]
+pub struct Agent {
+    config: Config,
+    identity: Identity,
+    /// Who speaks, at the start of each line of the log.
+    who: String,
+    servers: Vec<SocketAddr>,
+    rng: Rng,
+    now: Instant,
+    // The session.
+    sessions: Sessions,
+    opening: Option<Opening>,
+    /// Locks of former sessions are being taken over into the present one.
+    reclaim: Option<Reclaim>,
+    /// Mutations of former sessions whose outcome is not known.
+    questions: Questions,
+    /// The server as last seen.
+    known: Option<ServerIdentity>,
+    /// What the WELCOME of the newest session said of the server: it is known once it has answered something in that session.
+    offered: Option<ServerIdentity>,
+    /// Not before this a handshake begins (R59, R86).
+    not_before: Option<Instant>,
+    lease: Lease,
+    // What users want and have.
+    cache: Cache,
+    locks: Locks,
+    ops: Ops,
+    /// Requests that were never sent.
+    queue: SendQueue,
+    waits: BTreeMap<OpId, Waiting>,
+    watches: Watches,
+    /// Files that go with the session.
+    own_ephemerals: BTreeSet<ObjectId>,
+    events: VecDeque<Event>,
+    /// Something changed that [`Agent::upkeep`] has to look at before the call returns.
+    dirty: bool,
+    /// There may be something to send: set by all that adds to it or lets it go, cleared only by `poll_transmit` giving `None`.
+    output_due: bool,
+    // Time.
+    timers: Timers,
+    /// When a user last did something.
+    used: Instant,
+    /// What the holders of locks were told last of the lease.
+    told: Told,
+    closing: Closing,
+    stats: Stats,
+}
+
+impl Agent {
+    /// An agent that has done nothing yet; it opens a session at one of `servers` (tried in turn) when a command needs one.
+    ///
+    /// `config` must have passed [`Config::check`]; `seed` must be one that nobody can guess.
+    #[must_use]
+    pub fn new(config: Config, mut identity: Identity, seed: [u8; 32], servers: Vec<SocketAddr>) -> Self {
+        identity.label.truncate(LABEL_MAX);
+        let start = Instant::new(0, 0);
+        Self {
+            who: alloc::format!("agent {}/{}", String::from_utf8_lossy(&identity.label), identity.incarnation),
+            lease: Lease::new(config.phases),
+            cache: Cache::new(config.cache),
+            locks: Locks::new(config.advisory_max),
+            ops: Ops::new(),
+            config,
+            identity,
+            servers,
+            rng: Rng::from_seed(seed),
+            now: start,
+            sessions: Sessions::default(),
+            opening: None,
+            reclaim: None,
+            questions: Questions::new(),
+            known: None,
+            offered: None,
+            not_before: None,
+            queue: SendQueue::default(),
+            waits: BTreeMap::new(),
+            watches: Watches::default(),
+            own_ephemerals: BTreeSet::new(),
+            events: VecDeque::new(),
+            dirty: false,
+            output_due: false,
+            timers: Timers::new(),
+            used: start,
+            told: Told::Nobody,
+            closing: Closing::No,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes a command. Answered from cache or by a local grant it ends here; otherwise its end comes as [`Event::Done`].
+    pub fn submit(&mut self, now: Instant, command: Command) -> Submitted {
+        self.enter(now, |agent| agent.begin(command))
+    }
+
+    fn begin(&mut self, command: Command) -> Submitted {
+        if let Command::Unlock { holder } = command {
+            return Submitted::Now(self.unlock(holder));
+        }
+        if self.closing != Closing::No {
+            return Submitted::Now(Err(OpError::Closed));
+        }
+        self.used = self.now;
+        if let Command::Watch { object } = command {
+            self.dirty = true;
+            return Submitted::Now(self.begin_watch(object));
+        }
+        if let Command::Unwatch { watch } = command {
+            self.dirty = true;
+            let ended = self.end_watch(watch);
+            return Submitted::Now(if ended { Ok(Output::Done) } else { Err(OpError::Status(Status::NOT_HELD)) });
+        }
+        if self.ops.count() + self.waits.len() >= self.config.commands_max {
+            return Submitted::Now(Err(OpError::Overloaded));
+        }
+        //= wire-spec.md#11-4-locks
+        //# An agent MUST refuse with STALE_GUARD a guarded mutation whose token is not that of a user who holds the lock now.
+        if command.guard().is_some_and(|guard| !self.locks.holds_token(guard.object, guard.token)) && !bugs::is(Bug::G1) {
+            return Submitted::Now(Err(OpError::Status(Status::STALE_GUARD)));
+        }
+        let submitted = match self.with_ops(|ops, ctx| ops.at_once(ctx, &command)) {
+            Some(result) => Submitted::Now(result),
+            None => self.begin_task(command),
+        };
+        // The first user of a lock has to be told of the lease, which is from now on renewed for it.
+        self.dirty |= self.told == Told::Nobody && self.locks.counts().holders > 0;
+        submitted
+    }
+
+    fn begin_task(&mut self, command: Command) -> Submitted {
+        let limit = match command {
+            Command::Lock { wait: Wait::AtMost(span), .. } => Some(self.now.plus(span)),
+            _ => None,
+        };
+        let submitted = self.with_ops(|ops, ctx| ops.submit(ctx, command));
+        if let Submitted::Later(op) = submitted {
+            self.dirty = true;
+            if let Some(limit) = limit {
+                self.timers.set(Timer::Wait(op), limit, Question::Waited);
+            }
+        }
+        submitted
+    }
+
+    /// A local user gives a lock back; one that it lost meanwhile says only that it has stopped.
+    fn unlock(&mut self, holder: HolderId) -> Result<Output, OpError> {
+        self.used = self.now;
+        if self.locks.unlock(self.permit(), holder) {
+            return Ok(Output::Done);
+        }
+        self.dirty = true;
+        self.has_stopped(holder);
+        Err(OpError::LeaseLost)
+    }
+
+    /// Ends a command that its user no longer wants; it ends as [`Status::ECANCELED`], or as [`OpError::OutcomeUnknown`] if it may
+    /// already have changed something. A command that is over is no matter.
+    pub fn cancel(&mut self, now: Instant, op: OpId) {
+        self.enter(now, |agent| {
+            agent.dirty = true;
+            agent.end_command(op, OpError::Status(Status::ECANCELED));
+        });
+    }
+
+    /// Gives everything up and asks the server to end the session. Locks that are still held are lost, commands end as
+    /// [`OpError::Closed`]. [`Agent::is_closed`] tells when it is done: answered, or after `close_within`.
+    pub fn close(&mut self, now: Instant) {
+        self.enter(now, |agent| {
+            if agent.closing == Closing::No {
+                agent.begin_close();
+            }
+        });
+    }
+
+    /// Whether closing is done.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closing == Closing::Done
+    }
+
+    /// Says that datagrams to the server may leave from another address from now on. A driver calls it when it has learned so; a call in
+    /// vain costs a keep-alive at most.
+    pub fn handle_moved(&mut self, now: Instant) {
+        self.enter(now, |agent| {
+            agent.dirty = true;
+            agent.moved();
+        });
+    }
+
+    /// How every session stands, oldest first.
+    #[cfg(test)]
+    pub(crate) fn session_states(&self) -> Vec<(SessionId, &'static str)> {
+        self.sessions.states()
+    }
+
+    /// The next thing that users are to be told.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+/// What every call has in common.
+impl Agent {
+    /// One public call: time goes on, holders hear of the end of their lease before anything else happens, and all that the call leads to
+    /// is done before it returns.
+    fn enter<R>(&mut self, now: Instant, call: impl FnOnce(&mut Self) -> R) -> R {
+        let result = self.act(now, call);
+        if core::mem::take(&mut self.dirty) {
+            self.upkeep();
+            self.settle();
+        }
+        result
+    }
+
+    /// The same without the upkeep: what a datagram changes is looked after when the socket was found empty, once for all of a turn.
+    fn act<R>(&mut self, now: Instant, call: impl FnOnce(&mut Self) -> R) -> R {
+        self.now = self.now.max(now);
+        if self.told != Told::Uncertain && !self.lease.certain(self.now) && self.locks.counts().holders > 0 {
+            self.tend_holders();
+        }
+        let result = call(self);
+        self.dirty |= self.settle();
+        result
+    }
+
+    /// What the lease that covers all locks allows now.
+    fn permit(&self) -> Permit {
+        self.lease.permit(self.now)
+    }
+
+    /// Calls the operations with everything that they may look at and touch.
+    fn with_ops<R>(&mut self, call: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
+        let permit = self.permit();
+        let Self { ops, cache, locks, queue: SendQueue { tasks: out, .. }, events, now, timers, .. } = self;
+        let unsent = out.len();
+        let result = call(ops, &mut Ctx { now: *now, permit, cache, locks, out, events, timers });
+        self.output_due |= self.queue.tasks.len() > unsent;
+        result
+    }
+}
+
+impl Machine for Agent {
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        self.act(now, |agent| {
+            agent.stats.datagrams_in += 1;
+            agent.incoming(path, datagram);
+        });
+    }
+
+    fn handle_drained(&mut self, now: Instant) {
+        self.enter(now, |agent| {
+            agent.run_timers();
+            agent.dirty = true;
+            agent.output_due = true;
+        });
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
+        self.act(now, |agent| {
+            let path = if agent.output_due { agent.next_datagram(buf) } else { None };
+            agent.output_due = path.is_some();
+            agent.stats.datagrams_out += u64::from(path.is_some());
+            path
+        })
+    }
+
+    fn wake_after(&mut self, now: Instant) -> Option<Duration> {
+        if self.output_due {
+            return Some(Duration::ZERO);
+        }
+        self.timers.wake_after(self.now.max(now)).map(|next| next.0)
+    }
+
+    fn max_datagram(&self) -> usize {
+        self.config.max_datagram.into()
+    }
+}

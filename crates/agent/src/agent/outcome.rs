@@ -1,0 +1,115 @@
+//! Outcomes: what became of the mutations that were on their way when their session ended.
+//!
+//! Decides which of them the agent asks about in its next session (OUTCOME), and what its commands are told (R23, R24): the reply that
+//! it got, that it was not executed and never will be, or that nobody knows. Place in the walk: `recovery` and `reclaim` hand over the
+//! requests of a session that is over; `outgoing` sends the questions before everything else of the new session.
+//! Implements `wire-spec.md` sections 11.2 and 11.7. Invariant: a question stands as long as its command runs, and ends with it.
+//! Leaves to others: what the command makes of the answer (`ops`), the fence over what the mutation affects (`ops`, R70).
+
+use crate::agent::Agent;
+use crate::call::{Answer, Asker, TaskId};
+use crate::transport::{Lane, Requests, UNASKED};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use cistern_wire::{Fate, Field, Outcome, OutcomeTold, Reader, Reply, SessionId};
+use log::debug;
+
+/// A mutation whose outcome is not known: the session and the nonce under which it was sent, and the call that it was.
+pub(super) type Questions = BTreeMap<(SessionId, u64), (TaskId, u32)>;
+
+/// What the server has said at the end of a session of the requests that were on their way.
+#[derive(Debug, Default)]
+pub(super) struct Fates<'a> {
+    pub(super) by_nonce: BTreeMap<u64, Fate>,
+    pub(super) results: Vec<(u64, Reply<'a>)>,
+}
+
+impl<'a> Fates<'a> {
+    fn of(&self, nonce: u64) -> Answer<'a> {
+        let result = self.results.iter().find(|result| result.0 == nonce).map(|result| result.1);
+        match (result, self.by_nonce.get(&nonce)) {
+            (Some(reply), _) => Answer::Result(Some(reply)),
+            (None, Some(Fate::Executed)) => Answer::Result(None),
+            (None, fate) => Answer::SessionEnded(fate.copied().unwrap_or(Fate::Unknown)),
+        }
+    }
+}
+
+impl Agent {
+    /// A session is over, with requests on their way.
+    pub(super) fn close_requests(&mut self, session: SessionId, requests: Requests, fates: &Fates<'_>) {
+        for (nonce, flight) in requests.into_flights() {
+            if let Asker::Op(task, call) = flight.asker
+                && !self.questions.contains_key(&(session, nonce))
+            {
+                self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &fates.of(nonce)));
+            }
+        }
+    }
+
+    /// Remembers the mutations of a session that is over of which the server has said nothing, and for which somebody waits.
+    pub(super) fn remember_mutations(&mut self, session: SessionId, requests: &Requests, fates: &Fates<'_>) {
+        for (nonce, task, call) in requests.mutations() {
+            let told = !matches!(fates.of(nonce), Answer::SessionEnded(Fate::Unknown));
+            if !told && self.ops.is_awaiting(task, call) {
+                self.questions.insert((session, nonce), (task, call));
+            }
+        }
+    }
+
+    /// A session is open: what is not known is asked in it.
+    pub(super) fn ask_outcomes(&mut self) {
+        for (session, nonce) in self.questions.keys().copied().collect::<Vec<_>>() {
+            self.ask_outcome(session, nonce);
+        }
+    }
+
+    /// Asks, unless nobody wants to know any more.
+    pub(super) fn ask_outcome(&mut self, session: SessionId, nonce: u64) {
+        if self.questions.contains_key(&(session, nonce)) {
+            //= wire-spec.md#11-2-delivery
+            //# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not
+            //# answered, unless it was told "not executed".
+            self.ask(Lane::Recovery, Asker::Outcome(session, nonce), &Outcome { ask: UNASKED, session, nonce }.into());
+        }
+    }
+
+    /// OUTCOME was answered.
+    pub(super) fn outcome_told(&mut self, session: SessionId, nonce: u64, reply: &Reply<'_>) {
+        let answer = match reply {
+            Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply }) => {
+                let told = Reply::get(&mut Reader::new(reply.0)).ok();
+                if let Some(told) = told.as_ref().filter(|_| self.reclaim.is_some()) {
+                    let made = self.questions.get(&(session, nonce)).map(|asked| self.ops.ephemerals_made(asked.0)).unwrap_or_default();
+                    self.note_ephemerals(told, |at| made.contains(&at));
+                }
+                Answer::Result(told.filter(|_| !reply.0.is_empty()))
+            }
+            Reply::OutcomeTold(told) => Answer::SessionEnded(told.fate),
+            Reply::Failed(failed) if self.ask_later(Asker::Outcome(session, nonce), *failed) => return,
+            _ => Answer::SessionEnded(Fate::Unknown),
+        };
+        self.outcome_is(session, nonce, &answer);
+    }
+
+    fn outcome_is(&mut self, session: SessionId, nonce: u64, answer: &Answer<'_>) {
+        if let Some((task, call)) = self.questions.remove(&(session, nonce)) {
+            debug!("{}: request {nonce} of session {session}: {answer:?}", self.who);
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, answer));
+            self.settle();
+        }
+    }
+
+    /// A command is over, so nobody wants to know what became of its mutations: `None`, of all commands.
+    pub(super) fn stop_wondering(&mut self, task: Option<TaskId>) {
+        let about = self.questions.iter().filter(|(_, asked)| task.is_none_or(|task| asked.0 == task));
+        for (session, nonce) in about.map(|(key, _)| *key).collect::<Vec<_>>() {
+            let asker = Asker::Outcome(session, nonce);
+            self.queue.withdraw(Lane::Recovery, asker);
+            if let Some(question) = self.sessions.channel().and_then(|channel| channel.nonce_of(asker)) {
+                self.give_up_request(question);
+            }
+            self.outcome_is(session, nonce, &Answer::SessionEnded(Fate::Unknown));
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The reclaim: after a restart of the server the locks of a former session are taken over into the present one.
+//!
+//! Decides from which sessions, which locks are named, what becomes of each by the server's answer, and when the new session's lease
+//! takes the place of the old one. Place in the walk: `opening` begins it with a WELCOME that says "reclaimable"; `Agent::tend` drives
+//! it; until it is done only RECLAIM, RECLAIM_COMPLETE and OUTCOME are asked in the session. Implements `wire-spec.md` section 11.7.
+//! Invariants: until the hand-over everything is used under the old lease alone, which nothing renews any more (R57); a lock whose
+//! release or conversion was begun is not named (R56); when RECLAIM_COMPLETE goes out, nothing of the old session is used but what was
+//! reclaimed (R57).
+//! Leaves to others: the locks themselves (`locks`), what is cached under them (`cache`), mutations without an answer (`outcome`).
+
+use crate::agent::Agent;
+use crate::agent::discard::Exit;
+use crate::agent::outcome::Fates;
+use crate::api::Event;
+use crate::believed;
+use crate::call::Asker;
+use crate::lease::Lease;
+use crate::session::Users;
+use crate::session::reclaim::{Batch, Completion, Source};
+use crate::timer::Timer;
+use crate::transport::{Lane, UNASKED};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use cistern_link::Question;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{Failed, List, LockClass, LockId, ReclaimComplete, ReclaimedItem, Reply, SessionFate, SessionId, Status};
+use log::{info, warn};
+
+impl Agent {
+    /// The lease that answers in the present session renew.
+    pub(super) fn session_lease(&self) -> &Lease {
+        self.reclaim.as_ref().map_or(&self.lease, |reclaim| &reclaim.lease)
+    }
+
+    /// The same, to be renewed.
+    pub(super) fn session_lease_mut(&mut self) -> &mut Lease {
+        self.reclaim.as_mut().map_or(&mut self.lease, |reclaim| &mut reclaim.lease)
+    }
+
+    /// WELCOME has come, and takes the place of the present session, if there is one. What the server says of that decides: its locks
+    /// are reclaimed, or it is over, and with it those that are being reclaimed.
+    pub(super) fn leave_session(&mut self, fates: &BTreeMap<SessionId, SessionFate>) {
+        let Some(present) = self.sessions.present() else { return };
+        let is_reclaimable = |session: SessionId| fates.get(&session) == Some(&SessionFate::Reclaimable);
+        if !self.sessions.sources().map(|source| source.0).chain([present]).any(is_reclaimable) {
+            let why = match fates.get(&present) {
+                Some(SessionFate::Ended) => "it has ended at the server, which has opened another",
+                _ => "the server takes its locks back, and has opened another",
+            };
+            return self.session_over(why, &Fates::default());
+        }
+        info!("{}: the server was started anew; the locks of session {present} are reclaimed", self.who);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Before it makes its list of reclaims the agent MUST stop taking messages of the old session.
+        self.discard(Exit::Source, &Fates::default());
+        self.leave_lost_sources(is_reclaimable);
+        self.settle();
+    }
+
+    /// Each lock that is held belongs to one of the sources: the present session has all that were not still in an earlier one.
+    pub(super) fn divide_locks(&mut self, present: SessionId) {
+        let mut rest: BTreeSet<LockId> = self.cache.locks().chain(self.locks.locks()).collect();
+        for (id, source) in self.sessions.sources_mut() {
+            if id == present {
+                source.unnamed = core::mem::take(&mut rest);
+            } else {
+                rest.retain(|lock| !source.unnamed.contains(lock));
+            }
+        }
+    }
+
+    /// Nothing can be reclaimed from some of the sources: what they have is lost.
+    fn leave_lost_sources(&mut self, is_reclaimable: impl Fn(SessionId) -> bool) {
+        let shown_until = self.lease.valid_until();
+        let over = self.sessions.sources_mut().filter(|source| !is_reclaimable(source.0));
+        let over: Vec<(SessionId, BTreeSet<LockId>)> = over.map(|(id, source)| (id, core::mem::take(&mut source.unnamed))).collect();
+        for (over, locks) in over {
+            locks.into_iter().for_each(|lock| self.lose_lock(lock));
+            let holders = self.reclaim.as_ref().map(|reclaim| reclaim.stopping.clone()).unwrap_or_default();
+            self.sessions.lose(&mut self.timers, &Users { holders, shown_until }, |id| id == over);
+        }
+    }
+
+    /// A lock of the old session does not come along.
+    fn lose_lock(&mut self, lock: LockId) {
+        match lock.class {
+            LockClass::Cache => self.cache.lose(lock.object),
+            LockClass::Advisory => self.locks.lose(self.permit(), lock.object),
+        }
+        self.settle();
+    }
+
+    /// Names what is still to be named, and says that it is complete when it is.
+    pub(super) fn tend_reclaim(&mut self) {
+        if bugs::is(Bug::M38b) {
+            self.complete_too_early();
+        }
+        while let Some((from, locks)) = self.reclaim.as_ref().and_then(|reclaim| reclaim.take_unnamed(&mut self.sessions)) {
+            self.name_locks(from, &locks);
+        }
+        self.complete();
+    }
+
+    fn name_locks(&mut self, from: SessionId, locks: &[LockId]) {
+        let mut items = Vec::with_capacity(locks.len());
+        for lock in locks {
+            let item = match lock.class {
+                LockClass::Cache => self.cache.reclaim_item(lock.object),
+                LockClass::Advisory => self.locks.reclaim_item(lock.object),
+            };
+            match item {
+                Some(item) => items.push(item),
+                None => self.lose_lock(*lock),
+            }
+        }
+        let Some(reclaim) = self.reclaim.as_mut().filter(|_| !items.is_empty()) else { return };
+        let batch = reclaim.name(from, items);
+        self.ask_reclaim(batch);
+    }
+
+    fn ask_reclaim(&mut self, number: u32) {
+        let batch = self.reclaim.as_ref().and_then(|reclaim| reclaim.batch(number));
+        if let Some(Batch { from, items }) = batch {
+            let message = cistern_wire::Reclaim { ask: UNASKED, from: *from, items: List::of(items) };
+            self.queue.push(Lane::Recovery, Asker::Reclaim(number), &message.into());
+            self.output_due = true;
+        }
+    }
+
+    /// RECLAIM was answered.
+    pub(super) fn reclaimed(&mut self, number: u32, reply: &Reply<'_>) {
+        if let Reply::Failed(failed) = reply
+            && self.ask_later(Asker::Reclaim(number), *failed)
+        {
+            return;
+        }
+        let Some(Batch { from, items }) = self.reclaim.as_mut().and_then(|reclaim| reclaim.take_batch(number)) else { return };
+        let told: BTreeMap<LockId, ReclaimedItem> = match reply {
+            Reply::Reclaimed(reclaimed) => reclaimed.items.into_iter().map(|item| (item.lock, item)).collect(),
+            _ => BTreeMap::new(),
+        };
+        for item in items {
+            let kept = told.get(&item.lock).filter(|told| told.status == Status::OK && told.generation == item.generation);
+            match kept {
+                //= wire-spec.md#11-7-restart-and-recovery
+                //# The agent MUST drop cached data of another version than the one that the reclaim was answered with.
+                Some(told) if item.lock.class == LockClass::Cache => self.cache.keep_version(item.lock.object, told.version),
+                Some(_) => {}
+                None => {
+                    let why = told.get(&item.lock).map_or(Status::NOT_HELD, |told| told.status);
+                    warn!("{}: {} generation {} was not given back: {why}", self.who, item.lock, item.generation);
+                    self.lose_lock(item.lock);
+                }
+            }
+            if let Some(source) = self.sessions.source_mut(from) {
+                *(if kept.is_some() { &mut source.kept } else { &mut source.lost }) += 1;
+            }
+        }
+    }
+
+    /// Says that the reclaim is complete before anything is named; a deliberate bug, so that the server's answer to what follows shows.
+    fn complete_too_early(&mut self) {
+        for (from, source) in self.sessions.sources_mut().filter(|(_, source)| source.completion == Completion::Open) {
+            source.completion = Completion::Asked;
+            self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
+            self.output_due = true;
+        }
+    }
+
+    /// Says that the reclaim is complete once nothing of the old sessions is used any more but what was reclaimed.
+    fn complete(&mut self) {
+        let Some(reclaim) = &self.reclaim else { return };
+        if reclaim.is_waiting() || self.sessions.sources().any(|(_, source)| source.has_unnamed()) {
+            return;
+        }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# What is not reclaimed when the agent says that its reclaim is complete MUST NOT be used from then on.
+        if !reclaim.stopping.is_empty() && self.lease.certain(self.now) {
+            let until = self.lease.valid_until();
+            return self.time(Timer::Reclaim, until, Question::LeaseOver);
+        }
+        for (from, source) in self.sessions.sources_mut().filter(|(_, source)| source.completion == Completion::Open) {
+            // With the session the server forgets what became of its mutations.
+            if !self.questions.keys().any(|(session, _)| *session == from) {
+                source.completion = Completion::Asked;
+                self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
+                self.output_due = true;
+            }
+        }
+    }
+
+    /// RECLAIM_COMPLETE was answered. A server that does not know the former session any more has nothing left to complete.
+    pub(super) fn completed(&mut self, from: SessionId, reply: &Reply<'_>) {
+        if let Reply::Failed(failed) = reply
+            && self.ask_later(Asker::Complete(from), *failed)
+        {
+            return;
+        }
+        if let Some(source) = self.sessions.source_mut(from) {
+            source.completion = Completion::Done;
+        }
+        if self.sessions.sources().all(|(_, source)| source.completion == Completion::Done) {
+            self.hand_over();
+        }
+    }
+
+    /// All that is held belongs to the present session from now on, and is covered by its lease.
+    fn hand_over(&mut self) {
+        let (Some(reclaim), Some(to)) = (self.reclaim.take(), self.sessions.present()) else { return };
+        self.timers.cancel(Timer::Reclaim);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A renewing answer MUST make usable only locks of its own session.
+        self.lease = reclaim.lease;
+        for (from, Source { kept, lost, .. }) in self.sessions.take_sources() {
+            info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.who);
+            self.events.push_back(Event::SessionReclaimed { from, to, kept, lost });
+        }
+        self.tend_holders();
+        self.locks.renewed(self.permit());
+        self.settle();
+    }
+
+    /// A request of recovery cannot be answered now: it is made again. False if the server does not say when.
+    pub(super) fn ask_later(&mut self, asker: Asker, failed: Failed) -> bool {
+        let later = matches!(failed.status, Status::BUSY | Status::IN_GRACE) && failed.retry_ms > 0;
+        if later {
+            let at = self.now.plus(believed::pause(failed.retry_ms));
+            self.timers.set(Timer::Again(asker), at, Question::Waited);
+        }
+        later
+    }
+
+    /// The time to ask again has come.
+    pub(super) fn ask_again(&mut self, asker: Asker) {
+        match asker {
+            Asker::Reclaim(batch) => self.ask_reclaim(batch),
+            Asker::Outcome(session, nonce) => self.ask_outcome(session, nonce),
+            Asker::Complete(from) => {
+                if let Some(source) = self.sessions.source_mut(from) {
+                    source.completion = Completion::Open;
+                }
+            }
+            Asker::Watch(object) => self.watch_again(object),
+            Asker::Op(..) | Asker::Lock(_) | Asker::Run(_) | Asker::Unwatch(_) => {}
+        }
+    }
+}

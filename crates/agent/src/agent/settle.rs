@@ -1,0 +1,129 @@
+//! Consequences: what a change of the locks leads to, what is due, and what every turn looks after.
+//!
+//! All three stand here once. Effects are carried out before the call that made them returns; a deadline has one arm; upkeep is a list of
+//! level-triggered rules, each of which looks at how things stand and not at what has happened.
+
+use crate::agent::{Agent, Closing, Waiting};
+use crate::api::{Event, LockEvent, OpId, Output, Wait};
+use crate::call::Asker;
+use crate::locks::Effect;
+use crate::timer::Timer;
+use crate::transport::{Lane, UNASKED};
+use cistern_link::{Instant, Question};
+use cistern_wire::{ExtendRun, Lock, LockClass, LockId, ObjectId};
+
+impl Agent {
+    /// Carries out what changes of the locks lead to, until they lead to nothing more. Whether there was anything.
+    pub(super) fn settle(&mut self) -> bool {
+        let mut any = false;
+        while let Some(effect) = self.cache.poll_release().map(Effect::Release).or_else(|| self.locks.poll_effect()) {
+            any = true;
+            self.carry_out(effect);
+        }
+        any
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Release(item) => {
+                if let Some(channel) = self.sessions.channel_mut() {
+                    channel.release(item);
+                    self.output_due = true;
+                }
+            }
+            Effect::Ask { object, mode, wait } => {
+                self.ask(Lane::Lock, Asker::Lock(object), &Lock { ask: UNASKED, object, mode, wait }.into());
+            }
+            Effect::Extend { object, generation } => {
+                let lock = LockId { object, class: LockClass::Advisory };
+                self.ask(Lane::Lock, Asker::Run(object), &ExtendRun { ask: UNASKED, lock, generation }.into());
+            }
+            Effect::Cancel { object } => self.take_back(object),
+            Effect::Rest { object, span } => {
+                self.timers.set(Timer::LockRetry(object), self.now.plus(span), Question::Waited);
+                self.wait_on(object);
+            }
+            Effect::Waits { op, wait } => self.wait(op, wait),
+            Effect::Done { op, result } => {
+                self.waits.remove(&op);
+                self.timers.cancel(Timer::Wait(op));
+                self.events.push_back(Event::Done { op, result: result.map(Output::Locked) });
+            }
+            Effect::Tell { holder, object, what } => {
+                if let (Some(reclaim), LockEvent::Lost) = (&mut self.reclaim, what) {
+                    reclaim.stopping.insert(holder);
+                }
+                self.events.push_back(Event::Lock { holder, object, what });
+            }
+        }
+    }
+
+    /// A request for a lock is taken back: before it was sent without a message, afterwards by CANCEL.
+    fn take_back(&mut self, object: ObjectId) {
+        if self.queue.withdraw(Lane::Lock, Asker::Lock(object)) {
+            self.locks.unasked(self.permit(), object);
+        } else if let (Some(nonce), Some(channel)) = (self.locks.nonce_of(object), self.sessions.channel_mut()) {
+            channel.cancel(nonce, object);
+            self.output_due = true;
+        }
+    }
+
+    fn wait(&mut self, op: OpId, wait: Wait) {
+        let limit = match wait {
+            // It began with the command, which may have been on its way to the lock since.
+            Wait::AtMost(span) => self.timers.get(Timer::Wait(op)).or_else(|| Some(self.now.plus(span))),
+            Wait::Try | Wait::Forever => None,
+        };
+        self.waits.entry(op).or_insert(Waiting { since: self.now, limit, patient: wait != Wait::Try });
+        self.time_wait(op);
+    }
+
+    /// Does what is due.
+    pub(super) fn run_timers(&mut self) {
+        while let Some(timer) = self.timers.due(self.now) {
+            match timer {
+                Timer::Request(nonce) => self.request_is_overdue(nonce),
+                Timer::Control(serial) => self.control_is_overdue(serial),
+                Timer::Handshake => self.hello_is_due(),
+                // All are looked after once in each turn, which follows.
+                Timer::Phase | Timer::Holders | Timer::Watches | Timer::Reclaim => {}
+                Timer::Former(session) => self.sessions.timed_out(session),
+                Timer::Again(asker) => self.ask_again(asker),
+                Timer::GiveUp => self.give_up_commands(),
+                Timer::Closing => self.closed(),
+                Timer::Wait(op) => self.wait_is_over(op),
+                Timer::LockRetry(object) => self.locks.rested(self.permit(), object),
+                Timer::CallRetry(task, call) => self.with_ops(|ops, ctx| ops.retry(ctx, task, call)),
+            }
+            self.settle();
+        }
+    }
+
+    /// Looks after everything that a turn may have changed.
+    pub(super) fn upkeep(&mut self) {
+        if self.closing != Closing::No {
+            return self.tend_closing();
+        }
+        self.bound_cache();
+        self.remake_large();
+        self.tend_reclaim();
+        self.tend_former();
+        self.tend_lease();
+        self.doubt_silence();
+        self.tend_holders();
+        self.tend_watches();
+        self.tend_commands();
+        self.want_session();
+    }
+
+    /// Sets or forgets a deadline; one that stays is left alone.
+    pub(super) fn time(&mut self, timer: Timer, at: Option<Instant>, question: Question) {
+        match at {
+            Some(at) if self.timers.get(timer) == Some(at) => {}
+            Some(at) => self.timers.set(timer, at, question),
+            None => {
+                self.timers.cancel(timer);
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The sessions of this agent: the present one, and former ones that are not known to have ended at the server, in one table.
+//!
+//! ```text
+//!  WELCOME ──▶ Open ─── WELCOME of another session, "reclaimable" ───▶ Source ─── RECLAIM_COMPLETE answered ──▶ (ended)
+//!               │ │                                                      │
+//!               │ └─ NACK, WELCOME of another, idle, close ──▶ Lost ◀────┘ not reclaimable any more, or the present session lost
+//!               │                                               │
+//!        close, nobody uses a lock               nobody can use it any more, its outcomes are known
+//!               ▼                                               ▼
+//!            Closing ──▶ (ended)                             Ending ──▶ (ended)       ended: ENDED, NACK, WELCOME says so
+//! ```
+//!
+//! Invariants: at most one session has a channel, and it is the newest; a session is surrendered only after each of its local users has
+//! said that it stopped, or the last instant that was shown to them has passed; a hint never leads there.
+
+pub(crate) mod reclaim;
+
+use crate::api::HolderId;
+use crate::timer::{Timer, Timers};
+use crate::transport::{Channel, Cx, Requests, Sender};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use cistern_link::{Instant, Path, Question};
+use cistern_wire::limits::{DATAGRAM_MIN, FORMER_MAX};
+use cistern_wire::{Claim, EndReason, EndSession, FormerClaim, Header, Message, Messages, NackReason, Packer, SessionId};
+use reclaim::Source;
+
+/// The end of a session is asked for so often; after that the server finds out by itself, at the latest when T has passed.
+const TRIES_MAX: u32 = 8;
+
+/// How a session stands.
+#[derive(Debug)]
+pub(crate) enum SessionState {
+    /// The present one.
+    Open,
+    /// The present one, which the agent closes: END_SESSION goes through its channel until it is answered.
+    Closing,
+    /// Its locks are being taken over into the present one.
+    Source(Source),
+    /// Over here; somebody may still act under it.
+    Lost,
+    /// Over here, and nothing of it can be used again: the server is asked to end it.
+    Ending(Ending),
+}
+
+/// How far the end of a session is.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    reason: EndReason,
+    /// It is to be asked for now; otherwise the answer is awaited.
+    due: bool,
+    tries: u32,
+}
+
+/// By what its datagrams are made.
+#[derive(Debug)]
+enum Link {
+    Channel(Box<Channel>),
+    Sender(Sender),
+}
+
+/// A session of this agent.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: SessionId,
+    state: SessionState,
+    link: Link,
+    /// Local users who were told that their locks are lost, and have not said that they stopped.
+    users: BTreeSet<HolderId>,
+    /// The end of the lease as it was shown to them last.
+    shown_until: Option<Instant>,
+}
+
+/// All sessions of this agent, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    table: Vec<Session>,
+}
+
+/// Who may still act under a session that is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Users {
+    pub(crate) holders: BTreeSet<HolderId>,
+    pub(crate) shown_until: Option<Instant>,
+}
+
+impl Session {
+    const fn is_present(&self) -> bool {
+        matches!(self.link, Link::Channel(_))
+    }
+
+    const fn is_over(&self) -> bool {
+        matches!(self.state, SessionState::Lost | SessionState::Ending(_))
+    }
+
+    fn source(&self) -> Option<&Source> {
+        if let SessionState::Source(source) = &self.state { Some(source) } else { None }
+    }
+
+    fn lose(&mut self, users: Users) {
+        let Users { holders, shown_until } = users;
+        self.state = SessionState::Lost;
+        (self.users, self.shown_until) = (holders, shown_until);
+    }
+}
+
+/// The present session.
+impl Sessions {
+    /// A session is open.
+    pub(crate) fn open(&mut self, channel: Channel) {
+        debug_assert!(self.channel().is_none(), "one session at a time");
+        let (id, link) = (channel.session(), Link::Channel(Box::new(channel)));
+        let (users, shown_until) = (BTreeSet::new(), None);
+        self.table.push(Session { id, state: SessionState::Open, link, users, shown_until });
+    }
+
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        match self.table.last() {
+            Some(Session { link: Link::Channel(channel), .. }) => Some(channel),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn channel_mut(&mut self) -> Option<&mut Channel> {
+        match self.table.last_mut() {
+            Some(Session { link: Link::Channel(channel), .. }) => Some(channel),
+            _ => None,
+        }
+    }
+
+    /// The present session.
+    pub(crate) fn present(&self) -> Option<SessionId> {
+        self.channel().map(Channel::session)
+    }
+
+    /// The present session stays, for nothing but its end. Gives the requests that were on their way in it.
+    pub(crate) fn close(&mut self, timers: &mut Timers) -> Option<Requests> {
+        let session = self.table.last_mut()?;
+        let Link::Channel(channel) = &mut session.link else { return None };
+        session.state = SessionState::Closing;
+        Some(channel.only_end(timers))
+    }
+
+    /// There is no present session any more: it is a source, or lost. Gives the requests that were on their way in it.
+    pub(crate) fn shut(&mut self, timers: &mut Timers, state: SessionState) -> Option<Requests> {
+        let Session { id, link: Link::Channel(channel), .. } = self.table.pop_if(|session| session.is_present())? else { return None };
+        let (sender, requests) = channel.shut(timers);
+        let (users, shown_until) = (BTreeSet::new(), None);
+        self.table.push(Session { id, state, link: Link::Sender(sender), users, shown_until });
+        Some(requests)
+    }
+}
+
+/// Former sessions.
+impl Sessions {
+    /// Whether this is a former session of which something is left.
+    pub(crate) fn is_former(&self, id: SessionId) -> bool {
+        self.table.iter().any(|session| session.id == id && !session.is_present())
+    }
+
+    /// Whether it is not known to have ended.
+    pub(crate) fn contains(&self, id: SessionId) -> bool {
+        self.table.iter().any(|session| session.id == id)
+    }
+
+    /// These sessions have ended at the server.
+    pub(crate) fn ended(&mut self, timers: &mut Timers, ended: impl Fn(SessionId) -> bool) {
+        self.table.retain(|session| {
+            let gone = session.is_over() && ended(session.id);
+            if gone {
+                timers.cancel(Timer::Former(session.id));
+            }
+            !gone
+        });
+    }
+
+    /// These sources and, if it was shut as lost, the one that was present are lost: these users may still act under them.
+    pub(crate) fn lose(&mut self, timers: &mut Timers, users: &Users, lost: impl Fn(SessionId) -> bool) {
+        for session in self.table.iter_mut().filter(|session| !session.is_present() && lost(session.id)) {
+            if matches!(session.state, SessionState::Source(_) | SessionState::Lost) {
+                session.lose(users.clone());
+            }
+        }
+        while self.table.iter().filter(|session| session.is_over()).count() > FORMER_MAX
+            && let Some(oldest) = self.table.iter().position(Session::is_over)
+        {
+            timers.cancel(Timer::Former(self.table.remove(oldest).id));
+        }
+    }
+
+    /// A session is forgotten, whatever it is.
+    pub(crate) fn forget(&mut self, timers: &mut Timers, id: SessionId) {
+        timers.cancel(Timer::Former(id));
+        for session in self.table.extract_if(.., |session| session.id == id) {
+            if let Link::Channel(channel) = session.link {
+                channel.shut(timers);
+            }
+        }
+    }
+
+    /// A local user whose lock was lost has stopped.
+    pub(crate) fn has_stopped(&mut self, holder: HolderId) {
+        for session in &mut self.table {
+            session.users.remove(&holder);
+        }
+    }
+
+    /// Looks for lost sessions of which nothing can be used any more: they are surrendered now. `is_asked_about` says whether the outcome of a mutation of the session is awaited.
+    pub(crate) fn surrender(&mut self, now: Instant, timers: &mut Timers, is_asked_about: impl Fn(SessionId) -> bool) -> Vec<SessionId> {
+        let mut surrendered = Vec::new();
+        for session in self.table.iter_mut().filter(|session| matches!(session.state, SessionState::Lost)) {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and
+            //# all input and output under its locks has ended.
+            let until = session.shown_until.filter(|until| !session.users.is_empty() && !now.lease_over(*until));
+            match until {
+                Some(until) => timers.set(Timer::Former(session.id), until, Question::LeaseOver),
+                // The end of a session is the end of what the server knows of its mutations.
+                None if is_asked_about(session.id) => {}
+                None => {
+                    session.state = SessionState::Ending(Ending { reason: EndReason::Surrender, due: true, tries: 0 });
+                    surrendered.push(session.id);
+                }
+            }
+        }
+        surrendered
+    }
+
+    /// The answer to END_SESSION is overdue, or the last instant shown has passed (which is looked after once in each turn).
+    pub(crate) fn timed_out(&mut self, id: SessionId) {
+        let session = self.table.iter_mut().find(|session| session.id == id);
+        if let Some(Session { state: SessionState::Ending(ending), .. }) = session {
+            ending.due = ending.tries < TRIES_MAX;
+        }
+    }
+
+    /// Makes the datagram of the first END_SESSION that is due.
+    pub(crate) fn poll_transmit(&mut self, cx: &mut Cx<'_>, buf: &mut Vec<u8>) -> Option<Path> {
+        for session in &mut self.table {
+            let Session { id, state: SessionState::Ending(ending), link: Link::Sender(sender), .. } = session else { continue };
+            if !core::mem::replace(&mut ending.due, false) {
+                continue;
+            }
+            let packet = sender.counter.take()?;
+            let mut packer = Packer::new(buf, Header { from_server: false, session: *id, packet }, DATAGRAM_MIN);
+            packer.push(&EndSession { serial: sender.serial, reason: ending.reason }.into());
+            packer.finish();
+            cx.timers.set(Timer::Former(*id), cx.now.plus(sender.rtt.backoff(ending.tries, cx.rng)), Question::Waited);
+            ending.tries += 1;
+            return Some(sender.path);
+        }
+        None
+    }
+
+    /// Whether a datagram of a former session tells of its end, which was asked for: all that is heard in it.
+    pub(crate) fn hears_end(&self, id: SessionId, mut messages: Messages<'_>) -> bool {
+        let session = self.table.iter().find(|session| session.id == id);
+        let Some(Session { state: SessionState::Ending(Ending { due: false, .. }), link: Link::Sender(sender), .. }) = session else {
+            return false;
+        };
+        messages.any(|message| match message {
+            Message::Ended(ended) => sender.counter.has_dealt(ended.echo),
+            Message::Nack(nack) => nack.reason == NackReason::Ended && sender.counter.has_dealt(nack.echo),
+            _ => false,
+        })
+    }
+
+    /// What HELLO says of the present session, which is verified if there is one, and of the former ones.
+    pub(crate) fn claims(&self) -> Vec<FormerClaim> {
+        let claim = |session: &Session| match session.state {
+            SessionState::Open | SessionState::Closing => Claim::Continuing,
+            SessionState::Source(_) => Claim::Reclaiming,
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# An agent MUST name a session lost or surrendered only after it took a NACK of it, took a WELCOME of another one, or closed
+            //# it.
+            SessionState::Lost => Claim::Lost,
+            SessionState::Ending(_) => Claim::Surrendered,
+        };
+        // Where not all can be named, those from which something can be reclaimed come first, and of them those that hold locks.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent that has a session MUST name it first in HELLO, as continuing.
+        let rank = |session: &Session| match &session.state {
+            SessionState::Open | SessionState::Closing => 0,
+            SessionState::Source(source) if source.has_unnamed() => 1,
+            SessionState::Source(_) => 2,
+            SessionState::Lost | SessionState::Ending(_) => 3,
+        };
+        let newest_first = self.table.iter().rev().filter(|session| session.source().is_none());
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
+        //# lost, reclaiming or surrendered.
+        let mut named: Vec<&Session> = self.table.iter().filter(|session| session.source().is_some()).chain(newest_first).collect();
+        named.sort_by_key(|session| rank(session));
+        named.truncate(FORMER_MAX);
+        named.into_iter().map(|session| FormerClaim { session: session.id, claim: claim(session) }).collect()
+    }
+}
+
+/// Sources of a reclaim.
+impl Sessions {
+    /// The sessions that are reclaimed from, oldest first.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (SessionId, &Source)> {
+        self.table.iter().filter_map(|session| session.source().map(|source| (session.id, source)))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn sources_mut(&mut self) -> impl Iterator<Item = (SessionId, &mut Source)> {
+        self.table.iter_mut().filter_map(|session| match &mut session.state {
+            SessionState::Source(source) => Some((session.id, source)),
+            _ => None,
+        })
+    }
+
+    /// One of them.
+    pub(crate) fn source_mut(&mut self, id: SessionId) -> Option<&mut Source> {
+        self.sources_mut().find(|source| source.0 == id).map(|source| source.1)
+    }
+
+    /// All of them, which have ended: their locks belong to the present session.
+    pub(crate) fn take_sources(&mut self) -> Vec<(SessionId, Source)> {
+        let taken = self.table.extract_if(.., |session| session.source().is_some());
+        let sources =
+            taken.filter_map(|session| if let SessionState::Source(source) = session.state { Some((session.id, source)) } else { None });
+        sources.collect()
+    }
+}
+
+#[cfg(test)]
+impl Sessions {
+    /// How every session stands, oldest first.
+    pub(crate) fn states(&self) -> Vec<(SessionId, &'static str)> {
+        let name = |session: &Session| match &session.state {
+            SessionState::Open => "open",
+            SessionState::Closing => "closing",
+            SessionState::Source(_) => "source",
+            SessionState::Lost => "lost",
+            SessionState::Ending(_) => "ending",
+        };
+        self.table.iter().map(|session| (session.id, name(session))).collect()
+    }
+}

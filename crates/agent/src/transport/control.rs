@@ -1,0 +1,324 @@
+//! Control messages on their way: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION.
+//!
+//! Decides their numbers, how releases share a message, and that each but a keep-alive is sent again, in the same words, until it is
+//! answered. They wait for no window and no bulk (R26, R27). Place in the walk: first in every datagram that `outgoing` makes; their
+//! answers come from `incoming`. Implements `wire-spec.md` section 6.3.
+//! Invariant: at most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending.
+//! Leaves to others: when to send one (`idle`, `locks`, `recovery`), what the answers mean, timers (`outgoing`).
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{
+    Cancel, EndReason, EndSession, Generation, KeepAlive, List, Message, Packer, Release, ReleaseAll, ReleaseItem, ReleasedItem,
+};
+
+/// Bytes of one item of RELEASED: lock, two generations, keep.
+const RELEASED_ITEM: usize = 9 + 8 + 1 + 8;
+/// Most items of one RELEASE: so many that its answer is one message in the smallest datagram. More go into further ones.
+const ITEMS_MAX: usize = (DATAGRAM_MIN - HEADER_LEN - CHECKSUM_LEN - MESSAGE_HEADER_LEN - 8 - 8 - 2) / RELEASED_ITEM;
+
+/// What a control message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Renew the lease.
+    KeepAlive,
+    /// Locks given back.
+    Release(Vec<ReleaseItem>),
+    /// All cache locks given back, up to a generation.
+    ReleaseAll(Generation),
+    /// A request taken back.
+    Cancel {
+        /// The request.
+        nonce: u64,
+    },
+    /// The session is closed.
+    End,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    body: Control,
+    /// Items of a release that no answer has named yet, a bit for each.
+    left: u32,
+    attempts: u32,
+}
+
+/// A control message that goes out now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Its number.
+    pub(crate) serial: u64,
+    /// How often it was sent before; of a keep-alive, how many before it were not answered.
+    pub(crate) before: u32,
+}
+
+/// The control messages of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Controls {
+    last_serial: u64,
+    unanswered: BTreeMap<u64, Unanswered>,
+    due: BTreeSet<u64>,
+    /// The keep-alive that is not answered.
+    keeping: Option<u64>,
+    /// The requests whose cancellations are not.
+    cancelling: BTreeSet<u64>,
+    /// Locks to be given back that have no message yet: each gets one when there is room for it, however many they are.
+    giving: VecDeque<ReleaseItem>,
+}
+
+impl Controls {
+    /// The number of the next message; for one that is sent when the session is over.
+    pub(crate) const fn next_serial(&self) -> u64 {
+        self.last_serial + 1
+    }
+
+    /// Gives a lock back, with others in one message.
+    pub(crate) fn release(&mut self, item: ReleaseItem) {
+        self.giving.push_back(item);
+    }
+
+    /// Gives back all cache locks up to a generation.
+    pub(crate) fn release_all(&mut self, up_to: Generation) {
+        self.add(Control::ReleaseAll(up_to), 0);
+    }
+
+    /// Takes a request back.
+    pub(crate) fn cancel(&mut self, nonce: u64) {
+        if self.cancelling.insert(nonce) {
+            self.add(Control::Cancel { nonce }, 0);
+        }
+    }
+
+    /// Renews the lease on purpose, unless that is being tried already.
+    pub(crate) fn keep_alive(&mut self) {
+        if self.keeping.is_none() {
+            self.add(Control::KeepAlive, 0);
+        }
+    }
+
+    /// The lease was renewed, or is not worth it: no further keep-alive goes out. Gives the number of the one that did.
+    pub(crate) fn stop_keeping(&mut self) -> Option<u64> {
+        let serial = self.keeping?;
+        self.answered(serial);
+        Some(serial)
+    }
+
+    /// Whether a keep-alive is wanted and not answered.
+    pub(crate) const fn is_keeping(&self) -> bool {
+        self.keeping.is_some()
+    }
+
+    fn add(&mut self, body: Control, attempts: u32) {
+        self.last_serial += 1;
+        let left = if let Control::Release(items) = &body { all_of(items.len()) } else { 0 };
+        if body == Control::KeepAlive {
+            self.keeping = Some(self.last_serial);
+        }
+        self.unanswered.insert(self.last_serial, Unanswered { body, left, attempts });
+        self.due.insert(self.last_serial);
+    }
+
+    /// The numbers of the messages that are not answered.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> + '_ {
+        self.unanswered.keys().copied()
+    }
+
+    /// Whether something is to be sent now.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty() || !self.giving.is_empty()
+    }
+
+    /// Puts what is to be sent into a datagram, as far as it fits; gives the numbers of what went in.
+    pub(crate) fn send(&mut self, packer: &mut Packer<'_>, now: Instant) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        loop {
+            if self.due.is_empty() && !self.giving.is_empty() {
+                let count = self.giving.len().min(ITEMS_MAX);
+                let items = self.giving.drain(..count).collect();
+                self.add(Control::Release(items), 0);
+            }
+            let Some(serial) = self.due.first().copied() else { break };
+            if let Some(control) = self.unanswered.get_mut(&serial) {
+                if !packer.push(&message(serial, &control.body, now)) {
+                    break;
+                }
+                sent.push(Sent { serial, before: control.attempts });
+                control.attempts = control.attempts.saturating_add(1);
+            }
+            self.due.remove(&serial);
+        }
+        sent
+    }
+
+    /// The timeout of a message has passed: it goes out again. False if it was answered.
+    pub(crate) fn overdue(&mut self, serial: u64) -> bool {
+        match self.unanswered.get(&serial) {
+            None => false,
+            Some(Unanswered { body: Control::KeepAlive, attempts, .. }) => {
+                let attempts = *attempts;
+                self.answered(serial);
+                self.add(Control::KeepAlive, attempts);
+                true
+            }
+            Some(_) => {
+                self.due.insert(serial);
+                true
+            }
+        }
+    }
+
+    /// A release was answered, as far as `items` goes. Whether it is answered whole now.
+    pub(crate) fn released(&mut self, serial: u64, items: List<'_, ReleasedItem>) -> bool {
+        let Some(control) = self.unanswered.get_mut(&serial) else { return false };
+        if let Control::Release(given) = &control.body {
+            //= wire-spec.md#6-3-control
+            //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
+            for item in items {
+                // One generation may stand in it twice: kept shared at first, and then not at all.
+                let names = |given: &ReleaseItem| (given.lock, given.generation) == (item.lock, item.generation);
+                let named = given.iter().enumerate().filter(|(_, given)| names(given));
+                control.left &= named.fold(u32::MAX, |left, (at, _)| left & !(1 << at));
+            }
+        }
+        let whole = control.left == 0;
+        if whole {
+            self.answered(serial);
+        }
+        whole
+    }
+
+    /// Everything that is unanswered goes out again: the server may be there after all.
+    pub(crate) fn wake(&mut self) {
+        self.due.extend(self.unanswered.keys());
+    }
+
+    /// The session is closed, and nothing else in it matters any more.
+    pub(crate) fn only_end(&mut self) {
+        *self = Self { last_serial: self.last_serial, ..Self::default() };
+        self.add(Control::End, 0);
+    }
+
+    /// A message was answered; gives what it said, the first time.
+    pub(crate) fn answered(&mut self, serial: u64) -> Option<Control> {
+        self.due.remove(&serial);
+        let body = self.unanswered.remove(&serial)?.body;
+        match body {
+            Control::KeepAlive => self.keeping = None,
+            Control::Cancel { nonce } => {
+                self.cancelling.remove(&nonce);
+            }
+            Control::Release(_) | Control::ReleaseAll(_) | Control::End => {}
+        }
+        Some(body)
+    }
+}
+
+/// A bit for each of the items of a release.
+fn all_of(items: usize) -> u32 {
+    debug_assert!(items <= ITEMS_MAX, "a release fits one answer");
+    (1 << items) - 1
+}
+
+fn message(serial: u64, body: &Control, now: Instant) -> Message<'_> {
+    match body {
+        Control::KeepAlive => KeepAlive { serial, clock_us: now.raw_ns / 1_000 }.into(),
+        Control::Release(items) => Release { serial, items: List::of(items) }.into(),
+        Control::ReleaseAll(up_to) => ReleaseAll { serial, up_to: *up_to }.into(),
+        Control::Cancel { nonce } => Cancel { serial, nonce: *nonce }.into(),
+        Control::End => EndSession { serial, reason: EndReason::Close }.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_wire::{Header, Keep, LockClass, LockId, ObjectId, SessionId};
+
+    const NOW: Instant = Instant::new(5_000_000, 0);
+
+    fn item(object: u64) -> ReleaseItem {
+        let lock = LockId { object: ObjectId(object), class: LockClass::Cache };
+        ReleaseItem { lock, generation: Generation(object), keep: Keep::Nothing }
+    }
+
+    fn send(controls: &mut Controls) -> (Vec<Sent>, Vec<u8>) {
+        let mut bytes = Vec::new();
+        let header = Header { from_server: false, session: SessionId(1), packet: 1 };
+        let mut packer = Packer::new(&mut bytes, header, DATAGRAM_MIN);
+        let sent = controls.send(&mut packer, NOW);
+        packer.finish();
+        (sent, bytes)
+    }
+
+    #[test]
+    fn release_that_names_a_generation_twice_is_answered_when_that_is_named() {
+        let mut controls = Controls::default();
+        controls.release(ReleaseItem { keep: Keep::Shared, ..item(1) });
+        controls.release(item(1));
+        send(&mut controls);
+        let named = ReleasedItem { lock: item(1).lock, generation: item(1).generation, now: Generation(0), keep: Keep::Nothing };
+        assert!(controls.released(1, List::of(&[named])));
+        assert!(!controls.overdue(1), "it is not sent again");
+    }
+
+    #[test]
+    fn releases_share_a_message_and_keep_it_when_sent_again() {
+        let mut controls = Controls::default();
+        (1..=3).for_each(|object| controls.release(item(object)));
+        let (sent, bytes) = send(&mut controls);
+        assert_eq!(sent, [Sent { serial: 1, before: 0 }]);
+        assert!(!controls.has_due());
+        controls.release(item(4));
+        assert!(controls.overdue(1));
+        let (sent, again) = send(&mut controls);
+        assert_eq!(sent, [Sent { serial: 1, before: 1 }, Sent { serial: 2, before: 0 }]);
+        assert_eq!(again[20..bytes.len() - 4], bytes[20..bytes.len() - 4], "the same words");
+        assert!(matches!(controls.answered(1), Some(Control::Release(items)) if items.len() == 3));
+        assert!(controls.answered(1).is_none() && !controls.overdue(1));
+    }
+
+    #[test]
+    fn more_releases_than_an_answer_can_name_go_into_several_messages_and_datagrams() {
+        let mut controls = Controls::default();
+        (1..=60).for_each(|object| controls.release(item(object)));
+        let (mut sent, mut datagrams) = (0, 0);
+        while controls.has_due() {
+            sent += send(&mut controls).0.len();
+            datagrams += 1;
+        }
+        assert_eq!((sent, datagrams), (4, 3), "19 items a message; the last three share a datagram with others");
+    }
+
+    #[test]
+    fn each_keep_alive_is_a_new_message_and_only_one_is_out() {
+        let mut controls = Controls::default();
+        controls.keep_alive();
+        controls.keep_alive();
+        assert_eq!(send(&mut controls).0, [Sent { serial: 1, before: 0 }]);
+        assert!(controls.overdue(1));
+        assert_eq!(send(&mut controls).0, [Sent { serial: 2, before: 1 }], "and backs off");
+        controls.stop_keeping();
+        assert!(!controls.is_keeping() && !controls.overdue(2));
+    }
+
+    #[test]
+    fn a_keep_alive_that_is_overdue_when_it_is_woken_is_replaced_not_added_to() {
+        let mut controls = Controls::default();
+        controls.keep_alive();
+        send(&mut controls);
+        controls.wake();
+        assert!(controls.overdue(1));
+        assert_eq!(send(&mut controls).0, [Sent { serial: 2, before: 1 }]);
+        assert!(!controls.has_due(), "nothing is due that is not there to be sent");
+    }
+
+    #[test]
+    fn a_request_is_taken_back_by_one_message() {
+        let mut controls = Controls::default();
+        controls.cancel(7);
+        controls.cancel(7);
+        assert_eq!(send(&mut controls).0.len(), 1);
+    }
+}

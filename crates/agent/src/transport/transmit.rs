@@ -1,0 +1,182 @@
+//! The way out of a channel: what its next datagram carries.
+//!
+//! Receipts and control messages go first and wait for nothing; then what is sent again, then what was never sent, by lanes. Receipts and
+//! control messages keep to datagrams of 548 bytes, so that they pass wherever anything does.
+
+use super::requests::AROUND;
+use super::{Channel, Lane, SendQueue};
+use crate::call::{Asker, Outbound};
+use crate::timer::{Timer, Timers};
+use alloc::vec::Vec;
+use cistern_link::{Instant, Path, Question, Rng};
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::{Header, Packer, PathResponse};
+
+/// What every part may use: the time, the timers, chance.
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Instant,
+    pub(crate) timers: &'a mut Timers,
+    pub(crate) rng: &'a mut Rng,
+}
+
+/// Which requests may be sent for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// All.
+    Open,
+    /// Those of recovery: a reclaim is under way.
+    Recovery,
+}
+
+/// A datagram that was made.
+#[derive(Debug)]
+pub(crate) struct Transmitted {
+    pub(crate) path: Path,
+    /// Requests in it for the first time, and again.
+    pub(crate) first: u64,
+    pub(crate) again: u64,
+    /// Requests of locks and recovery in it for the first time, with their nonces.
+    pub(crate) asked: Vec<(Asker, u64)>,
+}
+
+impl Channel {
+    /// Whether the next datagram carries a request, whose answer will renew the lease.
+    pub(crate) fn is_asking(&self, now: Instant, queue: &SendQueue, gate: Gate) -> bool {
+        let (_, room) = self.path_size(now);
+        let may_start = || self.requests.may_start() && queue.has_next(gate, room);
+        !self.dormant && (self.requests.has_due() || may_start())
+    }
+
+    /// Makes the next datagram, if there is anything to send.
+    pub(crate) fn poll_transmit(&mut self, cx: Cx<'_>, queue: &mut SendQueue, gate: Gate, buf: &mut Vec<u8>) -> Option<Transmitted> {
+        let now = cx.now;
+        let urgent = !self.receipts.is_empty() || self.controls.has_due() || self.challenged.is_some();
+        // Its number is taken when it is known that it carries something.
+        let header = Header { from_server: false, session: self.session, packet: self.counter.last() + 1 };
+        let limit = if urgent { DATAGRAM_MIN } else { self.size_of_next(now) };
+        let mut packer = Packer::new(buf, header, limit);
+        let mut packing = Packing { cx, limit, first: 0, again: 0, asked: Vec::new() };
+        if urgent {
+            self.push_urgent(&mut packer, &mut packing);
+        }
+        if !self.dormant {
+            self.push_due(&mut packer, &mut packing);
+            match gate {
+                Gate::Recovery => self.push_new(&mut packer, &mut packing, queue, &[Lane::Recovery]),
+                Gate::Open => {
+                    self.push_new(&mut packer, &mut packing, queue, &[Lane::Recovery, Lane::Lock]);
+                    self.push_tasks(&mut packer, &mut packing, queue);
+                }
+            }
+        }
+        if packer.is_empty() {
+            return None;
+        }
+        packer.finish();
+        let packet = self.counter.take()?;
+        self.log.forget_older(now, self.tau);
+        //= wire-spec.md#11-1-lease
+        //# The agent MUST read its clock for a send time before it hands the transmission to the network.
+        self.log.record(packet, now);
+        let Packing { first, again, asked, .. } = packing;
+        Some(Transmitted { path: self.path, first, again, asked })
+    }
+}
+
+/// One datagram in the making.
+struct Packing<'a> {
+    cx: Cx<'a>,
+    limit: usize,
+    first: u64,
+    again: u64,
+    asked: Vec<(Asker, u64)>,
+}
+
+impl Channel {
+    /// Size of the next datagram without urgent messages: what the request that goes first may be in.
+    fn size_of_next(&self, now: Instant) -> usize {
+        match self.requests.first_due(now).filter(|_| self.requests.may_send()) {
+            // Once a large request has come through, it may go out as large as it is.
+            Some((nonce, size)) => size.max(self.requests.size_of(nonce) + AROUND),
+            None => self.requests.path_size(now),
+        }
+    }
+
+    /// Receipts, control messages, and the answer to a path challenge.
+    fn push_urgent(&mut self, packer: &mut Packer<'_>, packing: &mut Packing<'_>) {
+        let now = packing.cx.now;
+        // What proves the address goes before what is acted on only from a proven one.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent that answers PATH_CHALLENGE SHOULD send a keep-alive in the same datagram if it would renew its lease.
+        if let Some(token) = self.challenged.take()
+            && !packer.push(&PathResponse { token }.into())
+        {
+            self.challenged = Some(token);
+        }
+        while let Some(receipt) = self.receipts.front() {
+            if !packer.push(&(*receipt).into()) {
+                return;
+            }
+            self.receipts.pop_front();
+        }
+        for sent in self.controls.send(packer, now) {
+            let again = now.plus(self.rtt.backoff(sent.before, packing.cx.rng));
+            packing.cx.timers.set(Timer::Control(sent.serial), again, Question::Waited);
+            if sent.before == 0 {
+                self.asked = Some(now);
+            }
+        }
+    }
+
+    /// Requests that go out again.
+    fn push_due(&mut self, packer: &mut Packer<'_>, packing: &mut Packing<'_>) {
+        while self.requests.may_send()
+            && let Some((nonce, size)) = self.requests.first_due(packing.cx.now)
+        {
+            let length = self.requests.size_of(nonce);
+            if size < packing.limit && size >= length + AROUND || length > packer.room() {
+                return;
+            }
+            self.push_request(nonce, packer, packing);
+        }
+    }
+
+    /// Requests that were never sent.
+    fn push_new(&mut self, packer: &mut Packer<'_>, packing: &mut Packing<'_>, queue: &mut SendQueue, lanes: &[Lane]) {
+        for lane in lanes {
+            while self.requests.may_start()
+                && let Some((asker, message)) = queue.pop(*lane, packer.room())
+                && let Some(nonce) = self.requests.start(asker, message, false, packing.cx.now)
+            {
+                packing.asked.push((asker, nonce));
+                self.push_request(nonce, packer, packing);
+            }
+        }
+    }
+
+    /// Requests of operations.
+    fn push_tasks(&mut self, packer: &mut Packer<'_>, packing: &mut Packing<'_>, queue: &mut SendQueue) {
+        while self.requests.may_start()
+            && let Some(Outbound { task, call, message, mutation }) = queue.pop_task(packer.room())
+            && let Some(nonce) = self.requests.start(Asker::Op(task, call), message, mutation, packing.cx.now)
+        {
+            self.push_request(nonce, packer, packing);
+        }
+    }
+
+    fn push_request(&mut self, nonce: u64, packer: &mut Packer<'_>, packing: &mut Packing<'_>) {
+        let Some((message, sent)) = self.requests.send(nonce, packing.cx.now) else { return };
+        let fits = packer.push_encoded(message);
+        debug_assert!(fits, "there was room for it");
+        if sent.attempts == 0 {
+            self.asked = Some(packing.cx.now);
+        }
+        let count = if sent.first { &mut packing.first } else { &mut packing.again };
+        *count += 1;
+        let again = packing.cx.now.plus(self.rtt.backoff(sent.attempts, packing.cx.rng));
+        packing.cx.timers.set(Timer::Request(nonce), again, Question::Waited);
+    }
+}
+
+// A receipt, a release of one lock and a cancellation have room beside one another in the smallest datagram.
+const _: () = assert!(AROUND + (4 + 9) + (4 + 8 + 2 + 18) + (4 + 16) <= DATAGRAM_MIN);
