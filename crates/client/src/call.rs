@@ -117,18 +117,25 @@ impl<K: Operation> Call<K> {
     }
 
     fn wait_until(&mut self, until: Option<Instant>) -> Option<Result<K::Output, Error>> {
+        self.look(|pending| pending.wait(until))
+    }
+
+    /// The result, as soon as `look` finds that the command has ended, and nothing more is to be asked.
+    fn look(&mut self, look: impl Fn(&Pending) -> Option<Done>) -> Option<Result<K::Output, Error>> {
         loop {
             if let Err(error) = self.inner.home.check() {
                 return Some(Err(error));
             }
             let done = match &mut self.progress {
-                Progress::Refused(error) => return error.take().map(Err),
+                Progress::Refused(error) => return Some(Err(error.take().unwrap_or_else(|| Cause::Closed.into()))),
                 Progress::Ended(done) => done.take(),
                 Progress::Running { pending, .. } => match self.inner.home.check_process() {
-                    Ok(()) => pending.wait(until),
+                    Ok(()) => Some(look(pending)?),
                     Err(error) => return Some(Err(error)),
                 },
-            }?;
+            };
+            // Its end was given before.
+            let Some(done) = done else { return Some(Err(Cause::Closed.into())) };
             if let Some(result) = self.advance(done) {
                 return Some(result);
             }
@@ -159,24 +166,9 @@ impl<K: Operation> Future for Call<K> {
     type Output = Result<K::Output, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        loop {
-            if let Err(error) = this.inner.home.check() {
-                return Poll::Ready(Err(error));
-            }
-            let done = match &mut this.progress {
-                Progress::Refused(error) => return Poll::Ready(Err(error.take().unwrap_or_else(|| Cause::Closed.into()))),
-                Progress::Ended(done) => done.take(),
-                Progress::Running { pending, .. } => match this.inner.home.check_process().map(|()| pending.poll(cx.waker())) {
-                    Ok(Some(done)) => Some(done),
-                    Ok(None) => return Poll::Pending,
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
-            };
-            let Some(done) = done else { return Poll::Ready(Err(Cause::Closed.into())) };
-            if let Some(result) = this.advance(done) {
-                return Poll::Ready(result);
-            }
+        match self.get_mut().look(|pending| pending.poll(cx.waker())) {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Pending,
         }
     }
 }

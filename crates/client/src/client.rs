@@ -10,7 +10,7 @@ use crate::op::{Conditions, Op, kinds};
 use crate::update::Update;
 use crate::watcher::Watcher;
 use bytes::Bytes;
-use cistern_agent::api::{AttrChange, Command, LeaseView, Ownership, Target, Wait};
+use cistern_agent::api::{AttrChange, Command, LeaseView, Target, Wait};
 use cistern_link::Instant;
 use cistern_wire::{Mode, RenameRule, XattrRule};
 use std::ffi::OsStr;
@@ -38,7 +38,8 @@ pub(crate) fn path_bytes(path: impl AsRef<Path>) -> Bytes {
     Bytes::copy_from_slice(path.as_ref().as_os_str().as_bytes())
 }
 
-const FILE_MODE: u16 = 0o644;
+/// Permission bits of files that are made, unless said otherwise.
+pub(crate) const FILE_MODE: u16 = 0o644;
 const DIR_MODE: u16 = 0o755;
 
 impl Client {
@@ -62,10 +63,6 @@ impl Client {
     fn on_path<K>(&self, path: impl AsRef<Path>, kind: K, command: impl FnOnce(Bytes) -> Command) -> Op<K> {
         let path = path_bytes(path);
         self.op(Subject::Path(path.clone()), command(path), kind)
-    }
-
-    fn owned(&self, mode: u16) -> Ownership {
-        Ownership { mode, uid: self.inner.user.0, gid: self.inner.user.1 }
     }
 }
 
@@ -117,31 +114,31 @@ impl Client {
 impl Client {
     /// Replaces a file's contents, whole and at once; makes the file if it is missing. At most 1 MiB.
     pub fn write(&self, path: impl AsRef<Path>, data: impl Into<Bytes>) -> Op<kinds::Write> {
-        let (data, owner) = (data.into(), self.owned(FILE_MODE));
+        let (data, owner) = (data.into(), self.inner.owning(FILE_MODE));
         self.on_path(path, kinds::Write, |path| Command::Put { path, data, owner, guard: None })
     }
 
     /// Makes an empty file if there is none.
     pub fn create(&self, path: impl AsRef<Path>) -> Op<kinds::Create> {
-        let owner = self.owned(FILE_MODE);
+        let owner = self.inner.owning(FILE_MODE);
         self.on_path(path, kinds::Create, |path| Command::Create { path, exclusive: false, ephemeral: false, owner })
     }
 
     /// Makes a file, which must not exist.
     pub fn create_new(&self, path: impl AsRef<Path>) -> Op<kinds::CreateNew> {
-        let owner = self.owned(FILE_MODE);
+        let owner = self.inner.owning(FILE_MODE);
         self.on_path(path, kinds::CreateNew, |path| Command::Create { path, exclusive: true, ephemeral: false, owner })
     }
 
     /// Makes a directory.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Op<kinds::CreateDir> {
-        let owner = self.owned(DIR_MODE);
+        let owner = self.inner.owning(DIR_MODE);
         self.on_path(path, kinds::CreateDir, |path| Command::Mkdir { path, owner })
     }
 
     /// Makes a symbolic link at `path` that points to `target`.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Op<kinds::Symlink> {
-        let (points_to, owner) = (path_bytes(target), self.owned(0o777));
+        let (points_to, owner) = (path_bytes(target), self.inner.owning(0o777));
         self.on_path(path, kinds::Symlink, |path| Command::Symlink { path, points_to, owner })
     }
 

@@ -15,7 +15,7 @@ use crate::identity::AgentIdentity;
 use crate::metadata::FileId;
 use crate::watcher::WatchEvent;
 use cistern_agent::Agent;
-use cistern_agent::api::{self, Command, Event, HolderId, Locked, OpError, OpId, Output, Submitted, WatchId};
+use cistern_agent::api::{self, Command, Event, HolderId, Locked, OpError, OpId, Output, Ownership, Submitted, WatchId};
 use cistern_driver::{Clock, Handle, Owner, Poisoned, Registry, Services, Sources, Stats, Token};
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::{ObjectId, Status};
@@ -101,10 +101,13 @@ impl Hub {
                 }
             }
         }
+        self.tell_closers();
+    }
+
+    fn tell_closers(&mut self) {
         if self.agent.is_closed() {
-            for closer in std::mem::take(&mut self.closers) {
-                self.wakers.extend(closer.fill(Done::Output(Output::Done)));
-            }
+            let closers = std::mem::take(&mut self.closers);
+            self.wakers.extend(closers.iter().filter_map(|closer| closer.fill(Done::Output(Output::Done))));
         }
     }
 
@@ -142,6 +145,7 @@ impl Hub {
     /// Nobody will be answered any more: the driver has ended.
     fn abandon(&mut self) {
         self.over = true;
+        self.tell_closers();
         for pending in std::mem::take(&mut self.pending).into_values().chain(std::mem::take(&mut self.closers)) {
             self.wakers.extend(pending.fill(Done::Failed(OpError::Closed)));
         }
@@ -284,6 +288,11 @@ impl Inner {
             self.wake();
             Cause::Broken("a thread panicked while it used the agent").into()
         })
+    }
+
+    /// This process's user and group, as owner of what is made.
+    pub(crate) const fn owning(&self, mode: u16) -> Ownership {
+        Ownership { mode, uid: self.user.0, gid: self.user.1 }
     }
 
     /// Wakes the driver; in a forked child it is the parent's, which is left alone.

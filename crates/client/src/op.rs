@@ -3,12 +3,13 @@
 //! Decides: that nothing happens before [`Op::wait`], [`Op::start`] or `.await`; and that every change takes the same conditions.
 
 use crate::call::Call;
+use crate::client::{FILE_MODE, path_bytes};
 use crate::error::{Error, Subject};
 use crate::guard::Guard;
 use crate::hub::{Done, Inner};
 use crate::metadata::{Metadata, Version, nanos};
 use bytes::Bytes;
-use cistern_agent::api::{self, AttrChange, Command, Output, Ownership, Target, Wait};
+use cistern_agent::api::{self, Command, Output, Ownership, Target, Wait};
 use cistern_wire::{Expect, Mode, RenameRule, Status, XattrRule};
 use std::fmt;
 use std::future::IntoFuture;
@@ -163,6 +164,17 @@ impl<K: Mutation> Op<K> {
     }
 }
 
+/// Sets an option in the command of an operation; a command of another kind has no such option.
+macro_rules! set {
+    ($op:expr, $command:pat => $set:expr) => {{
+        let mut op = $op;
+        if let $command = &mut op.command {
+            $set;
+        }
+        op
+    }};
+}
+
 fn ownership(command: &mut Command) -> Option<&mut Ownership> {
     match command {
         Command::Put { owner, .. } | Command::Create { owner, .. } | Command::Mkdir { owner, .. } | Command::Symlink { owner, .. } => {
@@ -186,9 +198,7 @@ impl<K: Creation> Op<K> {
 
     /// Owner and group of what is made.
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
-        if let Some(owner) = ownership(&mut self.command) {
-            (owner.uid, owner.gid) = (uid, gid);
-        }
+        ownership(&mut self.command).into_iter().for_each(|owner| (owner.uid, owner.gid) = (uid, gid));
         self
     }
 }
@@ -214,11 +224,8 @@ impl Op<kinds::Read> {
 
 impl Op<kinds::ReadDir> {
     /// With the attributes of every entry.
-    pub fn with_metadata(mut self) -> Self {
-        if let Command::List { detail, .. } = &mut self.command {
-            *detail = true;
-        }
-        self
+    pub fn with_metadata(self) -> Self {
+        set!(self, Command::List { detail, .. } => *detail = true)
     }
 }
 
@@ -229,8 +236,7 @@ impl Op<kinds::Write> {
         if let Command::Put { path, data, owner, .. } = self.command {
             self.command = new_file(path, data, owner, false);
         } else if let Command::Write { target: Target::Path(path), data, .. } = self.command {
-            let owner = Ownership { mode: 0o644, uid: self.inner.user.0, gid: self.inner.user.1 };
-            self.command = new_file(path, data, owner, false);
+            self.command = new_file(path, data, self.inner.owning(FILE_MODE), false);
         } else {
             // An opened file is there.
             self.conditions.contradict = true;
@@ -250,11 +256,8 @@ impl Op<kinds::Write> {
     }
 
     /// With [`at`](Self::at): what is after the bytes is cut off.
-    pub fn truncate(mut self) -> Self {
-        if let Command::Write { truncate, .. } = &mut self.command {
-            *truncate = true;
-        }
-        self
+    pub fn truncate(self) -> Self {
+        set!(self, Command::Write { truncate, .. } => *truncate = true)
     }
 }
 
@@ -299,11 +302,8 @@ impl<K> Op<K> {
 /// Files that somebody else has locked are protected from losing their names ([`Busy`](crate::ErrorKind::Busy)).
 impl Op<kinds::Remove> {
     /// Although somebody holds a lock on it.
-    pub fn even_if_locked(mut self) -> Self {
-        if let Command::Unlink { force, .. } = &mut self.command {
-            *force = true;
-        }
-        self
+    pub fn even_if_locked(self) -> Self {
+        set!(self, Command::Unlink { force, .. } => *force = true)
     }
 }
 
@@ -318,54 +318,41 @@ impl Op<kinds::Rename> {
         self.rule(RenameRule::Exchange)
     }
 
-    fn rule(mut self, to: RenameRule) -> Self {
-        if let Command::Rename { rule, .. } = &mut self.command {
-            *rule = to;
-        }
-        self
+    fn rule(self, to: RenameRule) -> Self {
+        set!(self, Command::Rename { rule, .. } => *rule = to)
     }
 
     /// Although somebody holds a lock on what is moved, replaced or exchanged.
-    pub fn even_if_locked(mut self) -> Self {
-        if let Command::Rename { force, .. } = &mut self.command {
-            *force = true;
-        }
-        self
+    pub fn even_if_locked(self) -> Self {
+        set!(self, Command::Rename { force, .. } => *force = true)
     }
 }
 
 /// What is not set stays as it is.
 impl Op<kinds::SetMetadata> {
-    fn set(mut self, set: impl FnOnce(&mut AttrChange)) -> Self {
-        if let Command::SetAttr { change, .. } = &mut self.command {
-            set(change);
-        }
-        self
-    }
-
     /// Permission bits, 0 to 0o7777.
     pub fn mode(self, mode: u32) -> Self {
-        self.set(|change| change.mode = Some(u16::try_from(mode).unwrap_or(u16::MAX)))
+        set!(self, Command::SetAttr { change, .. } => change.mode = Some(u16::try_from(mode).unwrap_or(u16::MAX)))
     }
 
     /// Owner and group.
     pub fn owner(self, uid: u32, gid: u32) -> Self {
-        self.set(|change| (change.uid, change.gid) = (Some(uid), Some(gid)))
+        set!(self, Command::SetAttr { change, .. } => (change.uid, change.gid) = (Some(uid), Some(gid)))
     }
 
     /// Bytes of contents: what is after them is cut off, what is missing is zero.
     pub fn len(self, bytes: u64) -> Self {
-        self.set(|change| change.size = Some(bytes))
+        set!(self, Command::SetAttr { change, .. } => change.size = Some(bytes))
     }
 
     /// When the contents were changed last.
     pub fn modified(self, time: SystemTime) -> Self {
-        self.set(|change| change.mtime_ns = Some(nanos(time)))
+        set!(self, Command::SetAttr { change, .. } => change.mtime_ns = Some(nanos(time)))
     }
 
     /// When it was read last.
     pub fn accessed(self, time: SystemTime) -> Self {
-        self.set(|change| change.atime_ns = Some(nanos(time)))
+        set!(self, Command::SetAttr { change, .. } => change.atime_ns = Some(nanos(time)))
     }
 }
 
@@ -380,42 +367,32 @@ impl Op<kinds::SetXattr> {
         self.rule(XattrRule::Replace)
     }
 
-    fn rule(mut self, to: XattrRule) -> Self {
-        if let Command::SetXattr { rule, .. } = &mut self.command {
-            *rule = to;
-        }
-        self
+    fn rule(self, to: XattrRule) -> Self {
+        set!(self, Command::SetXattr { rule, .. } => *rule = to)
     }
 }
 
 /// Exclusive, and waited for as long as it takes, unless said otherwise.
 impl Op<kinds::Lock> {
-    fn set(mut self, set: impl FnOnce(&mut Mode, &mut Wait)) -> Self {
-        if let Command::Lock { mode, wait, .. } = &mut self.command {
-            set(mode, wait);
-        }
-        self
-    }
-
     /// Shared with other shared holders.
     pub fn shared(self) -> Self {
-        self.set(|mode, _| *mode = Mode::Shared)
+        set!(self, Command::Lock { mode, .. } => *mode = Mode::Shared)
     }
 
     /// Fails at once with [`Locked`](crate::ErrorKind::Locked) when somebody else holds it.
     pub fn try_once(self) -> Self {
-        self.set(|_, wait| *wait = Wait::Try)
+        set!(self, Command::Lock { wait, .. } => *wait = Wait::Try)
     }
 
     /// Waits at most so long, and then fails with [`TimedOut`](crate::ErrorKind::TimedOut).
     pub fn timeout(self, span: Duration) -> Self {
-        self.set(|_, wait| *wait = Wait::AtMost(span))
+        set!(self, Command::Lock { wait, .. } => *wait = Wait::AtMost(span))
     }
 
     /// Makes an empty file to lock, if there is none.
     pub fn create(mut self) -> Self {
         if let Command::Lock { target: Target::Path(path), .. } = &self.command {
-            let owner = Ownership { mode: 0o644, uid: self.inner.user.0, gid: self.inner.user.1 };
+            let owner = self.inner.owning(FILE_MODE);
             self.before = Some(Command::Create { path: path.clone(), exclusive: false, ephemeral: false, owner });
         }
         self
@@ -425,7 +402,7 @@ impl Op<kinds::Lock> {
 impl Op<kinds::ListLocks> {
     /// Only those on what this path names; then no row has a path.
     pub fn on(mut self, path: impl AsRef<std::path::Path>) -> Self {
-        let path = crate::client::path_bytes(path);
+        let path = path_bytes(path);
         self.subject = Subject::Path(path.clone());
         self.command = Command::ListLocks { target: Some(Target::Path(path)) };
         self
