@@ -16,13 +16,13 @@ use cistern_link::{Instant, Machine};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::clock::Clock;
-use crate::outbox::{HOLD_MAX, Outbox};
 use crate::overflow::Overflow;
 use crate::receive_pool::ReceivePool;
 use crate::services::{SERVICE_TOKENS_END, Services};
 use crate::socket::UdpPort;
 use crate::stats::Stats;
 use crate::tap::{Tap, Tapped};
+use crate::tx_batch::{HOLD_MAX, TxBatch};
 
 const WAKER: Token = Token(usize::MAX);
 const FIRST_PORT: usize = SERVICE_TOKENS_END;
@@ -181,7 +181,7 @@ pub struct EventLoop<O: Owner, S: Services<O::M>> {
     pub(crate) stats: Arc<Stats>,
     handle: Handle,
     pub(crate) pool: ReceivePool,
-    pub(crate) outbox: Outbox,
+    pub(crate) tx_batch: TxBatch,
     pub(crate) tap: Option<Tapped>,
     pub(crate) options: LoopOptions,
     /// The last turn ended at a bound: there may be more to receive or send.
@@ -240,7 +240,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
             stats: Arc::default(),
             handle,
             pool: ReceivePool::new(),
-            outbox: Outbox::new(),
+            tx_batch: TxBatch::new(),
             tap: options.tap.clone().map(Tapped::new),
             options,
             more: false,
@@ -360,7 +360,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
             (now, machine.wake_after(now))
         })?;
         let wanted = shorter(machine, self.services.wake_after(now));
-        if self.outbox.is_held() {
+        if self.tx_batch.is_held() {
             let wanted = wanted.unwrap_or(HOLD_MAX);
             return Ok(Some(wanted.clamp(BLOCKED_SLEEP_MIN, HOLD_MAX)));
         }

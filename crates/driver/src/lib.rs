@@ -3,7 +3,7 @@
 //!
 //! Decides when each call of the [`Machine`](cistern_link::Machine) contract is made, and nothing about the
 //! protocol: a datagram enters in [`UdpPort`], is handed to the machine in `turn`, and what the machine wants
-//! to send leaves by `outbox`. The server and the client agent run on the same loop: the server owns its machine
+//! to send leaves by `tx_batch`. The server and the client agent run on the same loop: the server owns its machine
 //! and adds its store and its control socket as [`Services`]; the agent shares its machine with the
 //! application's threads and is woken by a [`Handle`].
 //!
@@ -17,7 +17,6 @@ pub mod entropy;
 pub mod event_loop;
 mod log_queue;
 mod log_repeats;
-mod outbox;
 mod overflow;
 mod receive_pool;
 pub mod services;
@@ -27,6 +26,7 @@ mod stamps;
 pub mod stats;
 pub mod tap;
 mod turn;
+mod tx_batch;
 
 use crc32fast as _;
 

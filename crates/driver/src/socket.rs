@@ -1,11 +1,11 @@
 //! One UDP socket: opened, sized, never fragmenting, and able to say which of its addresses was asked.
 //!
 //! Decides socket options and which socket serves a path. First and last step of the walk: `turn` receives
-//! through it, `outbox` sends through it. Kernel facilities (batched receive, joined and segmented datagrams,
+//! through it, `tx_batch` sends through it. Kernel facilities (batched receive, joined and segmented datagrams,
 //! destination address, DF, the error queue) come from `quinn-udp`; nothing here is unsafe.
 //! Invariants: a datagram is answered from the address that was asked (`wire-spec.md` section 3.7); IPv6 sockets carry
 //! IPv6 only; an error that the network reports for one peer is counted and stops nothing.
-//! Leaves to `turn`: when to receive; to `outbox`: what waits while a socket has no room.
+//! Leaves to `turn`: when to receive; to `tx_batch`: what waits while a socket has no room.
 
 #[cfg(test)]
 mod tests;

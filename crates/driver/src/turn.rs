@@ -6,7 +6,7 @@
 //! a time read before that round, so whatever had arrived by the time that the timers see has been handled before
 //! them (R32); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
 //! for each datagram. A machine that the loop has alone is otherwise told what was read last.
-//! Leaves to `event_loop`: sleeping; to `socket` and `outbox`: the system calls.
+//! Leaves to `event_loop`: sleeping; to `socket` and `tx_batch`: the system calls.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,13 +15,13 @@ use cistern_link::{Instant, Machine, Path};
 
 use crate::clock::Clock;
 use crate::event_loop::{EventLoop, LoopError, Owner, failed, port_token};
-use crate::outbox::{Carrier, Filled};
 use crate::receive_pool::ReceivePool;
 use crate::services::Services;
 use crate::socket::{Sent, UdpPort, is_network_report, is_unicast, route};
 use crate::stamps::stamp;
 use crate::stats::Stats;
 use crate::tap::Tapped;
+use crate::tx_batch::{Carrier, Filled};
 
 /// Most errors that one socket may give in a row in one round before it is left for the next turn.
 const ERRORS_PER_ROUND: usize = 16;
@@ -128,12 +128,12 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     /// bound is reached.
     fn transmit(&mut self) -> Result<(), LoopError> {
         self.drop_overdue();
-        let Self { owner, ports, clock, stats, outbox, tap, spin, told, .. } = self;
+        let Self { owner, ports, clock, stats, tx_batch, tap, spin, told, .. } = self;
         self.more |= 'batches: {
             for _ in 0..BATCHES_PER_TURN {
                 let filled = owner.with(|machine| {
                     *told = clock.now();
-                    outbox.fill(machine, *told, |path| {
+                    tx_batch.fill(machine, *told, |path| {
                         let port = route(ports, path);
                         if port.is_none() {
                             stats.dropped_no_port.one();
@@ -141,13 +141,13 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                         port
                     })
                 })?;
-                let sends = outbox.is_held();
+                let sends = tx_batch.is_held();
                 // Sent without the lock: other threads use a shared machine meanwhile.
-                outbox.flush(|| clock.now(), &mut Sockets { ports, stats, tap });
+                tx_batch.flush(|| clock.now(), &mut Sockets { ports, stats, tap });
                 if sends {
                     spin.moved(|| clock.now());
                 }
-                if filled == Filled::MachineEmpty || outbox.is_full() {
+                if filled == Filled::MachineEmpty || tx_batch.is_full() {
                     break 'batches false;
                 }
             }
@@ -158,10 +158,10 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
 
     /// Gives up on what has waited too long, and lets its socket be tried again.
     fn drop_overdue(&mut self) {
-        if !self.outbox.is_held() {
+        if !self.tx_batch.is_held() {
             return;
         }
-        let dropped = self.outbox.drop_overdue(self.clock.now());
+        let dropped = self.tx_batch.drop_overdue(self.clock.now());
         if dropped > 0 {
             self.stats.dropped_held_too_long.add(dropped);
             log::debug!("{}: dropped {dropped} datagrams that found no room for too long", self.options.name);
@@ -272,7 +272,7 @@ fn admit(path: &Path, datagram: &[u8], limit: usize, stats: &Stats) -> bool {
     false
 }
 
-/// The loop's sockets, as the outbox sends through them.
+/// The loop's sockets, as the batch sends through them.
 struct Sockets<'a> {
     ports: &'a mut [UdpPort],
     stats: &'a Stats,

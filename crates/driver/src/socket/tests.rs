@@ -1,7 +1,7 @@
 //! Sockets of this machine's loopback: what one send call takes, what the kernel refuses, and what one receive call brings.
 
 use super::*;
-use crate::outbox::{Carrier, Outbox};
+use crate::tx_batch::{Carrier, TxBatch};
 use cistern_link::{Instant, Machine};
 use std::collections::VecDeque;
 use std::net::UdpSocket as PlainSocket;
@@ -30,7 +30,7 @@ impl Machine for Queue {
     }
 }
 
-/// One socket, as the outbox sends through it.
+/// One socket, as the batch sends through it.
 struct One<'a>(&'a mut UdpPort, &'a Stats);
 
 impl Carrier for One<'_> {
@@ -51,15 +51,15 @@ fn numbered() -> Vec<Vec<u8>> {
     (0..20).map(|number| vec![number; 100]).collect()
 }
 
-/// Sends twenty datagrams through the outbox to a plain socket; gives what that received.
+/// Sends twenty datagrams through the batch to a plain socket; gives what that received.
 fn sent_through(port: &mut UdpPort, stats: &Stats) -> Vec<Vec<u8>> {
     let receiver = PlainSocket::bind("127.0.0.1:0").expect("a free port");
     receiver.set_read_timeout(Some(Duration::from_secs(20))).expect("a read timeout");
     let mut queue = Queue(Path::to(receiver.local_addr().expect("an address")), numbered().into());
-    let mut outbox = Outbox::new();
-    outbox.fill(&mut queue, NOW, |_| Some(0));
-    outbox.flush(|| NOW, &mut One(port, stats));
-    assert!(!outbox.is_held());
+    let mut tx_batch = TxBatch::new();
+    tx_batch.fill(&mut queue, NOW, |_| Some(0));
+    tx_batch.flush(|| NOW, &mut One(port, stats));
+    assert!(!tx_batch.is_held());
     let mut buffer = [0; 2_048];
     let mut receive = || receiver.recv(&mut buffer).map(|len| buffer[..len].to_vec()).expect("a datagram in time");
     (0..20).map(|_| receive()).collect()
@@ -108,9 +108,9 @@ fn batch_whose_segments_are_refused_arrives_whole_and_in_order() {
     let receiver = PlainSocket::bind("127.0.0.1:0").expect("a free port");
     receiver.set_read_timeout(Some(Duration::from_secs(20))).expect("a read timeout");
     let mut queue = Queue(Path::to(receiver.local_addr().expect("an address")), numbered().into());
-    let mut outbox = Outbox::new();
-    outbox.fill(&mut queue, NOW, |_| Some(0));
-    outbox.flush(|| NOW, &mut Refusing(One(&mut port, &stats)));
+    let mut tx_batch = TxBatch::new();
+    tx_batch.fill(&mut queue, NOW, |_| Some(0));
+    tx_batch.flush(|| NOW, &mut Refusing(One(&mut port, &stats)));
     let mut buffer = [0; 2_048];
     for expected in numbered() {
         let len = receiver.recv(&mut buffer).expect("a datagram in time");
@@ -156,9 +156,9 @@ fn datagrams_that_cannot_be_joined_come_in_batches() {
 #[test]
 fn datagrams_that_left_by_one_call_come_by_one_where_the_kernel_joins_them() {
     let (mut from, mut to, stats) = (open(), open(), Stats::default());
-    let mut outbox = Outbox::new();
-    outbox.fill(&mut Queue(Path::to(to.local_addr()), numbered().into()), NOW, |_| Some(0));
-    outbox.flush(|| NOW, &mut One(&mut from, &stats));
+    let mut tx_batch = TxBatch::new();
+    tx_batch.fill(&mut Queue(Path::to(to.local_addr()), numbered().into()), NOW, |_| Some(0));
+    tx_batch.flush(|| NOW, &mut One(&mut from, &stats));
     let joined = from.segments() > 1 && to.state.gro_segments() > 1;
     let (received, _, buffers) = received(&mut to, 20);
     assert_eq!((received, buffers), (numbered(), if joined { 1 } else { 20 }));

@@ -22,7 +22,7 @@ const SEGMENTED_BYTES: usize = 65_000;
 /// moves within milliseconds; what is a second old has been sent again by the protocol.
 pub(crate) const HOLD_MAX: Duration = Duration::from_secs(1);
 
-/// What the outbox sends through; the loop's sockets, or a test's script.
+/// What the batch sends through; the loop's sockets, or a test's script.
 pub(crate) trait Carrier {
     /// Most datagrams that one call takes at this socket.
     fn segments(&self, port: usize) -> usize;
@@ -30,7 +30,7 @@ pub(crate) trait Carrier {
     fn send(&mut self, port: usize, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent;
 }
 
-/// How a filling of the outbox ended.
+/// How a filling of the batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// The machine has nothing more to send.
@@ -40,7 +40,7 @@ pub(crate) enum Filled {
 }
 
 /// One batch of datagrams with their paths and sockets.
-pub(crate) struct Outbox {
+pub(crate) struct TxBatch {
     slots: Vec<Slot>,
     used: usize,
     /// When the oldest datagram that waits was first refused.
@@ -55,7 +55,7 @@ struct Slot {
     bytes: Vec<u8>,
 }
 
-impl Outbox {
+impl TxBatch {
     pub(crate) fn new() -> Self {
         Self { slots: Vec::with_capacity(BATCH), used: 0, held_since: None, joined: Vec::new() }
     }
@@ -235,78 +235,78 @@ mod tests {
         Some(usize::from(path.remote.port())).filter(|port| *port < 10)
     }
 
-    fn filled(datagrams: &[(u16, &[u8])]) -> Outbox {
-        let mut outbox = Outbox::new();
+    fn filled(datagrams: &[(u16, &[u8])]) -> TxBatch {
+        let mut tx_batch = TxBatch::new();
         let mut machine = Queue(datagrams.iter().map(|(p, b)| (*p, b.to_vec())).collect());
-        let end = outbox.fill(&mut machine, START, by_remote_port);
+        let end = tx_batch.fill(&mut machine, START, by_remote_port);
         assert_eq!(end, Filled::MachineEmpty);
-        outbox
+        tx_batch
     }
 
     const START: Instant = Instant::new(1, 1);
 
     #[test]
     fn datagrams_of_one_size_and_path_leave_by_one_call_and_a_shorter_one_ends_it() {
-        let mut outbox = filled(&[(1, b"aa"), (1, b"bb"), (1, b"c"), (1, b"dd"), (2, b"ee")]);
+        let mut tx_batch = filled(&[(1, b"aa"), (1, b"bb"), (1, b"c"), (1, b"dd"), (2, b"ee")]);
         let mut script = Script::default();
-        outbox.flush(|| START, &mut script);
+        tx_batch.flush(|| START, &mut script);
         assert_eq!(script.sent, [(1, b"aabbc".to_vec(), Some(2)), (1, b"dd".to_vec(), None), (2, b"ee".to_vec(), None)]);
-        assert!(!outbox.is_held());
+        assert!(!tx_batch.is_held());
     }
 
     #[test]
     fn refused_segments_go_one_by_one() {
-        let mut outbox = filled(&[(1, b"aa"), (1, b"bb"), (2, b"cc")]);
+        let mut tx_batch = filled(&[(1, b"aa"), (1, b"bb"), (2, b"cc")]);
         let mut script = Script { refuses_segments: true, ..Script::default() };
-        outbox.flush(|| START, &mut script);
+        tx_batch.flush(|| START, &mut script);
         let sent: Vec<_> = script.sent.iter().map(|(_, bytes, _)| &bytes[..]).collect();
         assert_eq!(sent, [b"aa", b"bb", b"cc"]);
     }
 
     #[test]
     fn blocked_socket_holds_its_datagrams_in_order_and_no_others() {
-        let mut outbox = filled(&[(1, b"a"), (2, b"b"), (1, b"cc"), (2, b"d")]);
+        let mut tx_batch = filled(&[(1, b"a"), (2, b"b"), (1, b"cc"), (2, b"d")]);
         let mut script = Script { blocked: BTreeSet::from([1]), ..Script::default() };
-        outbox.flush(|| START, &mut script);
+        tx_batch.flush(|| START, &mut script);
         assert_eq!(script.sent.len(), 2);
-        assert!(outbox.is_held());
+        assert!(tx_batch.is_held());
         script.blocked.clear();
-        outbox.flush(|| START, &mut script);
+        tx_batch.flush(|| START, &mut script);
         let sent: Vec<_> = script.sent.iter().map(|(_, bytes, _)| &bytes[..]).collect();
         assert_eq!(sent, [&b"b"[..], b"d", b"a", b"cc"]);
-        assert!(!outbox.is_held());
+        assert!(!tx_batch.is_held());
     }
 
     #[test]
     fn held_datagrams_are_dropped_after_the_bound_and_not_before() {
-        let mut outbox = filled(&[(1, b"a"), (1, b"b")]);
+        let mut tx_batch = filled(&[(1, b"a"), (1, b"b")]);
         let mut script = Script { blocked: BTreeSet::from([1]), ..Script::default() };
-        outbox.flush(|| START, &mut script);
+        tx_batch.flush(|| START, &mut script);
         let almost = START.plus(HOLD_MAX - Duration::from_nanos(1));
-        outbox.flush(|| almost, &mut script);
-        assert_eq!(outbox.drop_overdue(almost), 0, "a vain try is no progress");
-        assert_eq!(outbox.drop_overdue(START.plus(HOLD_MAX)), 2);
-        assert!(!outbox.is_held());
+        tx_batch.flush(|| almost, &mut script);
+        assert_eq!(tx_batch.drop_overdue(almost), 0, "a vain try is no progress");
+        assert_eq!(tx_batch.drop_overdue(START.plus(HOLD_MAX)), 2);
+        assert!(!tx_batch.is_held());
     }
 
     #[test]
     fn full_batch_waits_and_the_machine_is_asked_no_further() {
-        let mut outbox = Outbox::new();
+        let mut tx_batch = TxBatch::new();
         let mut machine = Queue((0..40).map(|_| (1, b"x".to_vec())).collect());
-        let end = outbox.fill(&mut machine, START, by_remote_port);
+        let end = tx_batch.fill(&mut machine, START, by_remote_port);
         assert_eq!(end, Filled::Full);
         let mut script = Script { blocked: BTreeSet::from([1]), ..Script::default() };
-        outbox.flush(|| START, &mut script);
-        assert!(outbox.is_full());
-        outbox.fill(&mut machine, START, by_remote_port);
+        tx_batch.flush(|| START, &mut script);
+        assert!(tx_batch.is_full());
+        tx_batch.fill(&mut machine, START, by_remote_port);
         assert_eq!(machine.0.len(), 40 - BATCH);
     }
 
     #[test]
     fn datagram_without_a_socket_takes_no_room() {
-        let mut outbox = filled(&[(99, b"lost"), (1, b"a")]);
+        let mut tx_batch = filled(&[(99, b"lost"), (1, b"a")]);
         let mut script = Script::default();
-        outbox.flush(|| START, &mut script);
+        tx_batch.flush(|| START, &mut script);
         assert_eq!(script.sent, [(1, b"a".to_vec(), None)]);
     }
 }
