@@ -79,13 +79,13 @@ pub struct Call<K: Operation> {
     inner: Arc<Inner>,
     progress: Progress,
     /// What is asked when that has ended well.
-    next: Option<Command>,
+    next: Option<Box<Command>>,
     subject: Subject,
     kind: Option<K>,
 }
 
 impl<K: Operation> Call<K> {
-    pub(crate) fn new(inner: Arc<Inner>, progress: Progress, next: Option<Command>, subject: Subject, kind: K) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>, progress: Progress, next: Option<Box<Command>>, subject: Subject, kind: K) -> Self {
         Self { inner, progress, next, subject, kind: Some(kind) }
     }
 
@@ -148,7 +148,7 @@ impl<K: Operation> Call<K> {
         match (done, self.next.take()) {
             (Done::Failed(error), _) => Some(Err(self.error(error))),
             (_, Some(next)) => {
-                self.progress = self.inner.begin(next);
+                self.progress = self.inner.begin(*next);
                 None
             }
             (done, None) => self.kind.take().map(|kind| kind.output(&self.inner, done)),

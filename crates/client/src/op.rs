@@ -36,7 +36,7 @@ pub struct Op<K> {
     pub(crate) inner: Arc<Inner>,
     pub(crate) subject: Subject,
     /// What has to be done before.
-    pub(crate) before: Option<Command>,
+    pub(crate) before: Option<Box<Command>>,
     pub(crate) command: Command,
     pub(crate) conditions: Conditions,
     pub(crate) kind: K,
@@ -83,7 +83,7 @@ impl<K: Operation> Op<K> {
             Err(status) => return Call::new(Arc::clone(&inner), inner.refused(subject.clone(), status), None, subject, kind),
         };
         let (first, next) = match before {
-            Some(before) => (before, Some(command)),
+            Some(before) => (*before, Some(Box::new(command))),
             None => (command, None),
         };
         let progress = inner.begin(first);
@@ -393,7 +393,7 @@ impl Op<kinds::Lock> {
     pub fn create(mut self) -> Self {
         if let Command::Lock { target: Target::Path(path), .. } = &self.command {
             let owner = self.inner.owning(FILE_MODE);
-            self.before = Some(Command::Create { path: path.clone(), exclusive: false, ephemeral: false, owner });
+            self.before = Some(Box::new(Command::Create { path: path.clone(), exclusive: false, ephemeral: false, owner }));
         }
         self
     }

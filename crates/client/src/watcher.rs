@@ -87,10 +87,10 @@ impl Watcher {
 
     /// Watches a file no more; events of it that were not looked at are gone.
     pub fn unwatch(&mut self, file: FileId) {
-        if let Some(watch) = self.watches.remove(&file) {
-            if let Some(is_source) = self.inner.unwatch(watch) {
-                self.mailbox.remove_source(is_source, |event| event.file() == file);
-            }
+        if let Some(watch) = self.watches.remove(&file)
+            && let Some(is_source) = self.inner.unwatch(watch)
+        {
+            self.mailbox.remove_source(is_source, |event| event.file() == file);
         }
     }
 
