@@ -43,7 +43,6 @@ const SERVER: Picture = Picture {
         ("answers", "server"),
         ("control", "server"),
         ("delivery", "server"),
-        ("departing", "server"),
         ("dispatch", "server"),
         ("durability", "server"),
         ("ephemerals", "presence"),
