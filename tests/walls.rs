@@ -57,7 +57,7 @@ const SERVER: Picture = Picture {
         ("networks", "sessions"),
         ("outbox", "sessions"),
         ("outcomes", "server"),
-        ("parked", "requests"),
+        ("tasks", "requests"),
         ("path", "server"),
         ("reclaim", "server"),
         ("requests", "server"),

@@ -8,12 +8,12 @@
 
 use crate::config::Config;
 use crate::locks::Row;
-use crate::parked::{Answering, Job, Parked};
 use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Event, Standing};
 use crate::stats::{Dropped, Fared, Stats};
+use crate::tasks::{Answering, Call};
 use crate::transport::SMALL;
 use crate::transport::lanes::{Travel, Urgency};
 use alloc::vec::Vec;
@@ -21,8 +21,8 @@ use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
-    Bytes8, CacheGrant, Changed, Effect, Failed, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
-    Pending, Queued, Reader, Reply, RowState, Status,
+    Bytes8, CacheGrant, Changed, Effect, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason, Pending,
+    Queued, Reader, Reply, RowState,
 };
 use core::time::Duration;
 
@@ -51,27 +51,27 @@ impl Server {
     }
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
-    pub(crate) fn reply(&mut self, job: Job, reply: &[u8], repeatable: Repeatable) {
+    pub(crate) fn reply(&mut self, call: Call, reply: &[u8], repeatable: Repeatable) {
         let Self { sessions, replies, stats, sending, config, now, .. } = self;
-        let Some(session) = sessions.get_mut(job.key) else {
+        let Some(session) = sessions.get_mut(call.key) else {
             return;
         };
         //= wire-spec.md#11-1-lease
         //# The server MUST choose the echo when its application produces the answer.
         //= wire-spec.md#11-1-lease
         //# The echo of an answer MUST be the number of a received transmission that carried the very message answered.
-        let echo = match job.answering {
+        let echo = match call.answering {
             Answering::Again { packet } => Some(packet),
             Answering::First => {
-                let waited = now.boot_ns.saturating_sub(job.came_ns);
-                stats.served.count(job.asked, Fared::told(reply), waited);
+                let waited = now.boot_ns.saturating_sub(call.came_ns);
+                stats.served.count(call.kind, Fared::told(reply), waited);
                 //= wire-spec.md#7-the-table-of-answers
                 //# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
                 //= wire-spec.md#11-2-delivery
                 //# The reply to a read MAY be made anew for a duplicate, and then grants nothing.
                 let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
                 let stored = if kept { Stored::Bytes(replies.keep(reply)) } else { Stored::Recompute };
-                session.cache.finish(job.nonce, stored)
+                session.cache.finish(call.nonce, stored)
             }
         };
         // Without an echo the agent has said that it no longer waits.
@@ -81,22 +81,15 @@ impl Server {
         match session.standing() {
             Standing::Good => {
                 if has_room(session, config, stats) {
-                    session.push(job.key, *now, sending, ack(job.limit), |bytes| put_ack(bytes, job.nonce, echo, reply));
+                    session.push(call.key, *now, sending, ack(call.limit), |bytes| put_ack(bytes, call.nonce, echo, reply));
                 }
             }
             // Executed before D, durable after it (R4).
             //= wire-spec.md#11-3-failure-and-ending
             //# The outcome of a request executed before D MUST be sent after D as RESULT, if at all.
-            Standing::TimingOut { .. } => self.result(job.key, job.nonce, reply),
+            Standing::TimingOut { .. } => self.result(call.key, call.nonce, reply),
             Standing::Opening | Standing::Ending { .. } | Standing::Ended { .. } => {}
         }
-    }
-
-    /// The request failed without any effect.
-    pub(crate) fn reply_failed(&mut self, job: Job, status: Status, retry_ms: u32, repeatable: Repeatable) {
-        let mut reply = Vec::new();
-        Reply::Failed(Failed { status, retry_ms }).put(&mut reply);
-        self.reply(job, &reply, repeatable);
     }
 
     /// Answers a duplicate by the reply that is kept; gives false if that must be made again.
@@ -163,9 +156,7 @@ impl Server {
     /// Refuses a request of a session that is not in good standing, and says what became of it (R4).
     pub(crate) fn refuse(&mut self, key: Key, nonce: u64, echo: u64) {
         // After a NACK nothing of the session is taken up again: what is parked never executes (R5, R34).
-        if let Some(op) = self.unpark_request(key, nonce) {
-            self.discard(&op);
-        }
+        self.discard_request(key, nonce);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -203,17 +194,17 @@ impl Server {
         }
     }
 
-    /// An operation that had no effect will not be run: its nonce is fenced, its place in line is free.
-    pub(crate) fn discard(&mut self, op: &Parked) {
-        self.long.note(op.job.key.id());
-        if op.job.entered {
-            self.locks.mutation_leave(op.job.id.ticket());
+    /// A request that had no effect will not be run: its nonce is fenced, its place in line is free.
+    pub(crate) fn discard(&mut self, call: &Call) {
+        self.long.note(call.key.id());
+        if call.progress.in_line {
+            self.locks.mutation_leave(call.id.ticket());
         }
-        if op.job.answering == Answering::First
-            && let Some(session) = self.sessions.get_mut(op.job.key)
+        if call.answering == Answering::First
+            && let Some(session) = self.sessions.get_mut(call.key)
         {
-            session.cache.withdraw(op.job.nonce);
-            self.stats.served.count(op.job.asked, Fared::Dropped, 0);
+            session.cache.withdraw(call.nonce);
+            self.stats.served.count(call.kind, Fared::Dropped, 0);
         }
     }
 

@@ -6,7 +6,7 @@
 //! renews (R29); a lock leaves only by a release or refusal that names its generation (R11).
 //! Leaves to others: the lock table, rescue and the end of a session (`timing_out`).
 
-use crate::dispatch::Origin;
+use crate::dispatch::MessageCx;
 use crate::locks::CancelResult;
 use crate::server::Server;
 use crate::sessions::Key;
@@ -34,8 +34,8 @@ pub(crate) enum Taken {
 }
 
 impl Server {
-    pub(crate) fn keep_alive(&mut self, origin: Origin, message: &KeepAlive) -> Taken {
-        if bugs::is(Bug::M48) && self.parking.len() >= 3 {
+    pub(crate) fn keep_alive(&mut self, origin: MessageCx, message: &KeepAlive) -> Taken {
+        if bugs::is(Bug::M48) && self.tasks.len() >= 3 {
             return Taken::Done;
         }
         if !self.is_good(origin.key) {
@@ -49,7 +49,7 @@ impl Server {
 
     //= wire-spec.md#6-3-control
     //# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
-    pub(crate) fn release(&mut self, origin: Origin, message: &Release<'_>) -> Taken {
+    pub(crate) fn release(&mut self, origin: MessageCx, message: &Release<'_>) -> Taken {
         let key = origin.key;
         if !self.may_give_back(key) {
             return Taken::Refused;
@@ -82,7 +82,7 @@ impl Server {
         Taken::Done
     }
 
-    pub(crate) fn release_all(&mut self, origin: Origin, message: &ReleaseAll) -> Taken {
+    pub(crate) fn release_all(&mut self, origin: MessageCx, message: &ReleaseAll) -> Taken {
         let key = origin.key;
         if !self.may_give_back(key) {
             return Taken::Refused;
@@ -102,7 +102,7 @@ impl Server {
         Taken::Done
     }
 
-    pub(crate) fn cancel(&mut self, origin: Origin, message: &Cancel) -> Taken {
+    pub(crate) fn cancel(&mut self, origin: MessageCx, message: &Cancel) -> Taken {
         let key = origin.key;
         if !self.is_good(key) {
             return Taken::Refused;
@@ -138,10 +138,9 @@ impl Server {
         Taken::Done
     }
 
-    /// Cancels a request that does not wait in line for a lock: it never came, is parked without effect, or has ended.
+    /// Cancels a request that does not wait in line for a lock: it never came, waits without effect, or has ended.
     fn cancel_unqueued(&mut self, key: Key, nonce: u64) -> CancelOutcome {
-        if let Some(op) = self.unpark_request(key, nonce) {
-            self.discard(&op);
+        if self.discard_request(key, nonce) {
             return CancelOutcome::Cancelled;
         }
         let Some(session) = self.sessions.get_mut(key) else {
@@ -159,7 +158,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn end_session(&mut self, origin: Origin, message: &EndSession) -> Taken {
+    pub(crate) fn end_session(&mut self, origin: MessageCx, message: &EndSession) -> Taken {
         let key = origin.key;
         let Some(standing) = self.sessions.get(key).map(|session| session.standing()) else {
             return Taken::Done;
@@ -185,14 +184,14 @@ impl Server {
 
     //= wire-spec.md#11-2-delivery
     //# Control messages and receipts MUST NOT need a nonce or a place in the window.
-    pub(crate) fn receipt(&mut self, origin: Origin, message: &Receipt) -> Taken {
+    pub(crate) fn receipt(&mut self, origin: MessageCx, message: &Receipt) -> Taken {
         if self.may_give_back(origin.key) {
             self.receipted(origin.key, message.seq, message.answer);
         }
         Taken::Done
     }
 
-    pub(crate) fn path_challenge(&mut self, origin: Origin, message: &PathChallenge) -> Taken {
+    pub(crate) fn path_challenge(&mut self, origin: MessageCx, message: &PathChallenge) -> Taken {
         // The answer is as large as the question, so it goes to the proven address only.
         if self.sessions.get(origin.key).is_some_and(|session| session.path.remote == origin.path.remote) {
             self.push_urgent(origin.key, &Message::PathResponse(PathResponse { token: message.token }));
@@ -202,7 +201,7 @@ impl Server {
 
     /// Says once for a datagram that its control messages were refused, because the session is not in good standing. A receipt further
     /// on in the datagram may have rescued it meanwhile: then nothing is said, and what was not answered is asked again.
-    pub(crate) fn refuse_control(&mut self, origin: Origin) {
+    pub(crate) fn refuse_control(&mut self, origin: MessageCx) {
         if !self.is_good(origin.key) {
             self.nack(origin.key, 0, origin.packet, Fate::Unknown);
         }

@@ -11,11 +11,11 @@ use crate::listening::Deadline;
 use crate::locks::Action;
 use crate::networks::Network;
 use crate::outbox::{Body, NoticeVerdict, Outbox};
-use crate::parked::OpId;
 use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
+use crate::tasks::TaskId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -47,7 +47,7 @@ impl Server {
                     self.long.note(session);
                     self.notify(session, Body::WaitOver { nonce, lock, status });
                 }
-                Action::MutationReady { ticket } => self.turn_came(OpId(ticket.0)),
+                Action::MutationReady { ticket } => self.turn_came(TaskId(ticket.0)),
             }
         }
         self.tidy_long();

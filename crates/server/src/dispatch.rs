@@ -72,7 +72,7 @@ const fn goes_first(kind: Kind) -> bool {
 
 /// Where a message came from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct MessageCx {
     /// The session.
     pub(crate) key: Key,
     /// The datagram's packet number: what answers echo.
@@ -147,7 +147,7 @@ impl Server {
         }
         self.came_by(key, path, bytes.len(), highest);
         self.foresee(header.session, bytes);
-        let origin = Origin { key, packet: header.packet, path };
+        let origin = MessageCx { key, packet: header.packet, path };
         if datagram.is_requests_only() {
             for raw in Raw::all(bytes) {
                 self.stats.count_in(raw.kind);
@@ -192,7 +192,7 @@ impl Server {
     }
 
     /// One message of a session.
-    fn message(&mut self, origin: Origin, raw: Raw<'_>) -> Taken {
+    fn message(&mut self, origin: MessageCx, raw: Raw<'_>) -> Taken {
         match raw.kind {
             Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
             Kind::Release => raw.read(|m| self.release(origin, m)),

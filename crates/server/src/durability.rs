@@ -7,10 +7,10 @@
 //! Leaves to others: what is held (`answers`, `handshake`, `ending`), the engine (`cistern-store`).
 
 use crate::answers::Repeatable;
-use crate::parked::{Job, OpId};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
 use crate::store::{BatchId, Counter, Loaded, StoreEvent, StoreWork};
+use crate::tasks::{Call, TaskId};
 use crate::watches::Change;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -26,15 +26,15 @@ use log::{debug, error, info, warn};
 pub(crate) enum OnDurable {
     /// A reply that rests on the batch.
     Reply {
-        /// Whose.
-        job: Job,
+        /// Of this request.
+        call: Call,
         /// Encoded.
         reply: Box<[u8]>,
         /// What its duplicates may get.
         repeatable: Repeatable,
     },
-    /// An operation that may look only at what is durable.
-    Run(OpId),
+    /// A task that shows what the batch has.
+    Resume(TaskId),
     /// A session's record: it may be welcomed.
     Opened(Key),
     /// A session's end: its locks may be freed (R50).
@@ -54,10 +54,10 @@ pub(crate) enum OnDurable {
 impl Server {
     /// Does something when `batch` is durable.
     pub(crate) fn after_commit(&mut self, batch: BatchId, then: OnDurable) {
-        if let OnDurable::Reply { job, reply, repeatable } = &then
+        if let OnDurable::Reply { call, reply, repeatable } = &then
             && bugs::is(Bug::M40)
         {
-            return self.reply(*job, reply, *repeatable);
+            return self.reply(*call, reply, *repeatable);
         }
         self.after_commit.push(batch, then);
     }
@@ -109,12 +109,8 @@ impl Server {
         if !self.overlay.loaded(loaded) {
             warn!("{}: the store holds something that cannot be read: {query:?}; run `cisternd check` on the stopped store", self.who);
         }
-        for id in self.parking.answered(&query) {
-            if id == OpId::BOOT {
-                self.boot();
-            } else {
-                self.run_again(id);
-            }
+        for id in self.tasks.answered(&query) {
+            self.resume(id);
         }
     }
 
@@ -127,8 +123,8 @@ impl Server {
         while let Some(due) = self.after_commit.pop(batch) {
             for then in due {
                 match then {
-                    OnDurable::Reply { job, reply, repeatable } => self.reply(job, &reply, repeatable),
-                    OnDurable::Run(id) => self.durable_for(id, batch),
+                    OnDurable::Reply { call, reply, repeatable } => self.reply(call, &reply, repeatable),
+                    OnDurable::Resume(id) => self.durable_for(id, batch),
                     OnDurable::Opened(key) => self.opened(key),
                     OnDurable::Ended(key) => self.ended(key),
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),

@@ -8,20 +8,19 @@
 //! Leaves to others: what a removal means (`namespace`), whose turn it is (`locks`), who is told (`watches`).
 
 use crate::config::PresenceLimits;
-use crate::locks::Turn;
-use crate::namespace::{Mutation, Plan, Step};
-use crate::parked::{Answering, Job, OpId, Parked, Wait};
+use crate::execute::{Stop, bounded, note_changes};
+use crate::locks::{LockTable, Turn};
+use crate::namespace::{Mutation, MutationCx};
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{EphemeralRecord, Query, Seen};
+use crate::store::{EphemeralRecord, Seen};
+use crate::tasks::{Blocked, Origin, Progress, TaskId};
 use crate::transport::SMALL;
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Ask, Bytes8, Handle, Kind, ObjectId, SessionId, Status, Terms, Unlink};
+use cistern_wire::{Ask, Bytes8, Handle, ObjectId, SessionId, Status, Terms, Unlink};
 use core::time::Duration;
 use log::{info, warn};
 
@@ -99,7 +98,8 @@ impl Ephemerals {
         self.rows.len()
     }
 
-    fn has_room(&self, session: SessionId, more: usize, limits: PresenceLimits) -> bool {
+    /// Whether a session may have so many more.
+    pub(crate) fn has_room(&self, session: SessionId, more: usize, limits: PresenceLimits) -> bool {
         let own = self.by_session.get(&session).map_or(0, BTreeSet::len);
         self.rows.len() + more <= limits.ephemerals_max && own + more <= limits.ephemerals_per_session
     }
@@ -145,11 +145,6 @@ impl Ephemerals {
 }
 
 impl Server {
-    /// Whether a session may have so many ephemeral files more.
-    pub(crate) fn has_room_for_ephemerals(&self, session: SessionId, more: usize) -> bool {
-        self.ephemerals.has_room(session, more, self.config.presence)
-    }
-
     /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
     pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
         let mut dead = BTreeSet::new();
@@ -179,13 +174,11 @@ impl Server {
         }
         let files: Vec<ObjectId> = self.ephemerals.of(session).take(WITH_END_MAX).collect();
         for object in files {
-            // What lacks, fails or is in the way is looked at again when the end is durable.
-            if let Ok(Some((place, plan))) = self.plan_removal(object, false)
-                && self.locks.nobody_but(session, plan.affected())
-            {
-                let done = self.apply_removal(&place);
-                debug_assert!(done.is_ok(), "what was planned a moment ago can be applied");
-            }
+            let nobody = |locks: &mut LockTable, affected: &[ObjectId]| {
+                if locks.nobody_but(session, affected) { Ok(()) } else { Err(Blocked::Turn.into()) }
+            };
+            // What is not in memory, fails or is in the way is looked at again when the end is durable.
+            let _later = self.remove(object, nobody);
         }
     }
 
@@ -213,111 +206,53 @@ impl Server {
             let Some(object) = self.ephemerals.orphans.pop_front() else {
                 return;
             };
-            let id = self.parking.next_id();
-            let job = self.own_job(id, Kind::Unlink, object.0);
-            self.remove_ephemeral(job);
+            let id = self.tasks.next_id();
+            self.remove_orphan(id, object, Progress::default());
         }
     }
 
-    /// An operation of the server's own; nobody is answered.
-    const fn own_job(&self, id: OpId, asked: Kind, nonce: u64) -> Job {
-        let (came_ns, answering) = (self.now.boot_ns, Answering::First);
-        Job { id, key: Key::SERVER, asked, came_ns, nonce, limit: SMALL, answering, entered: false, settled: false, loads: 0 }
-    }
-
-    /// Runs a removal from its start: the object is the job's nonce.
-    pub(crate) fn remove_ephemeral(&mut self, job: Job) {
-        let object = ObjectId(job.nonce);
-        match self.try_remove(job, object) {
+    /// Removes a file whose session has ended, when its turn comes; nobody is answered.
+    pub(crate) fn remove_orphan(&mut self, id: TaskId, object: ObjectId, progress: Progress) {
+        let now = self.now;
+        let turn =
+            |locks: &mut LockTable, affected: &[ObjectId]| match locks.mutation_enter(now, id.ticket(), Key::SERVER.id(), affected, []) {
+                Turn::Ready => Ok(()),
+                Turn::Waiting => Err(Blocked::Turn.into()),
+                Turn::Busy => Err(Status::BUSY.into()),
+            };
+        match bounded(progress, self.remove(object, turn)) {
+            Err(Stop::Blocked(blocked)) => return self.suspend(id, Origin::RemoveEphemeral { object, progress }, blocked),
             Ok(()) => {}
-            Err(Stop::Load(queries, entered)) => {
-                let queries = sorted(queries);
-                self.park_removal(Job { entered, ..job }, Wait::Store(queries.len()));
-                self.ask_store(job.id, queries);
-            }
-            Err(Stop::Turn) => self.park_removal(Job { entered: true, ..job }, Wait::Locks),
-            Err(Stop::Failed(status)) => {
-                self.locks.mutation_leave(job.id.ticket());
+            Err(Stop::Failed { status, .. }) => {
                 warn!(
                     "{}: the ephemeral file {object} cannot be removed: {status}; tries again in {RETRY:?}; if it goes on, run `cisternd check`",
                     self.who
                 );
-                self.ephemerals.put_off.push_back((self.now.plus(RETRY), object));
+                self.ephemerals.put_off.push_back((now.plus(RETRY), object));
             }
         }
+        self.locks.mutation_leave(id.ticket());
     }
 
-    fn try_remove(&mut self, job: Job, object: ObjectId) -> Result<(), Stop> {
-        if let Some((place, plan)) = self.plan_removal(object, job.entered)? {
-            match self.locks.mutation_enter(self.now, job.id.ticket(), Key::SERVER.id(), plan.affected(), []) {
-                Turn::Ready => {}
-                Turn::Waiting => return Err(Stop::Turn),
-                Turn::Busy => return Err(Stop::Failed(Status::BUSY)),
-            }
-            self.apply_removal(&place)?;
-        }
-        self.locks.mutation_leave(job.id.ticket());
-        Ok(())
-    }
-
-    /// Where a file is, and what its removal affects; `None`: it is gone.
-    fn plan_removal(&mut self, object: ObjectId, entered: bool) -> Result<Option<(Place, Plan)>, Stop> {
+    /// Removes an ephemeral file by the open batch, if it is there and `may` says of what that affects that it can be done.
+    fn remove(&mut self, object: ObjectId, may: impl FnOnce(&mut LockTable, &[ObjectId]) -> Result<(), Stop>) -> Result<(), Stop> {
+        let by = Key::SERVER.id();
+        let cx = MutationCx { requester: by, handle: Handle(0), wall_ns: self.wall.at(self.now) };
         let seen = Seen::default();
-        let view = self.overlay.view(&seen);
-        let Some((dir, name)) = stop(self.namespace.name_of(&view, object), entered)? else {
+        let Self { overlay, namespace, locks, ephemerals, watches, sessions, config, .. } = self;
+        let mut view = overlay.view(&seen);
+        let Some((dir, name)) = namespace.name_of(&view, object)? else {
             // Somebody was faster.
-            self.ephemerals.gone(object);
-            return Ok(None);
+            ephemerals.gone(object);
+            return Ok(());
         };
-        self.namespace.act_for(Key::SERVER.id(), Handle(0));
-        let plan = stop(self.namespace.plan(&view, &unlink(dir, &name), &[]), entered)?;
-        Ok(Some(((dir, name), plan)))
-    }
-
-    /// Removes a file whose turn has come, in the open batch.
-    fn apply_removal(&mut self, (dir, name): &Place) -> Result<(), Stop> {
-        let seen = Seen::default();
-        let mut view = self.overlay.view(&seen);
-        stop(self.namespace.apply(&mut view, &unlink(*dir, name), &[], self.wall.at(self.now)), true)?;
-        self.note_changes();
+        let ask = Ask { nonce: 0, back: 0, limit: SMALL };
+        let unlink = Mutation::one(Unlink { ask, dir, name: Bytes8(&name), force: true, terms: Terms::NONE }.into());
+        let plan = namespace.plan(&view, &unlink, &[], cx)?;
+        may(locks, plan.affected())?;
+        let applied = plan.commit(&mut view);
+        let changes = note_changes(&applied, by, ephemerals, watches, locks, sessions, config.presence);
+        self.tell_when_durable(by, changes);
         Ok(())
     }
-
-    fn park_removal(&mut self, job: Job, wait: Wait) {
-        self.parking.park(Parked { job, body: Box::default(), wait });
-    }
-}
-
-/// What the server does to an ephemeral file whose session ends.
-fn unlink(dir: ObjectId, name: &[u8]) -> Mutation<'_> {
-    let ask = Ask { nonce: 0, back: 0, limit: SMALL };
-    Mutation::one(Unlink { ask, dir, name: Bytes8(name), force: true, terms: Terms::NONE }.into())
-}
-
-/// A directory, and a name in it.
-type Place = (ObjectId, Bytes);
-
-/// Why a removal does not go on.
-#[derive(Debug)]
-enum Stop {
-    /// It needs these values; and whether it has a place in the queues of the lock table.
-    Load(Vec<Query>, bool),
-    /// Its turn comes later.
-    Turn,
-    /// It cannot be done.
-    Failed(Status),
-}
-
-fn stop<T>(step: Step<T>, entered: bool) -> Result<T, Stop> {
-    match step {
-        Step::Done(value) => Ok(value),
-        Step::Missing(queries) => Err(Stop::Load(queries, entered)),
-        Step::Failed(status) => Err(Stop::Failed(status)),
-    }
-}
-
-fn sorted(mut queries: Vec<Query>) -> Vec<Query> {
-    queries.sort_unstable();
-    queries.dedup();
-    queries
 }

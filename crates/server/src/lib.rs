@@ -10,7 +10,7 @@
 //! | decoded, session found, copies dropped, order of messages | `dispatch` (session 0: `handshake`, no session: `strangers`) |
 //! | large tables looked up ahead | `foresee` |
 //! | control messages and receipts | `control`, `path` |
-//! | may this request execute, or has it | `requests` (parked ones: `parked`) |
+//! | may this request execute, or has it | `requests` (what waits: `tasks`) |
 //! | what it does | `execute` over [`locks`], `namespace`, [`stage`] and [`store`] |
 //! | how it is answered, given the session's standing now | `answers` (held until durable: `durability`) |
 //! | what is sent next | `transmit` (notices: `delivery`, `outbox`) |
@@ -42,7 +42,6 @@ mod listening;
 mod networks;
 mod outbox;
 mod outcomes;
-mod parked;
 mod path;
 mod reclaim;
 mod requests;
@@ -52,6 +51,7 @@ mod sessions;
 mod standing;
 mod starting;
 mod strangers;
+mod tasks;
 mod timing_out;
 mod tombstones;
 mod transmit;

@@ -8,12 +8,12 @@
 //! in a durable record. The converse may fail for a while, which costs time after a restart, never safety.
 //! Leaves to others: what others may not do meanwhile (`grace`), cache locks, of which a long session gets none (`locks`).
 
-use crate::parked::OpId;
 use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::Standing;
 use crate::store::{self, BatchId, SessionRecord};
+use crate::tasks::{Task, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -125,11 +125,11 @@ impl Server {
         while let Some(id) = self.long.changed.pop_first() {
             let Some(key) = self.sessions.find(id) else { continue };
             let session = self.sessions.get(key);
-            let asks = |id: &OpId| self.parking.get(*id).is_some_and(|op| op.job.asked == Kind::Lock);
+            let asks = |id: &TaskId| self.tasks.get(*id).and_then(Task::call).is_some_and(|call| call.kind == Kind::Lock);
             // What is recorded for a request that has yet to be executed stays; that one comes back here. Of a session that ends nothing but
             // the end is written.
             let goes_on = |of: &&Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
-            if session.filter(goes_on).is_none_or(|session| session.parked.iter().any(asks)) {
+            if session.filter(goes_on).is_none_or(|session| session.tasks.iter().any(asks)) {
                 continue;
             }
             let locks = &self.locks;

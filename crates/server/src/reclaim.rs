@@ -7,30 +7,26 @@
 //! Leaves to others: the length of grace (`grace`), the lock table's checks (`locks::restore`), outcomes (`outcomes`).
 
 use crate::answers::Repeatable;
-use crate::execute::Outcome;
+use crate::execute::Run;
 use crate::grace::Grace;
 use crate::locks::Restored;
 use crate::long::Recording;
-use crate::namespace::Step;
-use crate::parked::Job;
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::standing::{Cause, Standing};
-use crate::store::Seen;
+use crate::store::{ReadError, Seen};
+use crate::tasks::{Blocked, Call};
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    AgentId, Claim, Done, Failed, FormerClaim, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem,
-    Reply, SessionFate, SessionId, Status,
+    AgentId, Claim, Done, FormerClaim, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
+    SessionFate, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
 
 /// How soon somebody may ask again at least when the time of grace is over and its end is being written.
 const AFTER_GRACE: Duration = Duration::from_millis(20);
-/// After so many rounds of loading what still lacks cannot be read: one round brings all, unless it is forgotten before the rest has come.
-const LOADS_MAX: u16 = 16;
-
 impl Server {
     /// Whether the server is in the common grace, so that nothing is granted but what is reclaimed.
     pub(crate) fn in_grace(&self) -> bool {
@@ -45,18 +41,13 @@ impl Server {
         self.grace.as_ref().is_some_and(|grace| grace.withholds(object))
     }
 
-    /// Refuses a request until grace is over.
-    pub(crate) fn refuse_in_grace(&mut self, job: Job) -> Outcome {
-        if job.entered {
-            self.locks.mutation_leave(job.id.ticket());
-        }
+    /// When what is refused until grace is over can be asked again, in milliseconds.
+    pub(crate) fn grace_left_ms(&self) -> u32 {
         let rest = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|rest| !rest.is_zero());
         let retry = rest.unwrap_or(AFTER_GRACE).min(self.config.lease / 4).max(Duration::from_millis(1));
         //= wire-spec.md#11-7-restart-and-recovery
         //# Every other request in grace MUST be answered IN_GRACE, with a hint of the time.
-        let retry_ms = u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        self.answer_with(&Reply::Failed(Failed { status: Status::IN_GRACE, retry_ms }), Repeatable::Changes);
-        Outcome::Independent
+        u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
     }
 
     /// A handshake was accepted that opens session `by`: what becomes of the agent's sessions of before the start.
@@ -114,34 +105,34 @@ impl Server {
     }
 
     /// RECLAIM.
-    pub(crate) fn reclaim(&mut self, job: Job, message: &Reclaim<'_>, seen: &Seen) -> Outcome {
+    pub(crate) fn reclaim(&mut self, call: Call, message: &Reclaim<'_>, seen: &Seen) -> Run {
         if message.items.len() > RECLAIM_MAX {
-            return self.fail_request(Status::EINVAL);
+            return Err(Status::EINVAL.into());
         }
-        let eligible = self.may_reclaim(job.key, message.from);
+        let eligible = self.may_reclaim(call.key, message.from);
         let view = self.overlay.view(seen);
         let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
         for item in message.items.iter().filter(|_| eligible) {
             match self.namespace.version(&view, item.lock.object) {
-                Step::Done(version) => versions.push(Ok(version)),
-                Step::Failed(status) => versions.push(Err(status)),
-                Step::Missing(_) if job.loads >= LOADS_MAX => versions.push(Err(Status::EIO)),
-                Step::Missing(queries) => missing.extend(queries),
+                Ok(version) => versions.push(Ok(version)),
+                Err(ReadError::Failed(status)) => versions.push(Err(status)),
+                Err(ReadError::NotCached(_)) if call.progress.gives_up() => versions.push(Err(Status::EIO)),
+                Err(ReadError::NotCached(queries)) => missing.extend(queries),
             }
         }
         if !missing.is_empty() {
-            return Outcome::Load(missing);
+            return Err(Blocked::Load(missing).into());
         }
         let mut against = Vec::new();
         let mut items = Vec::with_capacity(message.items.len());
         for (at, item) in message.items.iter().enumerate() {
             let version = versions.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
-            let status = version.map_or_else(|status| status, |_| self.reclaim_item(job.key, message.from, &item, &mut against));
+            let status = version.map_or_else(|status| status, |_| self.reclaim_item(call.key, message.from, &item, &mut against));
             let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
             //= wire-spec.md#11-7-restart-and-recovery
             //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
             if status == Status::OK
-                && let Recording::By(batch) = self.record_lock(job.key, item.lock.object)
+                && let Recording::By(batch) = self.record_lock(call.key, item.lock.object)
             {
                 seen.note(batch);
             }
@@ -151,7 +142,7 @@ impl Server {
             grace.progressed(self.now);
         }
         if !against.is_empty() {
-            self.conflict(job.key, message.from, &against);
+            self.conflict(call.key, message.from, &against);
         }
         self.answer_with(&Reply::Reclaimed(Reclaimed { items: List::of(&items) }), Repeatable::Changes)
     }
@@ -205,11 +196,11 @@ impl Server {
 
     /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. Of a session from which nothing can be reclaimed
     /// the same is true already.
-    pub(crate) fn reclaim_complete(&mut self, job: Job, message: &ReclaimComplete, seen: &Seen) -> Outcome {
+    pub(crate) fn reclaim_complete(&mut self, call: Call, message: &ReclaimComplete, seen: &Seen) -> Run {
         let from = message.from;
-        let ends_by = if self.may_reclaim(job.key, from) {
-            info!("{}: session {} has reclaimed what it wants of session {from}", self.who, job.key.id());
-            self.rebind_ephemerals(from, job.key.id());
+        let ends_by = if self.may_reclaim(call.key, from) {
+            info!("{}: session {} has reclaimed what it wants of session {from}", self.who, call.key.id());
+            self.rebind_ephemerals(from, call.key.id());
             Some(self.account_for(from))
         } else {
             self.grace.as_ref().and_then(|grace| grace.accounting(from))

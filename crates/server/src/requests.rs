@@ -3,18 +3,18 @@
 //! Decides by the session's standing and its reply cache: new, executing, answered before, cancelled, or not to be executed at all
 //! (R22, R26). Place in the walk: after `dispatch`, before `execute`. Implements `wire-spec.md` section 6.2.
 //! Invariant: a nonce executes once, for ever; a duplicate is judged anew by the standing of now, whatever is kept for it (R4).
-//! Also here: waking operations that were parked, with their standing checked again at that instant (R5).
+//! Also here: tasks that run again, with the standing of their sessions checked at that instant (R5).
 //! Leaves to others: what a request does (`execute`), how it is answered (`answers`).
 
 use crate::answers::{AROUND_REPLY, Repeatable};
-use crate::dispatch::{Origin, Raw};
+use crate::dispatch::{MessageCx, Raw};
 use crate::durability::OnDurable;
-use crate::execute::Outcome;
-use crate::parked::{Answering, Job, OpId, Parked, Wait};
+use crate::execute::{Done, Run, Stop, bounded};
 use crate::server::Server;
 use crate::sessions::Key;
 use crate::stats::Dropped;
-use crate::store::{BatchId, Query, Seen};
+use crate::store::{BatchId, Seen};
+use crate::tasks::{Answering, Blocked, Call, Origin, Progress, Task, TaskId, Wait};
 use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ enum Verdict {
 
 impl Server {
     /// One request.
-    pub(crate) fn request(&mut self, origin: Origin, raw: Raw<'_>) {
+    pub(crate) fn request(&mut self, origin: MessageCx, raw: Raw<'_>) {
         let (Some(ask), Some(session)) = (raw.ask(), self.sessions.get_mut(origin.key)) else {
             return;
         };
@@ -73,7 +73,7 @@ impl Server {
             Admission::Ahead => Verdict::Drop(Dropped::NonceAhead),
             Admission::BeyondWindow => Verdict::Drop(Dropped::BeyondWindow),
         };
-        if session.cache.floor() > floor && !session.parked.is_empty() {
+        if session.cache.floor() > floor && !session.tasks.is_empty() {
             self.drop_given_up(key);
         }
         match verdict {
@@ -87,13 +87,12 @@ impl Server {
                 let crowded = session.cache.executing() >= session.cache.window();
                 session.cache.begin(nonce, digest, packet);
                 self.stats.requests += 1;
-                let id = self.parking.next_id();
-                let job = self.job(id, key, raw, nonce, limit, Answering::First);
+                let id = self.tasks.next_id();
+                let call = self.call(id, key, raw, nonce, limit, Answering::First);
                 if crowded {
-                    let outcome = self.fail_request(Status::BUSY);
-                    self.conclude(job, raw, outcome, &Seen::default());
+                    self.conclude(call, raw, Err(Status::BUSY.into()), &Seen::default());
                 } else {
-                    self.start(job, raw);
+                    self.start(call, raw);
                 }
             }
             Verdict::Executing => {
@@ -129,27 +128,27 @@ impl Server {
 
     /// An executing request has come again: its answer echoes the newest transmission, and fits what that one allows.
     fn arrived_again(&mut self, key: Key, nonce: u64, packet: u64, limit: u16) {
-        let parked = self.find_parked(key, nonce);
+        let task = self.find_task(key, nonce);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         //= wire-spec.md#3-7-sizes-and-paths
         //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
         // A reply that exists, and waits for the store, answers no transmission that may allow less than the one for which it was made.
-        if parked.is_none() && limit < session.max_datagram {
+        if task.is_none() && limit < session.max_datagram {
             return;
         }
         session.cache.note_packet(nonce, packet);
         if session.cache.newest_packet(nonce) == Some(packet)
-            && let Some(op) = parked.and_then(|id| self.parking.get_mut(id))
+            && let Some(call) = task.and_then(|id| self.tasks.get_mut(id)).and_then(Task::call_mut)
         {
-            op.job.limit = limit;
+            call.limit = limit;
         }
     }
 
-    /// A request that came now, as an operation.
-    const fn job(&self, id: OpId, key: Key, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Job {
-        Job { id, key, asked: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, entered: false, settled: false, loads: 0 }
+    /// A request that came now.
+    fn call(&self, id: TaskId, key: Key, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Call {
+        Call { id, key, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
@@ -158,165 +157,178 @@ impl Server {
             return self.reply_once(key, raw, ask.nonce, packet, Status::NONCE_REUSED);
         }
         self.stats.repeated += 1;
-        if let Some(op) = self.find_parked(key, ask.nonce).and_then(|id| self.parking.get_mut(id)) {
+        let answering = Answering::Again { packet };
+        if let Some(call) = self.find_task(key, ask.nonce).and_then(|id| self.tasks.get_mut(id)).and_then(Task::call_mut) {
             // It is being read for an earlier duplicate; the answer echoes the newest (R2).
-            (op.job.answering, op.job.limit) = (Answering::Again { packet }, limit);
+            (call.answering, call.limit) = (answering, limit);
             return self.pending(key, ask.nonce, packet);
         }
-        let id = self.parking.next_id();
-        let answering = Answering::Again { packet };
-        let job = self.job(id, key, raw, ask.nonce, limit, answering);
-        self.start(job, raw);
+        let id = self.tasks.next_id();
+        let call = self.call(id, key, raw, ask.nonce, limit, answering);
+        self.start(call, raw);
     }
 
     /// Answers a transmission whose nonce executes nothing; nothing is kept.
     fn reply_once(&mut self, key: Key, raw: Raw<'_>, nonce: u64, packet: u64, status: Status) {
-        let job = self.job(OpId::BOOT, key, raw, nonce, SMALL, Answering::Again { packet });
-        self.reply_failed(job, status, 0, Repeatable::Changes);
+        let call = self.call(TaskId::NONE, key, raw, nonce, SMALL, Answering::Again { packet });
+        self.conclude(call, raw, Err(status.into()), &Seen::default());
     }
 
-    /// Drops the parked operations whose answers the agent no longer awaits: so no more are parked than the window admits.
+    /// Drops the tasks whose answers the agent no longer awaits: so no more are kept than the window admits.
     fn drop_given_up(&mut self, key: Key) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let (floor, parking) = (session.cache.floor(), &self.parking);
-        let given_up = session.parked.extract_if(.., |id| parking.get(*id).is_none_or(|op| op.job.nonce < floor)).collect::<Vec<_>>();
-        for id in given_up {
-            if let Some(op) = self.parking.take(id) {
-                self.discard(&op);
+        let (floor, tasks) = (session.cache.floor(), &self.tasks);
+        let awaited = |id: TaskId| tasks.get(id).and_then(Task::call).is_some_and(|call| call.nonce >= floor);
+        let given_up = session.tasks.extract_if(.., |id| !awaited(*id)).collect::<Vec<_>>();
+        self.discard_all(given_up);
+    }
+
+    /// Drops tasks; none has had an effect.
+    pub(crate) fn discard_all(&mut self, ids: Vec<TaskId>) {
+        for id in ids {
+            if let Some(Task { origin: Origin::Request { call, .. }, .. }) = self.tasks.take(id) {
+                self.discard(&call);
             }
         }
     }
 
-    /// The parked operation of a request.
-    fn find_parked(&self, key: Key, nonce: u64) -> Option<OpId> {
-        let parked = &self.sessions.get(key)?.parked;
-        parked.iter().copied().find(|id| self.parking.get(*id).is_some_and(|op| op.job.nonce == nonce))
+    /// The task of a request.
+    fn find_task(&self, key: Key, nonce: u64) -> Option<TaskId> {
+        let tasks = &self.sessions.get(key)?.tasks;
+        let is_it = |id: &TaskId| self.tasks.get(*id).and_then(Task::call).is_some_and(|call| call.nonce == nonce);
+        tasks.iter().copied().find(is_it)
     }
 
-    /// Takes the parked operation of a request out; it has had no effect.
-    pub(crate) fn unpark_request(&mut self, key: Key, nonce: u64) -> Option<Parked> {
-        let id = self.find_parked(key, nonce)?;
-        self.sessions.get_mut(key)?.parked.retain(|parked| *parked != id);
-        self.parking.take(id)
+    /// Drops the task of a request, if it has one. It has had no effect, and never will.
+    pub(crate) fn discard_request(&mut self, key: Key, nonce: u64) -> bool {
+        let Some(id) = self.find_task(key, nonce) else { return false };
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.tasks.retain(|task| *task != id);
+        }
+        self.discard_all(Vec::from([id]));
+        true
     }
 
-    /// Runs an operation from its start.
-    fn start(&mut self, job: Job, raw: Raw<'_>) {
+    /// Runs a request from its start.
+    fn start(&mut self, call: Call, raw: Raw<'_>) {
         let seen = Seen::default();
-        let outcome = self.execute(job, raw, &seen);
-        self.conclude(job, raw, outcome, &seen);
+        let run = self.execute(call, raw, &seen);
+        self.conclude(call, raw, run, &seen);
     }
 
-    /// Runs a parked operation again from its start, if its session's standing and its agent still want it.
-    pub(crate) fn run_again(&mut self, id: OpId) {
-        let Some(op) = self.parking.get_mut(id) else {
+    /// Runs a task again from its start; a request if its session's standing and its agent still want it.
+    pub(crate) fn resume(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else {
             return;
         };
-        if op.job.key == Key::SERVER {
-            let job = op.job;
-            self.parking.take(id);
-            return self.remove_ephemeral(job);
+        if let Some(call) = task.call().copied() {
+            let Some(session) = self.sessions.get_mut(call.key) else {
+                self.tasks.take(id);
+                return;
+            };
+            if !session.standing().is_good() {
+                //= wire-spec.md#11-3-failure-and-ending
+                //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
+                //# executed, none is granted.
+                //= wire-spec.md#11-3-failure-and-ending
+                //# The server MUST check the standing of the session at the instant at which it executes a request.
+                task.wait = Wait::Standing;
+                return;
+            }
+            session.tasks.retain(|task| *task != id);
+            if call.nonce < session.cache.floor() {
+                return self.discard_all(Vec::from([id]));
+            }
         }
-        let Some(session) = self.sessions.get_mut(op.job.key) else {
-            self.parking.take(id);
-            return;
-        };
-        if !session.standing().is_good() {
-            //= wire-spec.md#11-3-failure-and-ending
-            //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
-            //# executed, none is granted.
-            //= wire-spec.md#11-3-failure-and-ending
-            //# The server MUST check the standing of the session at the instant at which it executes a request.
-            op.wait = Wait::Standing;
-            return;
+        match self.tasks.take(id).map(|task| task.origin) {
+            Some(Origin::Request { call, body }) => self.start(call, Raw { kind: call.kind, body: &body }),
+            Some(Origin::RemoveEphemeral { object, progress }) => self.remove_orphan(id, object, progress),
+            Some(Origin::Boot) => self.boot(),
+            None => {}
         }
-        let given_up = op.job.nonce < session.cache.floor();
-        session.parked.retain(|parked| *parked != id);
-        let Some(op) = self.parking.take(id) else {
-            return;
-        };
-        if given_up {
-            return self.discard(&op);
-        }
-        self.start(op.job, Raw { kind: op.job.asked, body: &op.body });
     }
 
     /// The turn of a waiting mutation has come.
-    pub(crate) fn turn_came(&mut self, id: OpId) {
-        if self.parking.get_mut(id).is_some_and(|op| op.wait == Wait::Locks) {
-            self.run_again(id);
+    pub(crate) fn turn_came(&mut self, id: TaskId) {
+        if self.tasks.get(id).is_some_and(|task| task.wait == Wait::Turn) {
+            self.resume(id);
         }
     }
 
-    /// Does with an operation what its run came to.
-    fn conclude(&mut self, job: Job, raw: Raw<'_>, outcome: Outcome, seen: &Seen) {
-        match outcome {
-            Outcome::Silent => {}
-            Outcome::Reply(repeatable) => match seen.depends_on(&self.overlay) {
-                None => self.reply_now(job, repeatable),
-                // However often a duplicate comes, one operation of its nonce waits; a reply held for each would know no bound.
-                Some(batch) if job.answering != Answering::First && !job.settled => {
-                    self.conclude(job, raw, Outcome::After(batch), seen);
+    /// What a task waited for is durable.
+    pub(crate) fn durable_for(&mut self, id: TaskId, batch: BatchId) {
+        if self.tasks.get(id).is_some_and(|task| matches!(task.wait, Wait::Durable(waited) if waited <= batch)) {
+            self.resume(id);
+        }
+    }
+
+    /// Does with a request what its run came to.
+    fn conclude(&mut self, call: Call, raw: Raw<'_>, run: Run, seen: &Seen) {
+        match bounded(call.progress, run) {
+            Ok(Done::Silent) => {}
+            Ok(Done::Reply(repeatable)) => match seen.depends_on(&self.overlay) {
+                None => self.reply_now(call, repeatable),
+                // However often a duplicate comes, one task of its nonce waits; a reply held for each would know no bound.
+                Some(batch) if call.answering != Answering::First && !call.progress.settled => {
+                    self.suspend_request(call, raw, Blocked::Durable(batch));
                 }
                 //= wire-spec.md#11-7-restart-and-recovery
                 //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
                 Some(batch) => {
                     let reply = Box::from(self.reply_buffer.as_slice());
-                    self.after_commit(batch, OnDurable::Reply { job, reply, repeatable });
+                    self.after_commit(batch, OnDurable::Reply { call, reply, repeatable });
                 }
             },
-            Outcome::Independent => self.reply_now(job, Repeatable::Changes),
-            Outcome::Load(mut queries) => {
-                queries.sort_unstable();
-                queries.dedup();
-                self.park(Job { loads: job.loads.saturating_add(1), ..job }, raw, Wait::Store(queries.len()));
-                self.ask_store(job.id, queries);
-            }
-            Outcome::Turn => {
-                self.park(Job { entered: true, ..job }, raw, Wait::Locks);
-                if !job.entered
-                    && let Some(echo) = self.sessions.get(job.key).and_then(|session| session.cache.newest_packet(job.nonce))
+            Err(Stop::Blocked(blocked)) => {
+                let begins_to_wait = matches!(blocked, Blocked::Turn) && !call.progress.in_line;
+                self.suspend_request(call, raw, blocked);
+                if begins_to_wait
+                    && let Some(echo) = self.sessions.get(call.key).and_then(|session| session.cache.newest_packet(call.nonce))
                 {
-                    self.pending(job.key, job.nonce, echo);
+                    self.pending(call.key, call.nonce, echo);
                 }
             }
-            Outcome::LoadInTurn(queries) => self.conclude(Job { entered: true, ..job }, raw, Outcome::Load(queries), seen),
-            Outcome::After(batch) => {
-                self.park(Job { settled: true, ..job }, raw, Wait::Durable(batch));
-                self.after_commit(batch, OnDurable::Run(job.id));
+            Err(Stop::Failed { status, item }) => {
+                if call.progress.in_line {
+                    self.locks.mutation_leave(call.id.ticket());
+                }
+                self.put_failure(status, item);
+                if matches!(status, Status::BUSY | Status::IN_GRACE) {
+                    // That says nothing of what is in the store.
+                    self.reply_now(call, Repeatable::Changes);
+                } else {
+                    self.conclude(call, raw, Ok(Done::Reply(Repeatable::Changes)), seen);
+                }
             }
         }
     }
 
     /// Answers by what is in the reply buffer.
-    fn reply_now(&mut self, job: Job, repeatable: Repeatable) {
+    fn reply_now(&mut self, call: Call, repeatable: Repeatable) {
         let reply = core::mem::take(&mut self.reply_buffer);
-        debug_assert!(reply.len() + AROUND_REPLY <= usize::from(job.limit), "a reply fits the datagram that was asked for");
-        self.reply(job, &reply, repeatable);
+        debug_assert!(reply.len() + AROUND_REPLY <= usize::from(call.limit), "a reply fits the datagram that was asked for");
+        self.reply(call, &reply, repeatable);
         self.reply_buffer = reply;
     }
 
-    fn park(&mut self, job: Job, raw: Raw<'_>, wait: Wait) {
-        trace!("{}: request {} of session {} waits: {wait:?}", self.who, job.nonce, job.key.id());
-        if let Some(session) = self.sessions.get_mut(job.key) {
-            session.parked.push(job.id);
-            self.parking.park(Parked { job, body: Box::from(raw.body), wait });
+    fn suspend_request(&mut self, call: Call, raw: Raw<'_>, blocked: Blocked) {
+        trace!("{}: request {} of session {} waits: {blocked:?}", self.who, call.nonce, call.key.id());
+        if let Some(session) = self.sessions.get_mut(call.key) {
+            session.tasks.push(call.id);
+            self.suspend(call.id, Origin::Request { call, body: Box::from(raw.body) }, blocked);
         }
     }
 
-    /// Asks the store, unless it was asked already; `id` runs again when all is answered.
-    pub(crate) fn ask_store(&mut self, id: OpId, queries: Vec<Query>) {
-        debug_assert!(!queries.is_empty(), "an operation that misses nothing does not wait");
-        self.parking.await_queries(id, &queries);
-        self.overlay.ask(queries);
-    }
-
-    /// What was waited for is durable.
-    pub(crate) fn durable_for(&mut self, id: OpId, batch: BatchId) {
-        if self.parking.get_mut(id).is_some_and(|op| matches!(op.wait, Wait::Durable(waited) if waited <= batch)) {
-            self.run_again(id);
+    /// Keeps a task until what it waits for is there.
+    pub(crate) fn suspend(&mut self, id: TaskId, origin: Origin, blocked: Blocked) {
+        if let Blocked::Durable(batch) = &blocked {
+            self.after_commit(*batch, OnDurable::Resume(id));
+        }
+        let queries = self.tasks.suspend(id, origin, blocked);
+        if !queries.is_empty() {
+            self.overlay.ask(queries);
         }
     }
 }

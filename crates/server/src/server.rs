@@ -16,11 +16,11 @@ use crate::live::challenges;
 use crate::locks::{LockTable, Tokens};
 use crate::long::LongSessions;
 use crate::namespace::Namespace;
-use crate::parked::Parking;
 use crate::sessions::{Key, Sessions};
 use crate::stage::Stages;
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
+use crate::tasks::Tasks;
 use crate::tombstones::Tombstones;
 use crate::transport::Sending;
 use crate::transport::cookie::{Cookies, Spent};
@@ -127,7 +127,7 @@ pub struct Server {
     pub(crate) delivery: DeliveryClock,
     planned_wake: Option<Duration>,
     // Operations.
-    pub(crate) parking: Parking,
+    pub(crate) tasks: Tasks,
     pub(crate) locks: LockTable,
     pub(crate) namespace: Namespace,
     pub(crate) stages: Stages,
@@ -182,7 +182,7 @@ impl Server {
             listening: DeliveryDeadlines::default(),
             delivery: DeliveryClock::new(now, config.loop_slack()),
             planned_wake: None,
-            parking: Parking::default(),
+            tasks: Tasks::default(),
             // Made anew when the store has told how far tokens were given out; until then nothing is granted.
             locks: LockTable::new(config.locks, Tokens::new(0, 0)),
             namespace: Namespace::new(config.namespace),

@@ -9,9 +9,9 @@
 
 use crate::ids::Key;
 use crate::outbox::Outbox;
-use crate::parked::OpId;
 use crate::standing::Standing;
 use crate::store::SessionRecord;
+use crate::tasks::TaskId;
 use crate::transport::Sending;
 use crate::transport::lanes::{Out, Pool, Travel};
 use crate::transport::roaming::Roaming;
@@ -63,7 +63,7 @@ pub(crate) struct Session {
     /// What is to be sent besides notices.
     pub(crate) out: Out,
     /// Operations that wait for locks or for the store.
-    pub(crate) parked: Vec<OpId>,
+    pub(crate) tasks: Vec<TaskId>,
     /// Its notices, once there was one.
     pub(crate) outbox: Option<Box<Outbox>>,
     /// Addresses that it may have moved to, or has left, once there was one.
@@ -122,7 +122,7 @@ impl Session {
             replay: ReplayWindow::starting_at(from.first_received),
             cache: ReplyCache::new(from.window),
             out: Out::default(),
-            parked: Vec::new(),
+            tasks: Vec::new(),
             outbox: None,
             roaming: None,
             reported: false,
@@ -214,7 +214,7 @@ impl Session {
         // Exhaustive, so that a new field is looked at.
         let Self {
             id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
-            outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, parked: _, outbox: _,
+            outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, tasks: _, outbox: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());

@@ -10,16 +10,15 @@
 use crate::durability::OnDurable;
 use crate::grace::Grace;
 use crate::locks::{LockTable, Tokens};
-use crate::namespace::Step;
-use crate::parked::OpId;
 use crate::server::{Phase, Server};
 use crate::sessions::Key;
-use crate::store::{Counter, FIRST_EPOCH, ID_BITS, Query, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use crate::store::{Counter, FIRST_EPOCH, ID_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use crate::tasks::{Blocked, Origin};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{SessionId, Status};
+use cistern_wire::SessionId;
 use core::time::Duration;
 use log::{info, warn};
 
@@ -40,11 +39,28 @@ struct Counters {
 impl Server {
     /// Reads what the server needs to start, or asks the store for it.
     pub(crate) fn boot(&mut self) {
-        if self.phase != Phase::Starting {
-            return;
+        match self.read_start() {
+            Ok(counters) => self.record_start(counters),
+            Err(ReadError::NotCached(queries)) => {
+                let id = self.tasks.next_id();
+                self.suspend(id, Origin::Boot, Blocked::Load(queries));
+            }
+            Err(ReadError::Failed(status)) => self
+                .cannot_start(&format!("the store's counters, sessions or root directory cannot be read: {status}; run `cisternd check`")),
         }
+    }
+
+    fn read_start(&mut self) -> Result<Counters, ReadError> {
         let mut counters = Counters::default();
         let mut missing = Vec::new();
+        // What is not in memory is asked for together, with the next page of sessions and of ephemeral files.
+        let mut need = |read: Result<(), ReadError>| match read {
+            Err(ReadError::NotCached(queries)) => {
+                missing.extend(queries);
+                Ok(())
+            }
+            read => read,
+        };
         let seen = Seen::default();
         let view = self.overlay.view(&seen);
         let wanted = [
@@ -55,42 +71,17 @@ impl Server {
             (Counter::NextObject, &mut counters.next_object),
             (Counter::Wait, &mut counters.wait_us),
         ];
-        let mut failed = None;
         for (counter, value) in wanted {
-            match view.counter(counter) {
-                Ok(known) => *value = known,
-                Err(ReadError::NotCached(queries)) => missing.extend(queries),
-                Err(ReadError::Failed(status)) => failed = Some(status),
-            }
+            need(view.counter(counter).map(|known| *value = known))?;
         }
-        match self.overlay.know_sessions() {
-            Ok(()) => {}
-            Err(ReadError::NotCached(queries)) => missing.extend(queries),
-            Err(ReadError::Failed(status)) => failed = Some(status),
-        }
-        match self.overlay.know_ephemerals() {
-            Ok(()) => {}
-            Err(ReadError::NotCached(queries)) => missing.extend(queries),
-            Err(ReadError::Failed(status)) => failed = Some(status),
-        }
-        if let Some(status) = failed {
-            return self.cannot_start(&unreadable(status));
+        need(self.overlay.know_sessions())?;
+        need(self.overlay.know_ephemerals())?;
+        if !missing.is_empty() {
+            return Err(ReadError::NotCached(missing));
         }
         // The root directory of a new store is made by the same run that finds it missing, so that comes last.
-        if missing.is_empty() {
-            match self.namespace.boot(&mut self.overlay.view(&seen), self.wall.at(self.now)) {
-                Step::Done(()) => return self.record_start(counters),
-                Step::Missing(queries) => missing.extend(queries),
-                Step::Failed(status) => return self.cannot_start(&unreadable(status)),
-            }
-        }
-        self.ask_boot(missing);
-    }
-
-    fn ask_boot(&mut self, mut missing: Vec<Query>) {
-        missing.sort_unstable();
-        missing.dedup();
-        self.ask_store(OpId::BOOT, missing);
+        self.namespace.boot(&mut self.overlay.view(&seen), self.wall.at(self.now))?;
+        Ok(counters)
     }
 
     fn cannot_start(&mut self, why: &str) {
@@ -182,8 +173,4 @@ impl Server {
 /// A span in microseconds, rounded up.
 pub(crate) fn micros_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
-}
-
-fn unreadable(status: Status) -> String {
-    format!("the store's counters, sessions or root directory cannot be read: {status}; run `cisternd check`")
 }

@@ -162,7 +162,7 @@ impl Server {
             waiting: locks.waiters + locks.mutations,
             watches: self.watches.len(),
             ephemerals: self.ephemerals.len(),
-            parked: self.parking.len(),
+            parked: self.tasks.len(),
             held: self.after_commit.len(),
             stalled: self.delivery.stalled(),
             grace: self.grace.as_ref().filter(|grace| grace.is_common()).map(|grace| grace.status(now)),

@@ -9,12 +9,12 @@
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
 use crate::durability::OnDurable;
-use crate::parked::Wait;
 use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::Key;
 use crate::standing::{Cause, Event, Illegal, Standing};
 use crate::store;
+use crate::tasks::Wait;
 use crate::tombstones::Tombstone;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -108,11 +108,11 @@ impl Server {
         };
         let late = self.now.since(decided);
         info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
-        let parked = session.parked.clone();
+        let parked = session.tasks.clone();
         self.locks.unpark(self.now, key.id());
         for id in parked {
-            if self.parking.get(id).is_some_and(|op| op.wait == Wait::Standing) {
-                self.run_again(id);
+            if self.tasks.get(id).is_some_and(|task| task.wait == Wait::Standing) {
+                self.resume(id);
             }
         }
         self.listen(key);
@@ -172,14 +172,10 @@ impl Server {
     /// The session's end goes to the store. Nothing of it is done any more, nothing of it is freed yet.
     fn record_end(&mut self, key: Key) {
         self.listening.forget(key);
-        let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.parked)).unwrap_or_default();
+        let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.tasks)).unwrap_or_default();
         //= wire-spec.md#11-3-failure-and-ending
         //# What was parked MUST be dropped when the session ends.
-        for id in parked {
-            if let Some(op) = self.parking.take(id) {
-                self.discard(&op);
-            }
-        }
+        self.discard_all(parked);
         self.locks.end_session(self.now, key.id());
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(self.sending.pool());

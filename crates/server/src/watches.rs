@@ -9,15 +9,14 @@
 use crate::answers::Repeatable;
 use crate::config::PresenceLimits;
 use crate::durability::OnDurable;
-use crate::execute::Outcome;
-use crate::namespace::{Became, Step};
+use crate::execute::Run;
 use crate::outbox::Body;
-use crate::parked::Job;
 use crate::server::Server;
 use crate::session::Session;
 use crate::sessions::{Key, Sessions};
 use crate::standing::Standing;
 use crate::store::Seen;
+use crate::tasks::Call;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -149,7 +148,13 @@ impl Watches {
     }
 
     /// These sessions are to hear what becomes of an object, as if they watched it.
-    fn concern(&mut self, object: ObjectId, who: impl IntoIterator<Item = SessionId>, sessions: &Sessions, limits: PresenceLimits) {
+    pub(crate) fn concern(
+        &mut self,
+        object: ObjectId,
+        who: impl IntoIterator<Item = SessionId>,
+        sessions: &Sessions,
+        limits: PresenceLimits,
+    ) {
         // One that is timing out is told when it is rescued.
         let hears = |of: &Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
         for session in who {
@@ -170,25 +175,19 @@ impl Watches {
 
 impl Server {
     /// WATCH.
-    pub(crate) fn watch_object(&mut self, job: Job, message: &Watch, seen: &Seen) -> Outcome {
-        let attr = match self.namespace.attr(&self.overlay.view(seen), message.object) {
-            Step::Done(attr) => attr,
-            Step::Missing(queries) => return Outcome::Load(queries),
-            Step::Failed(status) => return self.fail_request(status),
-        };
-        if let Err(status) = self.watches.add(job.key.id(), message.object, attr.version, self.config.presence) {
-            return self.fail_request(status);
-        }
+    pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
+        let attr = self.namespace.attr(&self.overlay.view(seen), message.object)?;
+        self.watches.add(call.key.id(), message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
-        if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != job.key.id()) {
+        if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id()) {
             self.watch(owner);
         }
         self.answer_with(&Reply::Watched(Watched { attr }), Repeatable::Changes)
     }
 
     /// UNWATCH.
-    pub(crate) fn unwatch_object(&mut self, job: Job, message: &Unwatch) -> Outcome {
-        self.watches.remove(job.key.id(), message.object);
+    pub(crate) fn unwatch_object(&mut self, call: Call, message: &Unwatch) -> Run {
+        self.watches.remove(call.key.id(), message.object);
         self.answer_with(&Reply::Done(Done {}), Repeatable::Changes)
     }
 
@@ -199,38 +198,18 @@ impl Server {
         self.ephemerals.of(session).any(|object| self.watches.is_watched_by_another(object, session))
     }
 
-    /// A mutation was applied into the open batch: notes what became of ephemeral files, and whom to tell when it is durable.
-    pub(crate) fn note_changes(&mut self) {
-        let mut changes = Vec::new();
-        for (attr, became) in self.namespace.touched() {
-            let (object, gone) = (attr.object, became == Became::Gone);
-            match became {
-                Became::Made if attr.is_ephemeral() => self.ephemerals.add(object, attr.owner, self.namespace.requester()),
-                Became::Made => {}
-                Became::Changed | Became::Gone => {
-                    let by = self.namespace.requester();
-                    //= wire-spec.md#11-5-caching-and-metadata
-                    //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
-                    let owner = self.ephemerals.bound(object).filter(|owner| gone && *owner != by);
-                    self.watches.concern(object, owner, &self.sessions, self.config.presence);
-                    if self.watches.is_watched(object) || gone && self.locks.is_wanted(object) {
-                        changes.push(Change { object, version: attr.version, gone });
-                    }
-                }
-            }
-            if gone {
-                self.ephemerals.gone(object);
-            }
+    /// Objects were changed in the open batch, by one session: who is to be told is told when that is durable.
+    pub(crate) fn tell_when_durable(&mut self, by: SessionId, changes: Vec<Change>) {
+        if changes.is_empty() {
+            return;
         }
-        if !changes.is_empty() {
-            //= wire-spec.md#11-7-restart-and-recovery
-            //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
-            let batch = self.overlay.open_batch();
-            if bugs::is(Bug::W1) {
-                return self.tell_watchers(self.namespace.requester(), changes);
-            }
-            self.after_commit(batch, OnDurable::Changed(self.namespace.requester(), changes));
+        if bugs::is(Bug::W1) {
+            return self.tell_watchers(by, changes);
         }
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
+        let batch = self.overlay.open_batch();
+        self.after_commit(batch, OnDurable::Changed(by, changes));
     }
 
     /// Changes of watched objects, made by one session, are durable: their watchers are told.

@@ -1,7 +1,6 @@
 //! The draft of a mutation: all that it is about to change, before anything has changed.
 //!
-//! Decides: how versions, times and counts of an object change together. Place in the walk: made by planning and again by applying,
-//! from the same code; only applying commits it.
+//! Decides: how versions, times and counts of an object change together. Made by planning.
 //! Invariant: an object that a mutation touches in several roles, or by several items of a batch, has one record in the draft, and its
 //! version grows by one. What can fail or lack has failed or lacked before the draft is complete: committing cannot.
 //! Leaves to others: what to change (`names`, `rename`, `content`, `xattr`), what an item sees of those before it (`seen`).
@@ -222,12 +221,11 @@ impl Draft {
         old.map(|filling| filling.content.check(view, filling.object)).try_for_each(|checked| checked)
     }
 
-    /// Writes all of it into the open batch. `data`: what each item brings.
+    /// Writes all of it into the open batch; [`Self::check`] has made sure that nothing lacks. `data`: what each item brings.
     pub(super) fn commit(&self, view: &mut View<'_>, data: &[&[u8]], maker: SessionId) -> Result<(), ReadError> {
         if self.is_idle() {
             return Ok(());
         }
-        self.check(view)?;
         let objects = view.counter(Counter::Objects)?;
         let next = view.counter(Counter::NextObject)?;
         let bytes = view.counter(Counter::Bytes)?;

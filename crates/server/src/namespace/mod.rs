@@ -1,7 +1,7 @@
 //! The namespace: what each operation on files, directories and symbolic links means.
 //!
-//! Decides: results, with the meaning that POSIX gives them. Place in the walk: execution runs a read once, and a mutation twice: to
-//! plan it (what does it affect?), and, when its turn has come, to apply it. Implements `wire-spec.md` sections 6.2 and 11.4.
+//! Decides: results, with the meaning that POSIX gives them. A mutation is planned (what does it affect?), and the plan is committed at once
+//! when its turn is there, or made anew when it comes. Implements `wire-spec.md` sections 6.2 and 11.4.
 //! Invariant: an operation has no effect before all that it needs is in memory; it is parked and run again from its start. Every
 //! change of an object makes its version larger; object ids are never used again.
 //! Leaves to others: paths (the agent walks them), cache locks and turns (`locks`), durability (the machine).
@@ -37,111 +37,61 @@ mod xattr;
 pub use draft::Removal;
 pub use mutation::{Mutation, carried, staged};
 pub use place::Places;
-pub use plan::{Became, Plan};
+pub use plan::{Applied, Became, MutationCx, Plan, PlanError};
 pub use read::Reading;
 
 use crate::config::NamespaceLimits;
-use crate::store::{Counter, ObjectRecord, Query, ReadError, View};
+use crate::store::{Counter, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId, Status, Step as WalkStep, is_name};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Status, Step, is_name};
 use draft::Draft;
-
-/// What a run of an operation came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<T> {
-    /// It is done.
-    Done(T),
-    /// Nothing has happened: these values have to be loaded, then it is to be run again from its start.
-    Missing(Vec<Query>),
-    /// Nothing has happened, and this is its result.
-    Failed(Status),
-}
-
-impl<T> From<Result<T, ReadError>> for Step<T> {
-    fn from(result: Result<T, ReadError>) -> Self {
-        match result {
-            Ok(value) => Self::Done(value),
-            Err(ReadError::NotCached(queries)) => Self::Missing(queries),
-            Err(ReadError::Failed(status)) => Self::Failed(status),
-        }
-    }
-}
 
 /// Runs operations; keeps only its bounds and buffers that are used again.
 #[derive(Debug)]
 pub struct Namespace {
     limits: NamespaceLimits,
-    /// For whom the runs that follow are: the maker of ephemeral files.
-    requester: SessionId,
-    /// That session's handle.
-    handle: Handle,
     draft: Draft,
-    steps: Vec<WalkStep>,
+    steps: Vec<Step>,
     bytes: Vec<u8>,
     /// Whether the store has room for more than what takes something away.
     room: bool,
-    /// The item of a batch that failed, if the last mutation was one and failed by one.
-    failed: Option<u16>,
 }
 
 impl Namespace {
     /// A namespace within bounds.
     #[must_use]
     pub fn new(limits: NamespaceLimits) -> Self {
-        Self {
-            limits,
-            requester: SessionId(0),
-            handle: Handle(0),
-            draft: Draft::default(),
-            steps: Vec::new(),
-            bytes: Vec::new(),
-            room: true,
-            failed: None,
-        }
+        Self { limits, draft: Draft::default(), steps: Vec::new(), bytes: Vec::new(), room: true }
     }
 
     /// To be run at start, before any other operation: makes the root directory in a store that is new (in the open batch), and
     /// loads the counters.
     ///
     /// Fails with EIO if the store has counters but no root directory, or the other way round: it is damaged.
-    pub fn boot(&mut self, view: &mut View<'_>, wall_ns: i64) -> Step<()> {
-        boot(view, wall_ns).into()
-    }
-
-    /// Says for which session the mutations that follow are planned and applied; 0: the server itself.
-    /// `handle` is that session's: what it makes ephemeral names it by that.
-    pub const fn act_for(&mut self, requester: SessionId, handle: Handle) {
-        self.requester = requester;
-        self.handle = handle;
-    }
-
-    /// For whom the last mutation was planned or applied; 0: the server itself.
-    #[must_use]
-    pub const fn requester(&self) -> SessionId {
-        self.requester
+    pub fn boot(&mut self, view: &mut View<'_>, wall_ns: i64) -> Result<(), ReadError> {
+        boot(view, wall_ns)
     }
 
     /// The attributes of an object: ESTALE if there is none.
-    pub fn attr(&self, view: &View<'_>, object: ObjectId) -> Step<Attr> {
-        known(view, object).map(|record| record.attr).into()
+    pub fn attr(&self, view: &View<'_>, object: ObjectId) -> Result<Attr, ReadError> {
+        known(view, object).map(|record| record.attr)
     }
 
     /// A directory in which an object has a name, and the name; `None`: there is no such object.
-    pub fn name_of(&self, view: &View<'_>, object: ObjectId) -> Step<Option<(ObjectId, Bytes)>> {
-        let found = view.object(object).map(|record| record.map(|record| (record.parent, record.name.clone())));
-        found.into()
+    pub fn name_of(&self, view: &View<'_>, object: ObjectId) -> Result<Option<(ObjectId, Bytes)>, ReadError> {
+        view.object(object).map(|record| record.map(|record| (record.parent, record.name.clone())))
     }
 
     /// Whether there is such an object: otherwise ESTALE.
-    pub fn exists(&self, view: &View<'_>, object: ObjectId) -> Step<()> {
-        known(view, object).map(|_| ()).into()
+    pub fn exists(&self, view: &View<'_>, object: ObjectId) -> Result<(), ReadError> {
+        known(view, object).map(|_| ())
     }
 
     /// The version of an object: ESTALE if there is none.
-    pub fn version(&self, view: &View<'_>, object: ObjectId) -> Step<u64> {
-        known(view, object).map(|record| record.attr.version).into()
+    pub fn version(&self, view: &View<'_>, object: ObjectId) -> Result<u64, ReadError> {
+        known(view, object).map(|record| record.attr.version)
     }
 
     /// Objects in the namespace, the root directory included.

@@ -6,7 +6,7 @@
 //! look-ups of a parent, however many objects it names and however deep they lie.
 //! Leaves to others: nothing depends on it.
 
-use super::{Namespace, Step};
+use super::Namespace;
 use crate::store::{ReadError, View};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -40,8 +40,8 @@ impl Places {
 impl Namespace {
     /// A path of an object, at most `max` bytes (at least 4): its end, after "...", if it is longer or the list has cost enough.
     /// Empty: none is known.
-    pub fn place(&self, view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Step<Vec<u8>> {
-        place(view, places, object, max).into()
+    pub fn place(&self, view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, ReadError> {
+        place(view, places, object, max)
     }
 }
 

@@ -1,7 +1,6 @@
-//! Planning and applying mutations.
+//! Planning and committing mutations.
 //!
-//! Decides: which objects a mutation affects. Place in the walk: `plan` before a mutation takes its place in the queues, `apply` when
-//! its turn has come; both make the same draft from what is in memory at that moment. Implements `wire-spec.md` section 11.4 (R71):
+//! Decides: which objects a mutation affects. Implements `wire-spec.md` section 11.4:
 //!
 //! | operation | affects, in the order of its answer |
 //! |---|---|
@@ -16,56 +15,114 @@
 //! | SETATTR of no attribute, WRITE of no bytes | nothing; the object is shown as it is |
 //! | BATCH | what its items affect, each object once |
 //!
-//! Invariant: what applying changes is what planning, run at the same instant, says; a new object is affected, but nobody can hold
+//! Invariant: committing a plan changes what the plan says, and cannot fail; a new object is affected, but nobody can hold
 //! a lock on it. Of a batch every item is drafted before any is committed, so that all are done or none.
 //! Leaves to others: guards, advisory locks on what is removed, turns (`locks`).
 
 use super::draft::{Draft, Fate, Removal};
 use super::mutation::Mutation;
-use super::{Namespace, NamespaceLimits, Step};
-use crate::store::{Counter, ReadError, View};
+use super::{Namespace, NamespaceLimits};
+use crate::store::{Counter, Query, ReadError, View};
+use alloc::vec::Vec;
 use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX, HELD_MAX};
 use cistern_wire::{
-    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, List, ObjectId, Reply, Status, Want, Writer,
+    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, List, ObjectId, Reply, SessionId, Status,
+    Writer,
 };
 
 /// Most objects in the answer of a mutation that is no batch.
 const EFFECTS_MAX: usize = 4;
 
-/// Most names that a mutation takes from objects that exist: two for each RENAME.
-const REMOVES_MAX: usize = 2 * BATCH_MAX;
-
-/// What a mutation affects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
-    ids: [ObjectId; BATCH_OBJECTS_MAX],
-    len: usize,
-    removes: [Option<Removal>; REMOVES_MAX],
+/// Who changes something, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct MutationCx {
+    /// The session for which it is done: ephemeral files go with that; 0: the server itself.
+    pub requester: SessionId,
+    /// That session's handle: what it makes ephemeral names it by that.
+    pub handle: Handle,
+    /// Nanoseconds since 1970.
+    pub wall_ns: i64,
 }
 
-impl Plan {
+/// Why a mutation cannot be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// These values are not in memory.
+    NotCached(Vec<Query>),
+    /// It fails, a batch perhaps by one of its items.
+    Failed {
+        /// Why.
+        status: Status,
+        /// The item of a batch by which it fails.
+        item: Option<u16>,
+    },
+}
+
+impl From<ReadError> for PlanError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::NotCached(queries) => Self::NotCached(queries),
+            ReadError::Failed(status) => Self::Failed { status, item: None },
+        }
+    }
+}
+
+impl From<Status> for PlanError {
+    fn from(status: Status) -> Self {
+        Self::Failed { status, item: None }
+    }
+}
+
+/// A mutation that can be done now: all that it changes. Nothing of it is done before [`Plan::commit`].
+#[derive(Debug)]
+pub struct Plan<'n> {
+    draft: &'n Draft,
+    data: &'n [&'n [u8]],
+    requester: SessionId,
+    is_batch: bool,
+    ids: [ObjectId; BATCH_OBJECTS_MAX],
+    len: usize,
+}
+
+impl<'n> Plan<'n> {
+    fn new(draft: &'n Draft, data: &'n [&'n [u8]], requester: SessionId, is_batch: bool) -> Self {
+        let mut plan = Self { draft, data, requester, is_batch, ids: [ObjectId(0); BATCH_OBJECTS_MAX], len: 0 };
+        for (place, object) in plan.ids.iter_mut().zip(draft.affected()) {
+            *place = object;
+            plan.len += 1;
+        }
+        plan
+    }
+
     /// The objects that exist already and that it changes, in the order of its answer; none: it changes nothing.
     #[must_use]
     pub fn affected(&self) -> &[ObjectId] {
         &self.ids[..self.len]
     }
 
-    /// The objects whose names are taken away, replaced or moved: advisory locks may protect them (R74).
-    pub fn removes(&self) -> impl Iterator<Item = Removal> + '_ {
-        self.removes.iter().copied().flatten()
+    /// The objects whose names are taken away, replaced or moved: advisory locks may protect them.
+    pub fn removes(&self) -> impl Iterator<Item = Removal> + use<'n> {
+        self.draft.removes.iter().copied()
     }
 
-    fn of(draft: &Draft) -> Self {
-        let mut plan = Self { ids: [ObjectId(0); BATCH_OBJECTS_MAX], len: 0, removes: [None; REMOVES_MAX] };
-        for (place, touched) in plan.ids.iter_mut().zip(draft.affected()) {
-            *place = touched;
-            plan.len += 1;
-        }
-        for (place, removal) in plan.removes.iter_mut().zip(&draft.removes) {
-            *place = Some(*removal);
-        }
-        plan
+    /// Does it, by the open batch. Its turn has come: nobody caches what it affects. Through `view` what it was planned from must be seen.
+    pub fn commit(self, view: &mut View<'_>) -> Applied<'n> {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# A BATCH MUST be executed whole, or change nothing and say which item could not be done.
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST grant no cache lock and execute no other mutation between two items of a BATCH.
+        // The draft of all items is complete, and all of it is written in this call.
+        let done = self.draft.commit(view, self.data, self.requester);
+        assert!(done.is_ok(), "what was planned is in memory: {done:?}");
+        Applied { draft: self.draft, is_batch: self.is_batch }
     }
+}
+
+/// A mutation that was done.
+#[derive(Debug)]
+pub struct Applied<'n> {
+    draft: &'n Draft,
+    is_batch: bool,
 }
 
 /// What became of an object.
@@ -117,34 +174,17 @@ impl Draft {
 }
 
 impl Namespace {
-    /// What a mutation will affect, or why it fails now. `data`: what each of its items brings, from the message or from a stage.
-    pub fn plan(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]]) -> Step<Plan> {
-        self.sketch(view, mutation, data, 0).into()
-    }
-
-    /// Executes a mutation into the open batch, at `wall_ns` (nanoseconds since 1970). Its turn has come: nobody caches what it
-    /// affects.
-    pub fn apply(&mut self, view: &mut View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Step<Plan> {
-        //= wire-spec.md#11-5-caching-and-metadata
-        //# A BATCH MUST be executed whole, or change nothing and say which item could not be done.
-        //= wire-spec.md#11-5-caching-and-metadata
-        //# The server MUST grant no cache lock and execute no other mutation between two items of a BATCH.
-        // Until the draft of all items is complete nothing is written, and then all of it in this call.
-        let plan = self.sketch(view, mutation, data, wall_ns);
-        plan.and_then(|plan| self.draft.commit(view, data, self.requester).map(|()| plan)).into()
-    }
-
-    /// The item by which the last mutation failed, if it was a batch and failed by an item.
-    #[must_use]
-    pub const fn failed_item(&self) -> Option<u16> {
-        self.failed
-    }
-
-    /// Makes the draft of a mutation.
-    fn sketch(&mut self, view: &View<'_>, mutation: &Mutation<'_>, data: &[&[u8]], wall_ns: i64) -> Result<Plan, ReadError> {
-        let frame = Frame { limits: self.limits, wall_ns, handle: self.handle, batch: mutation.is_batch() };
+    /// What a mutation changes, or why it cannot be done now. `data`: what each of its items brings, from the message or from a stage.
+    pub fn plan<'n>(
+        &'n mut self,
+        view: &View<'_>,
+        mutation: &Mutation<'_>,
+        data: &'n [&'n [u8]],
+        cx: MutationCx,
+    ) -> Result<Plan<'n>, PlanError> {
+        let MutationCx { requester, handle, wall_ns } = cx;
+        let frame = Frame { limits: self.limits, wall_ns, handle, batch: mutation.is_batch() };
         self.draft.clear();
-        self.failed = None;
         let terms = mutation.terms();
         //= wire-spec.md#6-2-requests
         //# A mutation with more than 16 items in `held` or more than 8 in `expect` MUST fail with E2BIG.
@@ -158,18 +198,17 @@ impl Namespace {
             _ => return Err(Status::E2BIG.into()),
         }
         for (index, item) in mutation.items().enumerate() {
-            let drafted = self.draft.item(view, &frame, &item, data.get(index).copied().unwrap_or_default());
-            if mutation.is_batch() && matches!(drafted, Err(ReadError::Failed(_))) {
-                self.failed = u16::try_from(index).ok();
-            }
-            drafted?;
+            self.draft.item(view, &frame, &item, data.get(index).copied().unwrap_or_default()).map_err(|error| match error {
+                ReadError::Failed(status) if mutation.is_batch() => PlanError::Failed { status, item: u16::try_from(index).ok() },
+                other => other.into(),
+            })?;
         }
         // What changes nothing looks at no counter: its answer shall not wait for changes elsewhere to be durable.
         if !self.draft.is_idle() {
             self.draft.check(view)?;
             self.check_room(view, mutation)?;
         }
-        Ok(Plan::of(&self.draft))
+        Ok(Plan::new(&self.draft, data, requester, mutation.is_batch()))
     }
 
     /// Whether the store has room for more than what takes something away.
@@ -199,9 +238,11 @@ impl Namespace {
         }
         Ok(())
     }
+}
 
-    /// The objects that the last mutation applied made, changed or took away: attributes after it, and what became of each.
-    pub fn touched(&self) -> impl Iterator<Item = (&Attr, Became)> {
+impl Applied<'_> {
+    /// The objects that it made, changed or took away: attributes after it, and what became of each.
+    pub fn changes(&self) -> impl Iterator<Item = (&Attr, Became)> {
         self.draft.touched.iter().filter_map(|touched| {
             let became = match touched.fate {
                 Fate::Shown | Fate::Never => return None,
@@ -213,14 +254,12 @@ impl Namespace {
         })
     }
 
-    /// The objects that the last mutation applied took away for good.
-    pub fn gone(&self) -> impl Iterator<Item = ObjectId> {
-        self.draft.touched.iter().filter(|touched| touched.fate == Fate::Gone).map(|touched| touched.record.attr.object)
+    /// Appends its encoded answer to `out`. `grant` is asked for every object in it that still exists, but for those of a batch.
+    pub fn encode(&self, grant: impl FnMut(ObjectId) -> CacheGrant, out: &mut Writer) {
+        if self.is_batch { self.batched(out) } else { self.changed(grant, out) }
     }
 
-    /// Appends the answer to the last mutation applied, if it was no batch, an encoded CHANGED, to `out`. `grant` is asked for every object in it that
-    /// still exists, when the mutation has left the queues.
-    pub fn changed(&self, want: Want, mut grant: impl FnMut(ObjectId, Want) -> CacheGrant, out: &mut Writer) {
+    fn changed(&self, mut grant: impl FnMut(ObjectId) -> CacheGrant, out: &mut Writer) {
         let nothing = |attr| Effect { before: 0, attr, grant: CacheGrant::NONE };
         let Some(first) = self.draft.touched.first() else {
             Reply::Changed(Changed { effects: List::default() }).put(out);
@@ -229,14 +268,13 @@ impl Namespace {
         let mut effects = [nothing(first.record.attr); EFFECTS_MAX];
         for (effect, touched) in effects.iter_mut().zip(&self.draft.touched) {
             let attr = touched.record.attr;
-            let grant = if touched.fate == Fate::Gone { CacheGrant::NONE } else { grant(attr.object, want) };
+            let grant = if touched.fate == Fate::Gone { CacheGrant::NONE } else { grant(attr.object) };
             *effect = Effect { before: touched.before, attr, grant };
         }
         Reply::Changed(Changed { effects: List::of(&effects[..self.draft.touched.len()]) }).put(out);
     }
 
-    /// Appends the answer to the last mutation applied, if it was a batch, an encoded BATCHED, to `out`.
-    pub fn batched(&self, out: &mut Writer) {
+    fn batched(&self, out: &mut Writer) {
         let version = |object: &ObjectId| self.draft.own(*object).filter(|own| own.exists()).map_or(0, |own| own.record.attr.version);
         let mut results = [ItemResult { object: ObjectId(0), version: 0 }; BATCH_MAX];
         for (result, object) in results.iter_mut().zip(&self.draft.subjects) {

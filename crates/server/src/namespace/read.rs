@@ -7,12 +7,12 @@
 //! Leaves to others: READDIR (`list`), which locks are granted (`locks::cache`).
 
 use super::content::{block_of, within};
-use super::{Namespace, Step, check_name, entered, known};
+use super::{Namespace, check_name, entered, known};
 use crate::store::{BLOCK_LEN, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use cistern_wire::{
     Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, GetXattr, ListXattr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply,
-    Stated, Status, Step as WalkStep, Walked, Want, Writer,
+    Stated, Status, Step, Walked, Want, Writer,
 };
 
 /// Bytes of encoded attributes, and of a cache lock.
@@ -69,8 +69,8 @@ impl Namespace {
         room: usize,
         mut grant: impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
-    ) -> Step<()> {
-        let result = match reading {
+    ) -> Result<(), ReadError> {
+        match reading {
             Reading::Lookup(m) => self.lookup(view, m, room, &mut grant, out),
             Reading::GetAttr(m) => known(view, m.object).map(|record| {
                 Stated { attr: record.attr, grant: grant(m.object, m.want) }.put_reply(out);
@@ -79,8 +79,7 @@ impl Namespace {
             Reading::Read(m) => self.read_contents(view, m, room, &mut grant, out),
             Reading::GetXattr(m) => super::xattr::get_xattr(view, m, room, out),
             Reading::ListXattr(m) => super::xattr::list_xattr(view, m, room, out),
-        };
-        result.into()
+        }
     }
 
     fn lookup(
@@ -100,7 +99,7 @@ impl Namespace {
             return Err(Status::ENOTDIR.into());
         }
         self.steps.clear();
-        self.steps.push(WalkStep { attr: last, grant: CacheGrant::NONE });
+        self.steps.push(Step { attr: last, grant: CacheGrant::NONE });
         let mut status = Status::OK;
         for name in m.names {
             if last.kind == ObjectKind::Symlink || self.steps.len() == most {
@@ -114,7 +113,7 @@ impl Namespace {
                 }
                 Err(lack) => return Err(lack),
             }
-            self.steps.push(WalkStep { attr: last, grant: CacheGrant::NONE });
+            self.steps.push(Step { attr: last, grant: CacheGrant::NONE });
         }
         let left = room - WALKED_AROUND - self.steps.len() * (ATTR_LEN + GRANT_LEN);
         // A target that does not fit beside the steps is left out; READ gives it.

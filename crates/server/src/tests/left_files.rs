@@ -197,7 +197,7 @@ fn removal_that_fails_is_tried_again() {
 
 /// The store answers one question after the other, with a turn after each, in which what could not be read is forgotten.
 pub(super) fn answer_one_by_one(world: &mut World) {
-    for _ in 0..1_000 {
+    for _ in 0..100_000 {
         if world.disk.asked.is_empty() && world.disk.batches.is_empty() {
             return;
         }

@@ -2,8 +2,10 @@
 
 use super::contents::{resize, set};
 use super::xattrs::{get, set_xattr};
-use super::{ASK, ROOT_DIR, RenameRule, World, create, link, list_of, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write};
-use crate::namespace::{NamespaceLimits, Plan, carried};
+use super::{
+    ASK, Done, ROOT_DIR, RenameRule, World, create, link, list_of, mkdir, open_or_create, reads, rename, rmdir, symlink, unlink, write,
+};
+use crate::namespace::{NamespaceLimits, carried};
 use crate::store::Counter;
 use crate::store::Seen;
 use alloc::vec;
@@ -15,23 +17,17 @@ use cistern_wire::{
 
 impl World {
     /// Runs a batch: its plan and its answer, or why it failed and by which item.
-    pub(super) fn batch(&mut self, items: &[Item<'_>], expect: &[Expect]) -> Result<(Plan, Vec<ItemResult>), (Status, Option<u16>)> {
+    pub(super) fn batch(&mut self, items: &[Item<'_>], expect: &[Expect]) -> Result<(Done, Vec<ItemResult>), (Status, Option<u16>)> {
         let terms = Terms { expect: List::of(expect), ..Terms::NONE };
         let message = Message::from(Batch { ask: ASK, items: List::of(items), terms });
         let data: Vec<&[u8]> = items.iter().map(carried).collect();
         let before = self.overlay.has_writes() && !self.forgetful;
-        match self.run(message, &data) {
-            Ok(plan) => {
-                let mut reply = Vec::new();
-                self.namespace.batched(&mut reply);
-                let Ok(Reply::Batched(done)) = Reader::new(&reply).get() else { panic!("not a BATCHED reply") };
-                Ok((plan, done.items.iter().collect()))
-            }
-            Err(status) => {
-                assert_eq!(self.overlay.has_writes(), before, "a batch that fails has no effect");
-                Err((status, self.namespace.failed_item()))
-            }
-        }
+        let done = self.run(message, &data, |_| panic!("a batch grants nothing")).inspect_err(|_| {
+            assert_eq!(self.overlay.has_writes(), before, "a batch that fails has no effect");
+        })?;
+        let Ok(Reply::Batched(told)) = Reader::new(&done.reply).get() else { panic!("not a BATCHED reply") };
+        let told = told.items.iter().collect();
+        Ok((done, told))
     }
 
     fn expecting(&mut self, object: ObjectId, version: u64) -> Result<Attr, Status> {

@@ -1,11 +1,11 @@
 //! Claims about operations that wait for the store: no effect before all is there, no guess about what cannot be read, and no waiting
 //! for what has nothing to do with them.
 
-use super::super::{Mutation, Places, Reading, Step};
+use super::super::{Mutation, Places, PlanError, Reading};
 use super::contents::resize;
-use super::{ASK, ROOT_DIR, RenameRule, SMALL, World, create, mkdir, open_or_create, read, rename, unlink, write};
+use super::{ASK, ROOT_DIR, RenameRule, SMALL, World, create, cx, mkdir, open_or_create, read, rename, unlink, write};
 use crate::config::CacheLimits;
-use crate::store::{Answer, BLOCK_LEN, Counter, Key, Loaded, Query, Seen, StoreCache};
+use crate::store::{Answer, BLOCK_LEN, Counter, Key, Loaded, Query, ReadError, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -18,13 +18,12 @@ fn forgotten(mut w: World) -> World {
     w
 }
 
-fn apply(w: &mut World, message: &Message<'_>) -> Step<()> {
+fn apply(w: &mut World, message: &Message<'_>) -> Result<(), PlanError> {
     let mutation = Mutation::of(message).expect("a mutation");
-    match w.namespace.apply(&mut w.overlay.view(&Seen::default()), &mutation, &[], 77) {
-        Step::Done(_) => Step::Done(()),
-        Step::Missing(queries) => Step::Missing(queries),
-        Step::Failed(status) => Step::Failed(status),
-    }
+    let seen = Seen::default();
+    let plan = w.namespace.plan(&w.overlay.view(&seen), &mutation, &[], cx(77))?;
+    plan.commit(&mut w.overlay.view(&seen));
+    Ok(())
 }
 
 #[test]
@@ -37,9 +36,9 @@ fn mutation_that_lacks_something_has_no_effect_however_often_it_is_run() {
     let message = Message::from(rename((d, b"s"), (e, b"t"), RenameRule::Replace));
     let mut rounds = 0;
     // Without its values, and with one more of them each time.
-    while let Step::Missing(queries) = apply(&mut w, &message) {
+    while let Err(PlanError::NotCached(queries)) = apply(&mut w, &message) {
         assert!(!w.overlay.has_writes());
-        assert_eq!(apply(&mut w, &message), Step::Missing(queries.clone()), "and says the same again");
+        assert_eq!(apply(&mut w, &message), Err(PlanError::NotCached(queries.clone())), "and says the same again");
         w.load(queries[..1].to_vec());
         rounds += 1;
         assert!(rounds < 50, "it comes to an end");
@@ -56,20 +55,20 @@ fn what_is_known_to_lack_is_asked_for_together() {
     let entry = |dir, name: &[u8]| Query::Get(Key::Entry(dir, name.into()));
     let (root, below) = (Query::Get(Key::Object(ROOT_DIR)), Query::Get(Key::Object(d)));
     let made = apply(&mut w, &create(d, b"a").into());
-    assert_eq!(made, Step::Missing(vec![below.clone(), entry(d, b"a")]));
+    assert_eq!(made, Err(PlanError::NotCached(vec![below.clone(), entry(d, b"a")])));
     let moved = apply(&mut w, &rename((ROOT_DIR, b"a"), (d, b"b"), RenameRule::Replace).into());
-    assert_eq!(moved, Step::Missing(vec![root, below, entry(ROOT_DIR, b"a"), entry(d, b"b")]));
+    assert_eq!(moved, Err(PlanError::NotCached(vec![root, below, entry(ROOT_DIR, b"a"), entry(d, b"b")])));
 }
 
 #[test]
 fn operation_that_waited_goes_by_what_is_there_when_it_is_run_again() {
     let mut w = forgotten(World::new());
     let first = Message::from(create(ROOT_DIR, b"a"));
-    let Step::Missing(queries) = apply(&mut w, &first) else { panic!("nothing is in memory") };
+    let Err(PlanError::NotCached(queries)) = apply(&mut w, &first) else { panic!("nothing is in memory") };
     // Another one is faster.
     let made = w.done(create(ROOT_DIR, b"a"))[1].attr.object;
     w.load(queries);
-    assert_eq!(apply(&mut w, &first), Step::Failed(Status::EEXIST));
+    assert_eq!(apply(&mut w, &first), Err(Status::EEXIST.into()));
     assert_eq!(super::reads::list(&mut w, ROOT_DIR), [(b"a".to_vec(), made)]);
 }
 
@@ -113,13 +112,13 @@ fn what_changes_nothing_does_not_wait_for_changes_elsewhere() {
     let mutation = Mutation::of(&message).unwrap();
     let run = Seen::default();
     let view = w.overlay.view(&run);
-    let Step::Done(plan) = w.namespace.plan(&view, &mutation, &[]) else { panic!("it can be planned") };
+    let Ok(plan) = w.namespace.plan(&view, &mutation, &[], cx(77)) else { panic!("it can be planned") };
     assert!(plan.affected().is_empty());
     assert_eq!(run.depends_on(&w.overlay), None);
     let message = Message::from(open_or_create(d, b"x"));
     let run = Seen::default();
     let view = w.overlay.view(&run);
-    assert!(matches!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), &[]), Step::Done(_)));
+    assert!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), &[], cx(77)).is_ok());
     assert_eq!(run.depends_on(&w.overlay), Some(sealed.id), "but what it shows must be durable");
 }
 
@@ -136,7 +135,7 @@ fn absence_that_a_crash_could_take_back_is_not_shown_before() {
         let run = Seen::default();
         let view = w.overlay.view(&run);
         let step = w.namespace.read(&view, &Reading::of(&message).unwrap(), SMALL, |_, _| CacheGrant::NONE, &mut Vec::new());
-        assert_eq!((step, run.depends_on(&w.overlay)), (Step::Done(()), Some(sealed.id)));
+        assert_eq!((step, run.depends_on(&w.overlay)), (Ok(()), Some(sealed.id)));
     }
 }
 
@@ -199,7 +198,7 @@ fn directories_that_lie_in_each_other_end_in_an_error_and_not_in_a_circle() {
         w.disk.values.insert(Key::Object(d), Bytes::from(circle));
     });
     assert_eq!(w.fails(rename((ROOT_DIR, b"x"), (e, b"x"), RenameRule::Replace)), Status::EIO);
-    w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), ObjectId(99), 255);
+    let _ends = w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), ObjectId(99), 255);
 }
 
 #[test]
@@ -211,9 +210,9 @@ fn root_without_the_counter_of_objects_is_a_damaged_store() {
     let end = loop {
         let step = w.namespace.boot(&mut w.overlay.view(&Seen::default()), 1);
         match step {
-            Step::Missing(queries) => w.load(queries),
+            Err(ReadError::NotCached(queries)) => w.load(queries),
             other => break other,
         }
     };
-    assert_eq!(end, Step::Failed(Status::EIO));
+    assert_eq!(end, Err(ReadError::Failed(Status::EIO)));
 }

@@ -13,16 +13,16 @@ mod renames;
 mod tree;
 mod xattrs;
 
-use super::{Mutation, Namespace, NamespaceLimits, Plan, Reading, Step, carried};
+use super::{Became, Mutation, MutationCx, Namespace, NamespaceLimits, PlanError, Reading, Removal, carried};
 use crate::config::CacheLimits;
 use crate::store::disk::Disk;
-use crate::store::{Query, Seen, StoreCache};
+use crate::store::{Query, ReadError, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{
-    Ask, Attr, Bytes8, Bytes16, CacheGrant, Changed, Create, Effect, Generation, GetAttr, Link, List, Message, Mkdir, ObjectId, Read,
-    Reader, Rename, RenameRule, Reply, Rmdir, Status, Symlink, Terms, Unlink, Want, Write,
+    Ask, Attr, Bytes8, Bytes16, CacheGrant, Changed, Create, Effect, Generation, GetAttr, Handle, Link, List, Message, Mkdir, ObjectId,
+    Read, Reader, Rename, RenameRule, Reply, Rmdir, SessionId, Status, Symlink, Terms, Unlink, Want, Write,
 };
 
 const ASK: Ask = Ask { nonce: 1, back: 0, limit: 1_232 };
@@ -66,9 +66,9 @@ impl World {
         loop {
             let step = self.namespace.boot(&mut self.overlay.view(&Seen::default()), self.wall_ns);
             match step {
-                Step::Done(()) => break,
-                Step::Missing(queries) => self.load(queries),
-                Step::Failed(status) => panic!("{status:?}"),
+                Ok(()) => break,
+                Err(ReadError::NotCached(queries)) => self.load(queries),
+                Err(ReadError::Failed(status)) => panic!("{status:?}"),
             }
         }
         self.disk.settle(&mut self.overlay);
@@ -99,48 +99,48 @@ impl World {
         }
     }
 
-    /// Runs a mutation: plans it, then applies it. Its plan at that moment, and the effects in its answer.
-    fn change(&mut self, message: Message<'_>) -> Result<(Plan, Vec<Effect>), Status> {
+    /// Runs a mutation: plans it, and commits the plan. What it affected, and the effects in its answer.
+    fn change(&mut self, message: Message<'_>) -> Result<(Done, Vec<Effect>), Status> {
         let data: Vec<&[u8]> = Mutation::of(&message).expect("a mutation").items().map(|item| carried(&item)).collect();
         self.change_with(message, &data)
     }
 
     /// The same with what its items bring, as if stages had it.
-    fn change_with(&mut self, message: Message<'_>, data: &[&[u8]]) -> Result<(Plan, Vec<Effect>), Status> {
-        let plan = self.run(message, data)?;
-        let mut reply = Vec::new();
-        self.namespace.changed(Want::Nothing, |_, _| CacheGrant::NONE, &mut reply);
-        let Ok(Reply::Changed(Changed { effects })) = Reader::new(&reply).get() else { panic!("not a CHANGED reply") };
-        Ok((plan, effects.iter().collect()))
+    fn change_with(&mut self, message: Message<'_>, data: &[&[u8]]) -> Result<(Done, Vec<Effect>), Status> {
+        let done = self.run(message, data, |_| CacheGrant::NONE).map_err(|failed| failed.0)?;
+        let Ok(Reply::Changed(Changed { effects })) = Reader::new(&done.reply).get() else { panic!("not a CHANGED reply") };
+        let effects = effects.iter().collect();
+        Ok((done, effects))
     }
 
-    fn run(&mut self, message: Message<'_>, data: &[&[u8]]) -> Result<Plan, Status> {
+    /// What came of a mutation; why it failed, and by which item.
+    fn run(
+        &mut self,
+        message: Message<'_>,
+        data: &[&[u8]],
+        grant: impl FnMut(ObjectId) -> CacheGrant,
+    ) -> Result<Done, (Status, Option<u16>)> {
         let mutation = Mutation::of(&message).expect("a mutation");
         self.begin();
-        let plan = loop {
-            let step = self.namespace.plan(&self.overlay.view(&Seen::default()), &mutation, data);
-            match step {
-                Step::Done(plan) => break plan,
-                Step::Missing(queries) => self.load(queries),
-                Step::Failed(status) => return Err(status),
-            }
-        };
-        let written = self.overlay.has_writes();
         loop {
-            let step = self.namespace.apply(&mut self.overlay.view(&Seen::default()), &mutation, data, self.wall_ns);
-            match step {
-                Step::Done(applied) => {
-                    assert_eq!(applied, plan, "nothing changed in between");
-                    break;
+            let written = self.overlay.has_writes();
+            let seen = Seen::default();
+            let queries = match self.namespace.plan(&self.overlay.view(&seen), &mutation, data, cx(self.wall_ns)) {
+                Ok(plan) => {
+                    let (affected, removed) = (plan.affected().to_vec(), plan.removes().collect());
+                    assert_eq!(self.overlay.has_writes(), written, "a plan has no effect");
+                    let applied = plan.commit(&mut self.overlay.view(&seen));
+                    let gone = applied.changes().filter(|(_, became)| *became == Became::Gone).map(|(attr, _)| attr.object).collect();
+                    let mut reply = Vec::new();
+                    applied.encode(grant, &mut reply);
+                    return Ok(Done { affected, removed, gone, reply });
                 }
-                Step::Missing(queries) => {
-                    assert_eq!(self.overlay.has_writes(), written, "an operation that lacks something has no effect");
-                    self.load(queries);
-                }
-                Step::Failed(status) => panic!("planned, then {status:?}"),
-            }
+                Err(PlanError::NotCached(queries)) => queries,
+                Err(PlanError::Failed { status, item }) => return Err((status, item)),
+            };
+            assert_eq!(self.overlay.has_writes(), written, "an operation that lacks something has no effect");
+            self.load(queries);
         }
-        Ok(plan)
     }
 
     /// A mutation that must succeed; its effects.
@@ -176,15 +176,15 @@ impl World {
             };
             let step = self.namespace.read(&self.overlay.view(&Seen::default()), &reading, room, grant, &mut reply);
             match step {
-                Step::Done(()) => {
+                Ok(()) => {
                     assert!(reply.len() <= room, "{} bytes do not fit {room}", reply.len());
                     return Ok((reply, asked));
                 }
-                Step::Missing(queries) => {
+                Err(ReadError::NotCached(queries)) => {
                     assert!(reply.is_empty() && asked.is_empty(), "a read that lacks something grants nothing");
                     self.load(queries);
                 }
-                Step::Failed(status) => return Err(status),
+                Err(ReadError::Failed(status)) => return Err(status),
             }
         }
     }
@@ -221,9 +221,34 @@ impl World {
     }
 }
 
-/// The first object whose name a plan takes away.
-fn removed(plan: &Plan) -> Option<ObjectId> {
-    plan.removes().next().map(|removal| removal.object)
+/// A mutation that was done.
+#[derive(Debug)]
+struct Done {
+    affected: Vec<ObjectId>,
+    removed: Vec<Removal>,
+    /// What went for good.
+    gone: Vec<ObjectId>,
+    reply: Vec<u8>,
+}
+
+impl Done {
+    fn affected(&self) -> &[ObjectId] {
+        &self.affected
+    }
+
+    fn removes(&self) -> impl Iterator<Item = Removal> {
+        self.removed.iter().copied()
+    }
+}
+
+/// A mutation of nobody in particular.
+const fn cx(wall_ns: i64) -> MutationCx {
+    MutationCx { requester: SessionId(0), handle: Handle(0), wall_ns }
+}
+
+/// The first object whose name a mutation took away.
+fn removed(done: &Done) -> Option<ObjectId> {
+    done.removes().next().map(|removal| removal.object)
 }
 
 fn create(dir: ObjectId, name: &[u8]) -> Create<'_> {
@@ -292,9 +317,9 @@ fn store_without_its_root_is_not_taken_for_a_new_one() {
     loop {
         let step = w.namespace.boot(&mut w.overlay.view(&Seen::default()), 1);
         match step {
-            Step::Missing(queries) => w.load(queries),
+            Err(ReadError::NotCached(queries)) => w.load(queries),
             other => {
-                assert_eq!(other, Step::Failed(Status::EIO));
+                assert_eq!(other, Err(ReadError::Failed(Status::EIO)));
                 break;
             }
         }
@@ -305,9 +330,9 @@ fn store_without_its_root_is_not_taken_for_a_new_one() {
 fn existing_objects_exist_and_others_are_stale() {
     let mut w = World::new();
     let file = w.file(b"a");
-    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Step::Done(()));
+    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Ok(()));
     w.done(unlink(ROOT_DIR, b"a"));
-    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Step::Failed(Status::ESTALE));
+    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Err(ReadError::Failed(Status::ESTALE)));
 }
 
 #[test]
@@ -322,11 +347,11 @@ fn a_reply_depends_on_the_batch_of_the_change_that_it_shows() {
         let view = w.overlay.view(&run);
         let reading = Reading::of(&reading).unwrap();
         let step = w.namespace.read(&view, &reading, SMALL, |_, _| CacheGrant::NONE, &mut vec![]);
-        assert_eq!((step, run.depends_on(&w.overlay)), (Step::Done(()), Some(batch)));
+        assert_eq!((step, run.depends_on(&w.overlay)), (Ok(()), Some(batch)));
     }
     w.overlay.durable(sealed.id);
     let run = Seen::default();
     let view = w.overlay.view(&run);
-    assert_eq!(w.namespace.exists(&view, file), Step::Done(()));
+    assert_eq!(w.namespace.exists(&view, file), Ok(()));
     assert_eq!(run.depends_on(&w.overlay), None);
 }

@@ -4,7 +4,7 @@ use super::super::{NamespaceLimits, Places};
 use super::{ROOT_DIR, RenameRule, World, create, link, removed, rename, symlink};
 use crate::store::Seen;
 use alloc::vec::Vec;
-use cistern_wire::{ObjectId, Status, Want};
+use cistern_wire::{ObjectId, Status};
 
 use RenameRule::{Exchange, NoReplace, Replace};
 
@@ -51,7 +51,7 @@ fn what_stands_at_the_new_name_is_replaced_if_its_kind_fits() {
     assert_eq!(plan.affected(), [ROOT_DIR, a, b]);
     assert!(plan.removes().map(|removal| removal.object).eq([a, b]), "both names are protected");
     assert_eq!(effects[2].attr.nlink, 0);
-    assert_eq!(w.namespace.gone().collect::<Vec<_>>(), [b]);
+    assert_eq!(plan.gone, [b]);
     w.done(create(e, b"in the way"));
     assert_eq!(w.fails(rename((ROOT_DIR, b"d"), (ROOT_DIR, b"e"), Replace)), Status::ENOTEMPTY);
     w.done(super::unlink(e, b"in the way"));
@@ -65,8 +65,8 @@ fn replaced_file_with_other_names_lives_on() {
     let mut w = World::new();
     let (a, b) = (w.file(b"a"), w.file(b"b"));
     w.done(link(b, ROOT_DIR, b"other"));
-    let effects = w.done(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace));
-    assert_eq!((effects[2].attr.object, effects[2].attr.nlink, w.namespace.gone().count()), (b, 1, 0));
+    let (plan, effects) = w.change(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace).into()).unwrap();
+    assert_eq!((effects[2].attr.object, effects[2].attr.nlink, plan.gone.len()), (b, 1, 0));
     assert_eq!(w.names(ROOT_DIR), [(b"b".to_vec(), a), (b"other".to_vec(), b)]);
 }
 
@@ -116,7 +116,7 @@ fn exchange_swaps_two_names_of_any_kind() {
     assert_eq!(counts[..2], [(4, 2), (2, 1)]);
     assert_eq!(w.names(ROOT_DIR), [(b"d".to_vec(), d), (b"l".to_vec(), sub)]);
     assert_eq!(w.names(d), [(b"sub".to_vec(), l)]);
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), sub, 100), super::Step::Done(b"/l".to_vec()));
+    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), sub, 100), Ok(b"/l".to_vec()));
 }
 
 #[test]
@@ -136,13 +136,12 @@ fn bound_on_subdirectories_holds_for_moved_ones() {
 fn changed_reply_asks_for_locks_on_what_still_exists() {
     let mut w = World::new();
     let (a, _) = (w.file(b"a"), w.file(b"b"));
-    w.done(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace));
-    let (mut asked, mut reply) = (Vec::new(), Vec::new());
-    let grant = |object, want| {
-        asked.push((object, want));
+    let mut asked = Vec::new();
+    let grant = |object| {
+        asked.push(object);
         super::CacheGrant::NONE
     };
-    w.namespace.changed(Want::Exclusive, grant, &mut reply);
-    assert_eq!(asked, [(ROOT_DIR, Want::Exclusive), (a, Want::Exclusive)]);
-    assert!(matches!(super::Reader::new(&reply).get(), Ok(super::Reply::Changed(changed)) if changed.effects.len() == 3));
+    let done = w.run(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace).into(), &[], grant).unwrap();
+    assert_eq!(asked, [ROOT_DIR, a]);
+    assert!(matches!(super::Reader::new(&done.reply).get(), Ok(super::Reply::Changed(changed)) if changed.effects.len() == 3));
 }
