@@ -1,9 +1,7 @@
-//! What an agent believes of the numbers that a server tells it.
+//! What an agent believes of the numbers that a server tells it (`wire-spec.md` 11.6).
 //!
-//! Decides which WELCOME is one that some server may give, and how long a server may make an agent wait. Place in the walk: asked by
-//! `opening` before a session is taken, and by whoever got a `retry_ms`. Implements `wire-spec.md` section 11.6.
-//! Invariant: what is refused here changes nothing; the handshake goes on, and the next WELCOME may be the true server's.
-//! Leaves to others: which server it is (`opening`), sizes of what is read (each operation).
+//! Which WELCOME is one that some server may give, and how long a server may make an agent wait. What is refused here changes nothing; the
+//! handshake goes on, and the next WELCOME may be the true server's.
 
 use crate::config::{Config, LEASE_MIN};
 use cistern_link::is_first_packet;

@@ -39,7 +39,7 @@ pub(crate) struct Outbound {
     pub(crate) call: u32,
     /// The encoded message (`Message::to_bytes`); its `Ask` is filled in by the protocol half.
     pub(crate) message: Vec<u8>,
-    /// Whether it changes server-held state: it is then never sent again in another session unless it is known not executed (R23).
+    /// Whether it changes server-held state: it is then never sent again in another session unless it is known not executed.
     pub(crate) mutation: bool,
 }
 
@@ -48,9 +48,9 @@ pub(crate) struct Outbound {
 pub(crate) enum Answer<'a> {
     /// An ACK: what it tells may be installed (subject to `Cache::install`).
     Reply(Reply<'a>),
-    /// A RESULT, or a NACK that says executed: the outcome stands, but nothing in it may be installed or cached (R4, R8).
+    /// A RESULT, or a NACK that says executed: the outcome stands, but nothing in it may be installed or cached.
     Result(Option<Reply<'a>>),
     /// The session ended first. `NotExecuted`: do it again in the next session. `Unknown`: for a read, do it again; for a mutation
-    /// the outcome is unknown (R23). `Executed` without a result comes as `Result(None)`.
+    /// the outcome is unknown. `Executed` without a result comes as `Result(None)`.
     SessionEnded(Fate),
 }

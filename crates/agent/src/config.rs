@@ -32,7 +32,7 @@ impl Default for Phases {
     }
 }
 
-/// What an agent does with a lease that nothing has renewed by the end of *valid* (R21).
+/// What an agent does with a lease that nothing has renewed by the end of *valid*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
     /// Renews it as long as it holds any lock.
@@ -74,7 +74,7 @@ pub struct Config {
     /// With [`IdlePolicy::Auto`], how long after its last use what is held counts as worth keeping; at most 1 h.
     pub idle_after: Duration,
     /// Whether the ACK of an ordinary request renews the lease, as that of a keep-alive does. Off, the lease is renewed by keep-alives
-    /// alone: the agent takes it to be shorter than the server has to respect it, which is always safe (R1), and costs a keep-alive for
+    /// alone: the agent takes it to be shorter than the server has to respect it, which is always safe, and costs a keep-alive for
     /// every 0.6 τ, however much else is asked.
     pub opportunistic: bool,
     /// Longest lease that the agent believes in; 100 ms to 1 h. A server that offers a longer one gets no session, so that a false

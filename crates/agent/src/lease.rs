@@ -1,11 +1,7 @@
-//! The lease: until when the agent may use what it holds, and in which phase it is.
+//! The lease: until when the agent may use what it holds, and in which phase it is (`wire-spec.md` 11.1).
 //!
-//! Decides by comparing now with stored instants, at the moment of use; no timer need fire for the answer to be right.
-//! Place in the walk: renewed by `incoming` from the send time of the very transmission that an answer echoes, asked by everything
-//! that uses a lock or the cache. Implements `wire-spec.md` section 11.1 (R1, R9, R13, R19).
-//! Invariants: the end never goes back while the session lives, and moves only by [`Lease::renew`]; without a session nothing is
-//! usable, whatever arrives (R8).
-//! Leaves to others: which answers renew (`incoming`), what is done in each phase (`idle`).
+//! Decided by comparing now with stored instants at the moment of use; no timer need fire for the answer to be right. The end never goes back
+//! while the session lives, and moves only by [`Lease::renew`]; without a session nothing is usable, whatever arrives.
 
 use crate::api::Phase;
 use crate::config::Phases;
@@ -95,13 +91,13 @@ impl Lease {
         self.open = Some(Open { tau, renew_within, ends: None });
     }
 
-    /// The session is over: nothing renews from now on (R8).
+    /// The session is over: nothing renews from now on.
     pub(crate) const fn close(&mut self) {
         self.open = None;
     }
 
     /// Takes an answer that renews: the lease runs from the send time of the transmission answered, if that is later than what it
-    /// runs from already (R1). Whether it moved.
+    /// runs from already. Whether it moved.
     pub(crate) fn renew(&mut self, sent: Instant, by: Renewal) -> bool {
         let Some(open) = &mut self.open else { return false };
         let after = |ppm: u32| sent.plus(part(open.tau, ppm));
@@ -190,7 +186,7 @@ impl Lease {
     }
 }
 
-/// A part of a span, rounded down (R13).
+/// A part of a span, rounded down.
 fn part(tau: Duration, ppm: u32) -> Duration {
     //= wire-spec.md#11-1-lease
     //# The agent MUST round the end of its lease down.

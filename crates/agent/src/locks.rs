@@ -4,7 +4,7 @@
 //! `wire-spec.md` section 11.4.
 //! Invariant: checking the lease, granting locally and acting on a demand happen in calls of one `&mut Locks`, so they exclude each
 //! other (R17).
-//! Leaves to others: cache locks (`cache`), messages (`control`, `requests`, `notices`).
+//! Leaves to others: cache locks (`cache`), messages (`agent`, `transport`).
 
 mod advisory;
 mod entry;

@@ -1,8 +1,6 @@
-//! What an agent counts: traffic for people, and every datagram or message that it dropped, by name.
+//! What an agent counts: traffic for people, and every datagram or message that it dropped, by name (`wire-spec.md` 3.5).
 //!
-//! Decides the names of drops beyond those of the wire format. Place in the walk: `incoming` counts, `Agent::view` and
-//! `Agent::drops` show. Implements `wire-spec.md` section 3.5. Invariant: nothing vanishes without a reason and a counter.
-//! Leaves to others: why something is dropped.
+//! Nothing vanishes without a reason and a counter.
 
 use cistern_wire::DropReason;
 

@@ -1,9 +1,7 @@
 //! How long commands run: the time that they have, the limits of lock requests, and what ends one before its answer.
 //!
-//! Decides what the user hears (nothing done, or outcome unknown) and what is still asked of the server for a command that is over: a
-//! mutation that was sent, until its outcome is known; a read no more. Place in the walk: `settle` calls here.
-//! Implements `wire-spec.md` section 11.2. Invariant: a command ends once; one that was never sent to the server has changed nothing.
-//! Leaves to others: carrying commands out (`ops`), taking lock requests back (`locks`).
+//! A command ends once. One that was never sent has changed nothing; of one whose mutation was sent nobody knows, and that mutation is asked
+//! on until its outcome is known, while a read is not (`wire-spec.md` 11.2).
 
 use crate::agent::{Agent, Waiting};
 use crate::api::{Event, OpError, OpId};

@@ -1,11 +1,8 @@
-//! Ends: of a session, whatever ended it, and of the agent.
+//! Ends: of a session, whatever ended it, and of the agent (`wire-spec.md` 11.3).
 //!
-//! Decides what becomes of everything that belonged to the session: holders are told by name what they lost, the cache is dropped,
-//! each request is answered by what is known of it (R4, R23), and those who still want something get it in the next session.
-//! Place in the walk: `incoming` comes here with a NACK before anything else of its datagram acts (R12); `opening` with a WELCOME that
-//! takes the session's place. Implements `wire-spec.md` section 11.3.
-//! Invariant: after it nothing of the session renews, is used or is installed, in whatever order messages arrive (R8).
-//! Leaves to others: opening the next session (`opening`).
+//! Holders are told by name what they lost, the cache is dropped, each request is answered by what is known of it, and those who still want
+//! something get it in the next session. After that nothing of the session renews, is used or is installed, in whatever order messages
+//! arrive.
 
 use crate::agent::outcome::Fates;
 use crate::agent::{Agent, Closing};

@@ -1,11 +1,8 @@
-//! Doubt: whether the server still holds the present session.
+//! Verification: whether the server still holds the present session (`wire-spec.md` 11.6, 11.7).
 //!
-//! Decides when the agent verifies its session by a handshake that continues it: a hint says that the server does not hold it, or the
-//! server is silent while the lease runs out. A server that holds the session answers KNOWN, so asking is harmless, and keep-alives go
-//! on meanwhile. Place in the walk: `incoming` comes here with HINT and KNOWN, `Agent::tend` looks for silence.
-//! Implements `wire-spec.md` sections 11.6 (verification, hints) and 11.7. Invariant: nothing here changes the session or its lease;
-//! only an answer in the session, a NACK, or WELCOME of another session does (R37, R86).
-//! Leaves to others: the handshake (`opening`), what becomes of the session (`reclaim`, `recovery`).
+//! A hint says that the server does not hold it, or the server is silent while the lease runs out: then a handshake asks that continues the
+//! session. A server that holds it answers KNOWN, so asking is harmless, and keep-alives go on meanwhile. Nothing here changes the session or
+//! its lease; only an answer in the session, a NACK, or WELCOME of another session does.
 
 use crate::agent::{Agent, Closing};
 use crate::api::Phase;
@@ -24,7 +21,7 @@ const SILENCE_IN_DOUBT: u32 = 2;
 const KNOWN_PART: u32 = 4;
 
 impl Agent {
-    /// A hint has come that the server does not hold the session. It proves nothing: a handshake will tell (R37, R86).
+    /// A hint has come that the server does not hold the session. It proves nothing: a handshake will tell.
     pub(super) fn hinted(&mut self, echo: u64) -> bool {
         let Some(channel) = self.sessions.channel() else { return false };
         //= wire-spec.md#11-6-sessions-handshake-and-paths

@@ -1,11 +1,7 @@
-//! The lease in rest: whether it is renewed on purpose, lapses, or everything is given back.
+//! The lease in rest: what it is worth when nothing opportunistic has renewed it by the end of *valid*, by the idle policy.
 //!
-//! Decides, when nothing opportunistic has renewed by the end of *valid*, what the lease is worth (R21), by the idle policy.
-//! Place in the walk: `Agent::handle_drained`, after the timers, in the very turn that does the agent's work, so that a keep-alive
-//! says that the agent works. Implements `wire-spec.md` section 11.1.
-//! Invariants: an agent that holds nothing and waits for nothing has no timer and sends nothing; holders have one timer, which goes in
-//! the first turn without holders: between two turns locks of which nobody is in need come and go without being looked after.
-//! Leaves to others: sending (`control`), renewing (`incoming`), what holders are told (`telling`).
+//! It is renewed on purpose, lapses, or everything is given back. This runs in the very turn that does the agent's work, so that a keep-alive
+//! says that the agent works. An agent that holds nothing and waits for nothing has no timer and sends nothing (`wire-spec.md` 11.1).
 
 use crate::agent::Agent;
 use crate::agent::opening::PAUSE_MAX;
@@ -27,7 +23,7 @@ enum Worth {
     GivingBack,
 }
 
-/// RTO and its cap are at most this part of τ while something is held or in use (R27), and the other part while nothing is.
+/// RTO and its cap are at most this part of τ while something is held or in use, and the other part while nothing is.
 const RTO_PART_HELD: u32 = 8;
 const RTO_PART_FREE: u32 = 2;
 /// After so many timeouts without a word from the server, an agent without a user sends nothing more by itself.

@@ -1,10 +1,8 @@
 //! The way in: a datagram is decoded, judged by its session and number, and its messages act in the order that is safe.
 //!
-//! Decides that order: a NACK before everything else of its datagram (R8, R12); a renewal before what came with it. Which answers renew
-//! is the arm of each kind here, and all go through `renew`: from the send time of the very transmission echoed, in this session (R1).
-//! Place in the walk: `Agent::handle_datagram`. Implements `wire-spec.md` sections 3.2, 3.5 and 7.
-//! Invariant: what does not decode whole, came before, or belongs to another session changes nothing but a counter.
-//! Leaves to others: what each message leads to (`notices`, `recovery`, `opening`, `locks`, `ops`).
+//! A NACK acts before everything else of its datagram, a renewal before what came with it. Which answers renew is the arm of each kind here; all
+//! go through `renew`, from the send time of the very transmission echoed, in this session. What does not decode whole, came before, or
+//! belongs to another session changes nothing but a counter (`wire-spec.md` 3.2, 3.5, 7).
 
 use crate::agent::Agent;
 use crate::agent::telling::Told;
@@ -95,7 +93,7 @@ impl Agent {
         for message in messages {
             self.message(message);
             self.settle();
-            // Only now: what was disowned while a request was out counts for the answer to that request, too (R65).
+            // Only now: what was disowned while a request was out counts for the answer to that request, too.
             self.note_horizon();
         }
     }
@@ -168,7 +166,7 @@ impl Agent {
         //# The identity of a server that has answered nothing in the session that it opened MUST NOT bind an agent.
         self.known = self.offered;
         // Both are what the exclusion of others rests on; to go on without them would be worse than to stop.
-        assert!(!self.sessions.is_former(id), "a session that is over renews nothing (R8)");
+        assert!(!self.sessions.is_former(id), "a session that is over renews nothing");
         if by == Renewal::Opportunistic && !self.config.opportunistic {
             // To believe in less than the server respects is always safe.
             //= wire-spec.md#11-1-lease
@@ -177,7 +175,7 @@ impl Agent {
         }
         let moved = self.session_lease_mut().renew(sent, by);
         let until = self.session_lease().valid_until();
-        assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission (R1)");
+        assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission");
         if moved && self.reclaim.is_none() {
             if self.told > Told::Certain {
                 // Before anything is granted again: what comes to be held now was never uncertain.
@@ -244,7 +242,7 @@ impl Agent {
         }
     }
 
-    /// The outcome of a request executed before the failure: it renews nothing, and nothing of it is installed (R4).
+    /// The outcome of a request executed before the failure: it renews nothing, and nothing of it is installed.
     fn resulted(&mut self, result: &RequestResult<'_>) {
         let asker = self.sessions.channel().and_then(|channel| channel.asker(result.nonce));
         // Of a request for a lock it says nothing that counts: NACK ends the session, or the server is asked again once it is in good

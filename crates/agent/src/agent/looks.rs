@@ -1,10 +1,7 @@
 //! Looks at the agent from outside: its lease, the certainty of a hold, what it counted.
 //!
-//! Decides what people and programs see of the lease. Place in the walk: beside it; a look changes nothing, needs no timer, and is right
-//! at the moment at which it is taken. Implements `wire-spec.md` section 11.1 (what is told to users).
-//! Invariant: what is shown as certain is covered by the lease that covers the lock, which is the old one while locks are being taken
-//! over after a restart of the server (R57).
-//! Leaves to others: events (`idle`).
+//! A look changes nothing, needs no timer, and is right at the moment at which it is taken. What is shown as certain is covered by the lease
+//! that covers the lock, which is the old one while locks are being taken over after a restart of the server.
 
 use crate::agent::Agent;
 use crate::api::{HolderId, LeaseView};

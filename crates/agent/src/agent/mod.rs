@@ -1,11 +1,7 @@
-//! The agent as its users and its driver see it: commands in, events out, and the turns of a machine.
+//! The machine: its public calls, and the order within each.
 //!
-//! Decides the order within a turn (what has arrived; then, the socket being empty, time; then what is to be sent), and that every
-//! call leaves nothing half done: what a change of the locks leads to is carried out before the call returns.
-//! Place in the walk: the first step in for commands and datagrams, the last one out. Implements `wire-spec.md` section 11, with its
-//! modules: each `impl Agent` of another file is one decision.
-//! Invariants: one call of any function here is one critical section at one instant (R17); time does not go back (R6).
-//! Leaves to others: everything else.
+//! Every call is one critical section at one instant, time does not go back, and all that a call leads to is done before it returns. Of the
+//! parts below only this folder sees more than one; `ARCHITECTURE.md` shows them and the walks through them.
 
 mod commands;
 mod discard;
@@ -51,7 +47,7 @@ use cistern_wire::{AgentId, ObjectId, SessionId, Status};
 use core::net::SocketAddr;
 use core::time::Duration;
 
-/// Who the agent is; made durable by the client library before it is used (R41).
+/// Who the agent is; made durable by the client library before it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The identity, durable or used once.
@@ -108,7 +104,7 @@ pub struct Agent {
     known: Option<ServerIdentity>,
     /// What the WELCOME of the newest session said of the server: it is known once it has answered something in that session.
     offered: Option<ServerIdentity>,
-    /// Not before this a handshake begins (R59, R86).
+    /// Not before this a handshake begins.
     not_before: Option<Instant>,
     lease: Lease,
     // What users want and have.

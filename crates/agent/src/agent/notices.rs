@@ -1,10 +1,7 @@
-//! Notices: what the agent's application says to DEMAND, GRANT, WAIT_OVER, PROBE and WATCH_EVENT.
+//! Notices: what the agent's application says to DEMAND, GRANT, WAIT_OVER, PROBE and WATCH_EVENT (`wire-spec.md` 6.4).
 //!
-//! Decides the receipt of each, anew each time it comes, by how things stand then (R33); what was given back is said to be given back
-//! however often it is demanded. Place in the walk: after `incoming`; receipts are the first thing in the next datagram.
-//! Implements `wire-spec.md` section 6.4. Invariant: a notice renews nothing (R1), and none goes without its receipt, except under a
-//! flood: then it comes again.
-//! Leaves to others: complying (`locks`), sending (`outgoing`).
+//! The receipt is decided anew each time a notice comes, by how things stand then; what was given back is said to be given back however often
+//! it is demanded. A notice renews nothing, and none goes without its receipt, except under a flood: then it comes again.
 
 use crate::agent::Agent;
 use crate::lease::Renewal;

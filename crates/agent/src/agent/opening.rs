@@ -1,11 +1,7 @@
-//! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE, for a session or to verify the present one; and which server the agent takes.
+//! The handshake, for a session or to verify the present one; and which server the agent takes (`wire-spec.md` 6.1, 11.6).
 //!
-//! Decides when HELLO goes out and to which of the server's addresses, and whether an offered session is accepted: not that of another
-//! store, nor of an older state of the store that is known (R47). Place in the walk: `incoming` hands the messages of session 0 over,
-//! `outgoing` asks for HELLO. Implements `wire-spec.md` sections 6.1 and 11.6.
-//! Invariants: one handshake at a time, with one number (R42); the lease of the session begins at the send time of the very HELLO that
-//! WELCOME echoes (R1); an agent that needs no session opens none.
-//! Leaves to others: what becomes of the former session (`recovery`), KNOWN (`doubt`).
+//! Not that of another store, nor of an older state of the store that is known. One handshake at a time, with one number; the lease of a session
+//! begins at the send time of the very HELLO that WELCOME echoes; an agent that needs no session opens none.
 
 use crate::agent::{Agent, Closing};
 use crate::api::{Event, OpError};
@@ -63,7 +59,7 @@ impl ServerIdentity {
         Self { store, epoch, incarnation: server_incarnation, volatile: features & FEATURE_VOLATILE != 0 }
     }
 
-    /// Whether a server that shows itself as `other` may follow this one (R47); `held`: the lease from this one is not over.
+    /// Whether a server that shows itself as `other` may follow this one; `held`: the lease from this one is not over.
     fn judge(self, other: Self, held: bool) -> Judgement {
         if self.store == other.store {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -203,7 +199,7 @@ impl Agent {
         let now = self.now;
         self.opening.as_ref().filter(|opening| opening.due)?;
         let former = self.sessions.claims();
-        // While the lease of a session that is verified runs, no pause may be a large part of it (R27).
+        // While the lease of a session that is verified runs, no pause may be a large part of it.
         let runs = self.sessions.channel().filter(|_| self.lease.certain(now)).map(|channel| channel.tau() / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
         let Self { opening, identity, known, config, servers, rng, timers, .. } = self;

@@ -1,10 +1,7 @@
-//! Outcomes: what became of the mutations that were on their way when their session ended.
+//! Outcomes: what became of the mutations that were on their way when their session ended (`wire-spec.md` 11.2, 11.7).
 //!
-//! Decides which of them the agent asks about in its next session (OUTCOME), and what its commands are told (R23, R24): the reply that
-//! it got, that it was not executed and never will be, or that nobody knows. Place in the walk: `recovery` and `reclaim` hand over the
-//! requests of a session that is over; `outgoing` sends the questions before everything else of the new session.
-//! Implements `wire-spec.md` sections 11.2 and 11.7. Invariant: a question stands as long as its command runs, and ends with it.
-//! Leaves to others: what the command makes of the answer (`ops`), the fence over what the mutation affects (`ops`, R70).
+//! Commands are told the reply that there was, that the mutation was not executed and never will be, or that nobody knows; what the server
+//! has not said is asked in the next session before everything else. A question stands as long as its command runs, and ends with it.
 
 use crate::agent::Agent;
 use crate::call::{Answer, Asker, TaskId};

@@ -1,12 +1,8 @@
-//! The reclaim: after a restart of the server the locks of a former session are taken over into the present one.
+//! The reclaim: after a restart of the server the locks of a former session are taken over into the present one (`wire-spec.md` 11.7).
 //!
-//! Decides from which sessions, which locks are named, what becomes of each by the server's answer, and when the new session's lease
-//! takes the place of the old one. Place in the walk: `opening` begins it with a WELCOME that says "reclaimable"; `Agent::tend` drives
-//! it; until it is done only RECLAIM, RECLAIM_COMPLETE and OUTCOME are asked in the session. Implements `wire-spec.md` section 11.7.
-//! Invariants: until the hand-over everything is used under the old lease alone, which nothing renews any more (R57); a lock whose
-//! release or conversion was begun is not named (R56); when RECLAIM_COMPLETE goes out, nothing of the old session is used but what was
-//! reclaimed (R57).
-//! Leaves to others: the locks themselves (`locks`), what is cached under them (`cache`), mutations without an answer (`outcome`).
+//! Until the hand-over everything is used under the old lease alone, which nothing renews any more, and only RECLAIM, RECLAIM_COMPLETE and OUTCOME
+//! are asked. A lock whose release or conversion was begun is not named; when RECLAIM_COMPLETE goes out, nothing of the old session is used
+//! but what was reclaimed.
 
 use crate::agent::Agent;
 use crate::agent::discard::Exit;

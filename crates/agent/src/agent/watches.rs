@@ -1,10 +1,7 @@
-//! Watches: what local users want to be told of, and what the server is asked to tell.
+//! Watches: what local users want to be told of, and what the server is asked to tell (`wire-spec.md` 11.5).
 //!
-//! Decides when WATCH and UNWATCH are asked (one at a time for each object, anew in each session), and what the watchers hear: a
-//! version that is certain, changes, that nothing is certain, the end. Place in the walk: `submit` begins and ends watches; answers come
-//! from `incoming`, events from `notices`; `tend` compares with the lease. Implements `wire-spec.md` section 11.5.
-//! Invariant: a watcher that was told a version is told of every later one, or that nothing is certain any more (R82).
-//! Leaves to others: sending and retransmission (`requests`), renewing the lease while there are watchers (`idle`).
+//! WATCH and UNWATCH are asked one at a time for each object, and anew in each session. A watcher that was told a version is told of every
+//! later one, or that nothing is certain any more.
 
 use crate::agent::Agent;
 use crate::api::{Event, OpError, Output, WatchEvent, WatchId};
@@ -105,7 +102,7 @@ impl Agent {
     }
 
     /// Asks the server for what it does not do yet: to tell of an object that somebody watches, or not to any more. While it is asked
-    /// something about the object, that is answered first: requests have no order (R25).
+    /// something about the object, that is answered first: requests have no order.
     fn ask_watch(&mut self, object: ObjectId) {
         let in_session = self.sessions.channel().is_some();
         let Some(entry) = self.watches.entries.get_mut(&object) else { return };

@@ -2,7 +2,7 @@
 //!
 //! Decides: the vocabulary of what is asked, with the defaults and limits of each command. Place in the walk: `Agent::submit` takes a [`Command`].
 //! Invariant: a command names all that it needs; none rests on one before it.
-//! Leaves to others: what users are told ([`super::told`]), carrying it out (`ops`).
+//! Leaves to others: what users are told ([`super::told`]), carrying it out (`tasks`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ pub enum Target {
     Object(ObjectId),
 }
 
-/// The local hold of an advisory lock under which a mutation is done: it fails with STALE_GUARD when that hold is over (R73).
+/// The local hold of an advisory lock under which a mutation is done: it fails with STALE_GUARD when that hold is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// The locked object.
@@ -172,7 +172,7 @@ pub enum Command {
     Unlink {
         /// The name.
         path: Bytes,
-        /// Although somebody holds an advisory lock on it (R74).
+        /// Although somebody holds an advisory lock on it.
         force: bool,
     },
     /// Takes an empty directory away → [`Output::Done`](super::Output::Done).
@@ -188,7 +188,7 @@ pub enum Command {
         to: Bytes,
         /// What happens when it exists.
         rule: RenameRule,
-        /// Although somebody holds an advisory lock on what is moved, replaced or exchanged (R74).
+        /// Although somebody holds an advisory lock on what is moved, replaced or exchanged.
         force: bool,
     },
     /// Sets attributes → [`Output::Attr`](super::Output::Attr).

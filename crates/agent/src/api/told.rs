@@ -2,8 +2,8 @@
 //!
 //! Decides: the vocabulary of what is told. Place in the walk: the end of a command comes back at once ([`Submitted`]) or as [`Event::Done`];
 //! what happens to locks, watches and the session comes as other events.
-//! Invariant: every command ends exactly once, with an output or an error that says what is known of its outcome (R20, R23).
-//! Leaves to others: what users ask ([`super::command`]), when it is told (`ops`, `locks`, `recovery`).
+//! Invariant: every command ends exactly once, with an output or an error that says what is known of its outcome.
+//! Leaves to others: what users ask ([`super::command`]), when it is told (`tasks`, `locks`, `agent`).
 
 use super::command::{HolderId, OpId, WatchId};
 use alloc::vec::Vec;
@@ -145,13 +145,13 @@ pub enum OpError {
     TimedOut,
     /// The server did not answer in the time that commands have; nothing was changed by this command.
     Unreachable,
-    /// The session ended before the outcome of a mutation was known: it was done once, or not at all (R23).
+    /// The session ended before the outcome of a mutation was known: it was done once, or not at all.
     OutcomeUnknown,
-    /// The lease ran out while the operation was running (R19), or the lock was lost.
+    /// The lease ran out while the operation was running, or the lock was lost.
     LeaseLost,
     /// The server refused a session.
     Refused(RefuseReason),
-    /// The server at this address is not the one that the agent knows (R47).
+    /// The server at this address is not the one that the agent knows.
     AnotherServer,
     /// The agent is closing.
     Closed,
@@ -159,7 +159,7 @@ pub enum OpError {
     Overloaded,
 }
 
-/// What happens to a lock that a user holds (R46).
+/// What happens to a lock that a user holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockEvent {
     /// Operations under it should end: the lease was not renewed in time and ends soon.
@@ -178,7 +178,7 @@ pub enum LockEvent {
     Lost,
 }
 
-/// What a watcher is told of its object (R82).
+/// What a watcher is told of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// The object has this version, and every change from now on is told as long as nothing else is said. Whoever knows another version

@@ -1,10 +1,10 @@
 //! Path resolution as POSIX does it: from cache as far as that goes, then by LOOKUP for all that is left.
 //!
 //! Decides: what `.`, `..`, symbolic links and slashes mean, when a path is refused, and what is asked for.
-//! Place in the walk: first step of nearly every command; `ops` sends what it asks for and gives it the answers.
+//! Place in the walk: first step of nearly every command; `tasks` sends what it asks for and gives it the answers.
 //! Implements `wire-spec.md` section 6.2 (LOOKUP). Invariant: `..` goes up the directories walked, never up the text.
 //! Leaves to others: what a word is (`text`), whether the end is of one instant (`trace`), what is done with the object found
-//! (`ops`), what may be cached (`cache`).
+//! (`tasks`), what may be cached (`cache`).
 
 mod straight;
 mod text;

@@ -1,10 +1,7 @@
 //! Control messages on their way: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION.
 //!
-//! Decides their numbers, how releases share a message, and that each but a keep-alive is sent again, in the same words, until it is
-//! answered. They wait for no window and no bulk (R26, R27). Place in the walk: first in every datagram that `outgoing` makes; their
-//! answers come from `incoming`. Implements `wire-spec.md` section 6.3.
-//! Invariant: at most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending.
-//! Leaves to others: when to send one (`idle`, `locks`, `recovery`), what the answers mean, timers (`outgoing`).
+//! Releases share a message. Each message but a keep-alive is sent again, in the same words, until it is answered; none waits for a window. At
+//! most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending (`wire-spec.md` 6.3).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

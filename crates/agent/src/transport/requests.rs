@@ -1,11 +1,8 @@
-//! Requests on their way: nonces, windows, retransmission, and what a path has shown to carry.
+//! Requests in flight: nonces, windows, retransmission, and what a path has shown to carry (`wire-spec.md` 3.7, 11.2).
 //!
-//! Decides when a request goes out and when it goes out again: within the server's window of nonces and the congestion window, after
-//! an adaptive timeout with back-off and jitter; one that is pending is asked about at least every τ/2 (R26). After two losses a
-//! request keeps within 1,232 bytes, after four within 548, and so does what it lets the server answer (R28).
-//! Place in the walk: last before `outgoing` on the way out; on the way in, an answer finds here who asked.
-//! Implements `wire-spec.md` sections 3.7, 6.2 and 11.2. Invariant: a nonce is awaited exactly as long as its request is in this table.
-//! Leaves to others: what is asked (`ops`, `locks`), timers and datagrams (`outgoing`), what an answer means (`incoming`).
+//! A request goes out within the server's window of nonces and the congestion window, and again after an adaptive timeout with back-off and
+//! jitter; one that is pending is asked about at least every τ/2. After two losses it keeps within 1,232 bytes, after four within 548, and so
+//! does what it lets the server answer. A nonce is awaited exactly as long as its request is in this table.
 
 use crate::call::{Asker, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
