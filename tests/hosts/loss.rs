@@ -1,4 +1,4 @@
-//! Loss: packets vanish at random, and nobody is cut off (R20, R22, R23, R32).
+//! Loss: packets vanish at random, and nobody is cut off (sections 11.1, 11.2 and 11.3).
 
 use crate::cast::{agent, server, waiter};
 use crate::network::Network;

@@ -1,4 +1,4 @@
-//! Agents that move: another address on their host, another port on a NAT (R85).
+//! Agents that move: another address on their host, another port on a NAT (section 11.6).
 
 use crate::cast::{agent, server, waiter};
 use crate::network::{Home, Host, Network};

@@ -1,4 +1,4 @@
-//! Partitions: a host cut off from the server in both directions or in one, and the lock that it holds (R1, R3, R8, R10, R29, R45).
+//! Partitions: a host cut off from the server in both directions or in one, and the lock that it holds (sections 11.1, 11.3 and 11.6).
 
 use crate::cast::{Trace, agent, certain_until, server, timer, waiter};
 use crate::network::Network;

@@ -1,4 +1,4 @@
-//! Paths that carry only small packets: nothing is fragmented, and what does not fit goes in smaller pieces (R28, R80).
+//! Paths that carry only small packets: nothing is fragmented, and what does not fit goes in smaller pieces (sections 3.7 and 11.5).
 
 use crate::cast::{agent, waiter};
 use crate::network::{Home, Network};

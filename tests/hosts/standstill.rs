@@ -1,4 +1,4 @@
-//! Hosts that stand still: every process of one stopped past the lease, and let go on (R6, R9, R15, R32, R45, R46).
+//! Hosts that stand still: every process of one stopped past the lease, and let go on (sections 11.1, 11.3 and 11.6).
 
 use crate::cast::{Trace, agent, server, waiter};
 use crate::network::Network;

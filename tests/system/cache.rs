@@ -1,4 +1,4 @@
-//! Caches: what is answered with no message, and that it is never stale (R67, R70, R77 to R80).
+//! Caches: what is answered with no message, and that it is never stale (sections 11.4 and 11.5).
 
 use crate::relay::Relay;
 use crate::world::{Agent, Server, base64};

@@ -1,4 +1,4 @@
-//! `cistern lock`: a command under a lock (R45).
+//! `cistern lock`: a command under a lock (section 11.6).
 
 use crate::world::{Agent, Server, eventually, said};
 use nix::sys::signal::{Signal, kill};

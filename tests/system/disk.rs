@@ -1,4 +1,4 @@
-//! A disk that fails or is full, under a real server (R61, R62).
+//! A disk that fails or is full, under a real server (section 11.7).
 
 use crate::world::{Server, base64, eventually, said};
 use nix::unistd::geteuid;

@@ -1,4 +1,4 @@
-//! A server with a store in a directory: killed, started again, refused (R24, R48, R49, R51, R53, R60 to R62).
+//! A server with a store in a directory: killed, started again, refused (sections 11.2 and 11.7).
 
 use crate::world::{Agent, CISTERND, Server, command, eventually, said};
 use nix::sys::signal::Signal;

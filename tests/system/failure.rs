@@ -1,4 +1,4 @@
-//! Delivery failure, timing out, steal, recovery (R3, R5, R8, R10, R29 to R33, R38 to R40, R43, R46).
+//! Delivery failure, timing out, steal, recovery (sections 11.3 and 11.6).
 
 use crate::relay::Relay;
 use crate::world::{Agent, PATIENCE, Server, eventually};

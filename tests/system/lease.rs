@@ -1,4 +1,4 @@
-//! The lease: how it is renewed, and what it costs when nothing happens (R1, R3, R9, R11, R21).
+//! The lease: how it is renewed, and what it costs when nothing happens (sections 11.1 and 11.3).
 
 use crate::relay::Relay;
 use crate::world::{Agent, Server, eventually};

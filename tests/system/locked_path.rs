@@ -1,4 +1,4 @@
-//! A lock is taken by a path, and the path stays with the file as long as it is held (R74).
+//! A lock is taken by a path, and the path stays with the file as long as it is held (section 11.4).
 
 use crate::world::{Agent, Server, eventually, said};
 use nix::sys::signal::{Signal, kill};

@@ -1,4 +1,4 @@
-//! Advisory locks between agents and inside one (R26, R65, R67, R69, R73, R75).
+//! Advisory locks between agents and inside one (sections 11.2 and 11.4).
 
 use crate::world::{Agent, Server, eventually};
 use nix::time::{ClockId, clock_gettime};

@@ -1,4 +1,4 @@
-//! Membership: who is there is told, who has gone is found out, by real processes (R63, R82, R83).
+//! Membership: who is there is told, who has gone is found out, by real processes (sections 11.5 and 11.7).
 
 use crate::relay::Relay;
 use crate::world::{Agent, CISTERN, PATIENCE, Server, command, eventually};

@@ -2,7 +2,7 @@
 //!
 //! Decides: how many may connect (who: `peers`), and the order of a clean end: no new connections;
 //! every program told, by the end of its connection, that its locks are going; then, once nobody can still act under a lock that
-//! it was shown, the session closed (R36). Place in the walk: the host's end of `local`; `backend` is the other one.
+//! it was shown, the session closed (section 11.3). Place in the walk: the host's end of `local`; `backend` is the other one.
 //! Invariant: a lock taken on a connection is given back when the connection ends, and no later.
 //! Leaves to others: one connection (`connection`), what a request does (`execute`), the identity (`cistern_client`).
 

@@ -2,9 +2,9 @@
 //!
 //! Decides: that the guardian of the command always knows until when the lock is certain, that the lock is given back only when nothing of
 //! the command is left, and then at once, and the exit status.
-//! Implements R45 with `cistern-run`, which stops the command in time even when this process is killed.
-//! The lock belongs to an agent of this process's own, or to the host's agent. In the first case the lease ends when this process is gone; in
-//! the second the agent keeps the lock until the last instant that the guardian can have been told.
+//! Implements section 11.6 with `cistern-run`, which stops the command in time even when this process is killed. The lock belongs to an
+//! agent of this process's own, or to the host's agent. In the first case the lease ends when this process is gone; in the second the agent
+//! keeps the lock until the last instant that the guardian can have been told.
 //! Leaves to others: stopping processes (`cistern-run`), obtaining the lock (`obtain`), whose it is (`held`).
 
 mod held;

@@ -1,8 +1,8 @@
 //! The locks that the programs of one agent hold, so that the programs of an agent are to each other as to programs of other agents.
 //!
-//! Decides: that a name is not taken from a file that another program of the same agent has locked, unless forced (R74). The server cannot
-//! tell these programs apart: to it their locks are of one session. A lock that is granted while such a change is on its way is as one that was
-//! granted after it: its holder is told that the file is not at its path.
+//! Decides: that a name is not taken from a file that another program of the same agent has locked, unless forced (section 11.4). The
+//! server cannot tell these programs apart: to it their locks are of one session. A lock that is granted while such a change is on its way
+//! is as one that was granted after it: its holder is told that the file is not at its path.
 //! Leaves to others: locks of other agents (the server), who the holder is (`holder`).
 
 use crate::execute::EXIT_FAILED;

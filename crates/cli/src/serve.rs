@@ -3,8 +3,8 @@
 //! Decides: what is checked before anything is opened (where the store is to be, who could reach an unauthenticated server), the
 //! order in which things are opened, and what the loop's guests are: the store and the control socket.
 //! Place in the walk: around it; `cistern_driver::EventLoop` turns the server. Implements `wire-spec.md` section 11.8 (plain mode).
-//! Invariant: one server to a state directory, for the life of the process (R53); a store that failed ends the process before
-//! anything more is sent (R62).
+//! Invariant: one server to a state directory, for the life of the process (section 11.7); a store that failed ends the process before
+//! anything more is sent.
 //! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
 
 mod backups;

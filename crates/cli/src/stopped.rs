@@ -1,7 +1,7 @@
 //! `cisternd check`, `restore` and `compact`: what an operator does with a store on which no server runs.
 //!
-//! Decides: the order of steps of each, their exit statuses, and what is shown meanwhile. Invariants: `check` changes nothing of what
-//! the store holds; `restore` makes a whole store or none, and never one that a server would take for the one that was copied (R54).
+//! Decides: the order of steps of each, their exit statuses, and what is shown meanwhile. Invariants: `check` changes nothing of what the
+//! store holds; `restore` makes a whole store or none, and never one that a server would take for the one that was copied (section 11.7).
 //! Leaves to others: what is wrong with a store (`cistern_store::check`), its files and its lock (`cistern_store`).
 
 mod report;

@@ -1,8 +1,8 @@
 //! The lease clock of this machine: one reading of CLOCK_MONOTONIC_RAW and one of CLOCK_BOOTTIME.
 //!
 //! Decides what `now` is, for every machine that a driver turns. It stands before and after every system call
-//! of the walk: read after a receive returned, before a send is made (R6), and given to the core as an argument.
-//! Invariant: neither reading ever goes back, over all clones of one clock and all threads (R6).
+//! of the walk: read after a receive returned, before a send is made (section 11.1), and given to the core as an argument.
+//! Invariant: neither reading ever goes back, over all clones of one clock and all threads.
 //! Read through the C library's `clock_gettime`, so that a preloaded library can scale the rate in tests.
 //! Leaves to `cistern_link::time`: which of the two readings counts for which question.
 

@@ -2,7 +2,7 @@
 //!
 //! Decides where randomness comes from: the system's own source, at start only. It stands before the walk: the
 //! cores draw session ids, jitter and cookies from a `chacha20` stream of this seed, so that in the simulator a
-//! seed means the same for ever. Invariant: a seed is never weak; a system that cannot give one is an error (R11:
+//! seed means the same for ever. Invariant: a seed is never weak; a system that cannot give one is an error (section 11.6:
 //! session ids are random). Leaves to the cores: how the stream is used.
 
 use rand::TryRng;

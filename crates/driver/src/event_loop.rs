@@ -354,7 +354,7 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         }
         let Self { owner, clock, told, .. } = self;
         // From when the machine was last asked to send: where that is a few send calls ago, the loop sleeps so much longer, and a timer may
-        // be late but never early (R13).
+        // be late but never early (section 11.1).
         let (now, machine) = owner.with(|machine| {
             let now = if O::ALONE { *told } else { clock.now() };
             (now, machine.wake_after(now))

@@ -2,7 +2,7 @@
 //!
 //! Decides the contract between the loop and its guests. On the walk, services stand between the machine's taking
 //! of datagrams and its sending: what a service completes (a durable batch, a line from the operator) is answered
-//! in the same turn. Invariant: a service that must stop (R62: a failed write) does so before anything more is sent.
+//! in the same turn. Invariant: a service that must stop (section 11.7: a failed write) does so before anything more is sent.
 //! Leaves to the implementer: everything about its own files and sockets, which must never block.
 
 use std::io;

@@ -2,9 +2,9 @@
 //!
 //! Decides the contract's order: receive batches until every socket was found empty (or the turn's bound is
 //! reached), the clock read after each receive call that brought something; then timers; then services; then sending,
-//! the clock read before each batch (R6). Invariants: timers run only when in one round every socket was found empty, with
+//! the clock read before each batch (section 11.1). Invariants: timers run only when in one round every socket was found empty, with
 //! a time read before that round, so whatever had arrived by the time that the timers see has been handled before
-//! them (R32); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
+//! them (section 11.3); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
 //! for each datagram. A machine that the loop has alone is otherwise told what was read last.
 //! Leaves to `event_loop`: sleeping; to `socket` and `tx_batch`: the system calls.
 
@@ -117,7 +117,8 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
                 services.on_ready(machine, clock.now(), token);
                 *told = clock.now();
             }
-            // What a service completes is dated by what was read last: that is no earlier than the receipt of anything handled (R6).
+            // What a service completes is dated by what was read last: that is no earlier than the receipt of anything handled (section
+            // 11.1).
             let now = if O::ALONE { *told } else { clock.now() };
             services.after_turn(machine, now)
         })?;

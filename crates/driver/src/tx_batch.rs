@@ -2,7 +2,7 @@
 //!
 //! Decides what is sent together and what waits when a socket has no room. Last step of the walk before the send
 //! call. Datagrams of one size that go one path in a row leave by one call (GSO), at the price of one copy.
-//! Invariants: the clock is read before the machine is asked for a batch, so before its send calls (R6); at most one
+//! Invariants: the clock is read before the machine is asked for a batch, so before its send calls (section 11.1); at most one
 //! batch waits, in order for each socket; nothing waits longer than [`HOLD_MAX`], so a stuck interface never holds
 //! up the others. Leaves to `socket`: the system calls and their errors; to `turn`: when to fill and flush.
 

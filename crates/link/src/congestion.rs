@@ -3,7 +3,7 @@
 //! Decides whether one more request may go out now, so that an agent or a server never melts a network that
 //! drops: slow start, additive increase, half on loss (`wire-spec.md` section 11.2).
 //! Only requests ask here. Keep-alives, receipts of demands, releases, NACK and session messages never wait for
-//! this window (R27); they have their own small rate.
+//! this window; they have their own small rate.
 //! Invariant: the window stays within [2, max] and is halved at most once for what was in flight together.
 //! Leaves to `rtt`: when a transmission counts as lost; to `nonces`: the window W of at-most-once.
 

@@ -2,7 +2,7 @@
 //!
 //! Decides how much of a stretch of time counts against a peer that is silent. A server whose loop stood still
 //! (stopped, starved, waiting for a disk, its machine asleep) has not listened; if its timers then ran at once,
-//! thousands of live sessions would fail together. Implements `wire-spec.md` section 11.3 (R32).
+//! thousands of live sessions would fail together. Implements `wire-spec.md` section 11.3.
 //! Stands at the start of `handle_drained`: the socket was just found empty, so what had arrived has been heard.
 //! Invariant: in each turn at most the sleep that was planned, plus a slack for the work itself, is counted, so
 //! one stall, however long, is never worth more than one planned sleep.

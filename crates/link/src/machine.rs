@@ -3,7 +3,7 @@
 //! Decides the contract between the sans-I/O cores (agent, server) and whatever runs them: the mio loop in
 //! production, the simulator, packet scripts. It is the first and the last step of the walk of a datagram.
 //! Invariant: the order of calls below gives both rules that a lease needs of its driver: sockets are drained
-//! before timers run (`wire-spec.md` section 11.3, R32), and the clock is read after a receive and before a send (R6).
+//! before timers run (`wire-spec.md` section 11.3), and the clock is read after a receive and before a send (section 11.1).
 //! Leaves to the driver: batches, addresses of sockets, sleeping; to the machine: everything else.
 
 use alloc::vec::Vec;
@@ -45,18 +45,18 @@ impl Path {
 /// [`poll_transmit`]: Self::poll_transmit
 /// [`wake_after`]: Self::wake_after
 pub trait Machine {
-    /// Takes one received datagram; `now` is read after the receive call returned (R6).
+    /// Takes one received datagram; `now` is read after the receive call returned (section 11.1).
     ///
     /// Any bytes are allowed. What does not decode whole changes nothing but a counter.
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]);
 
     /// Says that the socket was found empty; the only place where timers run, so that an answer that had
-    /// already arrived is never taken for silence (R32).
+    /// already arrived is never taken for silence (section 11.3).
     fn handle_drained(&mut self, now: Instant);
 
     /// Clears `buf`, fills it with the next datagram to send and gives its path; `None` when there is nothing more.
     ///
-    /// `now` is read before the send call: the lease counts from it (R6). `buf` holds at most
+    /// `now` is read before the send call: the lease counts from it (section 11.1). `buf` holds at most
     /// [`max_datagram`](Self::max_datagram) bytes afterwards.
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path>;
 

@@ -1,7 +1,7 @@
 //! Nonces on the agent's side: which request is which, and which are still awaited.
 //!
 //! Decides the nonce of each new request and the floor that every request announces. On the way out before
-//! encoding; on the way in, an answer retires its nonce here (`wire-spec.md` section 11.2, R22, R26).
+//! encoding; on the way in, an answer retires its nonce here (`wire-spec.md` section 11.2).
 //! Invariant: the floor is the lowest nonce still awaited, and no nonce goes out at floor + W or above, where the
 //! server would not execute it. One old request therefore bounds how far new ones run ahead, however few are
 //! outstanding; a long wait for a lock is answered "queued", which retires its nonce.

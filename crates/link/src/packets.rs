@@ -2,7 +2,7 @@
 //!
 //! Decides with which number a session begins, which number the next datagram carries, and from which send time an echo may renew the
 //! lease. Last step on the way out (number, then send time), first on the agent's way in (the echo is looked up here).
-//! Implements `wire-spec.md` sections 3.2 and 11.1 (R1, R2, R44).
+//! Implements `wire-spec.md` sections 3.2 and 11.1.
 //! Invariant: a number is used once per session and direction, and an echo of any number that this log does
 //! not hold renews nothing: forgetting too much is unkind, never unsafe.
 //! Leaves to the agent: what a renewal then does; to `replay`: numbers that arrive.
@@ -60,7 +60,7 @@ impl PacketCounter {
     }
 
     /// The number of the next transmission; `None`, for ever, once [`PACKET_MAX`] was dealt out: the session
-    /// must then send nothing more (R44).
+    /// must then send nothing more (section 3.2).
     pub const fn take(&mut self) -> Option<u64> {
         //= wire-spec.md#8-1-limits-of-the-format
         //# A side that has used packet number 2^60 in a session MUST send nothing more in it.
@@ -92,7 +92,7 @@ impl PacketCounter {
     }
 }
 
-/// When each recent transmission of one session was sent, by its exact packet number (R1). The agent's.
+/// When each recent transmission of one session was sent, by its exact packet number (section 11.1). The agent's.
 ///
 /// One log per session: an echo from another session, or another server incarnation, is looked up elsewhere and
 /// so finds nothing. Its memory is bounded by the number given to [`new`](Self::new), 24 bytes each.
@@ -120,7 +120,7 @@ impl SentLog {
         Self { sent: VecDeque::new(), newest: 0, max }
     }
 
-    /// Notes that `packet` goes out now; `now` is read before the send call (R6).
+    /// Notes that `packet` goes out now; `now` is read before the send call (section 11.1).
     ///
     /// When the log is full the oldest transmission is forgotten: its echo will renew nothing.
     ///

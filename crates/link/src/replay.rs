@@ -125,7 +125,7 @@ impl ReplayWindow {
         known
     }
 
-    /// The highest number noted, one below the first if none: only that one may move a session to another address (R85).
+    /// The highest number noted, one below the first if none: only that one may move a session to another address (section 11.6).
     #[must_use]
     pub const fn highest(&self) -> u64 {
         self.highest

@@ -2,7 +2,7 @@
 //!
 //! Decides whether a request may be executed, and what a duplicate is answered. On the way in after the replay
 //! window (which knows packets, not requests) and before dispatch; on the way out each reply passes here before
-//! it is sent. Implements `wire-spec.md` section 11.2 (R2, R4, R22, R26).
+//! it is sent. Implements `wire-spec.md` sections 11.1, 11.2 and 11.3.
 //! Invariant: a nonce is begun at most once, for ever. An entry leaves only when the floor that the agent
 //! announced passes it, and a nonce below the floor, or at floor + W or above, is never begun; so the cache holds
 //! at most W entries, and what it forgot can no longer be asked for.
@@ -45,7 +45,7 @@ pub enum Admission<'a> {
     OtherBody,
 }
 
-/// What a NACK may say about a nonce (R4).
+/// What a NACK may say about a nonce (section 11.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was executed, once; the reply may still be kept. A queued request counts: it took its place in the queue.
@@ -142,7 +142,7 @@ impl ReplyCache {
     /// Marks `nonce`, just admitted as `Fresh`, as executing; `packet` is the transmission that carried it.
     ///
     /// # Panics
-    /// If it was not admitted as `Fresh`: it would be executed a second time (R22).
+    /// If it was not admitted as `Fresh`: it would be executed a second time (section 11.2).
     #[inline]
     pub fn begin(&mut self, nonce: u64, digest: u64, packet: u64) {
         if bugs::is(Bug::M30) && nonce < self.floor {
@@ -166,7 +166,7 @@ impl ReplyCache {
         self.executing = self.executing.saturating_add(1);
     }
 
-    /// Notes that `packet` carried `nonce` too: the answer of an executing request echoes the newest (R2).
+    /// Notes that `packet` carried `nonce` too: the answer of an executing request echoes the newest (section 11.1).
     ///
     /// Anything but an executing request is left alone: its answer echoes the duplicate that is being answered.
     pub fn note_packet(&mut self, nonce: u64, packet: u64) {
@@ -186,7 +186,7 @@ impl ReplyCache {
 
     /// Keeps the reply of the executing request `nonce`, and gives the packet number for its answer to echo.
     ///
-    /// Called when the answer is produced, which for a mutation is when it is durable (R4, R61). `None` if the
+    /// Called when the answer is produced, which for a mutation is when it is durable (sections 11.3 and 11.7). `None` if the
     /// floor has passed it: the agent no longer waits, so there is nothing to keep and nothing to send.
     ///
     /// # Panics
@@ -199,7 +199,7 @@ impl ReplyCache {
         self.conclude(nonce, |digest| Slot::Done { digest, stored })
     }
 
-    /// Retires the executing request `nonce` as one that waits for a lock (R26), and gives the packet number for
+    /// Retires the executing request `nonce` as one that waits for a lock (section 11.2), and gives the packet number for
     /// its answer "queued" to echo. `None` if the floor has passed it.
     ///
     /// # Panics
@@ -209,7 +209,7 @@ impl ReplyCache {
     }
 
     /// Fences the executing request `nonce`: the caller dropped it before it had any effect and will not take it
-    /// up again (a cancelled wait, a parked request of a session that ends; R5). False if the floor has passed it.
+    /// up again (a cancelled wait, a parked request of a session that ends; section 11.3). False if the floor has passed it.
     ///
     /// # Panics
     /// If the request was not executing.
@@ -229,7 +229,7 @@ impl ReplyCache {
 
     /// Makes sure that `nonce`, if it has not begun, never will; gives what is then certain about it.
     ///
-    /// `NotExecuted` is a promise: the nonce is admitted as `Fenced` or `BelowFloor` from now on (R4, R75).
+    /// `NotExecuted` is a promise: the nonce is admitted as `Fenced` or `BelowFloor` from now on (sections 11.3 and 11.4).
     /// `Unknown` for what is executing, below the floor, or beyond the window, where nothing can be remembered.
     pub fn fence(&mut self, nonce: u64) -> Fate {
         if let Some(slot @ Slot::Free) = self.slot_to_fill(nonce) {

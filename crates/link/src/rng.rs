@@ -5,7 +5,7 @@
 //! are pinned by golden tests. Invariant: no core draws randomness from anywhere else.
 //! Stands beside the walk: whoever spreads a retransmission or names a session asks here.
 //! Leaves to the driver: a seed that nobody can guess (from the system), which makes session ids
-//! unguessable too (`wire-spec.md` section 11.6, R11).
+//! unguessable too (`wire-spec.md` section 11.6).
 
 use crate::bugs::{self, Bug};
 use core::num::NonZeroU64;
@@ -40,7 +40,7 @@ impl Rng {
         self.0.fill_bytes(bytes);
     }
 
-    /// A random number that is not 0, for ids where 0 means "none" (session ids, R11).
+    /// A random number that is not 0, for ids where 0 means "none" (session ids, section 11.6).
     pub fn nonzero_u64(&mut self) -> NonZeroU64 {
         loop {
             if let Some(id) = NonZeroU64::new(self.next_u64()) {
@@ -63,7 +63,7 @@ impl Rng {
     }
 
     /// A span spread uniformly over `[span/2, span)`, so that what starts together does not stay together
-    /// (handshakes after a restart, probes; R59). Zero stays zero; one nanosecond stays zero.
+    /// (handshakes after a restart, probes; section 11.7). Zero stays zero; one nanosecond stays zero.
     pub fn jitter(&mut self, span: Duration) -> Duration {
         let ns = whole_ns(span);
         let half = ns / 2;

@@ -1,7 +1,7 @@
 //! Round trips: how long to wait for an answer before asking again.
 //!
 //! Decides the retransmission timeout (RTO) and its back-off, by RFC 6298 in whole nanoseconds. Stands on the
-//! way out of every message that is repeated until answered (`wire-spec.md` section 11.2, R27).
+//! way out of every message that is repeated until answered (`wire-spec.md` section 11.2).
 //! Samples are unambiguous by construction: every answer echoes the one transmission that it answers, so the
 //! caller subtracts that one's send time (Karn's problem does not arise).
 //! Invariant: a wait is never shorter than the RTO and never longer than the cap, which is at most τ/8 while
@@ -60,7 +60,7 @@ impl Measured {
 }
 
 impl RoundTrip {
-    /// An estimate without samples, whose timeout is at most `cap` (above zero; τ/8 while locks are held, R27).
+    /// An estimate without samples, whose timeout is at most `cap` (above zero; τ/8 while locks are held, section 11.2).
     #[must_use]
     pub fn new(cap: Duration) -> Self {
         let mut estimate = Self { measured: None, initial_ns: whole_ns(RTO_INITIAL), cap_ns: 0 };
@@ -117,7 +117,7 @@ impl RoundTrip {
     /// for each attempt, spread upwards by up to a quarter, within the cap.
     ///
     /// Near the cap the spread goes downwards instead, but never below the RTO, so every transmission is given
-    /// its RTO (R32).
+    /// its RTO (section 11.3).
     #[must_use]
     pub fn backoff(&self, attempt: u32, rng: &mut Rng) -> Duration {
         let rto = self.rto_ns();

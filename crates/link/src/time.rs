@@ -4,7 +4,7 @@
 //! stops while the machine sleeps; BOOTTIME goes on in sleep but may be slewed. Neither alone is a lease clock;
 //! together they are: the agent's lease is over when *either* says so, the server has waited when *both* say so.
 //! Invariant: every answer errs to the safe side of the one who asks, so δ covers oscillators only
-//! (`wire-spec.md` section 11.1, R6, R13, R14). An [`Instant`] has no order of its own, for the two readings may
+//! (`wire-spec.md` section 11.1). An [`Instant`] has no order of its own, for the two readings may
 //! disagree, and a comparison that does not say which question it asks would be wrong for one side.
 //! Leaves to the driver: reading the clocks. Core code never does; it is given `now`.
 
@@ -38,8 +38,8 @@ impl Instant {
         Self { raw_ns: self.raw_ns.saturating_add(ns), boot_ns: self.boot_ns.saturating_add(ns) }
     }
 
-    /// The later of two moments, reading by reading; keeps time given to a core from going back (R6) and a
-    /// renewed expiry from shrinking (R1).
+    /// The later of two moments, reading by reading; keeps time given to a core from going back (section 11.1) and a
+    /// renewed expiry from shrinking.
     #[must_use]
     pub const fn max(self, other: Self) -> Self {
         Self { raw_ns: larger(self.raw_ns, other.raw_ns), boot_ns: larger(self.boot_ns, other.boot_ns) }

@@ -2,7 +2,7 @@
 //!
 //! Decides which deadlines are due when the socket was found empty, and how long the driver may sleep. The key
 //! is an enum of the machine that owns the queue: it names the reason, and its handler is an arm of one `match`.
-//! Implements `wire-spec.md` sections 11.1 and 11.3 (R6, R13, R32).
+//! Implements `wire-spec.md` sections 11.1 and 11.3.
 //! Invariant: a deadline fires by its own question of [`Instant`], never by one clock alone: a lease's when either
 //! clock has reached it, a wait's when both have. The clocks may part (sleep, slewing), so their orders of the
 //! deadlines may differ: a wait that raw time has reached and boot time has not holds up nobody behind it, and

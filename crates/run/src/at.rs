@@ -3,7 +3,7 @@
 //! Decides how this crate asks "is it time?": an instant is reached as soon as *either* clock says so, which is the
 //! cautious side for the holder of a lease (`wire-spec.md` section 11.1). CLOCK_MONOTONIC_RAW is never slewed by a time daemon,
 //! CLOCK_BOOTTIME counts while the machine sleeps; neither alone does both. Instants are absolute and mean the same in every
-//! process of one time namespace (R18), so the command line can hand them to the guardian as numbers.
+//! process of one time namespace, so the command line can hand them to the guardian as numbers.
 //! Keeps the invariant `suspect_at <= kill_at <= until` on each clock. Where they come from is the caller's matter.
 
 use std::time::Duration;

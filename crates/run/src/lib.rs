@@ -1,4 +1,4 @@
-//! Runs a command under a lock so that it has ended before the lock can be anyone else's (`wire-spec.md` section 11.6, R45).
+//! Runs a command under a lock so that it has ended before the lock can be anyone else's (`wire-spec.md` section 11.6).
 //!
 //! This crate knows nothing of the protocol: its input is a stream of "certain until" instants ([`Until`]), its output is a
 //! stream of [`Event`]s that ends with [`Event::TreeGone`]; only after that may the lock be given back. What users are told

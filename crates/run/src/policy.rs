@@ -1,6 +1,6 @@
 //! When the guardian terminates and when it kills: the decision alone, without clocks, processes or pipes.
 //!
-//! Decides by the instants it is told and the time given as an argument (R45): SIGTERM when the lease was not renewed by its
+//! Decides by the instants it is told and the time given as an argument (section 11.6): SIGTERM when the lease was not renewed by its
 //! *suspect* instant, when the holder of the lease says so or is gone; SIGKILL no later than the last kill instant told.
 //! Invariant: once the kill instant of the newest `Until` has come, the state is `Killing`, whatever happened before.
 //! Leaves to `guardian` to do it, and to `tree` how.

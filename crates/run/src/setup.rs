@@ -1,7 +1,7 @@
 //! What the guardian makes sure of before it starts anything: its arguments, its pipes, signals, clocks and /proc.
 //!
 //! Decides the hidden command line (written and read here, so that the two cannot differ) and when a guardian refuses to work: in
-//! another time namespace the instants it is told would mean something else (R18), and with a /proc of another process
+//! another time namespace the instants it is told would mean something else (section 11.1), and with a /proc of another process
 //! namespace it would kill strangers. Invariant: after `take_signals` nothing but SIGKILL and SIGSTOP reaches the process,
 //! and the command still starts with the dispositions its caller had, for signals are blocked here (which the starter undoes), not
 //! ignored.

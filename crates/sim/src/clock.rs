@@ -3,7 +3,7 @@
 //! Decides readings and their inverse: the first true instant at which a question about a lease or a wait has the answer yes.
 //! Rates are piecewise constant, in parts per billion of true time, in integers throughout, so that every run reads the same.
 //! Invariant: the whole schedule is known when a run begins (it is part of its plan), so inverses are exact also for the future;
-//! readings never go back (R6). Implements the clocks of `wire-spec.md` section 11.1 (R13, R14).
+//! readings never go back. Implements the clocks of `wire-spec.md` section 11.1.
 //! Leaves to others: which rates there are (`plan`), and what is done at which reading (the cores).
 
 use crate::observe::True;

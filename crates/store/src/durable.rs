@@ -2,7 +2,7 @@
 //!
 //! Decides: that all batches which wait when a commit begins are one transaction with one sync (group commit), that questions are
 //! answered by threads of their own, and what ends the store for good. Place in the walk: the driver hands it work after each turn and
-//! takes its events before the next. Implements `wire-spec.md` section 11.7 (R61, R62).
+//! takes its events before the next. Implements `wire-spec.md` section 11.7.
 //! Invariants: a batch is reported durable after the sync of its transaction, and after all before it; after a failed write or sync
 //! nothing is written and nothing reported durable any more; the directory's lock is held until the last thread has ended.
 //! Leaves to others: files (`engine`, `place`), what is held back until when (`cistern_server::durability`).

@@ -156,7 +156,7 @@ impl Engine {
     /// Makes writes durable, whole or not at all, as transaction `number`; returns after the sync.
     ///
     /// # Errors
-    /// What failed; nothing may be written any more (R62).
+    /// What failed; nothing may be written any more (section 11.7).
     pub(crate) fn commit(&self, writes: Writes, number: u64) -> Result<Committed, String> {
         let writes = writes.settled();
         let removed = writes.iter().filter(|(_, value)| value.is_none()).count() as u64;
@@ -260,7 +260,7 @@ impl Engine {
     /// Gives whether that was possible: it is not while there is a [`Frozen`].
     ///
     /// # Errors
-    /// What failed; nothing may be written any more (R62).
+    /// What failed; nothing may be written any more (section 11.7).
     pub(crate) fn reopen(&self) -> Result<bool, String> {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         // Frozen ones are made under the lock.

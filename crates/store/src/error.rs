@@ -13,7 +13,7 @@ pub enum Problem {
     Missing,
     /// What is there is something else.
     Foreign,
-    /// It is a copy, which no server may go on from (R54, R73).
+    /// It is a copy, which no server may go on from (sections 11.4 and 11.7).
     Copy,
     /// A newer version of Cistern has written it.
     Newer,
@@ -21,7 +21,7 @@ pub enum Problem {
     Damaged,
     /// Another process has it.
     InUse,
-    /// The file system's locks are not to be trusted (R53).
+    /// The file system's locks are not to be trusted (section 11.7).
     FileSystem,
     /// It may not be read or written.
     Permission,

@@ -1,8 +1,9 @@
 //! The record that says what a store directory is.
 //!
 //! Decides: its text, one fact a line, closed by a checksum, so that a person can read it and a flipped byte is seen. Place in the walk:
-//! read before anything else of a store. Invariant: a record is of this version, or named as newer, foreign or damaged; never guessed.
-//! The line `copy` is there only in a copy: no server may go on from it, for its tokens and ids were given out by another (R54, R73).
+//! read before anything else of a store. Invariant: a record is of this version, or named as newer, foreign or damaged; never guessed. The
+//! line `copy` is there only in a copy: no server may go on from it, for its tokens and ids were given out by another (sections 11.4 and
+//! 11.7).
 //! Leaves to others: the directory around it (`place`).
 //!
 //! ```text

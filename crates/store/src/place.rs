@@ -1,7 +1,7 @@
 //! A store's directory: what it is, and who has it.
 //!
-//! Decides: when a directory is a store, when a new one is made in it, and that one process has it (R53). Place in the walk: before the
-//! engine sees a file. Implements `wire-spec.md` section 11.7 (R53).
+//! Decides: when a directory is a store, when a new one is made in it, and that one process has it. Place in the walk: before the
+//! engine sees a file. Implements `wire-spec.md` section 11.7.
 //! Invariants: a store is made whole or not at all: until its record (`format`) is in place, a file `making` says that nothing in the
 //! directory was ever promised to anybody. While a [`Place`] lives no other process has one of the same directory; the lock goes with
 //! the process, however it ends. A directory that is not a store is not touched.
@@ -206,7 +206,7 @@ fn doubtful(kind: FsType) -> Option<&'static str> {
     names.into_iter().find(|(magic, _)| kind.0 == *magic).map(|(_, name)| name)
 }
 
-/// Going on from a copy would give out the original's tokens and object ids a second time (R54, R73).
+/// Going on from a copy would give out the original's tokens and object ids a second time (sections 11.4 and 11.7).
 fn refuse_copy(dir: &Path, record: Record, purpose: Purpose) -> Result<(), OpenError> {
     if !record.copy || purpose != Purpose::Serve {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What makes a copy of a store a store of its own: the writes that whoever restores it makes before a server opens it (R54).
+//! What makes a copy of a store a store of its own: the writes that whoever restores it makes before a server opens it.
 //!
 //! Decides: from which numbers a restored store goes on. Place in the walk: before it, on a stopped store (`cisternd restore`); the
 //! server's start does the rest (`starting`): it ends all sessions, raises the epoch, and waits without reclaim.

@@ -2,7 +2,7 @@
 //!
 //! Decides: how all keys are gone through, how a store is copied, how it is made smaller. Place in the walk: beside it.
 //! Invariant: a [`StoppedStore`] holds the same lock as a server, so neither ever sees the other's half-done work; a copy is whole or
-//! nothing, and marked, so that no server goes on from it before a restore has made a store of its own of it (R54).
+//! nothing, and marked, so that no server goes on from it before a restore has made a store of its own of it (section 11.7).
 //! Leaves to others: what keys and values mean (`cistern_server::store`), what is wrong with them (`cisternd check`).
 
 use crate::engine::{Engine, Frozen, MEMTABLE, Writes};

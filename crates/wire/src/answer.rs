@@ -1,7 +1,7 @@
 //! The answer family: ACK, PENDING, QUEUED, RESULT, NACK for requests; ALIVE, RELEASED, CANCELLED, ENDED for control messages; HINT.
 //!
 //! Decides: their layout. Which of them renews is the table of `wire-spec.md` section 7, kept as `Kind::renews`.
-//! Invariant: every kind that renews carries `echo`, the packet number of the transmission that it answers (R2).
+//! Invariant: every kind that renews carries `echo`, the packet number of the transmission that it answers (section 11.1).
 //! Leaves to others: who may be answered what (`server::standing`).
 
 use crate::field::{Bytes8, List};
@@ -21,7 +21,7 @@ codes! {
 }
 
 codes! {
-    /// What a NACK says of its request (R4).
+    /// What a NACK says of its request (section 11.3).
     pub enum Fate {
         /// The server cannot tell; or the message refused was not a request.
         Unknown = 0 "unknown",
@@ -83,7 +83,7 @@ body! {
 }
 
 body! {
-    /// Server to agent: the outcome of a request executed before the delivery failure. Does not renew (R4).
+    /// Server to agent: the outcome of a request executed before the delivery failure. Does not renew (section 11.3).
     pub struct RequestResult<'a> {
         /// The request.
         pub nonce: u64,
@@ -93,7 +93,7 @@ body! {
 }
 
 body! {
-    /// Server to agent: the session is timing out or has ended. Never renews; final for the session (R8).
+    /// Server to agent: the session is timing out or has ended. Never renews; final for the session (section 11.3).
     pub struct Nack {
         /// The request; 0 when a control message is refused.
         pub nonce: u64,
@@ -169,7 +169,7 @@ body! {
 }
 
 body! {
-    /// Server to agent, unauthenticated: the session in the header is not known. Changes nothing; starts a handshake (R86).
+    /// Server to agent, unauthenticated: the session in the header is not known. Changes nothing; starts a handshake (section 11.6).
     pub struct Hint<'a> {
         /// Packet number of the datagram that named the session.
         pub echo: u64,

@@ -37,7 +37,7 @@ body! {
         pub gid: u32,
         /// Bytes of contents, entries of a directory, or bytes of a link's target.
         pub size: u64,
-        /// Time of last access as somebody set it; reading does not change it (R81).
+        /// Time of last access as somebody set it; reading does not change it (section 11.5).
         pub atime_ns: i64,
         /// Time of the last change of contents.
         pub mtime_ns: i64,

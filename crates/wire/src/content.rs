@@ -1,7 +1,7 @@
 //! The contents family: READ, STAGE, WRITE.
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.2.
-//! Invariant: contents that need several datagrams are staged first and written once, whole (R80).
+//! Invariant: contents that need several datagrams are staged first and written once, whole (section 11.5).
 //! Leaves to others: staging, bounds and versions (`server::stage`, `server::namespace`).
 
 use crate::field::Bytes16;
@@ -18,7 +18,7 @@ body! {
         pub offset: u64,
         /// Most bytes wanted; the answer has as many as fit its datagram.
         pub length: u32,
-        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (R80).
+        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (section 11.5).
         pub version: u64,
         /// The cache lock wanted.
         pub want: Want,

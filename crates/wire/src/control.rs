@@ -2,7 +2,7 @@
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.3.
 //! Invariant: each is idempotent by construction (it names a generation, a nonce or a session), so it needs no nonce and no slot
-//! of the window, and waits for nothing (R26, R27).
+//! of the window, and waits for nothing (section 11.2).
 //! Leaves to others: their effect (`server::control`).
 
 use crate::field::List;
@@ -15,7 +15,7 @@ codes! {
     pub enum EndReason {
         /// It closes in good standing: nothing is in use any more.
         Close = 1 "close",
-        /// It was NACKed, has discarded everything, and no user of it can act any more (R36).
+        /// It was NACKed, has discarded everything, and no user of it can act any more (section 11.3).
         Surrender = 2 "surrender",
     }
 }
@@ -43,7 +43,7 @@ body! {
 }
 
 body! {
-    /// Agent to server: gives locks back. Also an ACK of every demand for a generation up to the one named (R33).
+    /// Agent to server: gives locks back. Also an ACK of every demand for a generation up to the one named (section 11.3).
     pub struct Release<'a> {
         /// Number of the control message in its session, from 1.
         pub serial: u64,
@@ -53,7 +53,7 @@ body! {
 }
 
 body! {
-    /// Agent to server: gives back all cache locks of generations up to the one named, in one message (R21).
+    /// Agent to server: gives back all cache locks of generations up to the one named, in one message (section 11.1).
     pub struct ReleaseAll {
         /// Number of the control message in its session, from 1.
         pub serial: u64,
@@ -63,7 +63,7 @@ body! {
 }
 
 body! {
-    /// Agent to server: ends the wait of a queued lock request; works before the request arrives, too (R75).
+    /// Agent to server: ends the wait of a queued lock request; works before the request arrives, too (section 11.4).
     pub struct Cancel {
         /// Number of the control message in its session, from 1.
         pub serial: u64,
@@ -83,7 +83,7 @@ body! {
 }
 
 body! {
-    /// Either side: proves that the peer is reached at the address to which this goes (R85).
+    /// Either side: proves that the peer is reached at the address to which this goes (section 11.6).
     pub struct PathChallenge {
         /// A random number.
         pub token: u64 as Shown::Hex,

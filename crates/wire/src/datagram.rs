@@ -2,7 +2,7 @@
 //!
 //! Decides: what is a valid datagram. Place in the walk: first step in (`Datagram::decode`), last step out (`Packer`).
 //! Implements `wire-spec.md` section 3. Invariant: `Datagram::decode` accepts a datagram only if every message in it parses to its
-//! last byte, so no message of a bad datagram ever acts (R12).
+//! last byte, so no message of a bad datagram ever acts (section 3.5).
 //! Leaves to others: sessions, replay, and what to do with each message.
 
 use crate::field::{Field, Malformed, Reader, Writer};

@@ -12,13 +12,13 @@ use crate::shape::Shown;
 const FEATURES: Shown = Shown::Bits(&[(FEATURE_VOLATILE, "volatile")]);
 
 codes! {
-    /// What an agent says of a session of its own (R43).
+    /// What an agent says of a session of its own (section 11.6).
     pub enum Claim {
         /// The agent has discarded it, and does not know whether it has ended; a local user may still act under it.
         Lost = 0 "lost",
         /// The agent reclaims its locks into its present session.
         Reclaiming = 1 "reclaiming",
-        /// Nothing of the session can be used again (R36).
+        /// Nothing of the session can be used again (section 11.3).
         Surrendered = 2 "surrendered",
         /// The agent uses it: it goes on if the server holds it, and is reclaimed if the server was started anew.
         Continuing = 3 "continuing",
@@ -44,11 +44,11 @@ codes! {
         Version = 1 "no common version",
         /// A bound of the server is reached.
         Busy = 2 "the server has reached a limit",
-        /// A higher incarnation of the agent was seen, or this one with another handshake that is newer (R41).
+        /// A higher incarnation of the agent was seen, or this one with another handshake that is newer (section 11.6).
         Superseded = 3 "superseded by a newer incarnation of the agent",
         /// The server is ending.
         Stopping = 4 "the server is stopping",
-        /// The incarnation is far above that of a session which the agent still has (R41).
+        /// The incarnation is far above that of a session which the agent still has (section 11.6).
         Ahead = 5 "its incarnation is far above that of the session it still has",
         /// The agent's network (an IPv4 /24, an IPv6 /64) has as many sessions as the server gives one.
         Crowded = 6 "the agent's network has as many sessions as the server gives one",

@@ -156,7 +156,7 @@ impl Ask {
 }
 
 body! {
-    /// A cache lock that the requester holds and has suspended for this mutation (R71).
+    /// A cache lock that the requester holds and has suspended for this mutation (section 11.4).
     pub struct Held {
         /// The object whose cache lock it is.
         pub object: ObjectId,
@@ -182,7 +182,7 @@ body! {
         pub want: Want,
         /// Object of the advisory lock that guards the mutation; 0: no guard.
         pub guard_object: ObjectId,
-        /// Generation of that lock: the mutation fails when it is not current (R73).
+        /// Generation of that lock: the mutation fails when it is not current (section 11.4).
         pub guard_generation: Generation,
         /// The requester's own cache locks, suspended until it knows the outcome.
         pub held: List<'a, Held>,

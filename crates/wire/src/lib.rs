@@ -6,7 +6,7 @@
 //! dissector read any message without knowing its type (`tree.rs`).
 //! In the walk of a datagram this is the first step on the way in (`Datagram::decode`, borrowing, no allocation) and the last
 //! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9.
-//! Invariant: what does not parse to its last byte is never seen by anybody else (R12).
+//! Invariant: what does not parse to its last byte is never seen by anybody else (section 3.5).
 //! Leaves to others: what a message means, who may send it when, and every clock, socket and table.
 
 #![no_std]

@@ -17,7 +17,7 @@ pub const CHECKSUM_LEN: usize = 4;
 pub const TAG_LEN: usize = 16;
 /// Largest UDP payload by default, in bytes: the IPv6 minimum MTU of 1,280 less 40 (IPv6) and 8 (UDP).
 pub const DATAGRAM_DEFAULT: usize = 1_232;
-/// Payload that every IPv4 path carries, in bytes: 576 less 20 (IPv4) and 8 (UDP); control messages fit it (R28).
+/// Payload that every IPv4 path carries, in bytes: 576 less 20 (IPv4) and 8 (UDP); control messages fit it (section 3.7).
 pub const DATAGRAM_MIN: usize = 548;
 /// Largest UDP payload that can be configured, in bytes: a jumbo frame of 9,000 less 40 and 8.
 pub const DATAGRAM_MAX: usize = 8_952;

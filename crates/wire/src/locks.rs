@@ -54,7 +54,7 @@ body! {
 }
 
 body! {
-    /// Agent to server: another run of tokens for a lock that it keeps (R73).
+    /// Agent to server: another run of tokens for a lock that it keeps (section 11.4).
     pub struct ExtendRun {
         /// The request.
         pub ask: Ask,

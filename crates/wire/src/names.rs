@@ -52,7 +52,7 @@ body! {
         pub dir: ObjectId,
         /// Goes on after this name, in byte order; empty: from the start. Stable under every change of the directory.
         pub after: Bytes8<'a>,
-        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (R80).
+        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (section 11.5).
         pub version: u64,
         /// Whether entries come with attributes.
         pub detail: bool,
@@ -156,7 +156,7 @@ mutation! {
         pub dir: ObjectId,
         /// The name.
         pub name: Bytes8<'a>,
-        /// Goes on although another session holds an advisory lock on it (R74).
+        /// Goes on although another session holds an advisory lock on it (section 11.4).
         pub force: bool,
     }
 }
@@ -184,7 +184,7 @@ mutation! {
         pub to_name: Bytes8<'a>,
         /// What happens when it exists.
         pub rule: RenameRule,
-        /// Goes on although another session holds an advisory lock on what is moved, replaced or exchanged (R74).
+        /// Goes on although another session holds an advisory lock on what is moved, replaced or exchanged (section 11.4).
         pub force: bool,
     }
 }

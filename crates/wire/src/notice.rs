@@ -1,7 +1,8 @@
 //! The notice family: DEMAND, GRANT, WAIT_OVER, PROBE, WATCH_EVENT from the server, and RECEIPT, the agent application's ACK of each.
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.4.
-//! Invariant: a notice carries no `echo` and renews nothing (R1); it is retransmitted until its `seq` is receipted or delivery fails.
+//! Invariant: a notice carries no `echo` and renews nothing (section 11.1); it is retransmitted until its `seq` is receipted or delivery
+//! fails.
 //! Leaves to others: retransmission and delivery failure (`server::outbox`), compliance (`agent::locks`).
 
 use crate::ids::{Generation, LockId, Mode, ObjectId};
@@ -24,7 +25,7 @@ codes! {
         Received = 0 "received",
         /// A local user holds the lock; it goes back when that user ends.
         InUse = 1 "in use",
-        /// The agent holds no generation up to the one named, and will never install one (R65).
+        /// The agent holds no generation up to the one named, and will never install one (section 11.4).
         NotHeld = 2 "not held",
         /// The grant has not arrived yet; the agent complies after it came.
         Awaited = 3 "awaited",
@@ -78,7 +79,7 @@ body! {
 }
 
 body! {
-    /// Server to agent: is your application there? Sent while somebody waits for the agent to act (R30).
+    /// Server to agent: is your application there? Sent while somebody waits for the agent to act (section 11.3).
     pub struct Probe {
         /// Number of the notice in its session, from 1.
         pub seq: u64,

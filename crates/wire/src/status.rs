@@ -50,9 +50,9 @@ statuses! {
     EIO = 5 "EIO" "the store failed",
     /// Too many items, or more than fits.
     E2BIG = 7 "E2BIG" "too much for one request",
-    /// EXTEND_RUN: the lock was demanded (R69). An agent's word to its user: the lock that it tried is held by somebody else.
+    /// EXTEND_RUN: the lock was demanded (section 11.4). An agent's word to its user: the lock that it tried is held by somebody else.
     EAGAIN = 11 "EAGAIN" "the lock is held by somebody else",
-    /// The object is in use: an advisory lock protects it (R74).
+    /// The object is in use: an advisory lock protects it (section 11.4).
     EBUSY = 16 "EBUSY" "the object is in use",
     /// The name exists.
     EEXIST = 17 "EEXIST" "file exists",
@@ -70,7 +70,7 @@ statuses! {
     EMLINK = 31 "EMLINK" "too many links",
     /// The name of an extended attribute is empty.
     ERANGE = 34 "ERANGE" "the name of an attribute is empty or too long",
-    /// Waiting would never end: two upgrades of one lock wait for each other (R66).
+    /// Waiting would never end: two upgrades of one lock wait for each other (section 11.4).
     EDEADLK = 35 "EDEADLK" "resource deadlock avoided",
     /// A name is too long.
     ENAMETOOLONG = 36 "ENAMETOOLONG" "file name too long",
@@ -90,15 +90,15 @@ statuses! {
     BUSY = 1024 "BUSY" "the server has reached a limit",
     /// The server restarted and waits for former holders; try again after the hint.
     IN_GRACE = 1025 "IN_GRACE" "the server is in grace after a restart",
-    /// The guard's generation is not current (R73).
+    /// The guard's generation is not current (section 11.4).
     STALE_GUARD = 1026 "STALE_GUARD" "the guarding lock is no longer held under that token",
-    /// The object has another version than was expected, or than the pages read before (R80).
+    /// The object has another version than was expected, or than the pages read before (section 11.5).
     VERSION_CHANGED = 1027 "VERSION_CHANGED" "the object has another version than expected",
     /// The server does not do this operation.
     UNSUPPORTED = 1028 "UNSUPPORTED" "the server does not support the operation",
     /// The nonce was used before with another request.
     NONCE_REUSED = 1029 "NONCE_REUSED" "a nonce was used for two requests",
-    /// The staged pieces of a write are not all there (R80).
+    /// The staged pieces of a write are not all there (section 11.5).
     NOT_STAGED = 1030 "NOT_STAGED" "the staged contents are incomplete or were dropped",
     /// The generation named is not the one held.
     NOT_HELD = 1031 "NOT_HELD" "the lock is not held under that generation",

@@ -1,7 +1,7 @@
 //! Extended attributes: GETXATTR, LISTXATTR, SETXATTR, REMOVEXATTR.
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.2.
-//! Invariant: a value that needs several datagrams is read in pages of one version, and staged before it is set (R80).
+//! Invariant: a value that needs several datagrams is read in pages of one version, and staged before it is set (section 11.5).
 //! Leaves to others: bounds and meaning (`server::namespace`); nothing of them is cached.
 
 use crate::field::{Bytes8, Bytes16};
@@ -32,7 +32,7 @@ body! {
         pub offset: u32,
         /// Most bytes wanted; the answer has as many as fit its datagram.
         pub length: u32,
-        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (R80).
+        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (section 11.5).
         pub version: u64,
     }
 }
@@ -46,7 +46,7 @@ body! {
         pub object: ObjectId,
         /// Goes on after this name, in byte order; empty: from the start.
         pub after: Bytes8<'a>,
-        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (R80).
+        /// Version that the earlier pages had; 0: any. Another one now: VERSION_CHANGED (section 11.5).
         pub version: u64,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Decides what is on the wire: one request in a datagram or as many as it has room for, packed by `cistern-wire` as a real agent packs
 //! them. It keeps the window
-//! and the floor that the server insists on (R22). Place: below `traffic`, above the socket; `opening` makes it by a handshake.
+//! and the floor that the server insists on (section 11.2). Place: below `traffic`, above the socket; `opening` makes it by a handshake.
 //! Leaves to others: what is asked and when, and what answers mean.
 
 use cistern_wire::limits::DATAGRAM_DEFAULT;

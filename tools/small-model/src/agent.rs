@@ -1,7 +1,7 @@
 //! What an agent does: asks, renews, releases, answers demands, loses its session and opens another.
 //!
 //! Decides each step of an agent, as a change of the state. Sections 11.1, 11.3, 11.4 and 11.6 of the spec, for one exclusive lock. An
-//! agent keeps its lock over the end of its lease (R11): only the answer to a later request makes it usable again, and only NACK, a
+//! agent keeps its lock over the end of its lease: only the answer to a later request makes it usable again, and only NACK, a
 //! release or a demand takes it away. What the server does with what is sent is in [`crate::server`]; a message is sent by putting
 //! it into the state's network, where it stays.
 
@@ -10,7 +10,7 @@ use crate::model::Seen;
 use crate::rules::Rules;
 use crate::state::{Agent, Ask, Gen, Generation, Outcome, Phase, State, Who};
 
-/// May it ask for the lock? It does so only when it neither has it nor has asked (R64).
+/// May it ask for the lock? It does so only when it neither has it nor has asked (section 11.4).
 pub fn may_acquire(agent: &Agent, rules: &Rules) -> bool {
     agent.phase == Phase::Open && agent.lock == 0 && agent.ask == Ask::Nothing && rules.requests.is_none_or(|most| agent.asked < most)
 }
@@ -47,7 +47,7 @@ pub fn release(state: &mut State, who: Who, rules: &Rules) {
     }
 }
 
-/// A positive answer arrived: it renews from the send time of the transmission that it echoes (R1).
+/// A positive answer arrived: it renews from the send time of the transmission that it echoes (section 11.1).
 fn renewed(agent: &mut Agent, credit: u8, seen: &Seen) {
     if agent.lock != 0 && agent.lease == 0 && credit > 0 {
         seen.note(Seen::REVIVED);
@@ -85,7 +85,7 @@ pub fn granted(state: &mut State, who: Who, generation: Gen, rules: &Rules, seen
     install(state, who, generation, seen);
 }
 
-/// Takes a lock that was granted, unless it was demanded or released before (R65).
+/// Takes a lock that was granted, unless it was demanded or released before (section 11.4).
 fn install(state: &mut State, who: Who, generation: Gen, seen: &Seen) {
     let agent = &mut state.agents[who];
     agent.ask = Ask::Nothing;
@@ -116,7 +116,7 @@ pub fn keep(state: &mut State, generation: Gen) {
     state.about_mut(generation).send(Generation::RECEIPT);
 }
 
-/// A NACK for its session: nothing of it can be used again (R8). A user who was told "certain until" may go on until then.
+/// A NACK for its session: nothing of it can be used again (section 11.3). A user who was told "certain until" may go on until then.
 pub fn nack(state: &mut State, who: Who, rules: &Rules, seen: &Seen) {
     seen.note(Seen::NACKED);
     let agent = &mut state.agents[who];
@@ -144,7 +144,7 @@ pub fn user_stops(state: &mut State, who: Who) {
     state.agents[who].user = 0;
 }
 
-/// Can a surrender of the session that it lost be on its way: is nothing of it used any more (R36)?
+/// Can a surrender of the session that it lost be on its way: is nothing of it used any more (section 11.3)?
 pub fn has_surrendered(state: &State, who: Who, rules: &Rules) -> bool {
     let agent = &state.agents[who];
     let lost = agent.phase == Phase::Lost && !state.sessions[who].unknown_to_agent;

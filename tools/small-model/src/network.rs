@@ -3,7 +3,7 @@
 //! The network is a set that only grows. A message in it may be delivered now, later, often, out of order or never, so loss,
 //! reordering, duplication and delay need no steps of their own, and a schedule of any lossy network is a schedule of this one.
 //! A packet number is represented by the age of its transmission: two transmissions of one message in the same tick are alike
-//! to everybody. Ages stop growing at τ, from where on an echo is worth nothing (R1). Section 11.2 of the spec.
+//! to everybody. Ages stop growing at τ, from where on an echo is worth nothing (section 11.1). Section 11.2 of the spec.
 //! Messages about one generation (demand, receipt, release, grant) lie in [`crate::state::Generation`].
 
 use crate::bugs::Bug;

@@ -24,11 +24,11 @@ pub struct Rules {
     pub requests: Option<u8>,
     /// Ticks of real time explored; `None` is all of time.
     pub horizon: Option<u8>,
-    /// Late rescue (R34).
+    /// Late rescue (section 11.3).
     pub rescue: bool,
-    /// Surrender (R36).
+    /// Surrender (section 11.3).
     pub surrender: bool,
-    /// Last-heard (R35).
+    /// Last-heard (section 11.3).
     pub last_heard: bool,
     /// Explore one of several schedules that cannot differ in what they break (`canon`, `network`).
     pub reduce: bool,

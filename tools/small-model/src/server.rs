@@ -39,7 +39,7 @@ fn execute(state: &mut State, who: Who, rules: &Rules) {
             state.alarms.raise(Alarms::OLD_GENERATION);
             Outcome::Granted(state.lock.held)
         }
-        // Its own release is on the way, or lost. The old generation ends here; the release names it and acts on no other (R64).
+        // Its own release is on the way, or lost. The old generation ends here; the release names it and acts on no other (section 11.4).
         Some(_) if state.holds(who) => Outcome::Granted(grant(state, who)),
         Some(_) => {
             state.sessions[who].waits = true;
@@ -66,7 +66,7 @@ pub fn renew(state: &mut State, who: Who, age: u8, rules: &Rules) {
     answered(state, who);
 }
 
-/// Is the session served? From D on none is (R3, R5).
+/// Is the session served? From D on none is (section 11.3).
 fn serves(state: &State, who: Who, rules: &Rules) -> bool {
     match state.sessions[who].standing {
         Standing::Good => true,
@@ -91,7 +91,7 @@ fn answer_unnoted(state: &mut State, who: Who, age: u8) {
     state.sessions[who].echoed = 0;
 }
 
-/// NACK: the session has failed, and from here on only another session helps (R29, R34).
+/// NACK: the session has failed, and from here on only another session helps (section 11.3).
 fn refuse(state: &mut State, who: Who, rules: &Rules) {
     let session = &mut state.sessions[who];
     session.nacked = true;
@@ -122,7 +122,7 @@ pub fn may_give_up(state: &State, who: Who) -> bool {
         && (state.about(state.lock.held).has(Generation::DEMAND) || state.about(state.lock.held).has(Generation::GRANT))
 }
 
-/// D: the session is timing out, for T from now; with last-heard, from the newest receipt noted (R35).
+/// D: the session is timing out, for T from now; with last-heard, from the newest receipt noted (section 11.3).
 pub fn give_up(state: &mut State, who: Who, rules: &Rules, seen: &Seen) {
     let demanded = state.lock.demanded;
     let session = &mut state.sessions[who];
@@ -187,7 +187,7 @@ pub fn grant_waiter(state: &mut State, who: Who, seen: &Seen) {
     demand(state);
 }
 
-/// A release of `generation`, or a receipt "not held". It frees that generation and no other, whatever the standing (R29, R33).
+/// A release of `generation`, or a receipt "not held". It frees that generation and no other, whatever the standing (section 11.3).
 pub fn release(state: &mut State, generation: Gen, rules: &Rules, seen: &Seen) {
     let who = state.about(generation).owner();
     state.about_mut(generation).forget(Generation::RELEASE);
@@ -204,7 +204,7 @@ pub fn release(state: &mut State, generation: Gen, rules: &Rules, seen: &Seen) {
     state.lock = Lock::default();
 }
 
-/// A receipt of the notices about `generation`: rescues the session if that is built, and no NACK was produced (R34).
+/// A receipt of the notices about `generation`: rescues the session if that is built, and no NACK was produced (section 11.3).
 pub fn receipt(state: &mut State, generation: Gen, rules: &Rules, seen: &Seen) {
     let who = state.about(generation).owner();
     if !rules.rescue || state.lock.held != generation || state.lock.former {
@@ -221,7 +221,7 @@ pub fn receipt(state: &mut State, generation: Gen, rules: &Rules, seen: &Seen) {
     demand(state);
 }
 
-/// The surrender of the session that the agent lost (R36): its lock is free at once.
+/// The surrender of the session that the agent lost (section 11.3): its lock is free at once.
 pub fn surrendered(state: &mut State, who: Who, seen: &Seen) {
     seen.note(Seen::SURRENDERED);
     if state.agents[who].user != 0 {
@@ -241,7 +241,7 @@ pub fn hello(state: &mut State, who: Who, age: u8, rules: &Rules) {
     }
 }
 
-/// Replaces the agent's session. The lock of the former one waits for its end, which is decided now if it was not before (R42).
+/// Replaces the agent's session. The lock of the former one waits for its end, which is decided now if it was not before (section 11.6).
 fn open(state: &mut State, who: Who, rules: &Rules) {
     if state.holds(who) {
         let former = state.sessions[who];

@@ -1,7 +1,7 @@
 //! What the server writes for one mutation, as keys and values of the lengths and orders that it really uses.
 //!
 //! Decides the two loads: files made in one directory (keys that follow each other) and attributes set on files chosen at random
-//! (keys all over the store). Each also writes the outcome that is kept for its session (R24) and the counters that it changes.
+//! (keys all over the store). Each also writes the outcome that is kept for its session (section 11.2) and the counters that it changes.
 //! Leaves to others: what the bytes mean (`cistern_server::store`).
 
 /// A key and its value; `None`: deleted.

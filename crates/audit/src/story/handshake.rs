@@ -104,8 +104,8 @@ impl Story {
         }
     }
 
-    /// Whether a HELLO can say that a session is surrendered: only the start of the agent whose it is knows (R40), and only a cookie
-    /// shows that it was sent at all.
+    /// Whether a HELLO can say that a session is surrendered: only the start of the agent whose it is knows (section 11.6), and only a
+    /// cookie shows that it was sent at all.
     fn may_surrender(&self, hello: &Hello<'_>, from: SocketAddr, id: SessionId) -> Result<bool, Why> {
         let Some(session) = self.sessions.get(&id) else { return Ok(false) };
         match session.agent {

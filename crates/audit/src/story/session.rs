@@ -184,7 +184,7 @@ pub(crate) struct Notice {
     pub(crate) lock: Option<(LockId, Generation)>,
     pub(crate) object: ObjectId,
     pub(crate) receipted: Option<Duration>,
-    /// What it asks for was given back or refused under another number, or a newer one took its place (R33).
+    /// What it asks for was given back or refused under another number, or a newer one took its place (section 11.3).
     pub(crate) implied: bool,
     /// When its agent was first seen to send something although it was long due, and whether that was told.
     pub(crate) overdue: Option<(Duration, bool)>,
@@ -556,7 +556,7 @@ impl Session {
         }
     }
 
-    /// What is told of a lock's notices by a release or a refusal of a generation (R33).
+    /// What is told of a lock's notices by a release or a refusal of a generation (section 11.3).
     pub(crate) fn imply(&mut self, covers: impl Fn(LockId, Generation) -> bool) {
         let Self { open, notices, owed, .. } = self;
         open.retain(|seq| {

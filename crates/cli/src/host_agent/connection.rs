@@ -1,8 +1,8 @@
 //! One connection of a local program to the host's agent: lines in, answers out, in order.
 //!
-//! Decides: how lines are cut and bounded; that a program which has gone away waits for no lock any more; and what happens to the
-//! locks of a connection at its end: given back when the program ends it, and kept until then when the agent ends it (R36). A lock that
-//! was asked for with `linger` outlives a connection that ends without an unlock until the last instant that was told of it: the program was
+//! Decides: how lines are cut and bounded; that a program which has gone away waits for no lock any more; and what happens to the locks of
+//! a connection at its end: given back when the program ends it, and kept until then when the agent ends it (section 11.3). A lock that was
+//! asked for with `linger` outlives a connection that ends without an unlock until the last instant that was told of it: the program was
 //! killed, and what it had started may act until then.
 //! Place in the walk: a thread, between a program's socket and `execute`. Implements nothing of the wire format.
 //! Invariant: while a request is carried out nothing more is read, so a program cannot make the agent keep more than one line.

@@ -2,7 +2,7 @@
 //!
 //! Decides: which of the two is chosen on the command line, and how each is served by the loop: work out, events in, until there is
 //! neither. Place in the walk: after the machine took what had arrived, before it is asked what to send.
-//! Invariant: a failure of the store is known to the machine before anything more is sent (R62).
+//! Invariant: a failure of the store is known to the machine before anything more is sent (section 11.7).
 //! Leaves to others: the stores (`cistern_store`).
 
 use crate::args::Serve;

@@ -1,7 +1,7 @@
 //! A server's state directory: made if it is missing, and held by one process.
 //!
 //! Decides: its permissions, and what is said when it cannot be used. Invariant: while a value exists no other process has one of
-//! the same directory (R53); the lock goes with the process, however it ends.
+//! the same directory (section 11.7); the lock goes with the process, however it ends.
 //! Leaves to others: what is in it (the control socket); the store, which has a directory and a lock of its own (`cistern_store`).
 
 use crate::execute::EXIT_USAGE;

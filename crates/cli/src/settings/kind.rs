@@ -1,7 +1,7 @@
 //! Kinds of settings: how a value is written in a settings file, and what else is understood.
 //!
 //! Decides: that a time is a number of seconds or a text such as "500ms", that δ is a fraction (and rounded up to whole millionths:
-//! a larger δ is the safe side, R13), that counts and sizes are whole numbers.
+//! a larger δ is the safe side, section 11.1), that counts and sizes are whole numbers.
 //! Invariant: what `text` writes `read` understands, and gives the same value.
 //! Leaves to others: whether a value can be used (the crates' own checks).
 

@@ -1,4 +1,4 @@
-//! The times given to a machine: what came is dated after it was received, what goes before it is sent (R6).
+//! The times given to a machine: what came is dated after it was received, what goes before it is sent (section 11.1).
 //!
 //! The peer's clock is the same as the loop's, so that its readings before sending and after receiving are the bounds.
 

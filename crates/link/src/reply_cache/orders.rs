@@ -1,7 +1,7 @@
 //! Any order of arrivals, outcomes and fences, against a ledger of all that ever happened.
 //!
 //! Tests what `reply_cache` promises where no single example would: that no order executes a nonce twice, changes a
-//! reply, executes what was fenced, or needs more than W entries (`wire-spec.md` section 11.2, R22).
+//! reply, executes what was fenced, or needs more than W entries (`wire-spec.md` section 11.2).
 //! The ledger forgets nothing and has no window, so what it says does not rest on the code under test.
 
 use super::*;

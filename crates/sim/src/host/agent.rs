@@ -1,6 +1,6 @@
 //! An agent's machine: the real agent core, its process, its clock, its address, and the commands that run.
 //!
-//! Decides how an agent's core is made: identity, incarnation, seed. The incarnation is a counter that no crash loses (R41).
+//! Decides how an agent's core is made: identity, incarnation, seed. The incarnation is a counter that no crash loses (section 11.6).
 //! Invariant: every command of a process that died is told as ended without a result.
 //! Leaves to others: turns (`world::turns`), what users ask (`users`).
 

@@ -1,9 +1,9 @@
 //! I3 and I6, the agent's side: how long its lease may be, and that a NACK is the end.
 //!
-//! Decides by comparing what the agent's core says of its lease with what the datagrams it sent and received allow: the send time of
-//! the newest transmission echoed in a renewing message of that very session, plus τ (R1, R2). And that nothing of a session lives on
-//! after a NACK that the agent must believe: no request, no lease, no holder, no answer from cache (R8); also that no agent goes back
-//! to an older incarnation of the server (I11, R47).
+//! Decides by comparing what the agent's core says of its lease with what the datagrams it sent and received allow: the send time of the
+//! newest transmission echoed in a renewing message of that very session, plus τ (section 11.1). And that nothing of a session lives on
+//! after a NACK that the agent must believe: no request, no lease, no holder, no answer from cache (section 11.3); also that no agent goes
+//! back to an older incarnation of the server (I11, section 11.6).
 //! Leaves to others: what the server may send (`server_rule`), what two leases lead to (`exclusion`).
 
 use super::case::{Case, Verdict, reading, violated};

@@ -1,8 +1,8 @@
 //! Delivery failures and their undoing: D only after the agent was asked often enough, and back only when it has answered (I5, I16).
 //!
 //! Decides, when a session is first seen timing out: a notice in it was sent three times or more and for Td, and not receipted; or a
-//! demand for a cache lock was receipted and not complied with for the compliance time (R31, R32). When it is seen in good standing
-//! again: rescue is switched on, and the notice that failed has been receipted, or the lock that it asks for given back (R33, R34).
+//! demand for a cache lock was receipted and not complied with for the compliance time (section 11.3). When it is seen in good standing
+//! again: rescue is switched on, and the notice that failed has been receipted, or the lock that it asks for given back.
 //! Invariant: spans are read on the server's own clock. Half of each is enough, for the server counts in turns.
 //! Leaves to others: what the server may send meanwhile (`server_rule`), whether the agent was sound at all (`liveness`).
 
@@ -14,7 +14,7 @@ use cistern_wire::{Generation, Keep, LockClass, LockId, Message, ReceiptAnswer, 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Transmissions before a delivery may fail (R32).
+/// Transmissions before a delivery may fail (section 11.3).
 const TRANSMISSIONS: u32 = 3;
 
 /// A notice that is not receipted.
@@ -23,7 +23,7 @@ struct Notice {
     first: Instant,
     sent: u32,
     lock: Option<(LockId, Generation)>,
-    /// What it asks for was given back or refused under another notice, which receipts it, too (R33).
+    /// What it asks for was given back or refused under another notice, which receipts it, too (section 11.3).
     implied: bool,
 }
 

@@ -1,8 +1,8 @@
 //! I8, I10 and I11 at the server: what it shows is durable, its sessions and its incarnation are recorded first.
 //!
-//! Decides, at the instant at which a datagram leaves: every version in it is durable (R61), so an ACK of a mutation waits for its
-//! commit (I19 too: with a stalled disk there is none); a session is recorded before its WELCOME and before its grants (R48); the
-//! incarnation shown is recorded, and larger than that of every start before (R48). After a start of the server, all that was
+//! Decides, at the instant at which a datagram leaves: every version in it is durable (section 11.7), so an ACK of a mutation waits for its
+//! commit (I19 too: with a stalled disk there is none); a session is recorded before its WELCOME and before its grants; the
+//! incarnation shown is recorded, and larger than that of every start before. After a start of the server, all that was
 //! acknowledged is on its disk.
 //! Invariant: durable means that the disk has said so before this happening.
 //! Leaves to others: the order of ends and grants (`server_rule`), tokens (`tokens`).

@@ -2,7 +2,7 @@
 //!
 //! Decides from each user's side: a hold is in use from the moment it is shown until its user gives it back, or until the last instant
 //! shown to the user has come on its own machine's clocks. A user told that its lock is lost may go on until that instant unless it
-//! confirms before (R36), and so may one whose agent's process died.
+//! confirms before (section 11.3), and so may one whose agent's process died.
 //! Invariant: holds begin only at events (shown, or certain again), so looking at all others then lets no overlap slip between.
 //! Leaves to others: why two were granted (`server_rule`), cached answers (`reads`).
 

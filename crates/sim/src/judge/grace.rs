@@ -1,9 +1,9 @@
 //! I9, grace: after a start the server waits for those who may still hold locks, and gives back only what was theirs.
 //!
 //! Decides: while a session that was recorded at the start is not accounted for, nothing new is granted and only mutations under
-//! reclaimed exclusive locks are executed (R52); such a session ends of the server's own accord only T after the start (R49, R51); a
+//! reclaimed exclusive locks are executed (section 11.7); such a session ends of the server's own accord only T after the start; a
 //! reclaim is accepted only from a session that was recorded at this very start and is not over, for a lock that it held under that
-//! generation and mode, and never after its agent said that it was through (R51, R55, R57).
+//! generation and mode, and never after its agent said that it was through.
 //! Invariant: what a session held is known from the wire, not from what its agent claims.
 //! Leaves to others: conflicts of what is reclaimed (`server_rule`), what agents do meanwhile (`agent_lease`).
 

@@ -232,7 +232,7 @@ fn is_served(session: &super::sessions::Session) -> bool {
     session.failed.is_none() && session.given_up.is_none() && session.record != super::sessions::Record::Ended
 }
 
-/// Whether the server has stopped because its store failed (R62), or has not begun.
+/// Whether the server has stopped because its store failed (section 11.7), or has not begun.
 fn is_failed(case: &Case<'_>) -> bool {
     case.sight.server.is_some_and(|server| !server.status(case.server_now()).serving)
 }

@@ -37,7 +37,7 @@ pub(super) struct Reclaiming {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Locks {
     holds: BTreeMap<LockId, Vec<Hold>>,
-    /// Up to which generation a session has disowned a lock for ever (R65).
+    /// Up to which generation a session has disowned a lock for ever (section 11.4).
     disowned: BTreeMap<(SessionId, LockId), Generation>,
     disowned_cache: BTreeMap<SessionId, Generation>,
     /// Which generation each notice named: demands, and grants from the queue.

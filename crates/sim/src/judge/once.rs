@@ -3,7 +3,7 @@
 //! Decides from two sides. Users: a name that was never used before cannot exist already, and one that certainly exists cannot be
 //! missing. The store: a file that everybody writes has as many versions as writes were asked for, less those that failed for certain;
 //! and no write's bytes come back after another's.
-//! Invariant: an unknown outcome counts as "maybe once" (R84).
+//! Invariant: an unknown outcome counts as "maybe once" (section 11.3).
 //! Leaves to others: what replies say (`outcomes`), which write a read must see (`reads`), durability (`durable`).
 
 use super::case::{Case, Verdict, violated};

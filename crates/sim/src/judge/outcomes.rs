@@ -1,8 +1,8 @@
 //! I7 on the wire: a request has one outcome, whatever says so and however often, and a packet is taken in once.
 //!
-//! Decides from replies, NACKs and answers to OUTCOME: each version of an object is the work of one request of one session; a request
-//! is told to have done one thing, or to have failed for one reason, or not to have been executed, and never two of these (R4, R22,
-//! R24); a packet that is answered is answered once.
+//! Decides from replies, NACKs and answers to OUTCOME: each version of an object is the work of one request of one session; a request is
+//! told to have done one thing, or to have failed for one reason, or not to have been executed, and never two of these (sections 11.2 and
+//! 11.3); a packet that is answered is answered once.
 //! Invariant: an answer that says nothing of the outcome (PENDING, unknown) counts for nothing.
 //! Leaves to others: how often something was done (`once`), whether it is durable (`durable`).
 
@@ -151,7 +151,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// "Executed" and "not executed" are never both said of one request (R4).
+    /// "Executed" and "not executed" are never both said of one request (section 11.3).
     fn fate(&mut self, session: SessionId, nonce: u64, fate: Fate) -> Verdict {
         if fate == Fate::Unknown {
             return Ok(());

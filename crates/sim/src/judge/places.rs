@@ -1,7 +1,7 @@
 //! I1, exclusion by name: whoever locked a file by its path has the file at that path.
 //!
 //! Decides from the batches that the server hands to its store: no name is taken from an object on which a session has an advisory lock,
-//! unless a mutation of that session is in the same batch, or of one that forces. Implements R74.
+//! unless a mutation of that session is in the same batch, or of one that forces. Implements section 11.4.
 //! Invariant: a lock that was given back, as far as the server has heard, protects nothing.
 //! Leaves to others: what a name names (`truth`), who holds what (`locks`).
 

@@ -1,10 +1,11 @@
 //! I15's fairness, and the bounds on asking: nobody is granted past a waiting exclusive request, nobody twice, nobody who gave up; and
 //! nobody asks without a pause.
 //!
-//! Decides from the wire: an exclusive request for an advisory lock that was answered QUEUED comes before every shared one that
-//! arrives later and was not queued before it (R67); a request is granted once, under one generation (R65), and not at all after CANCELLED said that it never will
-//! be (R75); one request or notice is not sent more often in a lease period than doubled and capped timeouts allow (R27).
-//! Invariant: a waiter counts only while its session is in good standing (R39) and its server lives.
+//! Decides from the wire: an exclusive request for an advisory lock that was answered QUEUED comes before every shared one that arrives
+//! later and was not queued before it (section 11.4); a request is granted once, under one generation, and not at all after CANCELLED said
+//! that it never will be; one request or notice is not sent more often in a lease period than doubled and capped timeouts allow (section
+//! 11.2).
+//! Invariant: a waiter counts only while its session is in good standing (section 11.3) and its server lives.
 //! Leaves to others: whether the lock may be granted at all (`server_rule`).
 
 use super::case::{Case, Verdict, violated};
@@ -176,7 +177,8 @@ impl Queue {
         }
     }
 
-    /// Who takes a request back is told of the grant that it was given, as long as that stands (R75): else nobody gives the lock back.
+    /// Who takes a request back is told of the grant that it was given, as long as that stands (section 11.4): else nobody gives the lock
+    /// back.
     fn ends_a_wait(&self, facts: &Facts, session: SessionId, cancelled: &Cancelled) -> Verdict {
         let grant = self.granted.get(&(session, cancelled.nonce)).copied();
         let stands =
@@ -193,12 +195,12 @@ impl Queue {
         }
     }
 
-    /// Who waited is asked whether it is there before it is granted a lock, so that one that is gone costs others no T (R72).
+    /// Who waited is asked whether it is there before it is granted a lock, so that one that is gone costs others no T (section 11.4).
     fn is_there(&self, case: &Case<'_>, facts: &Facts, session: SessionId, nonce: u64) -> Verdict {
         let config = case.sight.server_config;
         let most = config.delivery_timeout_for(config.longest_lease()) + UNHEARD;
         let heard = facts.sessions.get(session).and_then(|session| session.heard).filter(|_| !self.stood);
-        // A request may have to become durable before it waits (R41), and is granted at once if nobody is in its way then.
+        // A request may have to become durable before it waits (section 11.7), and is granted at once if nobody is in its way then.
         let waits = self.asked.get(&(session, nonce)).and_then(|asked| asked.waits_since);
         let now = case.server_now();
         match heard.map(|heard| now.since(heard).min(waits.map_or(Duration::MAX, |waits| now.since(waits)))) {
@@ -229,7 +231,7 @@ impl Queue {
             let over =
                 |of: &super::sessions::Session| of.failed.is_some() || of.given_up.is_some() || of.nacked || of.record == Record::Ended;
             let lives = facts.sessions.get(*of).is_some_and(|of| !over(of));
-            // A request may have to become durable before it waits (R41); who was queued meanwhile is before it.
+            // A request may have to become durable before it waits (section 11.7); who was queued meanwhile is before it.
             let queued_before = |waiter: &Asked| asked.waits_from.is_some_and(|from| waiter.waits_from.is_some_and(|other| from < other));
             let before = *of != session && waiter.is_some_and(|waiter| waiter.order < asked.order && !queued_before(waiter));
             before && lives && facts.sessions.standing_now(case, *of).is_none_or(|standing| standing == "good")

@@ -3,7 +3,7 @@
 //! Decides by the store's own history: a read may not be older than what was durable, or shown to anybody, before it was asked for; nor
 //! newer than anything written; its bytes are those of its version; a listing is the directory of its version; a name that is said to
 //! be missing, or to name something, did so at some instant of the read. Reads from cache and from the server are judged alike.
-//! Invariant: a write that was never durable is in no read (R61), so a crash leaves every verdict as it was.
+//! Invariant: a write that was never durable is in no read (section 11.7), so a crash leaves every verdict as it was.
 //! Leaves to others: how often a write was done (`once`), whether it survives (`durable`).
 
 use super::case::{Case, Verdict, at, nanos, reply_of, shown_by, violated};
@@ -91,8 +91,8 @@ impl Family for Reads {
 }
 
 impl Reads {
-    /// What the server has not said since it was asked for comes from the cache, so only under a lease (R19). The way to it may come
-    /// from there in any case: an answer of the server proves that the locks on it were still this session's.
+    /// What the server has not said since it was asked for comes from the cache, so only under a lease (section 11.1). The way to it may
+    /// come from there in any case: an answer of the server proves that the locks on it were still this session's.
     fn under_lease(&self, case: &Case<'_>, facts: &Facts, agent: usize, asked: &Asked, attr: &Attr) -> Verdict {
         let heard = self.heard.get(&(agent, attr.object, attr.version)).is_some_and(|heard| *heard >= asked.at);
         let until = facts.sessions.agents[agent].view.valid_until;

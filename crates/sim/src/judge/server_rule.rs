@@ -1,10 +1,10 @@
 //! I4 and I5, the server's side: what renews, and when a lock may go to another session.
 //!
-//! Decides: every echo is a packet that the server had received; no message renews a session that is not in good standing, nor one
-//! that was ever sent a NACK (I5); a lock that one session holds goes to another in a conflicting mode, and a mutation is executed that
-//! it does not know of, only after it gave the lock back or its end is durable, and that end came of the agent's own word or after T
-//! (R3, R38, R40), counted from D and from the receipt of the newest packet ever echoed to it (INV); nobody is told of an end that is not
-//! durable (I10).
+//! Decides: every echo is a packet that the server had received; no message renews a session that is not in good standing, nor one that was
+//! ever sent a NACK (I5); a lock that one session holds goes to another in a conflicting mode, and a mutation is executed that it does not
+//! know of, only after it gave the lock back or its end is durable, and that end came of the agent's own word or after T (sections 11.3 and
+//! 11.6), counted from D and from the receipt of the newest packet ever echoed to it (INV); nobody is told of an end that is not durable
+//! (I10).
 //! Invariant: T is what the server told in WELCOME, so rounding it down or leaving δ out is seen.
 //! Leaves to others: grace (`grace`), whether the end was durable in time (`durable` has the rest of I10).
 
@@ -166,7 +166,7 @@ fn said_to_have_ended(facts: &Facts, session: SessionId, message: &Message<'_>) 
 }
 
 impl ServerRule {
-    /// A grant from the queue is not sent, for the first time, in a session that is not in good standing (R5).
+    /// A grant from the queue is not sent, for the first time, in a session that is not in good standing (section 11.3).
     fn notice(&mut self, case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
         let Message::Grant(grant) = message else { return Ok(()) };
         let newest = self.notices.entry(session).or_default();
@@ -187,7 +187,7 @@ impl ServerRule {
         let ended: Vec<_> = ended.collect();
         for (id, session) in ended {
             self.judged.insert(*id);
-            // A restored store ends all sessions at once, and waits before it grants anything (R54).
+            // A restored store ends all sessions at once, and waits before it grants anything (section 11.7).
             let restored = facts.truth.restored.is_some_and(|restored| session.opened <= restored);
             if session.given_up.is_none() && !restored {
                 waited(case, *id, session)?;

@@ -62,7 +62,7 @@ pub(super) enum GivenUp {
     Closed,
     Surrendered,
     Reclaimed,
-    /// Nothing was ever received in it, and its agent opens another (R42).
+    /// Nothing was ever received in it, and its agent opens another (section 11.6).
     Unused,
     /// An attacker has opened another in its agent's name before anything was received in it.
     Usurped,
@@ -99,7 +99,7 @@ pub(super) struct Session {
     pub(super) nacked: bool,
     pub(super) nack_taken: Option<True>,
     pub(super) given_up: Option<GivenUp>,
-    /// The former session from which this one reclaims, until the agent has said that it is through (R57).
+    /// The former session from which this one reclaims, until the agent has said that it is through (section 11.7).
     pub(super) source: Option<SessionId>,
     /// D as seen from outside: when its standing was first seen not to be good, on the server's clock.
     pub(super) failed: Option<Instant>,

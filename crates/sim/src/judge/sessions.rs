@@ -311,7 +311,7 @@ impl Sessions {
                         session.renew(sent);
                     }
                 }
-                // Of another session than the present one nothing renews (R57).
+                // Of another session than the present one nothing renews (section 11.7).
                 _ if self.agents[agent].view.session != Some(packet.session()) => {}
                 Message::Nack(nack) => {
                     let Some(session) = self.all.get_mut(&packet.session()) else { continue };

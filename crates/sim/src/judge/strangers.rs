@@ -2,9 +2,9 @@
 //! changes nothing.
 //!
 //! Decides: an address is proven when a HELLO with a cookie came from it and was answered WELCOME, or a PATH_RESPONSE to a challenge
-//! that was sent there; until then every datagram to it keeps the sum below what came from it (R85, R87). A datagram that does not
-//! decode, or that is a HINT, changes neither an agent's session nor its lease nor its locks (R12, R37). The packet numbers of a session
-//! begin where nobody finds them by trying (R12).
+//! that was sent there; until then every datagram to it keeps the sum below what came from it (section 11.6). A datagram that does not
+//! decode, or that is a HINT, changes neither an agent's session nor its lease nor its locks (section 3.2). The packet numbers of a session
+//! begin where nobody finds them by trying.
 //! What attackers send (`crate::attack`) no other judge sees: for them it has not happened. Here is judged that it was refused: what is
 //! not of the attacker's own session was dropped, and counted; a jump in its own was, too; nothing was granted or given back for it; no
 //! cookie has opened a session for another agent than it was given to; no agent's incarnation has leapt.

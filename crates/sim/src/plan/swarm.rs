@@ -3,7 +3,7 @@
 //! Decides by swarm testing: each run has a random subset of the kinds, because a run with everything never lets one kind of
 //! trouble last for long enough to matter. Other profiles fix the subset. Times are drawn around τ and T, where the protocol's
 //! decisions fall. Invariant: clock faults keep the plan's window, except where only one of a machine's two clocks leaves it to the
-//! side on which the other one protects (R14).
+//! side on which the other one protects (section 11.1).
 //! Leaves to others: what faults do (`net`, `world::faults`, `host`).
 
 use crate::attack::Attacker;

@@ -1,7 +1,7 @@
 //! One user of an agent: a program that does one thing after the other.
 //!
 //! Decides what it does next from what it is in the middle of: thinking, waiting for a command, or holding a lock, under which it
-//! reads and writes until it has held it for long enough or is told that it is uncertain or lost (R46).
+//! reads and writes until it has held it for long enough or is told that it is uncertain or lost (section 11.3).
 //! Invariants: at most one command is outstanding beside an unlock; every write carries the number of its own [`UserOp`] and the
 //! token under which it was done, so that whoever reads it knows which write was seen; names under `/u/` are never used twice.
 //! Leaves to others: numbering commands and time (`Users`), judging what comes of them (`judge`).

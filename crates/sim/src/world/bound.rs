@@ -1,9 +1,9 @@
-//! How long the liveness phase may take: the formula of R84, with the run's own numbers (I15).
+//! How long the liveness phase may take: the formula of section 11.3, with the run's own numbers (I15).
 //!
-//! Decides the bound. Sessions that fail do so side by side (R72), so the chain of a failing holder, max(compliance, probe + Td) + T and a
-//! commit, is paid for what failed before healing, for what is noticed only then, and for one more; a restarted server waits out its
-//! grace before, agents find it again, and then every agent's steps take their round trips. All of it in true time: the slowest
-//! clock of the run stretches every span. Invariant: the bound depends on the plan alone.
+//! Decides the bound. Sessions that fail do so side by side (section 11.4), so the chain of a failing holder, max(compliance, probe + Td) +
+//! T and a commit, is paid for what failed before healing, for what is noticed only then, and for one more; a restarted server waits out
+//! its grace before, agents find it again, and then every agent's steps take their round trips. All of it in true time: the slowest clock
+//! of the run stretches every span. Invariant: the bound depends on the plan alone.
 //! Leaves to others: what users want in that phase (`users::healing`).
 
 use crate::clock::UNIT;

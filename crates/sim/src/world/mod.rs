@@ -1,7 +1,7 @@
 //! The world: machines, network, faults and users, moved from one happening to the next.
 //!
 //! Decides the course of a run: a safety phase with faults, then healing, then a liveness phase in which everything that users want
-//! must come to pass within a bound (I15, R84). Place: the centre; everything else is called from here. Invariant: nothing outside
+//! must come to pass within a bound (I15, section 11.3). Place: the centre; everything else is called from here. Invariant: nothing outside
 //! the plan enters a run, and everything that judges may want to know is told to them when it happens.
 //! Leaves to others: turns of machines (`turns`), faults (`faults`), the bound (`bound`), verdicts (`watch`, `judge`).
 

@@ -1,7 +1,7 @@
 //! Turns of machines: what a driver does with a core, in the driver's order.
 //!
-//! Decides nothing that the real driver does not: drain the socket with the clock read after each receive; timers when it is empty;
-//! the server's store; users; then sending, the clock read before each send; then sleep (`crates/driver/src/turn.rs`; R6, R32).
+//! Decides nothing that the real driver does not: drain the socket with the clock read after each receive; timers when it is empty; the
+//! server's store; users; then sending, the clock read before each send; then sleep (`crates/driver/src/turn.rs`; sections 11.1 and 11.3).
 //! Invariant: a machine that stands still takes no turn, and after every turn judges see a settled state.
 //! Leaves to others: what the cores decide, where datagrams go (`net`), which faults there are (`faults`).
 
@@ -135,7 +135,7 @@ impl World<'_> {
             let counted = self.stage.receives(Node::Server, reading, from, &bytes);
             self.tell(&Seen::received(Node::Server, from, &bytes, counted))?;
         }
-        // Timers run only when the socket was found empty (R32).
+        // Timers run only when the socket was found empty (section 11.3).
         if let (true, Some(core)) = (self.stage.server.process.inbox.is_empty(), &mut self.stage.server.core) {
             core.handle_drained(reading);
         }

@@ -6,7 +6,7 @@ use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
 /// A writes; the server has executed it, its answer is still on the way. B has read the new contents and phones A's other user, who reads
-/// from A's cache: the old contents, after B's new ones (F51). Each alone looks right; together nothing is (R70).
+/// from A's cache: the old contents, after B's new ones. Each alone looks right; together nothing is (section 11.5).
 #[test]
 fn cache_does_not_answer_what_a_mutation_under_way_may_have_changed() {
     let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
@@ -47,7 +47,7 @@ fn write_to_what_nine_others_cache_takes_28_datagrams_besides_its_own() {
     s.finish();
 }
 
-/// B's write demands what A is about to cache: the demand overtakes the answer that grants it (M16, F53 for cache locks). Installed after
+/// B's write demands what A is about to cache: the demand overtakes the answer that grants it (M16 for cache locks). Installed after
 /// "not held", what the answer says would be told from A's cache for ever.
 #[test]
 fn demand_that_overtakes_a_cache_grant_leaves_nothing_stale() {
@@ -68,7 +68,7 @@ fn demand_that_overtakes_a_cache_grant_leaves_nothing_stale() {
     s.finish();
 }
 
-/// Two writes of A are executed in order, the answers come the other way round. Installed as they come (F69), A's cache would end with the
+/// Two writes of A are executed in order, the answers come the other way round. Installed as they come, A's cache would end with the
 /// first one's.
 #[test]
 fn answers_that_overtake_each_other_leave_the_newest_in_the_cache() {
@@ -86,7 +86,7 @@ fn answers_that_overtake_each_other_leave_the_newest_in_the_cache() {
     s.finish();
 }
 
-/// A large file is read in several datagrams, and B replaces it between two of them. Pieces of two versions put together (F71) are a file
+/// A large file is read in several datagrams, and B replaces it between two of them. Pieces of two versions put together are a file
 /// that never was.
 #[test]
 fn pages_of_one_read_are_of_one_version() {
@@ -108,7 +108,7 @@ fn pages_of_one_read_are_of_one_version() {
 }
 
 /// A asks for a name that is not there, and remembers that. B makes it. If what is known to be absent were not covered by the directory's
-/// lock (M26, F68), A would go on not to see it.
+/// lock (M26), A would go on not to see it.
 #[test]
 fn name_known_to_be_absent_is_seen_when_somebody_makes_it() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -188,8 +188,8 @@ fn cache_kept_over_a_lapse_is_good_again_at_the_next_answer() {
 }
 
 /// A reads through a link; the answer that says where it points is on the way for longer than the lease lasts, and meanwhile B's write has
-/// stolen what A had cached there. Checked at the start only (M9, R19), the lease would seem good enough to go on with from cache, and the
-/// read would bring what B has replaced, long after B's write was done.
+/// stolen what A had cached there. Checked at the start only (M9, section 11.1), the lease would seem good enough to go on with from cache,
+/// and the read would bring what B has replaced, long after B's write was done.
 #[test]
 fn operation_that_outlasts_the_lease_is_not_finished_from_cache() {
     let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);

@@ -4,7 +4,7 @@ use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
 /// The demand overtakes the grant that it names. An agent that answers "not held" and installs the grant afterwards has a lock that the
-/// server gave to B (M16, F53; eight steps in a model of a first draft). Here it says "grant awaited", and gives it back when it came.
+/// server gave to B (M16; eight steps in a model of a first draft). Here it says "grant awaited", and gives it back when it came.
 #[test]
 fn demand_that_overtakes_its_grant_leaves_one_holder() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -44,7 +44,7 @@ fn grant_that_comes_when_nobody_waits_any_more_goes_back() {
 }
 
 /// A gives its lock back, takes it again, and a transmission of the release that was on the way for long arrives. If the new grant had the
-/// old generation (M18), or the release were not checked against it (M19, F52), the lock would be free while A uses it.
+/// old generation (M18), or the release were not checked against it (M19), the lock would be free while A uses it.
 #[test]
 fn late_release_frees_no_later_grant() {
     let (s, [a, b, c]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b", "c"]);
@@ -115,7 +115,7 @@ fn request_whose_queued_was_lost_has_one_place_in_the_queue() {
 }
 
 /// B waits for hours for a lock and goes on working. If its request kept its nonce, the window would fill up behind it, and the very
-/// release that A's and B's users wait for could no longer be sent (F57): two agents deadlock over nothing.
+/// release that A's and B's users wait for could no longer be sent: two agents deadlock over nothing.
 #[test]
 fn long_wait_pins_no_window() {
     let setting = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agent(|agent| agent.window = 1);
@@ -182,7 +182,7 @@ fn retransmission_of_a_refused_mutation_is_refused_again() {
     s.finish_with_drops(["server: below_floor"]);
 }
 
-/// A transmission of a write that was answered long ago by way of another one arrives after B's write (M30, F56). It is no copy of a packet
+/// A transmission of a write that was answered long ago by way of another one arrives after B's write (M30). It is no copy of a packet
 /// that was received, so no replay window minds it; its nonce is below the floor that A has announced since.
 #[test]
 fn transmission_that_comes_after_its_answer_was_taken_executes_nothing() {

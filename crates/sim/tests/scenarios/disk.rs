@@ -4,7 +4,7 @@ use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
 /// The disk stalls. An ACK of the mutation would promise what a crash takes back (M40); but keep-alives that queue behind the commit
-/// would turn a slow fsync into the loss of every lease in the cluster (F49, R61), which is how etcd under a slow disk loses leaders.
+/// would turn a slow fsync into the loss of every lease in the cluster (section 11.7), which is how etcd under a slow disk loses leaders.
 #[test]
 fn stalled_disk_holds_up_mutations_and_no_lease() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -22,7 +22,7 @@ fn stalled_disk_holds_up_mutations_and_no_lease() {
 }
 
 /// B reads while A's write is executed and not durable. Shown to B, it could be gone after a crash, and B would have acted on what never
-/// was (F49); "exists already" would reveal it as well.
+/// was; "exists already" would reveal it as well.
 #[test]
 fn nobody_is_shown_what_is_not_durable() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -47,7 +47,7 @@ fn nobody_is_shown_what_is_not_durable() {
 }
 
 /// A write fails. PostgreSQL retried a failed fsync, was told success the second time, and lost data ("fsyncgate"); here the server stops
-/// at once (M41, R62), and what it had not acknowledged is settled by the next one.
+/// at once (M41, section 11.7), and what it had not acknowledged is settled by the next one.
 #[test]
 fn failed_write_stops_the_server_and_acknowledges_nothing() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);

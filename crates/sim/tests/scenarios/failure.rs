@@ -7,7 +7,7 @@ use cistern_wire::{Kind, Status};
 use std::time::Duration;
 
 /// The receipt of a demand comes after the server gave up waiting for it, and before anything else was said: nothing was lost, the
-/// session goes on (R34). A new failure later starts a full new wait (F24).
+/// session goes on (section 11.3). A new failure later starts a full new wait.
 #[test]
 fn receipt_that_comes_late_rescues_the_session() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -29,7 +29,7 @@ fn receipt_that_comes_late_rescues_the_session() {
 }
 
 /// The same, after A was told NACK: A has discarded everything and told its user "lost". A server that took the session back now would
-/// keep locks for an agent that does not know of them (M13, F24), or execute for a user who thinks that it failed.
+/// keep locks for an agent that does not know of them (M13), or execute for a user who thinks that it failed.
 #[test]
 fn nothing_rescues_a_session_after_a_nack() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -49,7 +49,7 @@ fn nothing_rescues_a_session_after_a_nack() {
 }
 
 /// A NACKed agent may free its locks early, but only when no user of them can act any more: an agent that surrendered while a user was
-/// still shown "certain until" would have two holders (F26). The user stops: B gets the lock long before T.
+/// still shown "certain until" would have two holders. The user stops: B gets the lock long before T.
 #[test]
 fn surrender_frees_locks_as_soon_as_the_user_has_stopped() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -91,7 +91,7 @@ fn surrender_waits_for_the_instant_shown_to_a_user_who_does_not_stop() {
 }
 
 /// The server stands still for longer than Td, and for longer than T: a VM is paused, fsync hangs, SIGSTOP. Its timers fire before it has
-/// read its socket, and a naive one fails every session of the cluster at once (M43, F22), although each agent answered in time.
+/// read its socket, and a naive one fails every session of the cluster at once (M43), although each agent answered in time.
 #[test]
 fn server_that_stood_still_fails_nobody() {
     for longer_than_t in [false, true] {
@@ -120,7 +120,7 @@ fn server_that_stood_still_fails_nobody() {
 }
 
 /// A has receipted the demand, its lock is in use; then its machine dies. Nothing that needs a receipt is on its way any more, so a
-/// server that waits for compliance only waits for ever (F20). While somebody waits, it asks (R30).
+/// server that waits for compliance only waits for ever. While somebody waits, it asks (section 11.3).
 #[test]
 fn agent_that_died_after_it_receipted_a_demand_is_found_out() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -138,7 +138,7 @@ fn agent_that_died_after_it_receipted_a_demand_is_found_out() {
 }
 
 /// All receipts of A are lost, its releases are not. A release says more than a receipt; a server that goes on to wait for the receipt
-/// (F23) would fail an agent that has long complied.
+/// would fail an agent that has long complied.
 #[test]
 fn release_counts_as_the_receipt_of_its_demand() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -151,7 +151,7 @@ fn release_counts_as_the_receipt_of_its_demand() {
     s.finish();
 }
 
-/// A is timing out, and what it holds and waits for is B's and C's affair only where they want the same (F39, R39): C is not asked to
+/// A is timing out, and what it holds and waits for is B's and C's affair only where they want the same (section 11.3): C is not asked to
 /// wait behind it in another queue, and D not at all.
 #[test]
 fn session_that_times_out_delays_nobody_who_wants_other_locks() {
@@ -179,8 +179,8 @@ fn session_that_times_out_delays_nobody_who_wants_other_locks() {
     s.finish();
 }
 
-/// Three agents wait for a lock and die. If each is given up only when its turn comes, the fourth waits three times Td + T (F62);
-/// asked while they wait, they fail together, and are passed by (R72; etcd once granted such a waiter, M17).
+/// Three agents wait for a lock and die. If each is given up only when its turn comes, the fourth waits three times Td + T;
+/// asked while they wait, they fail together, and are passed by (section 11.4; etcd once granted such a waiter, M17).
 #[test]
 fn dead_waiters_in_a_row_fail_together() {
     let (s, [h, a, b, c, d]) = Setting::default().files(["/jobs/nightly"]).agents(["h", "a", "b", "c", "d"]);
@@ -221,7 +221,7 @@ fn waiter_that_is_gone_delays_the_next_one_by_no_t() {
 }
 
 /// A was rescued a moment ago, and now it is gone. A server that left the first timer running would steal when that ends, early in the
-/// lease that A was given since (F24): a new failure waits its full time.
+/// lease that A was given since: a new failure waits its full time.
 #[test]
 fn failure_after_a_rescue_waits_for_the_whole_of_t() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -245,7 +245,8 @@ fn failure_after_a_rescue_waits_for_the_whole_of_t() {
 }
 
 /// A is timing out because a demand did not reach it; what it has said before, to another demand, comes late. The release frees the lock
-/// that it names (R29), and takes back nothing: taken for a sign of life (M14), it would end the wait of a session that is still cut off.
+/// that it names (section 11.3), and takes back nothing: taken for a sign of life (M14), it would end the wait of a session that is still
+/// cut off.
 #[test]
 fn late_release_frees_its_lock_and_rescues_nothing_while_something_is_missing() {
     let (s, [a, b, c]) = Setting::default().files(["/x", "/y"]).agents(["a", "b", "c"]);
@@ -292,7 +293,7 @@ fn time_in_which_the_server_stood_still_counts_against_nobody() {
 }
 
 /// A's file was made, the answer is lost, and A is given up for another reason. "NACK" read as "not executed" makes it twice in the next
-/// session (F3, R23): it tells the fate of each request, and what was executed is not asked for again.
+/// session (section 11.2): it tells the fate of each request, and what was executed is not asked for again.
 #[test]
 fn nack_tells_that_the_request_was_executed() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -311,7 +312,7 @@ fn nack_tells_that_the_request_was_executed() {
 }
 
 /// A's write is executed, its answer waits for the disk, and meanwhile A is given up. Released after D with the echo that it had, the
-/// answer would renew a lease that the server no longer counts (F2); it goes as RESULT, which renews nothing, and A's user hears the truth.
+/// answer would renew a lease that the server no longer counts; it goes as RESULT, which renews nothing, and A's user hears the truth.
 #[test]
 fn answer_that_waited_for_the_disk_beyond_the_failure_renews_nothing() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -336,7 +337,7 @@ fn answer_that_waited_for_the_disk_beyond_the_failure_renews_nothing() {
 }
 
 /// A's guarded write waits until C gives up what it has cached; A is given up meanwhile, its lock goes to B, and now C is out of the way.
-/// Executed at last, the write of a former holder would land after B's (F5): standing is checked at the instant of execution.
+/// Executed at last, the write of a former holder would land after B's: standing is checked at the instant of execution.
 #[test]
 fn write_that_was_waiting_when_its_session_failed_is_not_executed_after_the_steal() {
     let setting = Setting::default().files(["/jobs/nightly", "/jobs/report"]);
@@ -358,8 +359,8 @@ fn write_that_was_waiting_when_its_session_failed_is_not_executed_after_the_stea
     s.finish();
 }
 
-/// With "last heard" on, the wait counts from the newest packet that was ever echoed: an agent long silent is stolen from at once (R35).
-/// Counted from anything earlier, or with an echo forgotten (F25), it would be a steal under a valid lease.
+/// With "last heard" on, the wait counts from the newest packet that was ever echoed: an agent long silent is stolen from at once (section
+/// 11.3). Counted from anything earlier, or with an echo forgotten, it would be a steal under a valid lease.
 #[test]
 fn agent_that_was_silent_for_long_is_stolen_from_at_once_with_last_heard_on() {
     for last_heard in [false, true] {
@@ -395,8 +396,8 @@ fn keep_alives_are_answered_while_many_writes_wait() {
     s.finish();
 }
 
-/// The server's machine sleeps while T runs. Its raw clock stood still, its boot clock did not: a server that believed the one that is ahead
-/// would be right only if all agents slept as well. It waits until both say so (R13), which may be late and is never early.
+/// The server's machine sleeps while T runs. Its raw clock stood still, its boot clock did not: a server that believed the one that is
+/// ahead would be right only if all agents slept as well. It waits until both say so (section 11.1), which may be late and is never early.
 #[test]
 fn server_that_sleeps_while_t_runs_steals_late_and_not_early() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);

@@ -5,7 +5,7 @@ use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{EndReason, EndSession, Fate, Kind, Message, Nack, NackReason, RefuseReason, Status};
 
 /// A's daemon is killed and started again; the job that it showed a lock to runs on, and was told "certain until". A service that frees a
-/// client's locks when a new instance of it appears (F31) starts the job a second time. The new incarnation waits like everybody.
+/// client's locks when a new instance of it appears starts the job a second time. The new incarnation waits like everybody.
 #[test]
 fn new_incarnation_of_an_agent_frees_its_old_locks_only_after_t() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -47,7 +47,7 @@ fn superseded_incarnation_that_goes_on_is_refused_and_reported() {
 }
 
 /// The HELLO of an agent's former life was on the way for long, and arrives after the new one has a session and a lock. Acting on its
-/// arrival (F32, F82) would end the new session by the word of one that is dead.
+/// arrival would end the new session by the word of one that is dead.
 #[test]
 fn hello_of_a_former_life_ends_nothing() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -67,7 +67,7 @@ fn hello_of_a_former_life_ends_nothing() {
 }
 
 /// The answer to a handshake is lost, and the HELLO comes again. A second session of one agent would be an orphan that counts in every
-/// table and holds every grace open (F33).
+/// table and holds every grace open.
 #[test]
 fn handshake_whose_answer_was_lost_makes_one_session() {
     let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
@@ -138,8 +138,8 @@ fn hello_that_comes_again_after_its_session_has_ended_opens_nothing() {
     s.finish_with_drops(["a: stray_handshake", "server: old_handshake"]);
 }
 
-/// A gets another address, as behind a NAT that forgot it. Answers follow its newest packet only after it has answered from there (R85);
-/// demands that went on to the old address would cost it its lease and its locks.
+/// A gets another address, as behind a NAT that forgot it. Answers follow its newest packet only after it has answered from there (section
+/// 11.6); demands that went on to the old address would cost it its lease and its locks.
 #[test]
 fn agent_that_moves_keeps_its_session_and_hears_demands() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -194,7 +194,7 @@ fn session_that_is_closed_frees_its_locks_at_once() {
 }
 
 /// A's machine crashes and comes back, and its first word arrives while its former session's locks wait out T. B waits for one of them, the
-/// new A for another; each gets what it waits for when T is over, once (F34: the agent is not blocked by itself for longer than others).
+/// new A for another; each gets what it waits for when T is over, once (the agent is not blocked by itself for longer than others).
 #[test]
 fn agent_that_comes_back_waits_for_its_own_old_locks_like_others() {
     let (s, [a, b]) = Setting::default().files(["/x", "/y"]).agents(["a", "b"]);
@@ -214,7 +214,7 @@ fn agent_that_comes_back_waits_for_its_own_old_locks_like_others() {
 }
 
 /// A moves while the server tries to reach it, in the middle of a demand; later its machine moves again while it is being given up. Answers
-/// go to the address that was proven last, and what comes from a new one counts (R85), so neither costs it the session.
+/// go to the address that was proven last, and what comes from a new one counts (section 11.6), so neither costs it the session.
 #[test]
 fn demand_reaches_an_agent_that_moves_at_that_moment() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);

@@ -60,7 +60,7 @@ fn agent_that_slept_uses_nothing_when_it_wakes_up() {
 }
 
 /// It slept, and nobody wanted anything meanwhile: the lock is uncertain at first, and certain again with the next answer, under the same
-/// token (R46). Told "lost" at the lapse already (F65), its user would have given up for nothing.
+/// token (section 11.3). Told "lost" at the lapse already, its user would have given up for nothing.
 #[test]
 fn lock_of_an_agent_that_slept_is_certain_again_if_nobody_wanted_it() {
     let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
@@ -78,7 +78,7 @@ fn lock_of_an_agent_that_slept_is_certain_again_if_nobody_wanted_it() {
 
 /// The garbage collector of a lock's holder runs for a minute (the well-known case against Redlock). The lock is stolen, B writes, the
 /// holder wakes up and writes, too. What keeps it out is the token: a server that checked only the session, or the agent's own word,
-/// would let the write pass (F18, I12).
+/// would let the write pass (I12).
 #[test]
 fn write_of_a_holder_that_stood_still_beyond_the_steal_is_refused() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/report"]).agents(["a", "b"]);
@@ -112,8 +112,8 @@ fn what_the_server_sends_of_itself_renews_nothing() {
     s.finish();
 }
 
-/// The clocks of two machines are as far apart as δ allows, the holder's slow and the server's fast. A server that waits τ (M3), or takes the
-/// margin on the wrong side (M3b), or rounds it down (M3c), steals while the holder's clock says that there is time left (F14, F17).
+/// The clocks of two machines are as far apart as δ allows, the holder's slow and the server's fast. A server that waits τ (M3), or takes
+/// the margin on the wrong side (M3b), or rounds it down (M3c), steals while the holder's clock says that there is time left.
 #[test]
 fn slowest_holder_is_done_before_the_fastest_server_has_waited() {
     for (holder, server) in [(UNIT, UNIT / 100 * 101), (UNIT / 101 * 100, UNIT)] {
@@ -132,7 +132,7 @@ fn slowest_holder_is_done_before_the_fastest_server_has_waited() {
 }
 
 /// The lease is over, the holder gives its lock back, and somebody else at the same machine waits for it. Passed on now, it would be shown
-/// to a second user under a lease that may have been stolen (R46, F65). It is passed on when it is certain again.
+/// to a second user under a lease that may have been stolen (section 11.3). It is passed on when it is certain again.
 #[test]
 fn lock_is_not_passed_on_locally_while_it_is_uncertain() {
     let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
@@ -150,8 +150,8 @@ fn lock_is_not_passed_on_locally_while_it_is_uncertain() {
     s.finish();
 }
 
-/// NACK is final (R8): a grant and a renewal that the network brings after it, because it took the slower path, must not be installed. With
-/// surrender the server may have given the lock to B already (F8).
+/// NACK is final (section 11.3): a grant and a renewal that the network brings after it, because it took the slower path, must not be
+/// installed. With surrender the server may have given the lock to B already.
 #[test]
 fn grant_that_comes_after_a_nack_is_not_installed() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
@@ -194,8 +194,8 @@ fn agent_that_hears_nothing_stops_in_time_and_goes_on_when_it_hears_again() {
     s.finish();
 }
 
-/// In the last part of its lease the agent starts nothing new (R19): a lock that is there for the asking is not shown to another local user
-/// when there is no telling whether the user will ever have time to act.
+/// In the last part of its lease the agent starts nothing new (section 11.1): a lock that is there for the asking is not shown to another
+/// local user when there is no telling whether the user will ever have time to act.
 #[test]
 fn nothing_starts_when_the_lease_is_about_to_end() {
     let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);

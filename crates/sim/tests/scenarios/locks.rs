@@ -4,7 +4,7 @@ use cistern_agent::api::{Command, OpError};
 use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
-/// Two agents have the lock shared and both want it exclusive: each waits for the other to let go, for ever (F58). The second is told
+/// Two agents have the lock shared and both want it exclusive: each waits for the other to let go, for ever. The second is told
 /// EDEADLK, its agent gives the shared lock up and waits from the end of the queue; both get their turn.
 #[test]
 fn two_who_upgrade_do_not_wait_for_each_other() {
@@ -22,7 +22,7 @@ fn two_who_upgrade_do_not_wait_for_each_other() {
 }
 
 /// A writer waits among readers. Readers that are let in past it, since shared goes with shared, keep it out for ever (M23; note 1 of
-/// Gray and Cheriton): C queues behind B, and so does a second user at A, although A's agent could let it in by itself (F61, R69).
+/// Gray and Cheriton): C queues behind B, and so does a second user at A, although A's agent could let it in by itself (section 11.4).
 #[test]
 fn readers_queue_behind_a_writer_that_waits() {
     let (s, [a, b, c]) = Setting::default().files(["/etc/rules"]).agents(["a", "b", "c"]);
@@ -45,7 +45,7 @@ fn readers_queue_behind_a_writer_that_waits() {
 }
 
 /// One agent renames x to y, another one y to x, and both have cached everything: fenced one object after the other, each would hold
-/// what the other needs (F59). Both requests take one place in the queues of all objects at once.
+/// what the other needs. Both requests take one place in the queues of all objects at once.
 #[test]
 fn renames_that_cross_do_not_deadlock() {
     let (s, [a, b]) = Setting::default().files(["/d/x", "/d/y"]).agents(["a", "b"]);
@@ -62,8 +62,8 @@ fn renames_that_cross_do_not_deadlock() {
     s.finish();
 }
 
-/// Somebody unlinks the file whose lock stands for "the nightly job", or moves it away, and makes it anew: two holders of one name (F64).
-/// It is refused as long as the lock is held (R74), and replacing or exchanging it is, too. Its holder's own agent may do all of that.
+/// Somebody unlinks the file whose lock stands for "the nightly job", or moves it away, and makes it anew: two holders of one name. It is
+/// refused as long as the lock is held (section 11.4), and replacing or exchanging it is, too. Its holder's own agent may do all of that.
 #[test]
 fn locked_file_stays_at_its_path_under_its_holder() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
@@ -111,7 +111,7 @@ fn locked_file_that_is_removed_by_force_is_told_to_its_holder_and_to_who_waits()
     s.finish();
 }
 
-/// B takes its request back in the moment in which it is granted (F66). Taken for withdrawn by B and for granted by the server, the lock
+/// B takes its request back in the moment in which it is granted. Taken for withdrawn by B and for granted by the server, the lock
 /// would be held by nobody for ever.
 #[test]
 fn wait_that_is_cancelled_as_it_is_granted_leaves_the_lock_free() {
@@ -136,7 +136,7 @@ fn wait_that_is_cancelled_as_it_is_granted_leaves_the_lock_free() {
 }
 
 /// P1 at A dies with a write on its way, and A passes the lock on to P2 at the same machine. Under one token for the agent P1's write would
-/// pass the fence (F63): every local grant has a token of its own, larger than all before, and across agents, too.
+/// pass the fence: every local grant has a token of its own, larger than all before, and across agents, too.
 #[test]
 fn every_holder_has_a_larger_token_than_the_one_before() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).server(|server| server.token_run = 2).agents(["a", "b"]);
@@ -182,8 +182,8 @@ fn try_is_answered_at_once_whatever_became_of_the_holder() {
     s.finish();
 }
 
-/// A's run of tokens is used up, and its request for more is lost, then answered twice. A token shown twice, or one beyond the run, could be
-/// another holder's (R73).
+/// A's run of tokens is used up, and its request for more is lost, then answered twice. A token shown twice, or one beyond the run, could
+/// be another holder's (section 11.4).
 #[test]
 fn tokens_go_on_when_the_request_for_more_is_lost() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).server(|server| server.token_run = 2).agents(["a", "b"]);
@@ -267,8 +267,8 @@ fn queue_is_served_in_order_and_shared_ones_together() {
     s.finish();
 }
 
-/// One user at A reads, another at A wants to write, and B wants to write, too. A's writer may not go before B because it is at home
-/// (F61), nor may B's demand end in A's writer waiting for A's reader for ever.
+/// One user at A reads, another at A wants to write, and B wants to write, too. A's writer may not go before B because it is at home,
+/// nor may B's demand end in A's writer waiting for A's reader for ever.
 #[test]
 fn writers_of_two_agents_take_turns_behind_a_reader() {
     let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
@@ -322,7 +322,7 @@ fn lock_whose_granting_answer_was_lost_is_given_back_by_who_no_longer_wants_it()
     s.finish();
 }
 
-/// P1 at A gave the lock back, or was found dead, and P2 at the same machine has it. P1 comes to and writes under its token (F63): the server
+/// P1 at A gave the lock back, or was found dead, and P2 at the same machine has it. P1 comes to and writes under its token: the server
 /// cannot tell the two apart, for A has held the lock all along; A can.
 #[test]
 fn guard_of_a_former_local_holder_is_stale() {

@@ -5,8 +5,8 @@ use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
 /// The owner of a watched file dies without a word. In etcd and ZooKeeper its keep-alives are missed; here nobody sends any, so the server
-/// asks while somebody watches (R83), and finds out within the documented time. The file must not go sooner than its owner's lease can be
-/// over: whoever acts on "it is gone" would act beside a living owner (R38).
+/// asks while somebody watches (section 11.5), and finds out within the documented time. The file must not go sooner than its owner's lease
+/// can be over: whoever acts on "it is gone" would act beside a living owner (section 11.3).
 #[test]
 fn dead_owner_of_a_watched_file_is_found_out_in_time_and_not_too_early() {
     let (s, [a, b]) = Setting::default().files(["/group/plain"]).agents(["a", "b"]);
@@ -44,7 +44,7 @@ fn owner_that_nobody_watches_is_not_probed() {
 }
 
 /// The server is started anew. The owner, which has an ephemeral file and no lock, must notice and take its file over; else a member that
-/// never failed would be taken for dead with the grace (R63).
+/// never failed would be taken for dead with the grace (section 11.7).
 #[test]
 fn restart_of_the_server_takes_no_living_member_away() {
     let (s, [a, b]) = Setting::default().files(["/group/plain"]).agents(["a", "b"]);
@@ -78,7 +78,7 @@ fn owner_of_a_file_that_somebody_looks_at_is_probed() {
     s.finish();
 }
 
-/// The disk stalls. A watcher that is told of a change which a crash takes back acts on what never was (F49, R61).
+/// The disk stalls. A watcher that is told of a change which a crash takes back acts on what never was (section 11.7).
 #[test]
 fn nobody_is_told_of_a_change_that_is_not_durable() {
     let (s, [a, b]) = Setting::default().files(["/group/f"]).agents(["a", "b"]);
@@ -97,7 +97,7 @@ fn nobody_is_told_of_a_change_that_is_not_durable() {
 }
 
 /// A watcher is cut off for so long that its session ends, and what it watches changes meanwhile. The next session knows nothing of the
-/// watch: an agent that goes on as if it did tells its user nothing for ever (F72, R63).
+/// watch: an agent that goes on as if it did tells its user nothing for ever (section 11.7).
 #[test]
 fn what_changed_between_two_sessions_is_not_missed() {
     let (s, [a, b]) = Setting::default().files(["/group/f"]).agents(["a", "b"]);
@@ -117,7 +117,7 @@ fn what_changed_between_two_sessions_is_not_missed() {
     s.finish();
 }
 
-/// Receipts of a watcher are slow, and what it watches changes on: it is told the last version, and not each (F72, R82).
+/// Receipts of a watcher are slow, and what it watches changes on: it is told the last version, and not each (section 11.5).
 #[test]
 fn slow_watcher_is_told_the_last_version_and_keeps_its_session() {
     let (s, [a, b]) = Setting::default().files(["/group/f"]).agents(["a", "b"]);

@@ -5,8 +5,8 @@ use cistern_sim::script::{Setting, from, to};
 use cistern_wire::{Kind, Status};
 
 /// A mutation is durable, its answer is lost, the server dies. Told only "no answer", a client sends it again to the new server and gets
-/// EEXIST for its own file, or does it twice (M31, F4; NFS before its reply caches were durable). Asked for the outcome, the new server
-/// tells what the old one kept in the mutation's own transaction (R24).
+/// EEXIST for its own file, or does it twice (M31; NFS before its reply caches were durable). Asked for the outcome, the new server
+/// tells what the old one kept in the mutation's own transaction (section 11.2).
 #[test]
 fn mutation_whose_answer_was_lost_in_a_crash_is_not_done_twice_and_ends_with_its_true_outcome() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -25,7 +25,7 @@ fn mutation_whose_answer_was_lost_in_a_crash_is_not_done_twice_and_ends_with_its
 }
 
 /// The same, and the mutation was not durable when the server died: nobody ever saw it, the new server says "not executed" and fences
-/// it for good (R24), and only then the agent sends it anew.
+/// it for good (section 11.2), and only then the agent sends it anew.
 #[test]
 fn mutation_that_a_crash_undid_is_done_once_afterwards() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -43,7 +43,7 @@ fn mutation_that_a_crash_undid_is_done_once_afterwards() {
     s.finish();
 }
 
-/// Datagrams of the former incarnation arrive after the restart. If one of its answers renewed a lease (M8, F45), A would think its lock
+/// Datagrams of the former incarnation arrive after the restart. If one of its answers renewed a lease (M8), A would think its lock
 /// certain by the word of a server that is dead (I11).
 #[test]
 fn answers_of_the_former_incarnation_renew_nothing() {
@@ -68,7 +68,7 @@ fn answers_of_the_former_incarnation_renew_nothing() {
 }
 
 /// A has a new session after the restart, and its reclaims do not get through. Answers in the new session renew what that covers: taken for
-/// a renewal of everything (F45, R57), they would keep a lock certain that the server gives away when grace is over.
+/// a renewal of everything (section 11.7), they would keep a lock certain that the server gives away when grace is over.
 #[test]
 fn answers_in_the_new_session_do_not_cover_what_was_not_reclaimed() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -96,7 +96,7 @@ fn answers_in_the_new_session_do_not_cover_what_was_not_reclaimed() {
 }
 
 /// A's own write is durable, its answer lost in the crash. A reclaims the cache lock of the file, whose contents it has from before. If the
-/// reclaim did not compare versions (F43, R55), A would go on to serve the old contents, under a lock.
+/// reclaim did not compare versions (section 11.7), A would go on to serve the old contents, under a lock.
 #[test]
 fn reclaimed_lock_keeps_no_contents_of_an_older_version() {
     let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);
@@ -115,7 +115,7 @@ fn reclaimed_lock_keeps_no_contents_of_an_older_version() {
     s.finish();
 }
 
-/// A has sent the release of a lock when the server dies; whether the server took it in is not known. Listed among A's reclaims (F44), the
+/// A has sent the release of a lock when the server dies; whether the server took it in is not known. Listed among A's reclaims, the
 /// lock could be B's already.
 #[test]
 fn lock_whose_release_was_sent_is_not_reclaimed() {
@@ -181,8 +181,8 @@ fn lost_reclaims_lead_to_no_further_sessions() {
 }
 
 /// The server is down for so long that A's lease has all but run out, and comes back in the last moment. An agent whose handshakes back off
-/// without a bound (F75) sleeps through it, and its lock is uncertain for nothing: while locks are held nothing that would save them waits
-/// for longer than τ/8 (R27).
+/// without a bound sleeps through it, and its lock is uncertain for nothing: while locks are held nothing that would save them waits
+/// for longer than τ/8 (section 11.2).
 #[test]
 fn server_that_is_back_before_the_lease_is_over_finds_the_holder_waiting() {
     for down_for in [1_500, 1_600, 1_650, 1_700] {
@@ -219,7 +219,7 @@ fn agent_that_slept_through_a_restart_comes_back_to_nothing() {
     s.finish();
 }
 
-/// A waits for a lock when the server dies. Waits are not in the store; the agent enters its user's again (F50), who does not notice.
+/// A waits for a lock when the server dies. Waits are not in the store; the agent enters its user's again, who does not notice.
 #[test]
 fn wait_goes_on_after_a_restart() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);

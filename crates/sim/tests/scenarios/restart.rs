@@ -6,7 +6,7 @@ use cistern_wire::{Kind, Status};
 
 /// The first edge condition of NFSv4 (RFC 7530, section 9.6.3.4.3): a partitioned client's lock was given to somebody else, the server
 /// forgot that in its crash, and the client "reclaimed" what another one had written under meanwhile. A server that does not make the
-/// end of a session durable before it grants the session's locks (M37, F37) would let A back in.
+/// end of a session durable before it grants the session's locks (M37) would let A back in.
 #[test]
 fn nfs_edge_1_a_lock_stolen_before_a_restart_is_not_reclaimed_after_it() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -38,7 +38,7 @@ fn nfs_edge_1_a_lock_stolen_before_a_restart_is_not_reclaimed_after_it() {
 
 /// The second edge condition of NFSv4: the client misses a restart and the whole grace after it; B gets the lock and gives it back; the
 /// server restarts once more, and the client comes with its old claim into the new grace. A server whose grace does not end with one
-/// durable transaction that ends everybody who did not come back (M38, F38) still has A's record, and believes it.
+/// durable transaction that ends everybody who did not come back (M38) still has A's record, and believes it.
 #[test]
 fn nfs_edge_2_who_missed_a_whole_grace_reclaims_nothing_in_the_next() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -64,8 +64,8 @@ fn nfs_edge_2_who_missed_a_whole_grace_reclaims_nothing_in_the_next() {
 }
 
 /// Between the end of a session and the grant that it makes possible the server dies. If the grant could leave before the end is durable
-/// (M37), B would hold a lock that the store still says is A's, and both would reclaim it (F37, R50). So either the end was durable, and
-/// A has lost; or it was not, then B was granted nothing, and A reclaims.
+/// (M37), B would hold a lock that the store still says is A's, and both would reclaim it (section 11.3). So either the end was durable,
+/// and A has lost; or it was not, then B was granted nothing, and A reclaims.
 #[test]
 fn crash_between_the_end_of_a_session_and_the_next_grant_leaves_one_holder() {
     for the_end_is_durable in [true, false] {
@@ -94,7 +94,7 @@ fn crash_between_the_end_of_a_session_and_the_next_grant_leaves_one_holder() {
 }
 
 /// What a restart is to users: a pause. The lock is held throughout, under the same token, and the grace is over as soon as everybody is
-/// back (R58); counting only those who are connected (M35) would end it before A could come.
+/// back (section 11.7); counting only those who are connected (M35) would end it before A could come.
 #[test]
 fn restart_is_a_pause_in_which_a_holder_keeps_its_lock() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
@@ -113,10 +113,10 @@ fn restart_is_a_pause_in_which_a_holder_keeps_its_lock() {
     s.finish();
 }
 
-/// One server, three lease periods (R51). Behind an agent with a short one that is gone, others wait by that period; the agent with a long
-/// one, meanwhile and over an outage of the server of 30 s, keeps its lock without having heard a word; and although it does not come back
-/// at once, nobody waits for it after the common grace but who wants that lock. A server that records nothing of long sessions (T1)
-/// would give the lock away, one that waits for them all would serve nobody for a minute.
+/// One server, three lease periods (section 11.7). Behind an agent with a short one that is gone, others wait by that period; the agent
+/// with a long one, meanwhile and over an outage of the server of 30 s, keeps its lock without having heard a word; and although it does
+/// not come back at once, nobody waits for it after the common grace but who wants that lock. A server that records nothing of long
+/// sessions (T1) would give the lock away, one that waits for them all would serve nobody for a minute.
 #[test]
 fn each_agent_fails_over_by_its_own_lease_and_a_long_one_outlives_an_outage_that_costs_nobody_else() {
     let files = ["/jobs/long", "/jobs/short", "/jobs/usual", "/jobs/other"];
@@ -163,7 +163,7 @@ fn each_agent_fails_over_by_its_own_lease_and_a_long_one_outlives_an_outage_that
 }
 
 /// Two restarts within τ, the second one in the grace of the first: before A came back, and right after it did. The record of A's old or
-/// new session must carry it over both (R51: a crash in grace leaves all eligible; M39: a record written late would be missing).
+/// new session must carry it over both (section 11.7: a crash in grace leaves all eligible; M39: a record written late would be missing).
 #[test]
 fn two_restarts_within_tau_lose_no_lock() {
     for a_came_back_in_between in [false, true] {
@@ -200,7 +200,7 @@ fn two_restarts_within_tau_lose_no_lock() {
 }
 
 /// Nothing that could conflict is granted in grace (M36), to an agent that was never there before as little as to one that was; reads
-/// that need no lock are answered, and clients see a pause, not an error (R52).
+/// that need no lock are answered, and clients see a pause, not an error (section 11.7).
 #[test]
 fn nothing_is_granted_in_grace_and_nobody_is_told_an_error() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly", "/jobs/other"]).agents(["a", "b"]);
@@ -223,8 +223,8 @@ fn nothing_is_granted_in_grace_and_nobody_is_told_an_error() {
 }
 
 /// A backup is restored. Its records say that A's session is open, its counters are old: a server that went on from them would let A
-/// reclaim what B has held since, and give tokens out a second time, so that old writes pass the fence (F42, M34). A restore ends all
-/// sessions, begins a new epoch of tokens, and waits T without reclaims (R54).
+/// reclaim what B has held since, and give tokens out a second time, so that old writes pass the fence (M34). A restore ends all
+/// sessions, begins a new epoch of tokens, and waits T without reclaims (section 11.7).
 #[test]
 fn restored_store_gives_larger_tokens_and_takes_no_reclaims() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -246,7 +246,7 @@ fn restored_store_gives_larger_tokens_and_takes_no_reclaims() {
 }
 
 /// The store was wiped, the agents were not: they may hold leases that it knows nothing of. A server on an empty store grants nothing
-/// for T (F48, R60; Flease nodes that rejoin with empty state, M44), unless it is told that the cluster is new.
+/// for T (section 11.7; Flease nodes that rejoin with empty state, M44), unless it is told that the cluster is new.
 #[test]
 fn empty_store_waits_t_unless_the_cluster_is_new() {
     for new_cluster in [false, true] {
@@ -262,7 +262,7 @@ fn empty_store_waits_t_unless_the_cluster_is_new() {
     }
 }
 
-/// An operator evicts A, and before T has passed the server dies. Its timer is gone with it; if the decision were, too (F46), A would
+/// An operator evicts A, and before T has passed the server dies. Its timer is gone with it; if the decision were, too, A would
 /// reclaim what it was evicted from. It is durable at D, and the grace is long enough for the rest of T.
 #[test]
 fn evicted_agent_reclaims_nothing_after_a_crash() {
@@ -283,7 +283,7 @@ fn evicted_agent_reclaims_nothing_after_a_crash() {
 }
 
 /// The server dies between an agent's HELLO and its WELCOME, and again; the agent's session is in the store and nobody knows of it. It must
-/// not stand in the agent's own way, nor hold the next grace open for longer than T (F33).
+/// not stand in the agent's own way, nor hold the next grace open for longer than T.
 #[test]
 fn handshake_that_a_crash_interrupts_leaves_nothing_in_the_way() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).crashes_keep_writes().agents(["a", "b"]);
@@ -304,7 +304,7 @@ fn handshake_that_a_crash_interrupts_leaves_nothing_in_the_way() {
 }
 
 /// After a restore the store says less than A has cached: versions go back, and the next write gives an old number to new contents. A cache
-/// that compared versions only would keep what no longer exists, or take one for the other (F42); it is dropped with its session.
+/// that compared versions only would keep what no longer exists, or take one for the other; it is dropped with its session.
 #[test]
 fn nothing_cached_outlives_a_restore() {
     let (s, [a, b]) = Setting::default().files(["/etc/rules"]).agents(["a", "b"]);

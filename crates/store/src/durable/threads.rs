@@ -1,7 +1,7 @@
 //! The threads of a store: one writes, some read, one watches, one wins space back.
 //!
 //! Decides: what is one transaction (all that waits, up to a bound), in which order things are said, how trouble is noticed while nobody
-//! writes. Place in the walk: between the queues (`durable`) and the engine. Implements `wire-spec.md` section 11.7 (R53, R61, R62).
+//! writes. Place in the walk: between the queues (`durable`) and the engine. Implements `wire-spec.md` section 11.7.
 //! Invariant: only the writer writes, so transactions are in the order of the batches; an answer is read after its question was asked.
 //! Leaves to others: everything on disk (`engine`).
 

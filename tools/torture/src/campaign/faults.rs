@@ -5,7 +5,7 @@
 //!
 //! | who | what failed | the server |
 //! |---|---|---|
-//! | the store's writer, the engine's worker | a write, a sync, a rename: no space, an error of the disk | ends with status 74 and names the store (R62) |
+//! | the store's writer, the engine's worker | a write, a sync, a rename: no space, an error of the disk | ends with status 74 and names the store (section 11.7) |
 //! | they | another call, or a call was interrupted | the same, or goes on |
 //! | the store's readers | anything | goes on: who asked is told, or it is read once more |
 //! | a start | anything | the same as a write, or status 77 for the lack of a right; or it starts |
