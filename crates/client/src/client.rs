@@ -62,7 +62,7 @@ impl Client {
 
     fn on_path<K>(&self, path: impl AsRef<Path>, kind: K, command: impl FnOnce(Bytes) -> Command) -> Op<K> {
         let path = path_bytes(path);
-        self.op(Subject::Path(path.clone()), command(path), kind)
+        self.op(Subject::path(&path), command(path), kind)
     }
 }
 

@@ -12,20 +12,47 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Longest path that a subject copies in place.
+const SHORT: usize = 46;
+
 /// What an operation is about.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
+    /// So many bytes are a path: to have it at hand for an error costs an operation that succeeds no memory.
+    Short(u8, [u8; SHORT]),
     Path(Bytes),
     File(FileId),
     Named(&'static str),
 }
 
+impl Subject {
+    pub(crate) fn path(path: &Bytes) -> Self {
+        let mut short = [0; SHORT];
+        match (short.get_mut(..path.len()), u8::try_from(path.len())) {
+            (Some(place), Ok(len)) => {
+                place.copy_from_slice(path);
+                Self::Short(len, short)
+            }
+            _ => Self::Path(path.clone()),
+        }
+    }
+
+    fn as_path(&self) -> Option<&Path> {
+        match self {
+            Self::Short(len, bytes) => bytes.get(..usize::from(*len)),
+            Self::Path(path) => Some(&path[..]),
+            Self::File(_) | Self::Named(_) => None,
+        }
+        .map(|path| Path::new(OsStr::from_bytes(path)))
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Path(path) => f.write_str(&String::from_utf8_lossy(path)),
             Self::File(id) => write!(f, "object {id}"),
             Self::Named(name) => f.write_str(name),
+            Self::Short(..) | Self::Path(_) => self.as_path().map_or(Ok(()), |path| write!(f, "{}", path.display())),
         }
     }
 }
@@ -199,10 +226,7 @@ impl Error {
     pub fn path(&self) -> Option<&Path> {
         match &*self.0 {
             Cause::Status(subject, _) | Cause::TimedOut(subject) | Cause::OutcomeUnknown(subject) | Cause::LeaseLost(subject) => {
-                match subject {
-                    Subject::Path(path) => Some(Path::new(OsStr::from_bytes(path))),
-                    _ => None,
-                }
+                subject.as_path()
             }
             _ => None,
         }
@@ -354,8 +378,12 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_path_and_its_source_on_its_way_through_io() {
-        let error = Error::from(Cause::Status(Subject::Path(Bytes::from_static(b"/a")), Status::ENOENT));
+        let error = Error::from(Cause::Status(Subject::path(&Bytes::from_static(b"/a")), Status::ENOENT));
         assert_eq!((error.path(), error.applied(), error.is_retryable()), (Some(Path::new("/a")), Applied::No, false));
+        for len in [0, SHORT, SHORT + 1, 300] {
+            let path = Bytes::from("x".repeat(len));
+            assert_eq!(Subject::path(&path).to_string().as_bytes(), path);
+        }
         let io = io::Error::from(error);
         assert_eq!(io.kind(), io::ErrorKind::NotFound);
         assert_eq!(io.get_ref().and_then(|e| e.downcast_ref::<Error>()).map(Error::kind), Some(ErrorKind::NotFound));

@@ -403,7 +403,7 @@ impl Op<kinds::ListLocks> {
     /// Only those on what this path names; then no row has a path.
     pub fn on(mut self, path: impl AsRef<std::path::Path>) -> Self {
         let path = path_bytes(path);
-        self.subject = Subject::Path(path.clone());
+        self.subject = Subject::path(&path);
         self.command = Command::ListLocks { target: Some(Target::Path(path)) };
         self
     }
