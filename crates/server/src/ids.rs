@@ -5,12 +5,12 @@ use cistern_wire::SessionId;
 /// A session in the table; finds nothing once that session is gone: it names a place and an id, so that one kept in a timer or a queue never
 /// finds the session that came after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct SessionKey {
     pub(crate) place: u32,
     pub(crate) id: SessionId,
 }
 
-impl Key {
+impl SessionKey {
     /// Of no session: the server's own operations.
     pub(crate) const SERVER: Self = Self { place: u32::MAX, id: SessionId(0) };
 
@@ -24,3 +24,7 @@ impl Key {
         Self { place: n, id: SessionId(n as u64) }
     }
 }
+
+/// Number of a mutation: chosen by the caller, larger for each one that arrives, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);

@@ -26,54 +26,22 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod answers;
-mod control;
-mod delivery;
-mod dispatch;
-mod durability;
-mod ephemerals;
-mod execute;
-mod foresee;
-mod grace;
-mod grace_end;
-mod handshake;
 mod ids;
-mod listening;
-mod networks;
-mod outbox;
-mod outcomes;
-mod path;
-mod reclaim;
+mod presence;
 mod requests;
 mod server;
-mod session;
 mod sessions;
-mod standing;
-mod starting;
-mod strangers;
-mod tasks;
-mod timing_out;
-mod tombstones;
-mod transmit;
 mod transport;
-mod warnings;
-mod watches;
 
 pub mod config;
-pub mod live;
 pub mod locks;
-mod long;
 pub mod namespace;
-pub mod stage;
 pub mod stats;
-pub mod status;
 pub mod store;
-
-#[cfg(test)]
-mod tests;
 
 pub use config::{Config, ConfigError};
 pub use server::{Identity, Server};
-pub use standing::Cause;
+pub use server::{live, status};
+pub use sessions::standing::Cause;
 pub use stats::{Dropped, Stats};
 pub use status::{Figures, GraceStatus, SessionRow, Status};

@@ -376,6 +376,11 @@ impl Config {
 /// Most entries of any table.
 const COUNT_MAX: usize = u32::MAX as usize;
 
+/// A span in microseconds, rounded up.
+pub(crate) fn micros_up(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,6 +37,7 @@ mod tests;
 mod tokens;
 
 use crate::config::LockLimits;
+pub use crate::ids::Ticket;
 pub use restore::Restored;
 pub use tokens::Tokens;
 
@@ -53,10 +54,6 @@ use table::Table;
 
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
 const ASKED_FOR_ROOM: usize = 16;
-
-/// Number of a mutation: chosen by the caller, larger for each one that arrives, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
 
 /// What becomes of a mutation that asked for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

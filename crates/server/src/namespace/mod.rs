@@ -30,6 +30,7 @@ mod plan;
 mod read;
 mod rename;
 mod seen;
+pub mod staging;
 #[cfg(test)]
 mod tests;
 mod xattr;

@@ -8,7 +8,7 @@ pub(crate) mod lanes;
 pub(crate) mod rate;
 pub(crate) mod roaming;
 
-use crate::ids::Key;
+use crate::ids::SessionKey;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::{PacketCounter, Path};
@@ -29,7 +29,7 @@ struct LooseDatagram {
     path: Path,
     bytes: Vec<u8>,
     /// The session whose lease it renews (WELCOME): it leaves only while that is in good standing.
-    renews: Option<Key>,
+    renews: Option<SessionKey>,
 }
 
 /// What waits to be sent.
@@ -38,7 +38,7 @@ pub(crate) struct Sending {
     /// Handshake answers, hints, challenges of addresses, answers for sessions that have ended.
     loose: VecDeque<LooseDatagram>,
     /// Sessions that have something to send, each once.
-    line: VecDeque<Key>,
+    line: VecDeque<SessionKey>,
     /// Buffers for their messages.
     pool: Pool,
     /// Packet numbers of datagrams outside of any session.
@@ -61,14 +61,14 @@ impl Sending {
     }
 
     /// Puts a session into the line of those that have something to send; `in_line` says whether it stands there.
-    pub(crate) fn line_up(&mut self, key: Key, in_line: &mut bool) {
+    pub(crate) fn line_up(&mut self, key: SessionKey, in_line: &mut bool) {
         if !core::mem::replace(in_line, true) {
             self.line.push_back(key);
         }
     }
 
     /// Takes the first session out of the line.
-    pub(crate) fn next_in_line(&mut self) -> Option<Key> {
+    pub(crate) fn next_in_line(&mut self) -> Option<SessionKey> {
         self.line.pop_front()
     }
 
@@ -85,7 +85,7 @@ impl Sending {
         session: SessionId,
         packet: u64,
         messages: &[Message<'_>],
-        renews: Option<Key>,
+        renews: Option<SessionKey>,
     ) -> bool {
         assert!(renews.is_some() || !messages.iter().any(|m| m.kind().renews()), "who renews names the session whose lease it is");
         if self.loose.len() >= LOOSE_MAX {
@@ -103,7 +103,7 @@ impl Sending {
 
     /// Copies the next datagram without a session's queue into `buf`; one that would renew the lease of a session that is not good any more
     /// is dropped.
-    pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>, is_good: impl Fn(Key) -> bool) -> Option<Path> {
+    pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>, is_good: impl Fn(SessionKey) -> bool) -> Option<Path> {
         while let Some(mut loose) = self.loose.pop_front() {
             let may_leave = loose.renews.is_none_or(&is_good);
             if may_leave {

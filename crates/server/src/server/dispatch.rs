@@ -1,0 +1,271 @@
+//! The way in: a datagram is decoded, its session found, its copies dropped, and its messages acted on in the order that is safe.
+//!
+//! Decides that order (R12): receipts, releases, path messages and the end of the session before requests, so that a session that
+//! gives a lock back in the datagram in which it asks is not refused for keeping it. Place in the walk: the step after the driver.
+//! Implements `wire-spec.md` sections 3.4 and 6. Invariant: a datagram that does not decode whole, or came before, changes nothing
+//! but a counter; every drop has a name, a counter and a line at level trace.
+//! Leaves to others: handshakes (`handshake`), what each message does (`control`, `requests`), answers without a session (`strangers`).
+
+use crate::server::Server;
+use crate::server::control::Taken;
+use crate::sessions::SessionKey;
+use crate::sessions::standing::{Cause, Standing};
+use crate::stats::Dropped;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Freshness, Path};
+use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{Ask, Datagram, Field, Kind, Message, Reader};
+use log::trace;
+
+/// A message of a valid datagram, not decoded yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw<'a> {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// What stands after its header.
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Raw<'a> {
+    /// The messages of a datagram that was found valid.
+    pub(crate) fn all(datagram: &'a [u8]) -> impl Iterator<Item = Self> {
+        let mut rest = &datagram[HEADER_LEN..datagram.len() - CHECKSUM_LEN];
+        core::iter::from_fn(move || {
+            let (head, tail) = rest.split_first_chunk::<MESSAGE_HEADER_LEN>()?;
+            let (body, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
+            rest = tail;
+            Some(Self { kind: Kind::of(head[0])?, body })
+        })
+    }
+
+    /// The message.
+    pub(crate) fn decode(self) -> Option<Message<'a>> {
+        // The datagram was validated whole, so this gives a message.
+        Message::decode(self.kind, self.body).ok()
+    }
+
+    /// With what its body begins, if it is a request.
+    pub(crate) fn ask(self) -> Option<Ask> {
+        Reader::new(self.body).get().ok()
+    }
+
+    /// Hands the body to `act`, as what the kind says that it is.
+    pub(crate) fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
+        let mut reader = Reader::new(self.body);
+        match reader.get() {
+            Ok(message) => {
+                debug_assert!(reader.rest().is_empty(), "a {} is read as what it is", self.kind.name());
+                act(&message)
+            }
+            Err(_) => {
+                debug_assert!(false, "a validated message decodes");
+                R::default()
+            }
+        }
+    }
+}
+
+/// Whether a message acts before the requests of its datagram (R12).
+const fn goes_first(kind: Kind) -> bool {
+    matches!(kind, Kind::Receipt | Kind::Release | Kind::ReleaseAll | Kind::EndSession | Kind::PathChallenge | Kind::PathResponse)
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageCx {
+    /// The session.
+    pub(crate) key: SessionKey,
+    /// The datagram's packet number: what answers echo.
+    pub(crate) packet: u64,
+    /// The way it came.
+    pub(crate) path: Path,
+}
+
+impl Server {
+    /// One received datagram.
+    pub(crate) fn dispatch(&mut self, path: Path, bytes: &[u8]) {
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A receiver MUST validate a datagram to its last byte before any message in it acts.
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A dropped datagram MUST NOT change any state but counters.
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
+        let datagram = match Datagram::at_server(bytes) {
+            Ok(datagram) => datagram,
+            Err(reason) => {
+                self.stats.count_undecoded(&reason);
+                trace!("{}: dropped {} bytes from {}: {reason}", self.who, bytes.len(), path.remote);
+                return;
+            }
+        };
+        let header = datagram.header;
+        if header.session.0 == 0 {
+            return self.handshake_datagram(path, header.packet, bytes);
+        }
+        match self.sessions.find(header.session) {
+            Some(key) => self.session_datagram(key, path, &datagram, bytes),
+            None => self.stranger(path, header, bytes),
+        }
+    }
+
+    fn session_datagram(&mut self, key: SessionKey, path: Path, datagram: &Datagram<'_>, bytes: &[u8]) {
+        let header = datagram.header;
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.standing() == Standing::Opening {
+            return self.drop_datagram(path, Dropped::NotOpen);
+        }
+        //= wire-spec.md#3-2-packet-numbers
+        //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below
+        //# the highest received.
+        let highest = header.packet > session.replay.highest();
+        match session.replay.classify(header.packet) {
+            Freshness::Fresh => {}
+            Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
+            Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
+            Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
+        }
+        if !datagram.is_requests_only() {
+            self.path_responses(key, path, highest, bytes);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A server MUST NOT act on a datagram of a session, nor note its packet number, that came from an address not proven for that
+        //# session, unless it has the PATH_RESPONSE that proves the address.
+        if !session.is_proven(path) && !bugs::is(Bug::A1) {
+            self.challenge_path(key, path, bytes.len(), highest);
+            return self.drop_datagram(path, Dropped::UnprovenAddress);
+        }
+        session.replay.note(header.packet);
+        trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
+        // Who gives a superseded session up does not go on in it.
+        if !session.standing().is_good() && Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
+            self.watch_for_clone(key, path);
+        }
+        self.came_by(key, path, bytes.len(), highest);
+        self.foresee(header.session, bytes);
+        let origin = MessageCx { key, packet: header.packet, path };
+        if datagram.is_requests_only() {
+            for raw in Raw::all(bytes) {
+                self.stats.count_in(raw.kind);
+                self.request(origin, raw);
+            }
+            return;
+        }
+        //= wire-spec.md#11-2-delivery
+        //# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
+        let (mut others, mut refused) = (false, false);
+        for raw in Raw::all(bytes) {
+            self.stats.count_in(raw.kind);
+            if goes_first(raw.kind) {
+                refused |= self.message(origin, raw) == Taken::Refused;
+            } else {
+                others = true;
+            }
+        }
+        if others {
+            for raw in Raw::all(bytes).filter(|raw| !goes_first(raw.kind)) {
+                refused |= self.message(origin, raw) == Taken::Refused;
+            }
+        }
+        if refused {
+            self.refuse_control(origin);
+        }
+    }
+
+    /// What still comes Td after a session was superseded was not under way when its agent opened the next one.
+    fn watch_for_clone(&mut self, key: SessionKey, path: Path) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if let Standing::TimingOut { decided, cause: Cause::Superseded, .. } = session.standing()
+            && !session.reported
+            && self.now.waited(decided.plus(self.config.delivery_timeout))
+        {
+            session.reported = true;
+            let agent = session.agent;
+            self.report_clone(agent, key.id(), path);
+        }
+    }
+
+    /// One message of a session.
+    fn message(&mut self, origin: MessageCx, raw: Raw<'_>) -> Taken {
+        match raw.kind {
+            Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
+            Kind::Release => raw.read(|m| self.release(origin, m)),
+            Kind::ReleaseAll => raw.read(|m| self.release_all(origin, m)),
+            Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
+            Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
+            Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
+            Kind::PathChallenge => raw.read(|m| self.path_challenge(origin, m)),
+            // What it proves was proven before anything of its datagram acted.
+            Kind::PathResponse | Kind::Padding => Taken::Done,
+            Kind::Lookup
+            | Kind::GetAttr
+            | Kind::SetAttr
+            | Kind::ReadDir
+            | Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Read
+            | Kind::Stage
+            | Kind::Write
+            | Kind::Batch
+            | Kind::GetXattr
+            | Kind::ListXattr
+            | Kind::SetXattr
+            | Kind::RemoveXattr
+            | Kind::Lock
+            | Kind::ExtendRun
+            | Kind::ListLocks
+            | Kind::ServerStatus
+            | Kind::Watch
+            | Kind::Unwatch
+            | Kind::Reclaim
+            | Kind::ReclaimComplete
+            | Kind::Outcome => {
+                self.request(origin, raw);
+                Taken::Done
+            }
+            // The decoder lets none of these through from an agent in a session.
+            Kind::Hello
+            | Kind::Challenge
+            | Kind::Welcome
+            | Kind::Refuse
+            | Kind::Demand
+            | Kind::Grant
+            | Kind::WaitOver
+            | Kind::Probe
+            | Kind::WatchEvent
+            | Kind::Ack
+            | Kind::Pending
+            | Kind::Queued
+            | Kind::Result
+            | Kind::Nack
+            | Kind::Alive
+            | Kind::Released
+            | Kind::Cancelled
+            | Kind::Ended
+            | Kind::Known
+            | Kind::Hint => {
+                debug_assert!(false, "{} came from an agent in a session", raw.kind.name());
+                Taken::Done
+            }
+        }
+    }
+
+    /// Counts and logs a datagram that changes nothing else.
+    pub(crate) fn drop_datagram(&mut self, path: Path, reason: Dropped) {
+        //= wire-spec.md#3-5-validation-and-drops
+        //# A receiver MUST count drops by reason.
+        self.stats.count_dropped(reason);
+        trace!("{}: dropped a datagram from {}: {}", self.who, path.remote, reason.name());
+    }
+}

@@ -1,0 +1,488 @@
+//! Execution: what each request does, and with which reply.
+//!
+//! Decides the order of the steps of a mutation: plan, guard, turn, commit, leave, reply with grants. A request runs from its start as
+//! often as it takes until everything it needs is in memory and its turn has come. Implements `wire-spec.md` sections 6.2 and 11.
+//! Invariant: until a run has all it needs it changes nothing.
+//! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
+
+use crate::config::PresenceLimits;
+use crate::locks::{Extended, LockOutcome, LockTable, Row, Turn};
+use crate::namespace::staging::Stages;
+use crate::namespace::{Applied, Became, Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
+use crate::presence::ephemerals::Ephemerals;
+use crate::presence::{Change, Watches};
+use crate::requests::{Answering, Blocked, Call, Progress};
+use crate::server::Server;
+use crate::server::answers::{AROUND_REPLY, Repeatable, millis};
+use crate::server::dispatch::Raw;
+use crate::server::long::Recording;
+use crate::server::outcomes::keep_outcome;
+use crate::server::watching::hears;
+use crate::sessions::grace::Grace;
+use crate::sessions::{SessionKey, Sessions};
+use crate::stats::Fared;
+use crate::store::{ReadError, Seen};
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::limits::BATCH_MAX;
+use cistern_wire::{
+    BatchFailed, Bytes8, Bytes16, CacheGrant, ExtendRun, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass,
+    LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
+};
+
+/// Retry hint for BUSY, in milliseconds.
+const BUSY_RETRY_MS: u32 = 100;
+/// Longest path of an object in a row of LIST_LOCKS, in bytes.
+const PLACE_MAX: usize = 255;
+/// What a LIST_LOCKS reply has besides its rows (kind, end, count), and the least that a row has (all but label and place).
+const ROWS_AROUND: usize = 4;
+const ROW_MIN: usize = 47;
+
+/// Why a run does not go on.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It will, when what it waits for is there; nothing has happened.
+    Blocked(Blocked),
+    /// It has failed, without effect.
+    Failed {
+        /// Why.
+        status: Status,
+        /// The item of a batch by which it failed.
+        item: Option<u16>,
+    },
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Self {
+        Self::Failed { status, item: None }
+    }
+}
+
+impl From<Blocked> for Stop {
+    fn from(blocked: Blocked) -> Self {
+        Self::Blocked(blocked)
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::NotCached(queries) => Blocked::Load(queries).into(),
+            ReadError::Failed(status) => status.into(),
+        }
+    }
+}
+
+impl From<PlanError> for Stop {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::NotCached(queries) => Blocked::Load(queries).into(),
+            PlanError::Failed { status, item } => Self::Failed { status, item },
+        }
+    }
+}
+
+/// How a request is answered, if it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// By what is in the reply buffer, when all that the run has seen is durable.
+    Reply(Repeatable),
+    /// Not by a reply: its session is gone, or it is queued, and told so.
+    Silent,
+}
+
+/// What a run of a request came to.
+pub(crate) type Run = Result<Done, Stop>;
+
+/// What a run came to, given the rounds of loading that it has taken.
+pub(crate) fn bounded<T>(progress: Progress, run: Result<T, Stop>) -> Result<T, Stop> {
+    match run {
+        Err(Stop::Blocked(Blocked::Load(_))) if progress.gives_up() => Err(Status::EIO.into()),
+        run => run,
+    }
+}
+
+impl Server {
+    /// Runs an operation from its start.
+    pub(crate) fn execute(&mut self, call: Call, raw: Raw<'_>, seen: &Seen) -> Run {
+        let run = match raw.kind {
+            // What is asked most, without a message made of it first.
+            Kind::GetAttr => raw.read(|m| Some(self.read(call, &Reading::GetAttr(*m), seen))),
+            Kind::Lookup => raw.read(|m| Some(self.read(call, &Reading::Lookup(*m), seen))),
+            Kind::Read => raw.read(|m| Some(self.read(call, &Reading::Read(*m), seen))),
+            Kind::Lock | Kind::ExtendRun if self.in_grace() && !bugs::is(Bug::M36) => Some(Err(Status::IN_GRACE.into())),
+            Kind::Lock => raw.read(|m| Some(self.lock(call, m, seen))),
+            Kind::ExtendRun => raw.read(|m| Some(self.extend_run(call, m))),
+            _ => raw.decode().map(|message| self.execute_message(call, &message, seen)),
+        };
+        // A validated message decodes.
+        run.unwrap_or(Ok(Done::Silent))
+    }
+
+    fn execute_message(&mut self, call: Call, message: &Message<'_>, seen: &Seen) -> Run {
+        if let Some(reading) = Reading::of(message) {
+            return self.read(call, &reading, seen);
+        }
+        if let Some(mutation) = Mutation::of(message) {
+            return self.mutate(call, &mutation, seen);
+        }
+        match message {
+            Message::Stage(m) => self.stage(call, m),
+            Message::ListLocks(m) => self.list_locks(call, m, seen),
+            Message::Watch(m) => self.watch_object(call, m, seen),
+            Message::Unwatch(m) => self.unwatch_object(call, m),
+            Message::ServerStatus(_) => self.server_status(call, seen),
+            Message::Reclaim(m) => self.reclaim(call, m, seen),
+            Message::ReclaimComplete(m) => self.reclaim_complete(call, m, seen),
+            Message::Outcome(m) => self.outcome(call, m),
+            other => {
+                debug_assert!(false, "{} is no request of its own", other.kind().name());
+                Err(Status::UNSUPPORTED.into())
+            }
+        }
+    }
+
+    fn read(&mut self, call: Call, reading: &Reading<'_>, seen: &Seen) -> Run {
+        let mut reply = self.scratch();
+        let in_grace = self.in_grace();
+        let view = self.overlay.view(seen);
+        let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, call.key.id());
+        // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
+        let grants = call.answering == Answering::First && !in_grace;
+        let mut owners = Vec::new();
+        let grant = |object, want| match ephemerals.owner_besides(session, object) {
+            Some(owner) => {
+                owners.push(owner);
+                CacheGrant::NONE
+            }
+            None if grants => locks.cache_grant(now, session, object, want),
+            None => CacheGrant::NONE,
+        };
+        let room = usize::from(call.limit) - AROUND_REPLY;
+        let read = self.namespace.read(&view, reading, room, grant, &mut reply);
+        self.looked_at(owners);
+        self.reply_buffer = reply;
+        read?;
+        Ok(Done::Reply(Repeatable::Reads))
+    }
+
+    fn mutate(&mut self, call: Call, mutation: &Mutation<'_>, seen: &Seen) -> Run {
+        let run = bounded(call.progress, self.try_mutate(call, mutation, seen));
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+        if !matches!(run, Err(Stop::Blocked(_) | Stop::Failed { status: Status::BUSY | Status::IN_GRACE, .. })) {
+            mutation.stages().for_each(|stage| self.stages.remove(call.key.id(), stage));
+        }
+        run
+    }
+
+    fn try_mutate(&mut self, call: Call, mutation: &Mutation<'_>, seen: &Seen) -> Run {
+        let (now, session, in_grace) = (self.now, call.key.id(), self.in_grace());
+        let handle = self.sessions.get(call.key).map_or(Handle(0), |session| session.handle);
+        let cx = MutationCx { requester: session, handle, wall_ns: self.wall.at(now) };
+        // Parts of the machine by themselves: a plan borrows the namespace.
+        let Self { overlay, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, .. } = self;
+        let data = brought(stages, session, mutation)?;
+        let plan = namespace.plan(&overlay.view(seen), mutation, &data, cx)?;
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
+        //# mutations of objects that the requester has reclaimed exclusively.
+        // An object that goes may be locked by a session that has yet to reclaim.
+        if in_grace && (plan.removes().next().is_some() || !locks.all_exclusive(session, plan.affected())) {
+            return Err(Status::IN_GRACE.into());
+        }
+        let terms = mutation.terms();
+        allowed(locks, grace.as_ref(), call.key, &terms, &plan).map_err(|(status, item)| {
+            let item = item.filter(|_| mutation.is_batch());
+            Stop::Failed { status, item }
+        })?;
+        let made = mutation.ephemerals();
+        if made > 0 && !ephemerals.has_room(session, made, config.presence) {
+            return Err(Status::BUSY.into());
+        }
+        match locks.mutation_enter(now, call.id.ticket(), session, plan.affected(), terms.held) {
+            Turn::Ready => {}
+            Turn::Waiting => return Err(Blocked::Turn.into()),
+            Turn::Busy => return Err(Status::BUSY.into()),
+        }
+        let changes_something = !plan.affected().is_empty();
+        let applied = plan.commit(&mut overlay.view(seen));
+        // Its turn ends, then the requester is granted what it wants, then it is answered.
+        locks.mutation_leave(call.id.ticket());
+        let changes = note_changes(&applied, session, ephemerals, watches, locks, sessions, config.presence);
+        // What changed nothing can as well be done again.
+        if changes_something {
+            reply.clear();
+            applied.encode(|_| CacheGrant::NONE, reply);
+            keep_outcome(overlay, sessions, call, reply);
+        }
+        reply.clear();
+        let want = if in_grace { Want::Nothing } else { terms.want };
+        let grant = |object| match ephemerals.owner_besides(session, object) {
+            Some(_) => CacheGrant::NONE,
+            None => locks.cache_grant(now, session, object, want),
+        };
+        applied.encode(grant, reply);
+        self.tell_when_durable(session, changes);
+        Ok(Done::Reply(Repeatable::Changes))
+    }
+
+    fn stage(&mut self, call: Call, message: &Stage<'_>) -> Run {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
+        self.stages.piece(self.now, call.key.id(), message.stage, message.total, message.offset, message.data.0)?;
+        self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
+    }
+
+    fn lock(&mut self, call: Call, message: &Lock, seen: &Seen) -> Run {
+        // Apart from what the run has seen: a grant shows nothing of the object.
+        let object = Seen::default();
+        self.namespace.exists(&self.overlay.view(&object), message.object).inspect_err(|_| seen.note_all(&object))?;
+        // A lock on what a crash could still take back would outlive it. It waits once: what changed the object later did not make it.
+        if !call.progress.settled
+            && let Some(batch) = object.depends_on(&self.overlay)
+        {
+            return Err(Blocked::Durable(batch).into());
+        }
+        let key = call.key;
+        if self.in_grace_of(message.object) {
+            return Err(Status::IN_GRACE.into());
+        }
+        // Each wait ends in a notice; who receipts none of them is not given ever more of them.
+        let owed = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).map_or(0, |outbox| outbox.outcomes());
+        if message.wait == LockWait::Queue && owed >= self.config.locks.waiters_per_session {
+            return Err(Status::BUSY.into());
+        }
+        match self.record_lock(key, message.object) {
+            Recording::Done => {}
+            Recording::By(batch) => return Err(Blocked::Durable(batch).into()),
+            Recording::Full => return Err(Status::BUSY.into()),
+        }
+        self.long.note(key.id());
+        let lock = LockId { object: message.object, class: LockClass::Advisory };
+        match self.locks.lock(self.now, key.id(), call.nonce, message.object, message.mode, message.wait) {
+            LockOutcome::Granted { mode, generation, run } => {
+                self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
+            }
+            LockOutcome::Refused { holder } => {
+                let mut reply = self.scratch();
+                Reply::LockRefused(LockRefused { lock, holder: self.holder(&holder) }).put(&mut reply);
+                self.reply_buffer = reply;
+                Ok(Done::Reply(Repeatable::Changes))
+            }
+            LockOutcome::Queued { ahead, holder } => {
+                self.stats.served.count(call.kind, Fared::Queued, 0);
+                if let Some(echo) = self.sessions.get_mut(key).and_then(|session| session.cache.queue(call.nonce)) {
+                    self.queued(key, call.nonce, echo, lock, ahead, holder);
+                }
+                self.watch_holders(message.object);
+                Ok(Done::Silent)
+            }
+            LockOutcome::Deadlock => Err(Status::EDEADLK.into()),
+            LockOutcome::Busy => Err(Status::BUSY.into()),
+        }
+    }
+
+    /// A duplicate of a request that was answered QUEUED: the same answer, with what is known now. Its outcome is a notice.
+    pub(crate) fn queued_again(&mut self, key: SessionKey, nonce: u64, echo: u64, message: &Message<'_>) {
+        let Message::Lock(lock) = message else {
+            debug_assert!(false, "only lock requests are queued");
+            return;
+        };
+        self.stats.repeated += 1;
+        if bugs::is(Bug::M25) {
+            self.locks.lock(self.now, key.id(), nonce, lock.object, lock.mode, lock.wait);
+        }
+        let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
+        let waits = |row: &&Row| row.state == RowState::Waits;
+        let ahead = rows.iter().filter(waits).take_while(|row| row.session != key.id()).count();
+        let lock = LockId { object: lock.object, class: LockClass::Advisory };
+        if !self.locks.is_pending(key.id(), nonce) {
+            // It waits no more, and what it was granted is given back already, perhaps unseen: whoever asks still must hear of an end.
+            self.tell_over(key, nonce, lock);
+        }
+        let holder = self.locks.holder_info(lock, key.id());
+        self.queued(key, nonce, echo, lock, u32::try_from(ahead).unwrap_or(u32::MAX), holder);
+    }
+
+    /// Somebody began to wait for an advisory lock: each of its holders is probed in time (R30).
+    fn watch_holders(&mut self, object: ObjectId) {
+        let (rows, _) = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX);
+        for row in rows.iter().filter(|row| row.state == RowState::Holds) {
+            self.watch(row.session);
+        }
+    }
+
+    fn extend_run(&mut self, call: Call, message: &ExtendRun) -> Run {
+        let lock = message.lock;
+        match self.locks.extend_run(self.now, call.key.id(), call.nonce, lock, message.generation) {
+            Extended::Granted { mode, generation, run } => {
+                self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
+            }
+            Extended::NotHeld => Err(Status::NOT_HELD.into()),
+            Extended::Demanded => Err(Status::EAGAIN.into()),
+            Extended::Busy => Err(Status::BUSY.into()),
+        }
+    }
+
+    fn list_locks(&mut self, call: Call, message: &ListLocks, seen: &Seen) -> Run {
+        let room = usize::from(call.limit) - AROUND_REPLY - ROWS_AROUND;
+        let object = Some(message.object).filter(|object| object.0 != 0);
+        let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
+        let view = self.overlay.view(seen);
+        let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut known = Places::new();
+        for row in &rows {
+            if !message.places {
+                places.push(Vec::new());
+                continue;
+            }
+            match self.namespace.place(&view, &mut known, row.lock.object, PLACE_MAX) {
+                Ok(place) => places.push(place),
+                Err(ReadError::NotCached(queries)) if !call.progress.gives_up() => missing.extend(queries),
+                Err(_) => places.push(Vec::new()),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Blocked::Load(missing).into());
+        }
+        let mut reply = self.scratch();
+        let listed: Vec<LockRow<'_>> = rows.iter().zip(&places).map(|(row, place)| self.lock_row(row, place)).collect();
+        let mut left = room;
+        let fit = listed.iter().take_while(|row| {
+            let len = ROW_MIN + row.label.0.len() + row.place.0.len();
+            let fits = len <= left;
+            left = left.saturating_sub(len);
+            fits
+        });
+        let shown = fit.count();
+        end &= shown == listed.len();
+        Reply::LockRows(LockRows { end, rows: List::of(&listed[..shown]) }).put(&mut reply);
+        self.reply_buffer = reply;
+        Ok(Done::Reply(Repeatable::Reads))
+    }
+
+    fn lock_row<'s>(&'s self, row: &Row, place: &'s [u8]) -> LockRow<'s> {
+        let holder = self.holder(row);
+        LockRow {
+            lock: row.lock,
+            state: row.state,
+            mode: row.mode,
+            generation: row.generation,
+            label: Bytes8(holder.label.0),
+            handle: holder.handle,
+            since_ms: holder.since_ms,
+            standing: holder.standing,
+            bound_ms: holder.bound_ms,
+            place: Bytes16(place),
+        }
+    }
+
+    fn server_status(&mut self, call: Call, seen: &Seen) -> Run {
+        let objects = self.namespace.objects(&self.overlay.view(seen));
+        let report = self.report(call.key, objects, millis(self.now.since(self.started)));
+        self.answer_with(&Reply::ServerReport(report), Repeatable::Reads)
+    }
+
+    pub(crate) fn answer_with(&mut self, reply: &Reply<'_>, repeatable: Repeatable) -> Run {
+        self.reply_buffer.clear();
+        reply.put(&mut self.reply_buffer);
+        Ok(Done::Reply(repeatable))
+    }
+
+    /// Puts the reply of a request that has failed, a batch perhaps by one of its items, into the reply buffer.
+    //= wire-spec.md#11-3-failure-and-ending
+    //# Every refusal in a session in good standing MUST be an ACK with a status.
+    pub(crate) fn put_failure(&mut self, status: Status, item: Option<u16>) {
+        let retry_ms = match status {
+            Status::BUSY => BUSY_RETRY_MS,
+            Status::IN_GRACE => self.grace_left_ms(),
+            _ => 0,
+        };
+        self.reply_buffer.clear();
+        let failed = Reply::Failed(Failed { status, retry_ms });
+        item.map_or(failed, |item| Reply::BatchFailed(BatchFailed { status, item })).put(&mut self.reply_buffer);
+    }
+
+    /// The buffer in which replies are encoded, empty.
+    fn scratch(&mut self) -> Vec<u8> {
+        let mut reply = core::mem::take(&mut self.reply_buffer);
+        reply.clear();
+        reply
+    }
+}
+
+/// Whether a mutation that can be done may be: its guard is current, and no advisory lock protects a name that it takes. If not, why and by
+/// which of its items.
+fn allowed(
+    locks: &LockTable,
+    grace: Option<&Grace>,
+    by: SessionKey,
+    terms: &Terms<'_>,
+    plan: &Plan<'_>,
+) -> Result<(), (Status, Option<u16>)> {
+    let guarded = terms.guard_object.0 != 0;
+    //= wire-spec.md#11-4-locks
+    //# A mutation whose guard is not a token of the session's present hold of the lock MUST fail with STALE_GUARD.
+    if guarded && !locks.guard_current(by.id(), terms.guard_object, terms.guard_generation) {
+        return Err((Status::STALE_GUARD, None));
+    }
+    // Another session has an advisory lock on it, or may have one that it has yet to reclaim.
+    let protected = |object| grace.is_some_and(|grace| grace.withholds(object)) || locks.unlink_blocked(object, by.id());
+    //= wire-spec.md#11-4-locks
+    //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
+    //# advisory lock, unless forced.
+    match plan.removes().find(|removal| !removal.force && protected(removal.object)) {
+        Some(removal) => Err((Status::EBUSY, Some(removal.item))),
+        None => Ok(()),
+    }
+}
+
+/// A mutation was done, by a session: notes what became of ephemeral files. Gives the changes of which somebody is to be told.
+pub(crate) fn note_changes(
+    applied: &Applied<'_>,
+    by: SessionId,
+    ephemerals: &mut Ephemerals,
+    watches: &mut Watches,
+    locks: &LockTable,
+    sessions: &Sessions,
+    limits: PresenceLimits,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (attr, became) in applied.changes() {
+        let (object, gone) = (attr.object, became == Became::Gone);
+        match became {
+            Became::Made if attr.is_ephemeral() => ephemerals.add(object, attr.owner, by),
+            Became::Made => {}
+            Became::Changed | Became::Gone => {
+                //= wire-spec.md#11-5-caching-and-metadata
+                //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+                let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
+                watches.concern(object, owner.filter(|owner| hears(sessions, *owner)), limits);
+                if watches.is_watched(object) || gone && locks.is_wanted(object) {
+                    changes.push(Change { object, version: attr.version, gone });
+                }
+            }
+        }
+        if gone {
+            ephemerals.gone(object);
+        }
+    }
+    changes
+}
+
+/// What each item of a mutation brings, from the message itself or from a stage.
+fn brought<'a>(stages: &'a Stages, by: SessionId, mutation: &Mutation<'a>) -> Result<[&'a [u8]; BATCH_MAX], Stop> {
+    let mut data: [&[u8]; BATCH_MAX] = [&[]; BATCH_MAX];
+    for ((place, item), index) in data.iter_mut().zip(mutation.items()).zip(0..) {
+        *place = match staged(&item) {
+            //= wire-spec.md#11-5-caching-and-metadata
+            //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+            Some(stage) => {
+                stages.contents(by, stage).map_err(|status| Stop::Failed { status, item: mutation.is_batch().then_some(index) })?
+            }
+            None => carried(&item),
+        };
+    }
+    Ok(data)
+}

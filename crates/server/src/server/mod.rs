@@ -1,0 +1,378 @@
+//! The metadata server's core: all its state, and the calls by which a driver turns it.
+//!
+//! Decides the order within a turn: what has arrived, then (the socket being empty) the delivery clock, lease timers, deadlines
+//! about silence, a slice of freeing, staged contents that nobody finished; then what is to be sent. Place in the walk: first and last.
+//! Implements `wire-spec.md` sections 2 and 7. Invariants asserted after every call: the number of lease timers equals the number of
+//! sessions timing out (R3); time does not go back (R6). An idle server has no timer and no work that grows with its tables.
+//! Leaves to others: everything else; each `impl Server` of another file is one decision.
+
+mod answers;
+mod control;
+mod delivery;
+mod dispatch;
+mod durability;
+mod execute;
+mod foresee;
+mod grace;
+mod handshake;
+pub mod live;
+mod long;
+mod outcomes;
+mod path;
+mod reclaim;
+mod removals;
+mod requests;
+mod starting;
+pub mod status;
+mod strangers;
+#[cfg(test)]
+mod tests;
+mod timing_out;
+mod transmit;
+mod warnings;
+mod watching;
+
+use crate::config::{Config, ConfigError};
+use crate::locks::{LockTable, Tokens};
+use crate::namespace::Namespace;
+use crate::namespace::staging::Stages;
+use crate::presence::Watches;
+use crate::presence::ephemerals::Ephemerals;
+use crate::requests::Tasks;
+use crate::server::durability::OnDurable;
+use crate::server::handshake::Awaiting;
+use crate::server::live::challenges;
+use crate::server::long::LongSessions;
+use crate::server::warnings::Warnings;
+use crate::sessions::deadlines::DeliveryDeadlines;
+use crate::sessions::grace::Grace;
+use crate::sessions::tombstones::Tombstones;
+use crate::sessions::{SessionKey, Sessions};
+use crate::stats::{Dropped, Stats};
+use crate::store::{AfterCommit, StoreCache};
+use crate::transport::Sending;
+use crate::transport::cookie::{Cookies, Spent};
+use crate::transport::rate::Rate;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{DeliveryClock, Instant, Machine, Path, ReplyBuffers, Rng, TimerQueue};
+use cistern_wire::{ReleasedItem, StoreId};
+use core::time::Duration;
+use log::warn;
+
+/// Who this server is, durably; from its store. Epoch and incarnation are 0 until the store has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The store.
+    pub store: StoreId,
+    /// The store's epoch: how often it was restored; the top 8 bits of every generation.
+    pub epoch: u8,
+    /// How often a server was started on it, this start included; durable before the first datagram is answered (R48).
+    pub incarnation: u64,
+}
+
+/// Why the server wakes, besides leases and silence.
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    /// Grace can be over.
+    GraceEnd,
+    /// A stage with which nobody went on may be dropped.
+    StageExpiry,
+    /// A removal that has failed is tried again.
+    OrphanRetry,
+}
+
+/// How far the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Reads from the store what it needs to start.
+    Starting,
+    /// Waits until its start is durable.
+    Recording,
+    /// Serves.
+    Serving,
+    /// Its store has failed: it answers nothing (R62).
+    Failed,
+}
+
+/// The wall clock, for the times of files; leases never use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wall {
+    read_at: Instant,
+    unix_ns: i64,
+}
+
+impl Wall {
+    /// Nanoseconds since 1970 at `now`.
+    pub(crate) fn at(self, now: Instant) -> i64 {
+        let since = i64::try_from(now.boot_ns.saturating_sub(self.read_at.boot_ns)).unwrap_or(i64::MAX);
+        self.unix_ns.saturating_add(since)
+    }
+}
+
+/// A metadata server without sockets, clocks or disk: a [`Machine`] that a driver turns, with work for a store beside it.
+///
+/// In each turn: [`Machine::handle_datagram`] for what has arrived, [`Machine::handle_drained`] when the socket is empty, then
+/// [`Server::poll_effect`] until it gives `None`, [`Server::store_event`] for what the store has said, then
+/// [`Machine::poll_transmit`] until it gives `None`, and sleep for [`Machine::wake_after`].
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    identity: Identity,
+    /// Who speaks, at the start of each line of the log.
+    who: String,
+    phase: Phase,
+    failure: Option<String>,
+    now: Instant,
+    started: Instant,
+    wall: Wall,
+    rng: Rng,
+    // Handshakes and strangers.
+    cookies: Cookies,
+    spent: Spent,
+    challenges: Rate,
+    /// How often the fullness of the table of sessions makes the server ask who is still there.
+    probes: Rate,
+    hints: Rate,
+    warnings: Warnings,
+    awaiting: BTreeMap<SessionKey, Awaiting>,
+    // Sessions.
+    sessions: Sessions,
+    long: LongSessions,
+    tombstones: Tombstones,
+    /// Serial and packet of END_SESSION messages whose end is not durable yet.
+    farewells: BTreeMap<SessionKey, (u64, u64)>,
+    // Time.
+    /// The grace after a restart, as long as it lasts.
+    grace: Option<Grace>,
+    lease_timers: TimerQueue<SessionKey>,
+    listening: DeliveryDeadlines,
+    delivery: DeliveryClock,
+    planned_wake: Option<Duration>,
+    // Operations.
+    tasks: Tasks,
+    locks: LockTable,
+    namespace: Namespace,
+    stages: Stages,
+    ephemerals: Ephemerals,
+    watches: Watches,
+    reply_buffer: Vec<u8>,
+    /// Where what became of the locks of a RELEASE is gathered.
+    released_buffer: Vec<ReleasedItem>,
+    /// The memory of kept replies.
+    replies: ReplyBuffers,
+    // The store.
+    overlay: StoreCache,
+    /// What waits for a batch to be durable.
+    after_commit: AfterCommit<OnDurable>,
+    // The way out.
+    sending: Sending,
+    stats: Stats,
+}
+
+impl Server {
+    /// A server that starts now on `store`, which its driver has opened and holds exclusively: what an earlier server promised is waited
+    /// for from now on (R49). `unix_ns` is the wall clock, for the times of files; `seed` must be one that nobody can guess.
+    ///
+    /// It answers nothing until the store has answered the questions that [`Server::poll_effect`] gives, and made its start durable.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the setting that cannot be used; whoever wrote the configuration is at fault.
+    pub fn new(now: Instant, unix_ns: i64, store: StoreId, config: Config, seed: [u8; 32]) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut rng = Rng::from_seed(seed);
+        let who = format!("server {:.8}", format!("{store}"));
+        let mut server = Self {
+            who,
+            phase: Phase::Starting,
+            failure: None,
+            now,
+            started: now,
+            wall: Wall { read_at: now, unix_ns },
+            cookies: Cookies::new(&mut rng, config.cookie_life),
+            spent: Spent::new(config.cookie_life),
+            probes: Rate::new(now, config.rto_floor(), 1),
+            challenges: challenges(now, &config),
+            hints: Rate::new(now, config.hint_interval, 1),
+            warnings: Warnings::default(),
+            awaiting: BTreeMap::new(),
+            sessions: Sessions::default(),
+            long: LongSessions::default(),
+            tombstones: Tombstones::new(config.tombstones_max),
+            farewells: BTreeMap::new(),
+            grace: None,
+            lease_timers: TimerQueue::new(),
+            listening: DeliveryDeadlines::default(),
+            delivery: DeliveryClock::new(now, config.loop_slack()),
+            planned_wake: None,
+            tasks: Tasks::default(),
+            // Made anew when the store has told how far tokens were given out; until then nothing is granted.
+            locks: LockTable::new(config.locks, Tokens::new(0, 0)),
+            namespace: Namespace::new(config.namespace),
+            stages: Stages::new(config.stages),
+            ephemerals: Ephemerals::default(),
+            watches: Watches::default(),
+            reply_buffer: Vec::new(),
+            released_buffer: Vec::new(),
+            replies: ReplyBuffers::default(),
+            overlay: StoreCache::new(config.cache),
+            after_commit: AfterCommit::new(),
+            sending: Sending::default(),
+            stats: Stats::default(),
+            rng,
+            identity: Identity { store, epoch: 0, incarnation: 0 },
+            config,
+        };
+        server.boot();
+        Ok(server)
+    }
+
+    /// Tells the wall clock anew: at start it was told to [`Server::new`]; after that once a minute or so, since it may be set.
+    pub fn set_wall_clock(&mut self, now: Instant, unix_ns: i64) {
+        self.step(now, |server| {
+            server.wall = Wall { read_at: server.now, unix_ns };
+            for line in server.warnings.expire(server.now) {
+                warn!("{}: {line}", server.who);
+            }
+        });
+    }
+
+    /// Who this server is; epoch and incarnation are 0 until the store has told.
+    #[must_use]
+    pub const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// One step, behind every entry point that can decide something: takes the time, runs `body`, carries out what it has decided, and
+    /// checks what must hold.
+    #[inline]
+    pub(crate) fn step<R>(&mut self, now: Instant, body: impl FnOnce(&mut Self) -> R) -> R {
+        self.advance(now);
+        let result = body(self);
+        self.carry_out();
+        self.check();
+        result
+    }
+
+    /// Takes the time; it never goes back.
+    fn advance(&mut self, now: Instant) {
+        //= wire-spec.md#11-1-lease
+        //# Time, as one side acts by it, MUST NOT go back.
+        self.now = self.now.max(now);
+    }
+
+    /// The next deadline of each kind, but for leases, which are many, and silence, which runs on the delivery clock. Each is kept by its
+    /// part alone, so nothing has to be armed.
+    fn timers(&self) -> [(Timer, Option<Instant>); 3] {
+        let in_grace = self.in_grace();
+        [
+            (Timer::GraceEnd, self.grace.as_ref().and_then(Grace::deadline)),
+            (Timer::StageExpiry, self.stages.next_expiry()),
+            (Timer::OrphanRetry, self.ephemerals.next_try().filter(|_| !in_grace)),
+        ]
+    }
+
+    /// Does what is due.
+    fn run_timers(&mut self) {
+        self.run_lease_timers();
+        for (timer, at) in self.timers() {
+            if at.is_some_and(|at| self.now.waited(at)) {
+                match timer {
+                    Timer::GraceEnd => self.close_grace(),
+                    Timer::StageExpiry => self.stages.expire(self.now),
+                    Timer::OrphanRetry => self.ephemerals.retry(self.now),
+                }
+            }
+        }
+    }
+
+    /// Whether a slice of work is left for the next turn.
+    fn has_work(&self) -> bool {
+        self.locks.is_sweeping() || self.is_closing_grace() || self.ephemerals.has_orphans() && !self.in_grace()
+    }
+
+    /// Does a slice of each kind of work that is left.
+    pub(crate) fn run_work(&mut self) {
+        self.end_lost();
+        self.free_some();
+        self.remove_orphans();
+    }
+
+    /// Whether the session is in good standing.
+    pub(crate) fn is_good(&self, key: SessionKey) -> bool {
+        self.sessions.get(key).is_some_and(|session| session.standing().is_good())
+    }
+
+    /// What holds after every step, in every build.
+    fn check(&self) {
+        let timing_out = self.sessions.counts().timing_out;
+        //= wire-spec.md#11-1-lease
+        //# The server MUST keep no lease state of a session in good standing.
+        assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (R3)");
+    }
+}
+
+impl Machine for Server {
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        self.step(now, |server| {
+            server.stats.count_received(datagram.len());
+            if bugs::is(Bug::M43) && server.phase == Phase::Serving {
+                server.delivery.turn(server.now, server.planned_wake.take());
+                server.run_deadlines();
+            }
+            match server.phase {
+                Phase::Serving => server.dispatch(path, datagram),
+                Phase::Starting | Phase::Recording => server.drop_datagram(path, Dropped::Starting),
+                Phase::Failed => server.drop_datagram(path, Dropped::Failed),
+            }
+        });
+    }
+
+    fn handle_drained(&mut self, now: Instant) {
+        self.step(now, |server| {
+            //= wire-spec.md#11-3-failure-and-ending
+            //# Time in which the server stood still MUST NOT count towards a delivery timeout.
+            server.delivery.turn(server.now, server.planned_wake.take());
+            if server.phase != Phase::Serving {
+                return;
+            }
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The server MUST empty its socket before it acts on a timeout.
+            server.run_timers();
+            server.run_deadlines();
+            server.run_work();
+            server.overlay.trim();
+        });
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
+        self.advance(now);
+        if self.phase == Phase::Failed {
+            return None;
+        }
+        self.next_datagram(self.now, buf)
+    }
+
+    fn wake_after(&mut self, now: Instant) -> Option<Duration> {
+        self.advance(now);
+        let span = match self.phase {
+            Phase::Serving if self.has_work() => Some(Duration::ZERO),
+            Phase::Serving => {
+                let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
+                let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
+                let timers = self.timers().into_iter().filter_map(|(_, at)| at).map(|at| self.now.until_waited(at)).min();
+                [lease, silence, timers].into_iter().flatten().min()
+            }
+            Phase::Starting | Phase::Recording | Phase::Failed => None,
+        };
+        self.planned_wake = span;
+        span
+    }
+
+    fn max_datagram(&self) -> usize {
+        usize::from(self.config.max_datagram)
+    }
+}

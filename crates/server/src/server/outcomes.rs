@@ -1,0 +1,114 @@
+//! Outcomes: what became of a mutation, for an agent that lost its answer with its session.
+//!
+//! Decides what is kept (the newest mutation of each place in the window, in the batch of the mutation itself), when it goes (with the
+//! session), and what OUTCOME is told. Place in the walk: under `execute`; asked in the agent's present session about a former one.
+//! Implements `wire-spec.md` sections 11.2 and 11.7 (R24). Invariant: after "not executed" the mutation is never executed; "executed" is
+//! said only of what is durable.
+//! Leaves to others: the reply cache of a session that is still in the table (`cistern_link`), tombstones.
+
+use crate::requests::Call;
+use crate::server::Server;
+use crate::server::answers::{AROUND_REPLY, Repeatable, fate, stripped};
+use crate::server::execute::{Done, Run};
+use crate::sessions::{SessionKey, Sessions};
+use crate::store::{self, OutcomeRecord, Seen, StoreCache};
+use alloc::vec::Vec;
+use cistern_link::Stored;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{AgentId, Bytes16, Fate, Outcome, OutcomeTold, Reply, Status};
+
+/// What an OUTCOME_TOLD has besides the reply: kind, fate, length.
+const TOLD_AROUND: usize = 4;
+
+impl Server {
+    /// A session ends: its outcomes go with it.
+    pub(crate) fn drop_outcomes(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        for slot in 0..session.outcomes {
+            self.overlay.put(store::Key::Outcome(key.id(), slot), None);
+        }
+    }
+
+    /// OUTCOME.
+    pub(crate) fn outcome(&mut self, call: Call, message: &Outcome) -> Run {
+        let Some(agent) = self.sessions.get(call.key).map(|session| session.agent) else {
+            return Ok(Done::Silent);
+        };
+        let former = self.sessions.find(message.session);
+        if let Some(key) = former.filter(|key| self.sessions.get(*key).is_some_and(|session| session.agent == agent)) {
+            return self.outcome_of(call, key, message.nonce);
+        }
+        if let Some(stone) = self.tombstones.get_mut(message.session).filter(|stone| stone.agent == agent) {
+            let fate = stone.fate(message.nonce);
+            return self.tell(call, fate, &[]);
+        }
+        self.recorded_outcome(call, agent, message)
+    }
+
+    /// Of a session that is in the table.
+    fn outcome_of(&mut self, call: Call, key: SessionKey, nonce: u64) -> Run {
+        // A session in good standing tells by itself what became of its requests.
+        if self.is_good(key) {
+            return self.tell(call, Fate::Unknown, &[]);
+        }
+        // What has had no effect yet never will.
+        self.discard_request(key, nonce);
+        // What was executed stands in a batch before that of the session in which this is asked: it is durable, and its reply is kept.
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(Done::Silent);
+        };
+        let fate = fate(session.cache.fence(nonce));
+        let mut reply = Vec::new();
+        if let (Fate::Executed, Some(Stored::Bytes(stored))) = (fate, session.cache.stored(nonce)) {
+            stripped(stored, &mut reply);
+        }
+        self.tell(call, fate, &reply)
+    }
+
+    /// Of a session of before the start: by what the store has kept. Nothing of it can execute any more.
+    fn recorded_outcome(&mut self, call: Call, agent: AgentId, message: &Outcome) -> Run {
+        let Some(window) = self.grace.as_ref().and_then(|grace| grace.window(message.session, agent)) else {
+            return self.tell(call, Fate::Unknown, &[]);
+        };
+        //= wire-spec.md#11-2-delivery
+        //# A server incarnation MUST answer what became of a mutation under an earlier one, and MUST NOT execute it afterwards if it says
+        //# "not executed".
+        let kept = self.overlay.view(&Seen::default()).outcome(message.session, slot(message.nonce, window))?.cloned();
+        match kept {
+            Some(kept) if kept.nonce == message.nonce => self.tell(call, Fate::Executed, &kept.reply),
+            // The agent had said that it no longer awaits it.
+            Some(kept) if kept.nonce > message.nonce => self.tell(call, Fate::Unknown, &[]),
+            Some(_) | None => self.tell(call, Fate::NotExecuted, &[]),
+        }
+    }
+
+    fn tell(&mut self, call: Call, fate: Fate, reply: &[u8]) -> Run {
+        if self.sessions.get(call.key).is_none() {
+            return Err(Status::EINVAL.into());
+        }
+        let room = usize::from(call.limit) - AROUND_REPLY - TOLD_AROUND;
+        let reply = Bytes16(if reply.len() <= room { reply } else { &[] });
+        self.answer_with(&Reply::OutcomeTold(OutcomeTold { fate, reply }), Repeatable::Changes)
+    }
+}
+
+/// A mutation has changed something, in the open batch: so is its outcome.
+pub(crate) fn keep_outcome(cache: &mut StoreCache, sessions: &mut Sessions, call: Call, reply: &[u8]) {
+    let Some(session) = sessions.get_mut(call.key) else {
+        return;
+    };
+    let slot = slot(call.nonce, session.cache.window());
+    session.outcomes = session.outcomes.max(slot + 1);
+    let record = OutcomeRecord::bytes_of(if bugs::is(Bug::M31) { 0 } else { call.nonce }, reply);
+    //= wire-spec.md#11-2-delivery
+    //# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or
+    //# its session is no longer remembered.
+    cache.put(store::Key::Outcome(call.key.id(), slot), Some(record.into()));
+}
+
+/// Where the outcome of a nonce is kept.
+fn slot(nonce: u64, window: u16) -> u16 {
+    u16::try_from(nonce % u64::from(window.max(1))).unwrap_or(0)
+}

@@ -1,0 +1,211 @@
+//! Reclaiming: what an agent gets back of a session that it had with an earlier start of the server.
+//!
+//! Decides who may: the same agent and incarnation, in grace, from a session that had not ended for good, until it says that it is
+//! complete; and what a handshake says of such sessions. A reclaimed lock keeps its generation and its run: it is the same grant.
+//! Place in the walk: under `handshake` and `execute`. Implements `wire-spec.md` section 11.7.
+//! Invariant: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions (R60).
+//! Leaves to others: the length of grace (`grace`), the lock table's checks (`locks::restore`), outcomes (`outcomes`).
+
+use crate::locks::Restored;
+use crate::requests::{Blocked, Call};
+use crate::server::Server;
+use crate::server::answers::Repeatable;
+use crate::server::execute::Run;
+use crate::server::long::Recording;
+use crate::sessions::SessionKey;
+use crate::sessions::grace::Grace;
+use crate::sessions::standing::{Cause, Standing};
+use crate::store::{ReadError, Seen};
+use alloc::vec::Vec;
+use cistern_wire::limits::RECLAIM_MAX;
+use cistern_wire::{
+    AgentId, Claim, Done, FormerClaim, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
+    SessionFate, SessionId, Status,
+};
+use core::time::Duration;
+use log::{info, warn};
+
+/// How soon somebody may ask again at least when the time of grace is over and its end is being written.
+const AFTER_GRACE: Duration = Duration::from_millis(20);
+impl Server {
+    /// Whether the server is in the common grace, so that nothing is granted but what is reclaimed.
+    pub(crate) fn in_grace(&self) -> bool {
+        self.grace.as_ref().is_some_and(Grace::is_common)
+    }
+
+    /// Whether a long session may still hold the advisory lock of an object that it has yet to reclaim.
+    pub(crate) fn in_grace_of(&self, object: ObjectId) -> bool {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# After the common grace the server MUST NOT grant an advisory lock that the record of a long session names, nor take the
+        //# object's name away unforced, before the session is accounted for or T of its lease has passed.
+        self.grace.as_ref().is_some_and(|grace| grace.withholds(object))
+    }
+
+    /// When what is refused until grace is over can be asked again, in milliseconds.
+    pub(crate) fn grace_left_ms(&self) -> u32 {
+        let rest = self.grace.as_ref().and_then(|grace| grace.rest(self.now)).filter(|rest| !rest.is_zero());
+        let retry = rest.unwrap_or(AFTER_GRACE).min(self.config.lease / 4).max(Duration::from_millis(1));
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Every other request in grace MUST be answered IN_GRACE, with a hint of the time.
+        u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+    }
+
+    /// A handshake was accepted that opens session `by`: what becomes of the agent's sessions of before the start.
+    pub(crate) fn meet_recorded(&mut self, hello: &Hello<'_>, by: SessionId) {
+        let Some(grace) = &self.grace else {
+            return;
+        };
+        let sessions = Vec::from(grace.of_agent(hello.agent));
+        for id in sessions {
+            let Some(grace) = &mut self.grace else {
+                return;
+            };
+            let Some(incarnation) = grace.awaited_of(id, hello.agent) else {
+                continue;
+            };
+            if incarnation < hello.incarnation {
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+                self.doom(id);
+                continue;
+            }
+            match hello.former.iter().find(|former| former.session == id).map(|former| former.claim) {
+                Some(Claim::Reclaiming | Claim::Continuing) if grace.eligible(id, hello.agent, hello.incarnation) => {
+                    grace.claim(self.now, id, by);
+                }
+                Some(Claim::Surrendered) if self.config.surrender => {
+                    info!("{}: session {id} of before the restart was surrendered", self.who);
+                    self.account_for(id);
+                }
+                // It times out with the grace, unless a later handshake still claims it.
+                Some(Claim::Reclaiming | Claim::Continuing | Claim::Surrendered | Claim::Lost) | None => {}
+            }
+        }
+    }
+
+    /// What is said of a session of before the start that an agent names; `None`: it is not known here.
+    pub(crate) fn recorded_fate(&self, agent: AgentId, incarnation: u64, claim: &FormerClaim) -> Option<SessionFate> {
+        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(agent).contains(&claim.session))?;
+        //= wire-spec.md#11-3-failure-and-ending
+        //# The server MUST NOT say that a session has ended before its end is durable.
+        Some(if grace.is_accounted_for(claim.session) {
+            SessionFate::Ended
+        } else if matches!(claim.claim, Claim::Reclaiming | Claim::Continuing) && grace.eligible(claim.session, agent, incarnation) {
+            SessionFate::Reclaimable
+        } else {
+            SessionFate::TimingOut
+        })
+    }
+
+    fn may_reclaim(&self, key: SessionKey, from: SessionId) -> bool {
+        let Some((session, grace)) = self.sessions.get(key).zip(self.grace.as_ref()) else {
+            return false;
+        };
+        grace.eligible(from, session.agent, session.incarnation)
+    }
+
+    /// RECLAIM.
+    pub(crate) fn reclaim(&mut self, call: Call, message: &Reclaim<'_>, seen: &Seen) -> Run {
+        if message.items.len() > RECLAIM_MAX {
+            return Err(Status::EINVAL.into());
+        }
+        let eligible = self.may_reclaim(call.key, message.from);
+        let view = self.overlay.view(seen);
+        let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
+        for item in message.items.iter().filter(|_| eligible) {
+            match self.namespace.version(&view, item.lock.object) {
+                Ok(version) => versions.push(Ok(version)),
+                Err(ReadError::Failed(status)) => versions.push(Err(status)),
+                Err(ReadError::NotCached(_)) if call.progress.gives_up() => versions.push(Err(Status::EIO)),
+                Err(ReadError::NotCached(queries)) => missing.extend(queries),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Blocked::Load(missing).into());
+        }
+        let mut against = Vec::new();
+        let mut items = Vec::with_capacity(message.items.len());
+        for (at, item) in message.items.iter().enumerate() {
+            let version = versions.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
+            let status = version.map_or_else(|status| status, |_| self.reclaim_item(call.key, message.from, &item, &mut against));
+            let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
+            //= wire-spec.md#11-7-restart-and-recovery
+            //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+            if status == Status::OK
+                && let Recording::By(batch) = self.record_lock(call.key, item.lock.object)
+            {
+                seen.note(batch);
+            }
+            items.push(ReclaimedItem { lock: item.lock, generation: item.generation, status, version });
+        }
+        if let Some(grace) = self.grace.as_mut().filter(|_| items.iter().any(|item| item.status == Status::OK)) {
+            grace.progressed(self.now);
+        }
+        if !against.is_empty() {
+            self.conflict(call.key, message.from, &against);
+        }
+        self.answer_with(&Reply::Reclaimed(Reclaimed { items: List::of(&items) }), Repeatable::Changes)
+    }
+
+    /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
+    fn reclaim_item(&mut self, key: SessionKey, from: SessionId, item: &ReclaimItem, against: &mut Vec<SessionId>) -> Status {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# After the common grace the server MUST let reclaim nothing but advisory locks whose objects the former session's record names.
+        if self.grace.as_ref().is_some_and(|grace| !grace.may_have_held(from, item.lock)) {
+            return Status::NOT_HELD;
+        }
+        if self.record_lock(key, item.lock.object) == Recording::Full {
+            return Status::BUSY;
+        }
+        match self.locks.restore(self.now, key.id(), item) {
+            Restored::Held => Status::OK,
+            Restored::Refused(status) => status,
+            Restored::Conflict(others) => {
+                // What an earlier session of the agent itself has reclaimed stays with that until it ends.
+                let agent = |key| self.sessions.get(key).map(|session| session.agent);
+                let own = agent(key);
+                let foreign = others.into_iter().filter(|id| self.sessions.find(*id).and_then(agent) != own);
+                for other in foreign {
+                    warn!(
+                        "{}: sessions {} and {other} both reclaim {} {}; both are failed; was a state directory or a machine copied?",
+                        self.who,
+                        key.id(),
+                        item.lock,
+                        item.mode
+                    );
+                    against.push(other);
+                }
+                Status::NOT_HELD
+            }
+        }
+    }
+
+    /// Two agents reclaim what only one of them can have held: neither is believed (R60).
+    fn conflict(&mut self, key: SessionKey, from: SessionId, against: &[SessionId]) {
+        self.stats.reclaim_conflicts += 1;
+        self.doom(from);
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
+        let keys = against.iter().filter_map(|id| self.sessions.find(*id)).chain([key]).collect::<Vec<_>>();
+        for key in keys {
+            if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
+                self.fail(key, Cause::ReclaimConflict);
+            }
+        }
+    }
+
+    /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. Of a session from which nothing can be reclaimed
+    /// the same is true already.
+    pub(crate) fn reclaim_complete(&mut self, call: Call, message: &ReclaimComplete, seen: &Seen) -> Run {
+        let from = message.from;
+        let ends_by = if self.may_reclaim(call.key, from) {
+            info!("{}: session {} has reclaimed what it wants of session {from}", self.who, call.key.id());
+            self.rebind_ephemerals(from, call.key.id());
+            Some(self.account_for(from))
+        } else {
+            self.grace.as_ref().and_then(|grace| grace.accounting(from))
+        };
+        seen.note(ends_by.unwrap_or(0));
+        self.answer_with(&Reply::Done(Done {}), Repeatable::Changes)
+    }
+}

@@ -1,0 +1,144 @@
+//! The removal of ephemeral files.
+//!
+//! Decides when an ephemeral file goes: with the batch that ends its session if nothing is in the way, otherwise after it, by a mutation of
+//! the server's own that is queued like any and tried again later if it fails; in grace none goes. Its removals run from the loop, in slices.
+//! Implements `wire-spec.md` sections 11.5 and 11.7.
+//! What a crash interrupts is found again at the start by the records of the store.
+
+use crate::ids::SessionKey;
+use crate::locks::{LockTable, Turn};
+use crate::namespace::{Mutation, MutationCx};
+use crate::requests::{Blocked, Origin, Progress, TaskId};
+use crate::server::execute::{Stop, bounded, note_changes};
+use crate::server::{Phase, Server};
+use crate::store::{EphemeralRecord, Seen};
+use crate::transport::SMALL;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{Ask, Bytes8, Handle, ObjectId, SessionId, Status, Terms, Unlink};
+use core::time::Duration;
+use log::{info, warn};
+
+/// After what time a removal that has failed is tried again: what cannot be read now may be readable then, and it is not urgent.
+const RETRY: Duration = Duration::from_secs(10);
+/// Most files that go with the end of their session: the loop shall not stand still when very many sessions end in one turn.
+const WITH_END_MAX: usize = 16;
+
+impl Server {
+    /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
+    pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
+        let mut dead = BTreeSet::new();
+        for ((made_by, object), EphemeralRecord { bound }) in found {
+            self.ephemerals.add(object, made_by, bound);
+            if !alive.contains(&bound) {
+                dead.insert(bound);
+            }
+        }
+        dead.into_iter().for_each(|session| self.session_left_files(session));
+    }
+
+    /// A session has ended, and its end is durable: its ephemeral files are to be removed.
+    pub(crate) fn session_left_files(&mut self, session: SessionId) {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST remove the ephemeral files of a session that has ended, also when it was restarted in between.
+        let count = self.ephemerals.orphan(session);
+        if count > 0 {
+            info!("{}: removes {count} ephemeral files of session {session}, which has ended", self.who);
+        }
+    }
+
+    /// A session's end is about to be written: takes those of its files along, by the open batch, that can go at once.
+    pub(crate) fn remove_with_end(&mut self, session: SessionId) {
+        if self.in_grace() {
+            return;
+        }
+        let files: Vec<ObjectId> = self.ephemerals.of(session).take(WITH_END_MAX).collect();
+        for object in files {
+            let nobody = |locks: &mut LockTable, affected: &[ObjectId]| {
+                if locks.nobody_but(session, affected) { Ok(()) } else { Err(Blocked::Turn.into()) }
+            };
+            // What is not in memory, fails or is in the way is looked at again when the end is durable.
+            let _later = self.remove(object, nobody);
+        }
+    }
+
+    /// An agent has reclaimed what it wants of session `from` in session `to`: its ephemeral files go with that, by the open batch.
+    pub(crate) fn rebind_ephemerals(&mut self, from: SessionId, to: SessionId) {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+        if bugs::is(Bug::E2) {
+            return;
+        }
+        for (object, made_by) in self.ephemerals.rebind(from, to) {
+            self.overlay.view(&Seen::default()).bind_ephemeral(made_by, object, Some(to));
+        }
+        if self.is_watched_owner(to) {
+            self.watch(to);
+        }
+    }
+
+    /// Begins a slice of the removals that are left, unless in grace.
+    pub(crate) fn remove_orphans(&mut self) {
+        if self.phase != Phase::Serving || self.in_grace() {
+            return;
+        }
+        for _ in 0..self.config.freed_per_turn {
+            let Some(object) = self.ephemerals.next_orphan() else {
+                return;
+            };
+            let id = self.tasks.next_id();
+            self.remove_orphan(id, object, Progress::default());
+        }
+    }
+
+    /// Removes a file whose session has ended, when its turn comes; nobody is answered.
+    pub(crate) fn remove_orphan(&mut self, id: TaskId, object: ObjectId, progress: Progress) {
+        let now = self.now;
+        let turn = |locks: &mut LockTable, affected: &[ObjectId]| match locks.mutation_enter(
+            now,
+            id.ticket(),
+            SessionKey::SERVER.id(),
+            affected,
+            [],
+        ) {
+            Turn::Ready => Ok(()),
+            Turn::Waiting => Err(Blocked::Turn.into()),
+            Turn::Busy => Err(Status::BUSY.into()),
+        };
+        match bounded(progress, self.remove(object, turn)) {
+            Err(Stop::Blocked(blocked)) => return self.suspend(id, Origin::RemoveEphemeral { object, progress }, blocked),
+            Ok(()) => {}
+            Err(Stop::Failed { status, .. }) => {
+                warn!(
+                    "{}: the ephemeral file {object} cannot be removed: {status}; tries again in {RETRY:?}; if it goes on, run `cisternd check`",
+                    self.who
+                );
+                self.ephemerals.put_off(now.plus(RETRY), object);
+            }
+        }
+        self.locks.mutation_leave(id.ticket());
+    }
+
+    /// Removes an ephemeral file by the open batch, if it is there and `may` says of what that affects that it can be done.
+    fn remove(&mut self, object: ObjectId, may: impl FnOnce(&mut LockTable, &[ObjectId]) -> Result<(), Stop>) -> Result<(), Stop> {
+        let by = SessionKey::SERVER.id();
+        let cx = MutationCx { requester: by, handle: Handle(0), wall_ns: self.wall.at(self.now) };
+        let seen = Seen::default();
+        let Self { overlay, namespace, locks, ephemerals, watches, sessions, config, .. } = self;
+        let mut view = overlay.view(&seen);
+        let Some((dir, name)) = namespace.name_of(&view, object)? else {
+            // Somebody was faster.
+            ephemerals.gone(object);
+            return Ok(());
+        };
+        let ask = Ask { nonce: 0, back: 0, limit: SMALL };
+        let unlink = Mutation::one(Unlink { ask, dir, name: Bytes8(&name), force: true, terms: Terms::NONE }.into());
+        let plan = namespace.plan(&view, &unlink, &[], cx)?;
+        may(locks, plan.affected())?;
+        let applied = plan.commit(&mut view);
+        let changes = note_changes(&applied, by, ephemerals, watches, locks, sessions, config.presence);
+        self.tell_when_durable(by, changes);
+        Ok(())
+    }
+}

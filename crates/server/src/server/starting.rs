@@ -1,0 +1,172 @@
+//! The start of the server: what the store must have told, and what must be durable, before anything is answered.
+//!
+//! Decides the server's incarnation and epoch, and whether it begins in grace: reads the counters, the root directory and the records
+//! of all sessions that had not ended; then raises the incarnation, and serves when that is durable (R48). A store that was restored
+//! from a copy gets a new epoch and loses its sessions in the same batch (R54). Place in the walk: before it.
+//! Implements `wire-spec.md` section 11.7. Invariant: nothing is written before everything was read, and nothing is answered before
+//! the first batch is durable; a wait that is owed stays owed over any number of crashes until its end is durable.
+//! Leaves to others: what is done in grace (`grace`, `reclaim`).
+
+use crate::config::micros_up;
+use crate::locks::{LockTable, Tokens};
+use crate::requests::{Blocked, Origin};
+use crate::server::durability::OnDurable;
+use crate::server::{Phase, Server};
+use crate::sessions::SessionKey;
+use crate::sessions::grace::Grace;
+use crate::store::{Counter, FIRST_EPOCH, ID_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::SessionId;
+use core::time::Duration;
+use log::{info, warn};
+
+/// `Counter::Restored` while a wait without reclaim is owed.
+const OWED: u64 = 2;
+
+/// The counters with which the server starts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    tokens: u64,
+    incarnation: u64,
+    epoch: u64,
+    restored: u64,
+    next_object: u64,
+    wait_us: u64,
+}
+
+impl Server {
+    /// Reads what the server needs to start, or asks the store for it.
+    pub(crate) fn boot(&mut self) {
+        match self.read_start() {
+            Ok(counters) => self.record_start(counters),
+            Err(ReadError::NotCached(queries)) => {
+                let id = self.tasks.next_id();
+                self.suspend(id, Origin::Boot, Blocked::Load(queries));
+            }
+            Err(ReadError::Failed(status)) => self
+                .cannot_start(&format!("the store's counters, sessions or root directory cannot be read: {status}; run `cisternd check`")),
+        }
+    }
+
+    fn read_start(&mut self) -> Result<Counters, ReadError> {
+        let mut counters = Counters::default();
+        let mut missing = Vec::new();
+        // What is not in memory is asked for together, with the next page of sessions and of ephemeral files.
+        let mut need = |read: Result<(), ReadError>| match read {
+            Err(ReadError::NotCached(queries)) => {
+                missing.extend(queries);
+                Ok(())
+            }
+            read => read,
+        };
+        let seen = Seen::default();
+        let view = self.overlay.view(&seen);
+        let wanted = [
+            (Counter::Tokens, &mut counters.tokens),
+            (Counter::Incarnation, &mut counters.incarnation),
+            (Counter::Epoch, &mut counters.epoch),
+            (Counter::Restored, &mut counters.restored),
+            (Counter::NextObject, &mut counters.next_object),
+            (Counter::Wait, &mut counters.wait_us),
+        ];
+        for (counter, value) in wanted {
+            need(view.counter(counter).map(|known| *value = known))?;
+        }
+        need(self.overlay.know_sessions())?;
+        need(self.overlay.know_ephemerals())?;
+        if !missing.is_empty() {
+            return Err(ReadError::NotCached(missing));
+        }
+        // The root directory of a new store is made by the same run that finds it missing, so that comes last.
+        self.namespace.boot(&mut self.overlay.view(&seen), self.wall.at(self.now))?;
+        Ok(counters)
+    }
+
+    fn cannot_start(&mut self, why: &str) {
+        self.phase = Phase::Failed;
+        self.failure = Some(String::from(why));
+    }
+
+    /// Everything was read: writes what must be durable before the first answer.
+    fn record_start(&mut self, counters: Counters) {
+        let restored = counters.restored == RESTORED;
+        let former = u8::try_from(counters.epoch).ok().map(|epoch| if epoch == 0 { FIRST_EPOCH } else { epoch });
+        let Some(epoch) = former.and_then(|epoch| epoch.checked_add(u8::from(restored))) else {
+            return self
+                .cannot_start("the store was restored too often: its epochs are used up, and tokens could repeat; make a new store");
+        };
+        let empty = counters.incarnation == 0;
+        // A wait that an earlier start has begun, and perhaps not ended, begins again.
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new
+        //# cluster.
+        let owed = counters.restored != 0 || (empty && !self.config.new_cluster);
+        self.identity.epoch = epoch;
+        self.identity.incarnation = counters.incarnation + 1;
+        self.who = format!("server {:.8}/{}", format!("{}", self.identity.store), self.identity.incarnation);
+        let mut sessions = self.overlay.take_sessions();
+        // Without a session and without a wait that is owed no lease of before is valid.
+        let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };
+        if restored {
+            self.restore(&mut sessions, counters.next_object);
+        }
+        let ephemerals = self.overlay.take_ephemerals();
+        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# The server MUST have increased its incarnation durably before it answers its first datagram.
+        if !bugs::is(Bug::M42) {
+            self.overlay.set_counter(Counter::Incarnation, self.identity.incarnation);
+        }
+        self.overlay.set_counter(Counter::Epoch, u64::from(epoch));
+        self.overlay.set_counter(Counter::Restored, if owed { OWED } else { 0 });
+        //= wire-spec.md#11-1-lease
+        //# The server MUST have stored the largest T that it promises before it promises it.
+        self.overlay.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
+        self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
+        // The server's own mutations take their turns as those of a session that never ends.
+        self.locks.open_session(SessionKey::SERVER.id());
+        if owed || !sessions.is_empty() {
+            self.grace = Some(Grace::new(self.started, &self.config, stored, sessions, owed));
+        }
+        self.phase = Phase::Recording;
+        let batch = self.overlay.open_batch();
+        self.after_commit(batch, OnDurable::Started);
+    }
+
+    /// The store is a copy: what happened after it was made is not known, so no session goes on, and every number starts above all that
+    /// may have been given out.
+    fn restore(&mut self, sessions: &mut Vec<(SessionId, SessionRecord)>, next_object: u64) {
+        warn!(
+            "{}: the store was restored from a copy: its {} sessions end, its epoch is {} from now on, and nothing is granted for {:?}",
+            self.who,
+            sessions.len(),
+            self.identity.epoch,
+            self.config.wait()
+        );
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
+        for (id, record) in sessions.drain(..) {
+            self.forget_recorded(id, record.window);
+        }
+        let first = u64::from(self.identity.epoch) << ID_BITS;
+        self.overlay.set_counter(Counter::NextObject, next_object.max(first));
+    }
+
+    /// The start is durable: from now on the server answers.
+    pub(crate) fn started(&mut self) {
+        self.phase = Phase::Serving;
+        if let Some(grace) = &mut self.grace {
+            grace.serving(self.now);
+        }
+        info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
+        if let Some(grace) = &self.grace {
+            info!("{}: in grace {grace}", self.who);
+            if self.identity.incarnation == 1 {
+                info!("{}: the store is empty; where no server of this cluster was before, --new-cluster spares this wait", self.who);
+            }
+        }
+    }
+}

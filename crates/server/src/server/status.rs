@@ -1,0 +1,231 @@
+//! What can be seen of the server: for SERVER_STATUS, for the operator's control socket, for tests.
+//!
+//! Decides which figures there are and what they are called. Place in the walk: beside it. Implements `wire-spec.md` section 6.2
+//! (SERVER_STATUS). Invariant: looking changes nothing; lists come in an order that depends on nothing but what happened.
+//! Leaves to others: showing them (`cistern-cli`).
+
+use crate::locks::LockCounts;
+use crate::server::{Identity, Phase, Server};
+use crate::sessions::SessionKey;
+use crate::sessions::grace::Grace;
+pub use crate::sessions::grace::GraceStatus;
+use crate::stats::Stats;
+use crate::store::{Counter, Memory};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::{AgentId, ServerReport, SessionId};
+use core::net::SocketAddr;
+use core::time::Duration;
+
+/// What the server is and how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Who it is.
+    pub identity: Identity,
+    /// Whether it serves; false before its store has answered its first questions, and after the store failed.
+    pub serving: bool,
+    /// Why its store failed, if it did.
+    pub failure: Option<String>,
+    /// Whether its store has room: without it only what takes something away is executed.
+    pub room: bool,
+    /// Since it started.
+    pub uptime: Duration,
+    /// Lease period τ.
+    pub lease: Duration,
+    /// T: how long a silent agent's locks are kept from others.
+    pub wait: Duration,
+    /// Sessions in good standing.
+    pub sessions: usize,
+    /// Sessions timing out: the only lease state there is.
+    pub timing_out: usize,
+    /// Locks held, of both classes.
+    pub locks: usize,
+    /// Lock requests and mutations that wait for locks.
+    pub waiting: usize,
+    /// Watches, those included of which only a receipt is awaited.
+    pub watches: usize,
+    /// Ephemeral files.
+    pub ephemerals: usize,
+    /// Operations that wait, for locks or for the store.
+    pub parked: usize,
+    /// Replies, welcomes and ends that wait for the store.
+    pub held: usize,
+    /// Time for which the server did not listen, since it started.
+    pub stalled: Duration,
+    /// The grace after a restart, as long as it lasts: no locks are granted.
+    pub grace: Option<GraceStatus>,
+    /// Objects whose advisory locks are withheld, during and after the grace, for long sessions that may still hold them.
+    pub withheld: usize,
+}
+
+/// One session, for lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// The session.
+    pub session: SessionId,
+    /// Whose.
+    pub agent: AgentId,
+    /// Which start of the agent.
+    pub incarnation: u64,
+    /// What people call the agent; any bytes.
+    pub label: Box<[u8]>,
+    /// The proven address.
+    pub address: SocketAddr,
+    /// Its standing, in words.
+    pub standing: &'static str,
+    /// What is left of T when it is timing out.
+    pub left: Option<Duration>,
+    /// Since it was opened.
+    pub age: Duration,
+    /// Locks that it holds, of both classes.
+    pub locks: usize,
+    /// Its lock requests that wait.
+    pub waits: usize,
+    /// Its lease period τ.
+    pub lease: Duration,
+    /// How long others wait at most for an advisory lock of it, from when they ask, if it is gone: probe period, Td' and T.
+    pub failover: Duration,
+    /// Whether somebody waits for it to give something back.
+    pub waited_for: bool,
+    /// Notices that it has not receipted.
+    pub notices: usize,
+}
+
+/// Every figure that there is, at one moment, for those who watch the server over time.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// What the server is and how it is.
+    pub status: Status,
+    /// The counters.
+    pub stats: Stats,
+    /// The lock table.
+    pub locks: LockCounts,
+    /// Sessions whose records are not durable yet, and those that are over and not freed yet.
+    pub opening_and_over: (usize, usize),
+    /// What is in memory of the store.
+    pub memory: Memory,
+    /// Objects in the namespace.
+    pub objects: u64,
+    /// Bytes of contents in it.
+    pub content_bytes: u64,
+    /// How many deadlines about silence there are.
+    pub listening: usize,
+}
+
+impl Server {
+    /// Every figure that there is; costs a copy of some tens of kilobytes, however large the tables are.
+    #[must_use]
+    pub fn figures(&self, now: Instant) -> Figures {
+        let counts = self.sessions.counts();
+        Figures {
+            status: self.status(now),
+            stats: self.stats.clone(),
+            locks: self.locks.counts(),
+            opening_and_over: (counts.opening, counts.over),
+            memory: self.overlay.memory(),
+            objects: self.overlay.count_of(Counter::Objects),
+            content_bytes: self.overlay.count_of(Counter::Bytes),
+            listening: self.listening.len(),
+        }
+    }
+
+    /// What the server is and how it is.
+    #[must_use]
+    pub fn status(&self, now: Instant) -> Status {
+        let now = self.now.max(now);
+        let (counts, locks) = (self.sessions.counts(), self.locks.counts());
+        Status {
+            identity: self.identity,
+            serving: self.phase == Phase::Serving,
+            failure: self.failure.clone(),
+            room: self.namespace.has_room(),
+            uptime: now.since(self.started),
+            lease: self.config.lease,
+            wait: self.config.wait(),
+            sessions: counts.good,
+            timing_out: counts.timing_out,
+            locks: locks.held,
+            waiting: locks.waiters + locks.mutations,
+            watches: self.watches.len(),
+            ephemerals: self.ephemerals.len(),
+            parked: self.tasks.len(),
+            held: self.after_commit.len(),
+            stalled: self.delivery.stalled(),
+            grace: self.grace.as_ref().filter(|grace| grace.is_common()).map(|grace| grace.status(now)),
+            withheld: self.grace.as_ref().map_or(0, Grace::withheld),
+        }
+    }
+
+    /// All sessions.
+    #[must_use]
+    pub fn sessions(&self, now: Instant) -> Vec<SessionRow> {
+        let now = self.now.max(now);
+        let row = |session: &crate::sessions::session::Session| SessionRow {
+            session: session.id,
+            agent: session.agent,
+            incarnation: session.incarnation,
+            label: session.label.clone(),
+            address: session.path.remote,
+            standing: session.standing().name(),
+            left: session.standing().bound(now),
+            age: Duration::from_nanos(now.boot_ns.saturating_sub(session.opened_ns)),
+            locks: self.locks.holds(session.id),
+            waits: self.locks.waits(session.id),
+            lease: session.lease(),
+            failover: self.config.failover_bound(session.lease()),
+            waited_for: self.locks.waiting_on(session.id),
+            notices: session.outbox.as_ref().map_or(0, |outbox| outbox.len()),
+        };
+        self.sessions.iter().map(|(_, session)| row(session)).collect()
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// How many lease timers run: one for each session timing out, none without a failure (R3).
+    #[must_use]
+    pub fn lease_timers(&self) -> usize {
+        self.lease_timers.len()
+    }
+
+    /// All that is kept of a session but what its requests and notices leave behind, as text, for comparison: no renewal may change it
+    /// while `last-heard` is off (R3). `None` if there is no such session.
+    #[must_use]
+    pub fn kept(&self, session: SessionId) -> Option<String> {
+        Some(self.sessions.get(self.sessions.find(session)?)?.kept())
+    }
+
+    /// How many deadlines about silence there are: none while nobody waits for anybody.
+    #[must_use]
+    pub fn listening(&self) -> usize {
+        self.listening.len()
+    }
+
+    /// The answer to SERVER_STATUS.
+    pub(crate) fn report(&self, asking: SessionKey, objects: u64, uptime_ms: u64) -> ServerReport {
+        let (counts, locks) = (self.sessions.counts(), self.locks.counts());
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        ServerReport {
+            store: self.identity.store,
+            epoch: self.identity.epoch,
+            incarnation: self.identity.incarnation,
+            uptime_ms,
+            agent: self.sessions.get(asking).map_or(AgentId([0; 16]), |session| session.agent),
+            sessions: count(counts.good),
+            timing_out: count(counts.timing_out),
+            locks: locks.held as u64,
+            waiters: count(locks.waiters),
+            objects,
+            requests: self.stats.requests,
+            demands: locks.demands,
+            delivery_failures: self.stats.failures,
+            steals: self.stats.steals,
+            drops: self.stats.drops_total(),
+        }
+    }
+}

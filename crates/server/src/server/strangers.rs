@@ -1,0 +1,102 @@
+//! Datagrams that name a session which is not in the table.
+//!
+//! Decides what its sender hears: of an ended session that is remembered, NACK with the fate of each request, at its proven address;
+//! otherwise a hint, smaller than what caused it and at most one per interval (R86, R87), which changes nothing and makes the agent
+//! ask by a handshake. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 3.5 and 7.
+//! Invariant: nothing here changes any state but counters and the packet number of an ended session; nothing here renews.
+//! Leaves to others: sending.
+
+use crate::server::Server;
+use crate::server::dispatch::Raw;
+use crate::server::warnings::Reason;
+use crate::stats::Dropped;
+use alloc::vec::Vec;
+use cistern_link::Path;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::{AgentId, Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
+use log::{trace, warn};
+
+/// Bytes of a datagram that carries one HINT: its echo, and an empty detail.
+const HINT_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + 1 + CHECKSUM_LEN;
+
+impl Server {
+    /// A valid datagram for a session that is not in the table.
+    pub(crate) fn stranger(&mut self, path: Path, header: Header, bytes: &[u8]) {
+        if self.tombstones.get_mut(header.session).is_some_and(|stone| stone.path.remote == path.remote) {
+            return self.after_the_end(path, header, bytes);
+        }
+        self.drop_datagram(path, Dropped::UnknownSession);
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# What is sent without a session MUST be smaller than the datagram that caused it.
+        if bytes.len() <= HINT_LEN && !bugs::is(Bug::M53) {
+            return self.stats.count_dropped(Dropped::Amplification);
+        }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# What is sent without a session MUST be limited in rate.
+        if !self.hints.allow(self.now) {
+            return self.stats.count_dropped(Dropped::RateLimited);
+        }
+        // No number of that session is known here: what answers it is told apart by its echo.
+        //= wire-spec.md#3-2-packet-numbers
+        //# A HINT MUST be the only message of its datagram, and that datagram's packet number MUST neither be judged by the replay
+        //# window nor move it.
+        let hint = Message::Hint(Hint { echo: header.packet, detail: Bytes8(if bugs::is(Bug::M53) { &[0; 200] } else { b"" }) });
+        self.send_loose(path, header.session, header.packet, &[hint], None);
+    }
+
+    /// A datagram of a session that has ended.
+    fn after_the_end(&mut self, path: Path, header: Header, bytes: &[u8]) {
+        trace!("{}: packet {} of session {}, which has ended", self.who, header.packet, header.session);
+        let Some(stone) = self.tombstones.get_mut(header.session) else {
+            return;
+        };
+        let (echo, reason) = (header.packet, NackReason::Ended);
+        let superseded = core::mem::take(&mut stone.superseded).then_some(stone.agent);
+        let mut control = false;
+        let mut answers: Vec<Message<'static>> = Vec::new();
+        for raw in Raw::all(bytes) {
+            self.stats.count_in(raw.kind);
+            let Some(message) = raw.decode() else {
+                continue;
+            };
+            match (message, message.ask()) {
+                (_, Some(ask)) => {
+                    answers.push(Message::Nack(Nack { nonce: ask.nonce, echo, reason, fate: stone.fate(ask.nonce) }));
+                }
+                // Asked once more, because ENDED was lost.
+                (Message::EndSession(end), None) if stone.given_up => answers.push(Message::Ended(Ended { serial: end.serial, echo })),
+                (_, None) => {
+                    let answered = [Kind::KeepAlive, Kind::Release, Kind::ReleaseAll, Kind::Cancel, Kind::EndSession];
+                    control |= answered.contains(&raw.kind);
+                }
+            }
+        }
+        if control {
+            answers.push(Message::Nack(Nack { nonce: 0, echo, reason, fate: Fate::Unknown }));
+        }
+        stone.packet += 1;
+        let packet = stone.packet;
+        if !answers.is_empty() {
+            self.send_loose(path, header.session, packet, &answers, None);
+        }
+        if let Some(agent) = superseded {
+            self.report_clone(agent, header.session, path);
+        }
+    }
+
+    /// A session goes on sending although its agent opened another: two run under one identity, perhaps.
+    pub(crate) fn report_clone(&mut self, agent: AgentId, session: SessionId, path: Path) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The server MUST report a superseded session that goes on sending as a possible clone.
+        self.stats.clones += 1;
+        if !self.warnings.admit(self.now, Reason::Cloned, agent) {
+            return;
+        }
+        warn!(
+            "{}: session {session} at {} goes on sending although its agent has opened another; if its state directory or its machine \
+             was copied, give the copy an identity of its own",
+            self.who, path.remote
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! One session: an agent incarnation's standing with this server, and what is kept for it.
+//!
+//! Decides what a session consists of and what an idle one costs: nothing here grows unless the agent asks for something or
+//! somebody waits for it. Place in the walk: found by its id right after decoding. Implements `wire-spec.md` section 6.
+//! Invariant: no field of it is lease state (R3); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
+//! only by `Sessions::apply`, so that the counts of sessions by standing are always right. What is heard last is a note that nobody
+//! reads before D, made only where the setting `last-heard` asks for it (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
+//! Leaves to others: everything that is done with it.
+
+use crate::ids::SessionKey;
+use crate::requests::TaskId;
+use crate::sessions::notices::Outbox;
+use crate::sessions::standing::Standing;
+use crate::store::SessionRecord;
+use crate::transport::Sending;
+use crate::transport::lanes::{Out, Pool, Travel};
+use crate::transport::roaming::Roaming;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
+use cistern_wire::{AgentId, Handle, ObjectId, SessionId};
+use core::fmt;
+use core::time::Duration;
+
+/// A session in the table.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Its name on the wire.
+    pub(crate) id: SessionId,
+    /// Its name before other agents.
+    pub(crate) handle: Handle,
+    /// Whose it is.
+    pub(crate) agent: AgentId,
+    /// Which start of the agent.
+    pub(crate) incarnation: u64,
+    /// The handshake that opened it: a repeated HELLO is answered by this session (R42).
+    pub(crate) handshake: u64,
+    /// What people call the agent.
+    pub(crate) label: Box<[u8]>,
+    /// Its lease period τ, in microseconds: what WELCOME told.
+    pub(crate) lease_us: u32,
+    /// When it was opened, by the boot clock; for displays.
+    pub(crate) opened_ns: u64,
+    /// The proven address, to which everything goes (R85).
+    pub(crate) path: Path,
+    /// The store has outcomes of it in no slot from this one on.
+    pub(crate) outcomes: u16,
+    /// How long its agent took to prove its address, in microseconds, from the first challenge: no less than the round trip.
+    round_trip_us: u32,
+    /// Largest datagram, in bytes, that both sides take.
+    pub(crate) max_datagram: u16,
+    /// Whether it stands in the line of sessions that have something to send.
+    pub(crate) in_line: bool,
+    /// Numbers of the datagrams sent.
+    pub(crate) packets: PacketCounter,
+    /// Numbers of the datagrams received.
+    pub(crate) replay: ReplayWindow,
+    /// What became of its requests.
+    pub(crate) cache: ReplyCache,
+    /// What is to be sent besides notices.
+    pub(crate) out: Out,
+    /// Operations that wait for locks or for the store.
+    pub(crate) tasks: Vec<TaskId>,
+    /// Its notices, once there was one.
+    pub(crate) outbox: Option<Box<Outbox>>,
+    /// Addresses that it may have moved to, or has left, once there was one.
+    pub(crate) roaming: Option<Box<Roaming>>,
+    /// Whether it was reported as a possible clone.
+    pub(crate) reported: bool,
+    standing: Standing,
+    /// When the newest packet that a renewing message echoes had been received; `None` unless the setting `last-heard` is on, for it
+    /// would be a time of a session in good standing.
+    heard: Option<Instant>,
+}
+
+/// What a new session is made from.
+pub(crate) struct Opening {
+    pub(crate) id: SessionId,
+    pub(crate) handle: Handle,
+    pub(crate) agent: AgentId,
+    pub(crate) incarnation: u64,
+    pub(crate) handshake: u64,
+    pub(crate) label: Box<[u8]>,
+    pub(crate) lease_us: u32,
+    /// Number of the agent's first datagram in it, and of the server's.
+    pub(crate) first_received: u64,
+    pub(crate) first_sent: u64,
+    pub(crate) now: Instant,
+    pub(crate) path: Path,
+    pub(crate) max_datagram: u16,
+    pub(crate) window: u16,
+    /// How long the handshake took from CHALLENGE to the HELLO with its cookie.
+    pub(crate) round_trip: Duration,
+    /// Whether to note when the session was heard last.
+    pub(crate) last_heard: bool,
+}
+
+// An idle session may cost 512 bytes with its places in the tables.
+const _: () = assert!(size_of::<Session>() <= 352);
+
+impl Session {
+    /// A session whose record is not durable yet.
+    pub(crate) fn new(from: Opening) -> Self {
+        Self {
+            id: from.id,
+            handle: from.handle,
+            agent: from.agent,
+            incarnation: from.incarnation,
+            handshake: from.handshake,
+            label: from.label,
+            lease_us: from.lease_us,
+            opened_ns: from.now.boot_ns,
+            path: from.path,
+            outcomes: 0,
+            round_trip_us: micros(from.round_trip),
+            max_datagram: from.max_datagram,
+            in_line: false,
+            packets: PacketCounter::starting_at(from.first_sent),
+            replay: ReplayWindow::starting_at(from.first_received),
+            cache: ReplyCache::new(from.window),
+            out: Out::default(),
+            tasks: Vec::new(),
+            outbox: None,
+            roaming: None,
+            reported: false,
+            standing: Standing::Opening,
+            heard: (from.last_heard || bugs::is(Bug::L1)).then_some(from.now),
+        }
+    }
+
+    /// Its lease period τ.
+    pub(crate) const fn lease(&self) -> Duration {
+        Duration::from_micros(self.lease_us as u64)
+    }
+
+    /// What the store keeps of it as long as it has not ended. `boot`: of its agent's machine, all zero if it is not known; `locks`: the
+    /// objects of which it may hold locks, if it is long.
+    pub(crate) fn record(&self, boot: [u8; 16], doomed: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
+        SessionRecord {
+            agent: self.agent,
+            incarnation: self.incarnation,
+            boot,
+            lease_us: self.lease_us.into(),
+            window: self.cache.window(),
+            doomed,
+            locks,
+            label: self.label.clone(),
+        }
+    }
+
+    /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, but for WELCOME.
+    fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+        if travel.kind.renews() {
+            self.renewed(now);
+        }
+        self.out.push(pool, travel, encode);
+    }
+
+    /// Appends what `encode` writes, and puts the session, `key`, into the line of those that have something to send.
+    pub(crate) fn push(&mut self, key: SessionKey, now: Instant, sending: &mut Sending, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.produce(now, sending.pool(), travel, encode);
+        sending.line_up(key, &mut self.in_line);
+    }
+
+    /// A message that renews was produced: every packet that it echoes had been received by now.
+    pub(crate) fn renewed(&mut self, now: Instant) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+        assert!(self.standing.is_good(), "a message would renew {}, which is {} (R3)", self.who(), self.standing.name());
+        //= wire-spec.md#11-3-failure-and-ending
+        //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
+        //# newest note plus T.
+        if let Some(heard) = &mut self.heard {
+            *heard = now;
+        }
+    }
+
+    /// No packet received later was ever echoed by a message that renews (R35); `None` if that is not noted.
+    pub(crate) const fn heard(&self) -> Option<Instant> {
+        self.heard
+    }
+
+    /// The round trip by its handshake, or by its last move: an upper bound.
+    pub(crate) const fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip_us as u64)
+    }
+
+    /// It has moved to an address that took so long to prove itself: what was measured on the other path says nothing about this one.
+    pub(crate) fn moved(&mut self, path: Path, round_trip: Duration) {
+        self.path = path;
+        self.round_trip_us = micros(round_trip);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.moved(round_trip);
+        }
+    }
+
+    /// Its standing.
+    pub(crate) const fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Whether an address was proven by the agent of this session: the newest such, or one that it has left.
+    pub(crate) fn is_proven(&self, path: Path) -> bool {
+        self.path.remote == path.remote
+            || self.roaming.as_ref().is_some_and(|roaming| roaming.left().iter().any(|left| left.remote == path.remote))
+    }
+
+    /// All that is kept of it but what its requests and notices leave behind, as text.
+    #[rustfmt::skip]
+    pub(crate) fn kept(&self) -> String {
+        // Exhaustive, so that a new field is looked at.
+        let Self {
+            id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
+            outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, tasks: _, outbox: _,
+        } = self;
+        // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
+        let left = roaming.as_ref().map(|roaming| roaming.left());
+        let opened = (id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, max_datagram);
+        format!("{opened:?} {path:?} {left:?} {reported} {standing:?} {heard:?}")
+    }
+
+    /// Changes the standing; for `Sessions::apply` alone, which counts.
+    pub(crate) const fn set_standing(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    /// Who it is, for logs.
+    pub(crate) const fn who(&self) -> Who<'_> {
+        Who(self)
+    }
+}
+
+fn micros(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// A session in a line of the log: id, label and agent.
+pub(crate) struct Who<'a>(&'a Session);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Session { id, agent, incarnation, label, .. } = self.0;
+        // The label is the agent's own word: what is not printable is escaped.
+        write!(f, "session {id} of \"{}\" ({agent}/{incarnation})", label.escape_ascii())
+    }
+}
