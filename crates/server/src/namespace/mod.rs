@@ -2,7 +2,7 @@
 //!
 //! Decides: results, with the meaning that POSIX gives them. A mutation is planned (what does it affect?), and the plan is committed at once
 //! when its turn is there, or made anew when it comes. Implements `wire-spec.md` sections 6.2 and 11.4.
-//! Invariant: an operation has no effect before all that it needs is in memory; it is parked and run again from its start. Every
+//! Invariant: an operation has no effect before all that it needs is in memory; until then it is run again from its start. Every
 //! change of an object makes its version larger; object ids are never used again.
 //! Leaves to others: paths (the agent walks them), cache locks and turns (`locks`), durability (the machine).
 //!

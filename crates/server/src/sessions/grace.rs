@@ -1,10 +1,10 @@
 //! Grace: the time after a start in which the sessions of before may take their locks back, and nobody else gets any.
 //!
-//! Decides how long it lasts: at least the largest lease that was promised (R49), or the configured T where the store may not know of
-//! every lock; less only when every session of before is accounted for (R58); more, up to a bound, while reclaims go on (R59). Place in the walk: `execute` asks what is allowed; the loop asks for its end.
+//! Decides how long it lasts: at least the largest lease that was promised, or the configured T where the store may not know of every lock;
+//! less only when every session of before is accounted for; more, up to a bound, while reclaims go on.
 //! Implements `wire-spec.md` section 11.7. Invariant: as long as there is a `Grace`, nothing is granted but what is reclaimed; it goes
 //! away only when its end is durable.
-//! Leaves to others: the transaction that ends it (`grace_end`), reclaims and what handshakes say (`reclaim`), reading the records (`starting`).
+//! Leaves to others: ending those who did not come back (`grace_end`), reclaims and what handshakes say (`reclaim`).
 
 use crate::config::{Config, LEASE_MAX, micros_up};
 use crate::store::{BatchId, SessionRecord};
