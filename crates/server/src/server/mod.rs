@@ -1,10 +1,10 @@
 //! The metadata server's core: all its state, and the calls by which a driver turns it.
 //!
-//! Decides the order within a turn: what has arrived, then (the socket being empty) the delivery clock, lease timers, deadlines
-//! about silence, a slice of freeing, staged contents that nobody finished; then what is to be sent. Place in the walk: first and last.
-//! Implements `wire-spec.md` sections 2 and 7. Invariants asserted after every call: the number of lease timers equals the number of
-//! sessions timing out (R3); time does not go back (R6). An idle server has no timer and no work that grows with its tables.
-//! Leaves to others: everything else; each `impl Server` of another file is one decision.
+//! Decides the order within a turn: what has arrived, then (the socket being empty) what is due, deadlines about silence, a slice of the work
+//! that is left; then what is to be sent. The only folder that sees more than one part; each `impl Server` of another file here is one
+//! decision.
+//! Invariants, asserted after every step: there is a lease timer for each session timing out and no other; time does not go back. An idle
+//! server has no timer and no work that grows with its tables.
 
 mod answers;
 mod control;
