@@ -170,6 +170,8 @@ impl Agent {
         self.queue.tasks.clear();
         self.closing = Closing::Asked(self.sessions.present());
         let left = self.discard(if in_use { Exit::Lost } else { Exit::Closing }, &Fates::default());
+        // Watchers and waiters would ask anew in the next session, and there is none: this one is asked for its end alone.
+        self.queue.session_over();
         self.queue.tasks.clear();
         for timer in [Timer::Phase, Timer::GiveUp, Timer::Watches] {
             self.timers.cancel(timer);

@@ -133,6 +133,18 @@ fn watching_agent_renews_and_says_when_nothing_is_certain() {
 //= type=test
 //# In each new session the agent MUST ask for its watches anew, and tell their users the version found.
 #[test]
+fn agent_that_closes_asks_for_no_watch_in_the_session_that_it_ends() {
+    let (mut script, watch) = watching();
+    script.agent.close(script.now());
+    assert_eq!(script.submit(Command::Unwatch { watch }), Submitted::Now(Err(OpError::Closed)));
+    let sent = script.run(500);
+    assert!(!sent.is_empty());
+    for (_, sent) in &sent {
+        assert!(matches!(sent.messages()[..], [Message::EndSession(_)]), "{:?}", sent.messages());
+    }
+}
+
+#[test]
 fn after_the_end_of_a_session_watches_are_made_anew_in_the_next() {
     let (mut script, watch) = watching();
     script.start(Command::Ping);
