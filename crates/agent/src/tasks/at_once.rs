@@ -3,7 +3,7 @@
 //! Decides which commands need no task: everything about them is known here, at this instant. Most commands of a host that does the same
 //! thing again and again are of this kind, so nothing is done for them that only the others need: no number, no memory of a walk, no
 //! calls to be forgotten. Place in the walk: first in `Agent::submit`. Implements `wire-spec.md` sections 11.1, 11.4 and 11.5.
-//! Invariants: the lease is looked at for each of them (R9, R19); all that is read is read in this one call (R77); what is answered is
+//! Invariants: the lease is looked at for each of them; all that is read is read in this one call; what is answered is
 //! what the task would answer. Leaves to others: every command about which anything is missing here (`Ops::submit`).
 
 use super::Ops;

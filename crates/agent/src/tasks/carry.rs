@@ -2,7 +2,7 @@
 //!
 //! Decides: what of it is staged, and when it is staged anew. Place in the walk: after `resolve`, as `put` for contents. Implements
 //! `wire-spec.md` sections 6.2 (STAGE, SETXATTR, BATCH) and 11.5. Invariant: the mutation is sent only after every piece of every stage was
-//! acknowledged (R25, R80).
+//! acknowledged (section 11.2).
 //! Leaves to others: which objects it is about (`resolve`, `batch`), suspension and sessions that end (`task`).
 
 use super::effects;

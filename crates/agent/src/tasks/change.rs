@@ -2,8 +2,8 @@
 //!
 //! Decides: what a command and the objects its paths led to become as a request, what POSIX says without asking the server, and
 //! what the outcome means to the user. Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 and 11.4.
-//! Invariant: nothing is reported as done that the server has not acknowledged (R20); the cache has taken the outcome in before the
-//! user hears of it (`Call::settle`).
+//! Invariant: nothing is reported as done that the server has not acknowledged (section 11.1); the cache has taken the outcome in before
+//! the user hears of it (`Call::settle`).
 //! Leaves to others: suspension and sessions that end (`task`), the cache (`effects`), contents (`put`).
 
 use super::effects;

@@ -1,8 +1,8 @@
 //! List: a whole directory, from cache or in pages, all of one version.
 //!
-//! Decides: when a directory can be listed from cache, how its pages are put together, and when it is known completely (R78).
+//! Decides: when a directory can be listed from cache, how its pages are put together, and when it is known completely.
 //! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (READDIR) and 11.5. Invariants: all names returned are of one
-//! version of the directory (R80); it is cached as complete only if it was read wholly under a lock that was not broken.
+//! version of the directory; it is cached as complete only if it was read wholly under a lock that was not broken.
 //! A name that a server tells is a component of a path, or nothing is told: users make local files of them.
 //! Leaves to others: paths (`walk`), what is kept (`cache`).
 
@@ -144,7 +144,7 @@ impl Task {
     }
 }
 
-/// The whole listing, if every part of it is cached. All parts are read in this one call, so they are of one instant (R77).
+/// The whole listing, if every part of it is cached. All parts are read in this one call, so they are of one instant (section 11.5).
 fn from_cache(view: &mut View<'_>, dir: ObjectId, detail: bool) -> Option<Result<Output, OpError>> {
     let cached = view.get(dir)?;
     if cached.attr.kind != ObjectKind::Directory {

@@ -4,7 +4,7 @@
 //! Place in the walk: `Agent::submit` calls [`Ops::submit`]; what it sends goes through `Ctx::out`; what comes back comes to
 //! [`Ops::answer`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
 //! Invariants: every command ends exactly once; a demand is complied with at any moment, for nothing that waits for the server is
-//! in hand (R68); everything in one call of these functions is of one instant (R17, R77).
+//! in hand; everything in one call of these functions is of one instant (section 11.1).
 //! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
 
 mod at_once;
@@ -66,7 +66,7 @@ pub(crate) struct Ctx<'a> {
 #[derive(Debug)]
 pub(crate) struct Ops {
     tasks: BTreeMap<TaskId, Box<Task>>,
-    /// Mutations whose commands are over for their users: they suspend their objects until their outcome is known (R70).
+    /// Mutations whose commands are over for their users: they suspend their objects until their outcome is known (section 11.5).
     orphans: BTreeMap<(TaskId, u32), Call>,
     office: Office,
     next: u64,
@@ -188,9 +188,9 @@ impl Ops {
         self.spare = Some(task);
     }
 
-    /// Ends a command because its time is up or the agent is closing (`why`); one whose mutation is under way, or
-    /// that has done the first of several, ends as [`OpError::OutcomeUnknown`]. That mutation must be asked on, and its outcome told, or the session ended: its objects are not
-    /// answered from cache before (R70).
+    /// Ends a command because its time is up or the agent is closing (`why`); one whose mutation is under way, or that has done the first
+    /// of several, ends as [`OpError::OutcomeUnknown`]. That mutation must be asked on, and its outcome told, or the session ended: its
+    /// objects are not answered from cache before (section 11.5).
     pub(crate) fn give_up(&mut self, ctx: &mut Ctx<'_>, id: TaskId, why: OpError) {
         let Some(task) = self.tasks.remove(&id) else { return };
         let error = task.given_up(why);
@@ -221,7 +221,7 @@ impl Ops {
     }
 
     /// These calls were sent in a session that is over, and may have been executed: what they affect stays suspended until it is known
-    /// (R70).
+    /// (section 11.5).
     pub(crate) fn go_on(&mut self, cache: &mut Cache, calls: impl Iterator<Item = (TaskId, u32)>) {
         let epoch = self.office.epoch;
         for (task, call) in calls {

@@ -1,8 +1,8 @@
 //! Write and Put: contents, from the message itself where they fit, otherwise staged in pieces and written once, whole.
 //!
 //! Decides: when contents are staged, how many pieces are on their way, and when staging begins again.
-//! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (STAGE, WRITE) and 11.5. Invariant: the WRITE that names a stage
-//! is sent only after every piece was acknowledged, for requests have no order among them (R25, R80).
+//! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (STAGE, WRITE) and 11.5. Invariant: the WRITE that names a
+//! stage is sent only after every piece was acknowledged, for requests have no order among them (section 11.2).
 //! Leaves to others: suspension and sessions that end (`task`), the cache (`effects`).
 
 use super::change::{checked, is_overtaken};
@@ -27,7 +27,7 @@ pub(super) const STAGE_FIELDS: usize = 30;
 const WRITE_FIELDS: usize = 76;
 
 /// Room for the fields of one request. Whatever datagrams the session allows, a single request stays within what every IPv6 path
-/// carries, for a request cannot be cut in two when large datagrams turn out to be lost (R28).
+/// carries, for a request cannot be cut in two when large datagrams turn out to be lost (section 3.7).
 pub(super) fn room(desk: &Desk<'_, '_>) -> usize {
     desk.office.datagram.clamp(DATAGRAM_MIN, DATAGRAM_DEFAULT) - ENVELOPE
 }

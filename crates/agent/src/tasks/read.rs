@@ -2,7 +2,7 @@
 //!
 //! Decides: what is asked for in how many pages at once, and when reading begins again because the file changed.
 //! Place in the walk: after `resolve`. Implements `wire-spec.md` sections 6.2 (READ) and 11.5. Invariants: every byte returned is of one
-//! version of the file (R80); it is cached only if a lock held at the end makes exactly that version current (R79).
+//! version of the file; it is cached only if a lock held at the end makes exactly that version current.
 //! Leaves to others: paths (`walk`), what is kept (`cache`).
 
 use super::request::Request;

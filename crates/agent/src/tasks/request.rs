@@ -1,7 +1,7 @@
 //! What operations ask of the server, kept so that it can be asked again.
 //!
 //! Decides: how each request is encoded, which cache locks it asks for, and which objects a mutation affects as far as the agent
-//! can know them (R70, R71).
+//! can know them (section 11.5).
 //! Place in the walk: made by the operations, encoded once per sending by `task`. Implements `wire-spec.md` sections 6.2 and 11.4.
 //! Invariant: a request names objects by number, never by path, so asking again means the same; the locks named in a mutation are
 //! those held at the moment of encoding.
@@ -186,7 +186,7 @@ impl Mutation {
     }
 
     /// The objects that it affects, as far as they are known (`wire-spec.md` section 11.4): those named in it, and those behind
-    /// its names as the cache believes them to be. What is missing here the server demands back like from anybody (R71); what is
+    /// its names as the cache believes them to be. What is missing here the server demands back like from anybody; what is
     /// too much only is not answered from cache for a moment.
     pub(crate) fn affected(&self, cache: &Cache) -> Vec<ObjectId> {
         let mut objects = Vec::with_capacity(4);

@@ -3,7 +3,7 @@
 //! Decides: when attributes or a target can be told from cache, from the walk's own answer, or must be asked for.
 //! Place in the walk: after `resolve`. Implements `wire-spec.md` section 6.2 (GETATTR, READ).
 //! Invariant: attributes asked for after the walk count only if the walk still holds, so that name and attributes are of one
-//! instant (R77). Leaves to others: paths (`walk`), the cache (`cache`).
+//! instant (section 11.5). Leaves to others: paths (`walk`), the cache (`cache`).
 
 use super::request::Request;
 use super::resolve::{LINK_LENGTH, is_target};
@@ -96,7 +96,7 @@ impl Task {
         self.told(&mut view, told)
     }
 
-    /// The end of a question about one object, if the way to it is still as it was walked (R77).
+    /// The end of a question about one object, if the way to it is still as it was walked (section 11.5).
     pub(super) fn told(&mut self, view: &mut View<'_>, told: Result<Output, Status>) -> Flow {
         match told {
             _ if !self.walk.unchanged(view) => Flow::Again,

@@ -1,6 +1,6 @@
 //! One command that could not be answered at once: its calls, and what is done again when they fail.
 //!
-//! Decides: when objects are suspended and resumed around a mutation (R70), what a lost session means for a command (R23), when
+//! Decides: when objects are suspended and resumed around a mutation, what a lost session means for a command, when
 //! something is asked again and how often.
 //! Place in the walk: `Ops` hands every answer to the task that asked; the task hands replies to its family (`stat`, `read`, ...).
 //! Implements `wire-spec.md` sections 7, 11.2 and 11.5. Invariant: a mutation whose outcome is not known is never asked again, and its
@@ -137,7 +137,7 @@ pub(super) struct Task {
     /// Calls that a busy server did not answer, each with a timer after which it is made again.
     retries: BTreeMap<u32, Request>,
     next_call: u32,
-    /// Whether the command has only now come: it starts under the lease, or goes to the server (R19).
+    /// Whether the command has only now come: it starts under the lease, or goes to the server (section 11.1).
     pub(super) new: bool,
     /// Whether the cache is passed by.
     cold: bool,
@@ -319,7 +319,7 @@ impl Task {
         Flow::Again
     }
 
-    /// What is known, as far as this command may use it now (R19).
+    /// What is known, as far as this command may use it now (section 11.1).
     pub(super) fn view<'d>(&self, desk: &'d mut Desk<'_, '_>) -> View<'d> {
         let permit = desk.ctx.permit;
         //= wire-spec.md#11-1-lease
@@ -363,7 +363,7 @@ impl Task {
             for object in &suspended {
                 held.extend(desk.ctx.cache.generation(*object).map(|generation| Held { object: *object, generation }));
             }
-            // Those beyond are demanded back, as from anybody (R71).
+            // Those beyond are demanded back, as from anybody (section 11.4).
             held.truncate(HELD_MAX);
         }
         let covered = request.subject().and_then(|object| desk.ctx.cache.generation(object));

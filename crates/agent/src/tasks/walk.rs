@@ -250,7 +250,7 @@ impl Walk {
         self.splice(Bytes::copy_from_slice(target))
     }
 
-    /// Whether the end of the walk is of one instant, now that it is reached (R77).
+    /// Whether the end of the walk is of one instant, now that it is reached (section 11.5).
     pub(crate) fn holds(&self, view: &mut View<'_>) -> bool {
         self.trace.holds(view)
     }

@@ -1,8 +1,8 @@
 //! GetXattr and ListXattr: extended attributes, always from the server, in pages of one version.
 //!
 //! Decides: what is asked next, and when reading begins again because the object changed. Place in the walk: after `resolve`. Implements
-//! `wire-spec.md` sections 6.2 (GETXATTR, LISTXATTR) and 11.5. Invariant: what is told is of one version of the object (R80), and of an object
-//! to which the path still leads when it is told (R77).
+//! `wire-spec.md` sections 6.2 (GETXATTR, LISTXATTR) and 11.5. Invariant: what is told is of one version of the object, and of an object
+//! to which the path still leads when it is told.
 //! Leaves to others: changing them (`carry`). Nothing is cached: they are read seldom, and their bytes would crowd out contents.
 
 use super::carry::check_attribute;

@@ -21,7 +21,7 @@ pub struct LockLimits {
     pub demands_outstanding: usize,
     /// Tokens in the run of an advisory grant; at least 1.
     pub run: u32,
-    /// A cache lock demanded sooner than this after its grant was hardly of use (R67).
+    /// A cache lock demanded sooner than this after its grant was hardly of use (section 11.4).
     pub hot_below: Duration,
     /// For how long an object gets no cache locks when that happened twice in a row; doubled each further time, six times at most.
     pub cooling: Duration,

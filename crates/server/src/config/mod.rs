@@ -1,6 +1,6 @@
 //! What an operator can set: every period and every bound of the server, in one place, with the relations that they must keep.
 //!
-//! Decides the defaults and T = τ(1+δ)+ε, in integers, rounded up (R13). Place in the walk: read everywhere, changed nowhere.
+//! Decides the defaults and T = τ(1+δ)+ε, in integers, rounded up (section 11.1). Place in the walk: read everywhere, changed nowhere.
 //! Implements `wire-spec.md` section 8. Invariant: a server is only made from a configuration that passed [`Config::check`], so no
 //! other file checks a setting again; every table of the server has its bound here.
 //! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), limits of the format (`wire::limits`).
@@ -27,13 +27,13 @@ const LEASE_MIN_DEFAULT: Duration = Duration::from_millis(500);
 const LEASE_MAX_DEFAULT: Duration = Duration::from_secs(60);
 /// A delivery timeout that follows a lease period is not shorter: room for a notice, two repetitions and the stutter of a busy machine.
 const DELIVERY_TIMEOUT_LEAST: Duration = Duration::from_millis(100);
-/// Smallest δ, in parts per million: oscillators drift by up to 100 ppm, three tenths of a percent leave room for bad ones (R14).
+/// Smallest δ, in parts per million: oscillators drift by up to 100 ppm, three tenths of a percent leave room for bad ones (section 11.1).
 pub const DELTA_PPM_MIN: u32 = 3_000;
 /// Largest δ, in parts per million: with 1 the server waits twice the lease.
 pub const DELTA_PPM_MAX: u32 = 1_000_000;
-/// Retransmission timeouts are at most this part of τ, so that a healed network is noticed long before a lease ends (R27).
+/// Retransmission timeouts are at most this part of τ, so that a healed network is noticed long before a lease ends (section 11.2).
 pub const RTO_CAP_DIVISOR: u32 = 8;
-/// Least number of transmissions, each given its RTO, before a delivery counts as failed (R32).
+/// Least number of transmissions, each given its RTO, before a delivery counts as failed (section 11.3).
 pub const TRANSMISSIONS_MIN: u32 = 3;
 
 /// Every period and bound of a server. Sizes are in bytes, counts are inclusive.
@@ -56,18 +56,19 @@ pub struct Config {
     pub probe_period: Duration,
     /// How long an agent may keep a cache lock after it receipted the demand for it; at least Td.
     pub compliance_time: Duration,
-    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (R36). On: without it everybody waits
-    /// out T for locks that nobody can use, and an agent that lies could as well ignore the end of its lease. A session in good standing
-    /// may always be closed, by the same promise.
+    /// Whether an agent's word that nothing of its failed session can be used again ends the wait (section 11.3). On: without it everybody
+    /// waits out T for locks that nobody can use, and an agent that lies could as well ignore the end of its lease. A session in good
+    /// standing may always be closed, by the same promise.
     pub surrender: bool,
-    /// Whether an empty store is the beginning of a new cluster, so that no agent can hold a lock of it and nothing is waited for (R60).
+    /// Whether an empty store is the beginning of a new cluster, so that no agent can hold a lock of it and nothing is waited for (section
+    /// 11.7).
     pub new_cluster: bool,
     /// Whether a failed session is taken back when what was missing comes before any NACK was produced and before the wait is over
-    /// (R34). On: nothing was lost, nobody was given anything, and a later failure starts a full new wait.
+    /// (section 11.3). On: nothing was lost, nobody was given anything, and a later failure starts a full new wait.
     pub rescue: bool,
-    /// Whether the wait of a failed session counts from the last answer that could have renewed its lease (R35), so that the locks of an
-    /// agent long silent are free at once. Off: it is as safe as the wait from D as long as all clocks keep going, but an agent whose
-    /// machine was paused longer than the others believed in then has no T after D in which a NACK could reach it (R15).
+    /// Whether the wait of a failed session counts from the last answer that could have renewed its lease (section 11.3), so that the locks
+    /// of an agent long silent are free at once. Off: it is as safe as the wait from D as long as all clocks keep going, but an agent whose
+    /// machine was paused longer than the others believed in then has no T after D in which a NACK could reach it (section 11.1).
     pub last_heard: bool,
     /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
     pub volatile: bool,
@@ -88,11 +89,11 @@ pub struct Config {
     pub cookie_life: Duration,
     /// Most CHALLENGE and REFUSE answers in a second (a hundredth of it at once).
     pub challenges_per_second: u32,
-    /// Least time between two hints to senders without a session (R87).
+    /// Least time between two hints to senders without a session (section 11.6).
     pub hint_interval: Duration,
     /// Most notices of one session that are unreceipted on the way; the others wait their turn.
     pub notices_in_flight: u16,
-    /// Most bytes of answers of one session that wait to be sent; an answer beyond it is shed and counted (R27).
+    /// Most bytes of answers of one session that wait to be sent; an answer beyond it is shed and counted (section 11.2).
     pub answer_bytes_max: u32,
     /// Most locks of an ended session that are freed in one turn of the loop.
     pub freed_per_turn: u32,
@@ -257,8 +258,9 @@ impl Config {
         self.probe_period_for(lease) + self.failure_found_within_for(lease) + self.wait_for(lease)
     }
 
-    /// How long somebody waits at most, on this server's clock, behind holders that do not give back what is asked of them: the first,
-    /// and `queue` others that fail each in its turn. Those that fail at the same time count as one, for waiters are probed, too (R72).
+    /// How long somebody waits at most, on this server's clock, behind holders that do not give back what is asked of them: the first, and
+    /// `queue` others that fail each in its turn. Those that fail at the same time count as one, for waiters are probed, too (section
+    /// 11.4).
     ///
     /// max(probe period, compliance time) + Td + T for each; `wire-spec.md` section 11.3 derives it. Commits of the store come on top, and
     /// the grace of a restart; an advisory lock that a living user holds is not bounded by anything but its user, or an operator.

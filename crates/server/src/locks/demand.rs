@@ -1,7 +1,7 @@
 //! Demands: which locks are asked back, when the demand goes out, and which objects are too hot to be cached.
 //!
 //! Decides: what an agent is told to give back. Place in the walk: called by every decision that lets somebody wait; demands leave
-//! by `poll_action`. Implements `wire-spec.md` section 11.4 (R65, R67, R39).
+//! by `poll_action`. Implements `wire-spec.md` sections 11.3 and 11.4.
 //! Invariant: one demand for each generation and kind; at most so many unanswered as the bound says, the others wait their turn.
 //! A demand to a session that is timing out waits for its rescue; to one that has ended none goes out, but its lock is freed first.
 //! Leaves to others: delivering it, and what happens when it is not complied with (the machine).
@@ -136,7 +136,7 @@ impl LockTable {
         self.table.demanded_of(session).filter(|at| counted(&self.table.holds[*at])).count()
     }
 
-    /// The session will not be in good standing any more: what it was sent takes up nobody's place (R39).
+    /// The session will not be in good standing any more: what it was sent takes up nobody's place (section 11.3).
     pub(super) fn suspend_demands(&mut self, session: u32) {
         if self.table.is_good(session) {
             self.demands.outstanding -= self.demanded(session);
@@ -150,7 +150,7 @@ impl LockTable {
         self.demands.due.extend(held_back);
     }
 
-    /// Whether an object is demanded so often that its locks are of no use (R67).
+    /// Whether an object is demanded so often that its locks are of no use (section 11.4).
     pub(super) fn is_hot(&self, now: Instant, object: ObjectId) -> bool {
         self.demands.hot.get(&object).is_some_and(|hot| !now.waited(hot.until))
     }

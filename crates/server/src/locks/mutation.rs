@@ -1,7 +1,7 @@
 //! Mutations: whose turn it is.
 //!
 //! Decides: when a mutation may execute. Place in the walk: entered once its plan is known, again when its plan has changed, left
-//! when it has executed or failed. Implements `wire-spec.md` section 11.4 (R67, R71).
+//! when it has executed or failed. Implements `wire-spec.md` section 11.4.
 //! Invariant: a mutation takes its place in the queues of all its objects at once, in order of arrival, and keeps that order when its
 //! set changes. It is ready when it is first in line on each and no conflicting cache lock stands; at most one mutation of an
 //! object is ready. So two mutations never wait for each other.
@@ -174,7 +174,7 @@ impl LockTable {
         hold.session != mutant.session || !mutant.suspends(self.table.entries[hold.entry].lock.object, hold.generation)
     }
 
-    /// Whether a mutation counts: its session is in good standing (R5, R39).
+    /// Whether a mutation counts: its session is in good standing (section 11.3).
     pub(super) fn is_good_ticket(&self, ticket: Ticket) -> bool {
         self.mutants.get(&ticket).is_some_and(|mutant| self.table.is_good(mutant.session))
     }

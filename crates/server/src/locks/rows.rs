@@ -17,14 +17,14 @@ impl LockTable {
         self.find(session, lock).map(|at| self.table.holds[at].generation)
     }
 
-    /// Whether somebody in good standing waits for this session to give a lock back (R30).
+    /// Whether somebody in good standing waits for this session to give a lock back (section 11.3).
     #[must_use]
     pub fn waiting_on(&self, session: SessionId) -> bool {
         let slot = self.table.session(session);
         slot.is_some_and(|slot| self.table.demanded_of(slot).any(|at| self.is_pressing(self.table.holds[at].entry)))
     }
 
-    /// How many lock requests of a session wait (R72).
+    /// How many lock requests of a session wait (section 11.4).
     #[must_use]
     pub fn waits(&self, session: SessionId) -> usize {
         self.table.session(session).map_or(0, |slot| self.table.sessions[slot].waits as usize)

@@ -69,7 +69,7 @@ pub struct Removal {
     pub object: ObjectId,
     /// The item of a batch that does it; 0 in a mutation that is none.
     pub item: u16,
-    /// Although somebody holds an advisory lock on it (R74).
+    /// Although somebody holds an advisory lock on it (section 11.4).
     pub force: bool,
 }
 

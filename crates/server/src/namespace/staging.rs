@@ -1,7 +1,7 @@
 //! Staged contents: what arrives in several datagrams, to be written once, whole.
 //!
 //! Decides: whether a piece is taken, and whether a stage is complete. Place in the walk: STAGE fills it, the mutation that names the
-//! stage ends it, done or failed. Implements `wire-spec.md` sections 6.2 and 11.5 (R80).
+//! stage ends it, done or failed. Implements `wire-spec.md` sections 6.2 and 11.5.
 //! Invariant: nothing staged is part of any file. A stage that is not complete gives nothing; pieces are idempotent; memory is
 //! bounded by session and in all, and a stage that nobody goes on with is dropped after a time.
 //! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].

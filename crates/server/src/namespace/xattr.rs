@@ -3,7 +3,7 @@
 //! Decides: which names and values there may be, and how much of them fits one answer. Place in the walk: makes drafts for `plan`; asked
 //! by `read`. Implements `wire-spec.md` section 6.2.
 //! Invariant: an object has at most 128 attributes and 64 KiB of their values; a change of one is a change of the object, so that its
-//! version grows and its change time is new, and pages of one version are of one instant (R80).
+//! version grows and its change time is new, and pages of one version are of one instant (section 11.5).
 //! Leaves to others: permission, and what the prefix of a name means: the presenter's of the files. Nothing of them is cached by agents.
 
 use super::draft::{Draft, Xattrs};

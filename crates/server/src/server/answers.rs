@@ -1,9 +1,9 @@
-//! Answers to requests: ACK, PENDING, QUEUED, RESULT, NACK, each with its echo bound here and never again (R2).
+//! Answers to requests: ACK, PENDING, QUEUED, RESULT, NACK, each with its echo bound here and never again (section 11.1).
 //!
 //! Decides which of them a request gets at the moment at which its answer exists: the session's standing now, not when the request
 //! came. Place in the walk: after `execute` or the store's word that a batch is durable, before `transmit`. Implements
 //! `wire-spec.md` sections 6.5 and 7. Invariant: a renewing answer is produced only in good standing and echoes a packet that was
-//! received in good standing (R1 to R3); "executed" is said only of what is durable (R4).
+//! received in good standing (section 11.3); "executed" is said only of what is durable.
 //! Leaves to others: executing, sending.
 
 use crate::config::Config;
@@ -84,7 +84,7 @@ impl Server {
                     session.push(call.key, *now, sending, ack(call.limit), |bytes| put_ack(bytes, call.nonce, echo, reply));
                 }
             }
-            // Executed before D, durable after it (R4).
+            // Executed before D, durable after it.
             //= wire-spec.md#11-3-failure-and-ending
             //# The outcome of a request executed before D MUST be sent after D as RESULT, if at all.
             Standing::TimingOut { .. } => self.result(call.key, call.nonce, reply),
@@ -153,9 +153,9 @@ impl Server {
         }
     }
 
-    /// Refuses a request of a session that is not in good standing, and says what became of it (R4).
+    /// Refuses a request of a session that is not in good standing, and says what became of it (section 11.3).
     pub(crate) fn refuse(&mut self, key: SessionKey, nonce: u64, echo: u64) {
-        // After a NACK nothing of the session is taken up again: what is parked never executes (R5, R34).
+        // After a NACK nothing of the session is taken up again: what is parked never executes (section 11.3).
         self.discard_request(key, nonce);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -176,11 +176,11 @@ impl Server {
         }
     }
 
-    /// Appends a NACK. From here on the agent may have discarded everything: there is no way back for the session (R34).
+    /// Appends a NACK. From here on the agent may have discarded everything: there is no way back for the session (section 11.3).
     pub(crate) fn nack(&mut self, key: SessionKey, nonce: u64, echo: u64, fate: Fate) {
         //= wire-spec.md#11-3-failure-and-ending
         //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
-        assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (R10)");
+        assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (section 11.3)");
         // If its end has begun, there was no way back any more.
         let refused = self.sessions.apply(key, Event::Refused);
         //= wire-spec.md#11-3-failure-and-ending

@@ -3,7 +3,7 @@
 //! Decides their effect and their answers. None waits for anything; each is idempotent, for it names a generation, a nonce or the
 //! session itself. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 6.3 and 6.4.
 //! Invariant: from a session that is timing out, receipts, releases, path messages and its surrender are accepted, and nothing
-//! renews (R29); a lock leaves only by a release or refusal that names its generation (R11).
+//! renews (section 11.3); a lock leaves only by a release or refusal that names its generation (section 8.2).
 //! Leaves to others: the lock table, rescue and the end of a session (`timing_out`).
 
 use crate::locks::CancelResult;
@@ -177,7 +177,7 @@ impl Server {
                 return Taken::Refused;
             }
         }
-        // ENDED follows when the end is durable (R61); the newest transmission is the one answered (R2).
+        // ENDED follows when the end is durable (section 11.7); the newest transmission is the one answered (section 11.1).
         self.farewells.insert(key, (message.serial, origin.packet));
         Taken::Done
     }
@@ -207,7 +207,7 @@ impl Server {
         }
     }
 
-    /// Whether the session's releases and receipts still count: until its end has begun (R29).
+    /// Whether the session's releases and receipts still count: until its end has begun (section 11.3).
     fn may_give_back(&self, key: SessionKey) -> bool {
         //= wire-spec.md#11-3-failure-and-ending
         //# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing

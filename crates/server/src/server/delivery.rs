@@ -1,8 +1,9 @@
 //! Delivery: what the lock table wants said, and what follows when nobody answers.
 //!
-//! Decides that a session somebody waits for always has an unreceipted notice on the way, or is probed within the probe period
-//! (R30), and one that waits in line itself, too (R72); that a cache lock demanded and receipted is back within the compliance time (R31); and that both clocks run only while
-//! this server listens (R32). Place in the walk: between the lock table and `outbox`; its deadlines run when the socket is empty.
+//! Decides that a session somebody waits for always has an unreceipted notice on the way, or is probed within the probe period (section
+//! 11.3), and one that waits in line itself, too (section 11.4); that a cache lock demanded and receipted is back within the compliance
+//! time; and that both clocks run only while this server listens. Place in the walk: between the lock table and `outbox`; its deadlines run
+//! when the socket is empty.
 //! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing; those of a session that is timing
 //! out are kept for its rescue.
 //! Leaves to others: when a single notice has failed (`outbox`), what D means (`timing_out`).
@@ -131,7 +132,7 @@ impl Server {
         }
     }
 
-    /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (R33). If it holds the
+    /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (section 11.3). If it holds the
     /// lock all the same, it has named a generation that it was never granted: that receipts a demand, and does not comply with it.
     /// Gives the GRANT that is settled so, if there was one.
     pub(crate) fn gave_back(&mut self, key: SessionKey, lock: LockId, generation: Generation) -> Option<Body> {
@@ -174,7 +175,7 @@ impl Server {
     }
 
     /// Whether somebody waits for a session, or it waits in line itself: if it is dead, it is better known now than when its turn has
-    /// come, for then all who are dead in one line are found at the same time, and not one T after the other (R72).
+    /// come, for then all who are dead in one line are found at the same time, and not one T after the other (section 11.4).
     fn is_worth_probing(&self, key: SessionKey) -> bool {
         //= wire-spec.md#11-4-locks
         //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
@@ -267,7 +268,7 @@ impl Server {
         None
     }
 
-    /// Whether a session has receipted every notice that was sent to it, and keeps nothing that it should have given back (R34).
+    /// Whether a session has receipted every notice that was sent to it, and keeps nothing that it should have given back (section 11.3).
     pub(crate) fn is_missing_nothing(&mut self, key: SessionKey) -> bool {
         //= wire-spec.md#11-3-failure-and-ending
         //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is

@@ -1,6 +1,6 @@
 //! The way in: a datagram is decoded, its session found, its copies dropped, and its messages acted on in the order that is safe.
 //!
-//! Decides that order (R12): receipts, releases, path messages and the end of the session before requests, so that a session that
+//! Decides that order (section 11.2): receipts, releases, path messages and the end of the session before requests, so that a session that
 //! gives a lock back in the datagram in which it asks is not refused for keeping it. Place in the walk: the step after the driver.
 //! Implements `wire-spec.md` sections 3.4 and 6. Invariant: a datagram that does not decode whole, or came before, changes nothing
 //! but a counter; every drop has a name, a counter and a line at level trace.
@@ -65,7 +65,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Whether a message acts before the requests of its datagram (R12).
+/// Whether a message acts before the requests of its datagram (section 11.2).
 const fn goes_first(kind: Kind) -> bool {
     matches!(kind, Kind::Receipt | Kind::Release | Kind::ReleaseAll | Kind::EndSession | Kind::PathChallenge | Kind::PathResponse)
 }

@@ -1,9 +1,9 @@
-//! What waits for the store: replies, welcomes and ends that would reveal what a crash could still take back (R61).
+//! What waits for the store: replies, welcomes and ends that would reveal what a crash could still take back (section 11.7).
 //!
 //! Decides that each leaves when its batch is durable, in the order in which they came to wait. Place in the walk: beside the loop;
 //! the driver takes work for the store after each turn and brings its answers before the next. Implements `wire-spec.md` section 10.2.
 //! Invariant: nothing held here reaches anybody before its batch is durable; nothing that reveals no transaction waits (keep-alives).
-//! After a failed write nothing is answered any more (R62).
+//! After a failed write nothing is answered any more.
 //! Leaves to others: what is held (`answers`, `handshake`, `ending`), the engine (`cistern-store`).
 
 use crate::presence::Change;
@@ -37,11 +37,11 @@ pub(crate) enum OnDurable {
     Resume(TaskId),
     /// A session's record: it may be welcomed.
     Opened(SessionKey),
-    /// A session's end: its locks may be freed (R50).
+    /// A session's end: its locks may be freed (section 11.3).
     Ended(SessionKey),
     /// A block of tokens.
     Tokens(u64),
-    /// The start of the server (R48).
+    /// The start of the server (section 11.7).
     Started,
     /// The end of a session of before the start, or of its reclaim.
     Accounted(SessionId),
@@ -71,7 +71,7 @@ impl Server {
         if let Some(queries) = self.overlay.poll_questions() {
             return Some(StoreWork::Load(queries));
         }
-        // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (R73).
+        // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (section 11.4).
         if matches!(self.phase, Phase::Recording | Phase::Serving)
             && let Some(up_to) = self.locks.tokens_wanted()
         {
@@ -171,7 +171,7 @@ impl Server {
         self.phase == Phase::Serving
     }
 
-    /// Why the server has stopped answering, if it has: the driver then ends it (R62).
+    /// Why the server has stopped answering, if it has: the driver then ends it (section 11.7).
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()

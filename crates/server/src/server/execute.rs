@@ -147,7 +147,7 @@ impl Server {
         let in_grace = self.in_grace();
         let view = self.overlay.view(seen);
         let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, call.key.id());
-        // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (R65).
+        // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (section 11.4).
         let grants = call.answering == Answering::First && !in_grace;
         let mut owners = Vec::new();
         let grant = |object, want| match ephemerals.owner_besides(session, object) {
@@ -305,7 +305,7 @@ impl Server {
         self.queued(key, nonce, echo, lock, u32::try_from(ahead).unwrap_or(u32::MAX), holder);
     }
 
-    /// Somebody began to wait for an advisory lock: each of its holders is probed in time (R30).
+    /// Somebody began to wait for an advisory lock: each of its holders is probed in time (section 11.3).
     fn watch_holders(&mut self, object: ObjectId) {
         let (rows, _) = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX);
         for row in rows.iter().filter(|row| row.state == RowState::Holds) {

@@ -1,11 +1,11 @@
 //! The handshake: HELLO, CHALLENGE, WELCOME, REFUSE, KNOWN.
 //!
-//! Decides who gets a session. A HELLO that continues a session in good standing is answered KNOWN, and does nothing else. A HELLO
-//! without a good cookie changes nothing and is answered by one (R42); with it, a repeated HELLO of one handshake gets the same session,
-//! another handshake ends the sessions that its agent has discarded or never heard of, a higher incarnation ends all former ones (R40,
-//! R42), a lower incarnation or an older handshake is refused (R41). Place in the walk: after `dispatch`, for session 0.
-//! Implements `wire-spec.md` section 6.1. Invariants: the session's record is durable before WELCOME leaves (R48); WELCOME renews, so
-//! it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause (R87).
+//! Decides who gets a session. A HELLO that continues a session in good standing is answered KNOWN, and does nothing else. A HELLO without
+//! a good cookie changes nothing and is answered by one (section 11.6); with it, a repeated HELLO of one handshake gets the same session,
+//! another handshake ends the sessions that its agent has discarded or never heard of, a higher incarnation ends all former ones, a lower
+//! incarnation or an older handshake is refused. Place in the walk: after `dispatch`, for session 0.
+//! Implements `wire-spec.md` section 6.1. Invariants: the session's record is durable before WELCOME leaves (section 11.7); WELCOME renews,
+//! so it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause.
 //! Leaves to others: cookies, the end of former sessions (`timing_out`).
 
 use crate::server::Server;
@@ -190,7 +190,7 @@ impl Server {
         self.send_handshake(path, &Message::Refuse(refuse), None);
     }
 
-    /// Whether an answer of `answer` bytes may go to who has not proven the address, for a datagram of `cause` bytes (R87).
+    /// Whether an answer of `answer` bytes may go to who has not proven the address, for a datagram of `cause` bytes (section 11.6).
     fn may_answer(&mut self, path: Path, answer: usize, cause: usize) -> bool {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
@@ -311,8 +311,8 @@ impl Server {
     }
 
     /// The lease period of the session that a HELLO opens, in microseconds, rounded down: the agent must not believe in more than is waited
-    /// for (R13). That of a long session from which it may reclaim is not shortened: its agent may go by it until it hears that the
-    /// reclaim is complete, and then the server has only the new session to wait by.
+    /// for (section 11.1). That of a long session from which it may reclaim is not shortened: its agent may go by it until it hears that
+    /// the reclaim is complete, and then the server has only the new session to wait by.
     fn lease_of(&self, hello: &Hello<'_>) -> u32 {
         let asked = self.config.lease_for(Duration::from_micros(hello.lease_us));
         let former = self.grace.as_ref().and_then(|grace| grace.longest_former(hello)).unwrap_or_default();
@@ -322,7 +322,7 @@ impl Server {
         micros32(asked.max(former))
     }
 
-    /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (R47).
+    /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (section 11.6).
     fn check_known_server(&mut self, hello: &Hello<'_>) {
         let here = (self.identity.epoch, self.identity.incarnation);
         let newer = hello.store == self.identity.store && (hello.epoch, hello.server_incarnation) > here;
@@ -335,7 +335,7 @@ impl Server {
     }
 
     /// Ends the agent's other sessions, without a way back: those that were never used and those that it surrenders at once, the
-    /// others by D (R40, R42). One in good standing is here only if its agent has discarded it, has never heard of it, or is another
+    /// others by D (section 11.6). One in good standing is here only if its agent has discarded it, has never heard of it, or is another
     /// incarnation: one that it continues is answered KNOWN.
     fn supersede(&mut self, hello: &Hello<'_>, path: Path) {
         for key in self.sessions.of_agent(hello.agent) {

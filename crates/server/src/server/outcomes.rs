@@ -2,7 +2,7 @@
 //!
 //! Decides what is kept (the newest mutation of each place in the window, in the batch of the mutation itself), when it goes (with the
 //! session), and what OUTCOME is told. Place in the walk: under `execute`; asked in the agent's present session about a former one.
-//! Implements `wire-spec.md` sections 11.2 and 11.7 (R24). Invariant: after "not executed" the mutation is never executed; "executed" is
+//! Implements `wire-spec.md` sections 11.2 and 11.7. Invariant: after "not executed" the mutation is never executed; "executed" is
 //! said only of what is durable.
 //! Leaves to others: the reply cache of a session that is still in the table (`cistern_link`), tombstones.
 

@@ -1,10 +1,10 @@
 //! Addresses: where a session's datagrams go, and how that changes.
 //!
-//! Decides when a session's address changes: a datagram with its highest packet number came from elsewhere, a challenge sent there
-//! was answered from there, and that answer again had the highest number (R85). Until then, and if no answer comes, everything goes
-//! to the address proven last. Place in the walk: after the replay window was asked, before it is moved and the messages act: of a datagram from an
-//! address that is not proven nothing acts. Implements `wire-spec.md`
-//! section 6.3. Invariant: an unproven address is sent nothing but challenges, each smaller than the datagram that caused it.
+//! Decides when a session's address changes: a datagram with its highest packet number came from elsewhere, a challenge sent there was
+//! answered from there, and that answer again had the highest number (section 11.6). Until then, and if no answer comes, everything goes to
+//! the address proven last. Place in the walk: after the replay window was asked, before it is moved and the messages act: of a datagram
+//! from an address that is not proven nothing acts. Implements `wire-spec.md` section 6.3. Invariant: an unproven address is sent nothing
+//! but challenges, each smaller than the datagram that caused it.
 //! Leaves to others: the handshake, whose cookie proves the first address (`handshake`).
 
 use crate::server::Server;

@@ -3,7 +3,7 @@
 //! Decides who may: the same agent and incarnation, in grace, from a session that had not ended for good, until it says that it is
 //! complete; and what a handshake says of such sessions. A reclaimed lock keeps its generation and its run: it is the same grant.
 //! Place in the walk: under `handshake` and `execute`. Implements `wire-spec.md` section 11.7.
-//! Invariant: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions (R60).
+//! Invariant: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions.
 //! Leaves to others: the length of grace (`grace`), the lock table's checks (`locks::restore`), outcomes (`outcomes`).
 
 use crate::locks::Restored;
@@ -180,7 +180,7 @@ impl Server {
         }
     }
 
-    /// Two agents reclaim what only one of them can have held: neither is believed (R60).
+    /// Two agents reclaim what only one of them can have held: neither is believed (section 11.7).
     fn conflict(&mut self, key: SessionKey, from: SessionId, against: &[SessionId]) {
         self.stats.reclaim_conflicts += 1;
         self.doom(from);

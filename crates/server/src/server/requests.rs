@@ -1,9 +1,9 @@
 //! Requests: whether one may execute, exactly once, and what a duplicate is told.
 //!
 //! Decides by the session's standing and its reply cache: new, executing, answered before, cancelled, or not to be executed at all
-//! (R22, R26). Place in the walk: after `dispatch`, before `execute`. Implements `wire-spec.md` section 6.2.
-//! Invariant: a nonce executes once, for ever; a duplicate is judged anew by the standing of now, whatever is kept for it (R4).
-//! Also here: tasks that run again, with the standing of their sessions checked at that instant (R5).
+//! (section 11.2). Place in the walk: after `dispatch`, before `execute`. Implements `wire-spec.md` section 6.2.
+//! Invariant: a nonce executes once, for ever; a duplicate is judged anew by the standing of now, whatever is kept for it (section 11.3).
+//! Also here: tasks that run again, with the standing of their sessions checked at that instant.
 //! Leaves to others: what a request does (`execute`), how it is answered (`answers`).
 
 use crate::requests::{Answering, Blocked, Call, Origin, Progress, Task, TaskId, Wait};
@@ -159,7 +159,7 @@ impl Server {
         self.stats.repeated += 1;
         let answering = Answering::Again { packet };
         if let Some(call) = self.find_task(key, ask.nonce).and_then(|id| self.tasks.get_mut(id)).and_then(Task::call_mut) {
-            // It is being read for an earlier duplicate; the answer echoes the newest (R2).
+            // It is being read for an earlier duplicate; the answer echoes the newest (section 11.1).
             (call.answering, call.limit) = (answering, limit);
             return self.pending(key, ask.nonce, packet);
         }

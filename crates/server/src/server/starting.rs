@@ -1,8 +1,8 @@
 //! The start of the server: what the store must have told, and what must be durable, before anything is answered.
 //!
 //! Decides the server's incarnation and epoch, and whether it begins in grace: reads the counters, the root directory and the records
-//! of all sessions that had not ended; then raises the incarnation, and serves when that is durable (R48). A store that was restored
-//! from a copy gets a new epoch and loses its sessions in the same batch (R54). Place in the walk: before it.
+//! of all sessions that had not ended; then raises the incarnation, and serves when that is durable. A store that was restored
+//! from a copy gets a new epoch and loses its sessions in the same batch. Place in the walk: before it.
 //! Implements `wire-spec.md` section 11.7. Invariant: nothing is written before everything was read, and nothing is answered before
 //! the first batch is durable; a wait that is owed stays owed over any number of crashes until its end is durable.
 //! Leaves to others: what is done in grace (`grace`, `reclaim`).

@@ -187,14 +187,14 @@ impl Server {
         &self.stats
     }
 
-    /// How many lease timers run: one for each session timing out, none without a failure (R3).
+    /// How many lease timers run: one for each session timing out, none without a failure (section 11.3).
     #[must_use]
     pub fn lease_timers(&self) -> usize {
         self.lease_timers.len()
     }
 
     /// All that is kept of a session but what its requests and notices leave behind, as text, for comparison: no renewal may change it
-    /// while `last-heard` is off (R3). `None` if there is no such session.
+    /// while `last-heard` is off (section 11.3). `None` if there is no such session.
     #[must_use]
     pub fn kept(&self, session: SessionId) -> Option<String> {
         Some(self.sessions.get(self.sessions.find(session)?)?.kept())

@@ -1,11 +1,11 @@
 //! Failure, rescue and end of a session: D, the one timer, and what is freed when.
 //!
 //! Decides what happens at D: from that instant nothing of the session renews or executes, its valid requests get NACK, and one timer
-//! runs, T = τ(1+δ)+ε from D, or from what was heard last (R35). What was missing may still come: then the session goes on as if nothing
-//! had been (R34). When both clocks have passed the timer, or when the agent gave the session up (R36), its end goes to the store, and
-//! only when that is durable are its locks freed, in slices (R3, R5, R38, R50). Place in the walk: beside it; D comes from `delivery`,
+//! runs, T = τ(1+δ)+ε from D, or from what was heard last. What was missing may still come: then the session goes on as if nothing
+//! had been. When both clocks have passed the timer, or when the agent gave the session up, its end goes to the store, and
+//! only when that is durable are its locks freed, in slices. Place in the walk: beside it; D comes from `delivery`,
 //! from a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 11.3.
-//! Invariant: one lease timer per session timing out, none else (R3); no lock of a failed session goes to anybody before it (R38).
+//! Invariant: one lease timer per session timing out, none else; no lock of a failed session goes to anybody before it.
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
 use crate::requests::Wait;
@@ -132,7 +132,11 @@ impl Server {
     pub(crate) fn run_lease_timers(&mut self) {
         while let Some(key) = self.lease_timers.due(self.now) {
             if let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) {
-                assert!(self.now.waited(self.earliest_end(key, decided)), "session {} would be stolen from too early (R38)", key.id());
+                assert!(
+                    self.now.waited(self.earliest_end(key, decided)),
+                    "session {} would be stolen from too early (section 11.3)",
+                    key.id()
+                );
             }
             if bugs::is(Bug::M24) {
                 self.locks.end_session(self.now, key.id());

@@ -1,10 +1,10 @@
 //! The way out: which datagram goes next, and what is packed into it.
 //!
-//! Decides the order (datagrams without a session, then the sessions that have something to send, in turn), and that what must
-//! always arrive travels in datagrams of at most 548 bytes (R28): answers to control messages and notices first, then replies as far
-//! as they fit, then replies alone up to the limit that each request named. Place in the walk: the last step before the driver.
+//! Decides the order (datagrams without a session, then the sessions that have something to send, in turn), and that what must always
+//! arrive travels in datagrams of at most 548 bytes (section 3.7): answers to control messages and notices first, then replies as far as
+//! they fit, then replies alone up to the limit that each request named. Place in the walk: the last step before the driver.
 //! Implements `wire-spec.md` sections 3.3 and 6. Invariant, asserted always: no message that renews leaves for a session that is
-//! not in good standing (R3); this file is the only place where messages of a session become datagrams.
+//! not in good standing (section 11.3); this file is the only place where messages of a session become datagrams.
 //! Leaves to others: what is to be said (`answers`, `delivery`, `handshake`).
 
 use crate::server::Server;
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (R3).
+    /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (section 11.3).
     pub(crate) fn push(&mut self, key: SessionKey, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if let Some(session) = self.sessions.get_mut(key) {
             session.push(key, self.now, &mut self.sending, travel, encode);

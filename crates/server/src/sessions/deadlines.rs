@@ -1,7 +1,7 @@
 //! Deadlines about silence: when a notice is sent again or given up, when a probe is due, when compliance is overdue.
 //!
 //! Decides only which of them is due. They run on the delivery clock, which counts the time in which this server listened, so a
-//! server that stood still blames nobody (R32). Place in the walk: asked when the socket was found empty.
+//! server that stood still blames nobody (section 11.3). Place in the walk: asked when the socket was found empty.
 //! Implements `wire-spec.md` section 6.4. Invariant: at most one deadline per session and reason, and none for a session that
 //! nobody waits for: an idle server has none. The one lease timer, T, is not here: it runs on both clocks, whoever stood still.
 //! Leaves to others: what a deadline does (`delivery`).
@@ -15,11 +15,11 @@ use core::time::Duration;
 pub(crate) enum Deadline {
     /// A notice waits for its receipt: send it again, or give up.
     Delivery,
-    /// A demand for a cache lock was receipted: it must be complied with by now (R31).
+    /// A demand for a cache lock was receipted: it must be complied with by now (section 11.3).
     Compliance,
-    /// Somebody waits for the session and nothing is on the way to it: probe it (R30).
+    /// Somebody waits for the session and nothing is on the way to it: probe it (section 11.3).
     Probe,
-    /// Somebody looked at an ephemeral file of the session: probe it once (R83).
+    /// Somebody looked at an ephemeral file of the session: probe it once (section 11.5).
     Look,
 }
 

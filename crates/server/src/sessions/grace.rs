@@ -250,7 +250,7 @@ impl Grace {
         self.recorded.contains_key(&id)
     }
 
-    /// The highest incarnation of an agent that is recorded, as far as its session is not accounted for (R41).
+    /// The highest incarnation of an agent that is recorded, as far as its session is not accounted for (section 11.6).
     pub(crate) fn incarnation(&self, agent: AgentId) -> Option<u64> {
         let recorded = self.of_agent(agent).iter().filter_map(|id| self.recorded.get(id));
         recorded.filter(|session| session.state != State::Accounted).map(|session| session.incarnation).max()
@@ -262,7 +262,7 @@ impl Grace {
         awaited.map(|session| session.incarnation)
     }
 
-    /// Whether an agent may reclaim from a session: it is its own, of the same incarnation, and nothing has become of it (R51).
+    /// Whether an agent may reclaim from a session: it is its own, of the same incarnation, and nothing has become of it (section 11.7).
     pub(crate) fn eligible(&self, id: SessionId, agent: AgentId, incarnation: u64) -> bool {
         let late = bugs::is(Bug::M38b) && self.recorded.get(&id).is_some_and(|session| session.agent == agent);
         late || self.awaited_of(id, agent) == Some(incarnation) && !self.is_doomed(id)

@@ -2,7 +2,7 @@
 //!
 //! Decides how a session is found, in constant time whatever their number, and counts them by standing. Place in the walk: right
 //! after decoding. Implements `wire-spec.md` section 6. Invariants: an id is random, not 0, and unique among live and remembered
-//! sessions (R11); the number of lease timers equals the number of sessions timing out (R3, asserted by `server`).
+//! sessions (section 11.6); the number of lease timers equals the number of sessions timing out (section 11.3, asserted by `server`).
 //! Leaves to others: what a change of standing entails.
 
 pub(crate) mod deadlines;
@@ -28,7 +28,7 @@ use hashbrown::DefaultHashBuilder;
 /// What is known of an agent as long as it has a session; kept with the newest of its sessions, for nearly every agent has but one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agent {
-    /// The highest incarnation seen (R41).
+    /// The highest incarnation seen (section 11.6).
     pub(crate) incarnation: u64,
     /// Its newest session; all others are on their way out.
     pub(crate) newest: SessionKey,
@@ -171,7 +171,7 @@ impl Sessions {
     /// Takes a new session in.
     pub(crate) fn insert(&mut self, session: Session) -> SessionKey {
         let key = SessionKey { place: self.places.next_name(), id: session.id };
-        assert!(self.find(session.id).is_none(), "session ids are unique (R11)");
+        assert!(self.find(session.id).is_none(), "session ids are unique (section 11.6)");
         *self.counts.of(session.standing()) += 1;
         let hash = self.hash_of_agent(session.agent);
         let known = self.agent(session.agent);

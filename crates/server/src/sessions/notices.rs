@@ -1,9 +1,9 @@
 //! The notices of one session: DEMAND, GRANT, WAIT_OVER and PROBE, each sent until its receipt comes or its delivery has failed.
 //!
-//! Decides when a notice goes out again and when its delivery has failed: after at least three transmissions, each followed by its
-//! RTO, and Td after the first, all counted on the delivery clock, that is while this server listened (R32). Place in the walk: filled
-//! by `delivery`, read by `transmit`. Implements `wire-spec.md` section 6.4.
-//! Invariant: a notice leaves only by its receipt, by a release that names its generation or a newer one (R33), or by a newer demand
+//! Decides when a notice goes out again and when its delivery has failed: after at least three transmissions, each followed by its RTO, and
+//! Td after the first, all counted on the delivery clock, that is while this server listened (section 11.3). Place in the walk: filled by
+//! `delivery`, read by `transmit`. Implements `wire-spec.md` section 6.4.
+//! Invariant: a notice leaves only by its receipt, by a release that names its generation or a newer one, or by a newer demand
 //! for the same lock; one demand per lock is on the way. Its text never changes under its number, so a receipt means one thing.
 //! Leaves to others: which notices there are (`locks`), what a failed delivery leads to (`timing_out`).
 
@@ -122,7 +122,7 @@ pub(crate) struct Outbox {
     notices: VecDeque<Notice>,
     /// Number of the demand on the way, for each lock demanded.
     demands: BTreeMap<LockId, u64>,
-    /// Cache locks whose demand was receipted: the generation demanded, and by when it must be back (R31).
+    /// Cache locks whose demand was receipted: the generation demanded, and by when it must be back (section 11.3).
     owed: BTreeMap<LockId, (Generation, Duration)>,
     /// How many of the notices are about watched objects.
     events: usize,
@@ -155,8 +155,8 @@ impl Outbox {
         }
     }
 
-    /// Adds a notice. A demand takes the place of an older one for the same lock: it covers every generation that the other named (R65).
-    /// The same demand again is not another notice: its delivery would never fail.
+    /// Adds a notice. A demand takes the place of an older one for the same lock: it covers every generation that the other named (section
+    /// 11.4). The same demand again is not another notice: its delivery would never fail.
     pub(crate) fn add(&mut self, body: Body) {
         let mut takes_over = false;
         match body {
@@ -331,7 +331,7 @@ impl Outbox {
         self.owed.remove(&lock);
     }
 
-    /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them (R33).
+    /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them.
     /// Gives the grant among them, which its agent may not have seen.
     //= wire-spec.md#11-3-failure-and-ending
     //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.

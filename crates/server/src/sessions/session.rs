@@ -2,9 +2,10 @@
 //!
 //! Decides what a session consists of and what an idle one costs: nothing here grows unless the agent asks for something or
 //! somebody waits for it. Place in the walk: found by its id right after decoding. Implements `wire-spec.md` section 6.
-//! Invariant: no field of it is lease state (R3); D and its timer are in [`Standing::TimingOut`] alone, and the standing is changed
-//! only by `Sessions::apply`, so that the counts of sessions by standing are always right. What is heard last is a note that nobody
-//! reads before D, made only where the setting `last-heard` asks for it (R35). No renewing message comes into being for a session but by [`Session::produce`], in good standing.
+//! Invariant: no field of it is lease state (section 11.3); D and its timer are in [`Standing::TimingOut`] alone, and the standing is
+//! changed only by `Sessions::apply`, so that the counts of sessions by standing are always right. What is heard last is a note that nobody
+//! reads before D, made only where the setting `last-heard` asks for it. No renewing message comes into being for a session but by
+//! [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
 use crate::ids::SessionKey;
@@ -36,7 +37,7 @@ pub(crate) struct Session {
     pub(crate) agent: AgentId,
     /// Which start of the agent.
     pub(crate) incarnation: u64,
-    /// The handshake that opened it: a repeated HELLO is answered by this session (R42).
+    /// The handshake that opened it: a repeated HELLO is answered by this session (section 11.6).
     pub(crate) handshake: u64,
     /// What people call the agent.
     pub(crate) label: Box<[u8]>,
@@ -44,7 +45,7 @@ pub(crate) struct Session {
     pub(crate) lease_us: u32,
     /// When it was opened, by the boot clock; for displays.
     pub(crate) opened_ns: u64,
-    /// The proven address, to which everything goes (R85).
+    /// The proven address, to which everything goes (section 11.6).
     pub(crate) path: Path,
     /// The store has outcomes of it in no slot from this one on.
     pub(crate) outcomes: u16,
@@ -169,7 +170,7 @@ impl Session {
     pub(crate) fn renewed(&mut self, now: Instant) {
         //= wire-spec.md#11-3-failure-and-ending
         //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
-        assert!(self.standing.is_good(), "a message would renew {}, which is {} (R3)", self.who(), self.standing.name());
+        assert!(self.standing.is_good(), "a message would renew {}, which is {} (section 11.3)", self.who(), self.standing.name());
         //= wire-spec.md#11-3-failure-and-ending
         //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
         //# newest note plus T.
@@ -178,7 +179,7 @@ impl Session {
         }
     }
 
-    /// No packet received later was ever echoed by a message that renews (R35); `None` if that is not noted.
+    /// No packet received later was ever echoed by a message that renews (section 11.3); `None` if that is not noted.
     pub(crate) const fn heard(&self) -> Option<Instant> {
         self.heard
     }

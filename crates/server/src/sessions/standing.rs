@@ -1,10 +1,10 @@
 //! Standing: what the server may do for a session now.
 //!
 //! Decides which event leads from which standing to which, and refuses the others as error values. Place in the walk: every
-//! message of a session is judged by it before it acts, and again at the instant of execution (R5).
-//! Implements `wire-spec.md` section 11.3. Invariant: only [`Standing::Good`] may be answered by a message that renews (R3), and a
-//! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`] (R3). The one way
-//! back, [`Event::Rescued`], is closed by the first NACK, by a cause that is final, and by the end of the wait (R34).
+//! message of a session is judged by it before it acts, and again at the instant of execution.
+//! Implements `wire-spec.md` section 11.3. Invariant: only [`Standing::Good`] may be answered by a message that renews, and a
+//! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`]. The one way
+//! back, [`Event::Rescued`], is closed by the first NACK, by a cause that is final, and by the end of the wait.
 //! Leaves to others: what has to be done on the way (`handshake`, `timing_out`), timers, the store.
 
 use cistern_link::Instant;
@@ -14,19 +14,19 @@ use core::fmt;
 /// Why a session ends, or is about to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A notice was not receipted in time (R32).
+    /// A notice was not receipted in time (section 11.3).
     DeliveryFailed,
-    /// A demand for a cache lock was receipted and not complied with in time (R31).
+    /// A demand for a cache lock was receipted and not complied with in time (section 11.3).
     NotComplying,
     /// An operator evicted the agent.
     Evicted,
-    /// The agent opened another session: a new incarnation, or a new handshake of the same one (R40, R42).
+    /// The agent opened another session: a new incarnation, or a new handshake of the same one (section 11.6).
     Superseded,
     /// The agent closed it in good standing.
     Closed,
-    /// The agent said that nothing of it can be used again (R36).
+    /// The agent said that nothing of it can be used again (section 11.3).
     Surrendered,
-    /// It reclaimed after a restart what another agent reclaimed, too (R60).
+    /// It reclaimed after a restart what another agent reclaimed, too (section 11.7).
     ReclaimConflict,
 }
 
@@ -45,7 +45,7 @@ impl Cause {
         }
     }
 
-    /// Whether nothing that the agent does could still undo the decision (R34).
+    /// Whether nothing that the agent does could still undo the decision (section 11.3).
     #[must_use]
     pub const fn is_final(self) -> bool {
         !matches!(self, Self::DeliveryFailed | Self::NotComplying)
@@ -82,14 +82,14 @@ pub(crate) enum Standing {
     TimingOut {
         /// D.
         decided: Instant,
-        /// When the session is over, by both clocks: T after D, or T after what was heard last (R35).
+        /// When the session is over, by both clocks: T after D, or T after what was heard last (section 11.3).
         until: Instant,
         /// Why.
         cause: Cause,
-        /// Whether a NACK was produced since D: the agent may have discarded everything, so there is no way back (R34).
+        /// Whether a NACK was produced since D: the agent may have discarded everything, so there is no way back (section 11.3).
         nacked: bool,
     },
-    /// Over; its end record is on the way to the store, and until it is there nothing is freed (R50).
+    /// Over; its end record is on the way to the store, and until it is there nothing is freed (section 11.3).
     Ending {
         /// Why.
         cause: Cause,

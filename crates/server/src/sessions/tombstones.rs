@@ -1,9 +1,9 @@
 //! Ended sessions, remembered for a while so that their agents can be told.
 //!
-//! Decides what a NACK may say of a request of a session that has ended (R4): nothing of it can execute any more, so what had not
+//! Decides what a NACK may say of a request of a session that has ended (section 11.3): nothing of it can execute any more, so what had not
 //! begun never will. Place in the walk: asked when a datagram names a session that is not in the table.
 //! Implements `wire-spec.md` section 7. Invariant: bounded, oldest forgotten first; forgetting one only means that its agent gets a
-//! hint and learns the same by a handshake. An id that is remembered is never dealt out again (R11).
+//! hint and learns the same by a handshake. An id that is remembered is never dealt out again (section 11.6).
 //! Leaves to others: sending.
 
 use crate::sessions::standing::Cause;

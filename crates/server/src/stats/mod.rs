@@ -46,7 +46,7 @@ drops! {
     StalePacket "stale_packet",
     /// The packet number is further above the highest than any agent's can be.
     PacketAhead "packet_ahead",
-    /// It came from an address that is not proven for its session: the answer is a challenge at most (R85).
+    /// It came from an address that is not proven for its session: the answer is a challenge at most (section 11.6).
     UnprovenAddress "unproven_address",
     /// The floor, or the nonce to be cancelled, is further ahead than any agent's can be.
     NonceAhead "nonce_ahead",
@@ -60,15 +60,15 @@ drops! {
     BadHello "bad_hello",
     /// A HELLO of a handshake that is over.
     OldHandshake "old_handshake",
-    /// The answer would have been no smaller than what caused it (R87).
+    /// The answer would have been no smaller than what caused it (section 11.6).
     Amplification "amplification",
-    /// Answers without a session are limited in rate (R87).
+    /// Answers without a session are limited in rate (section 11.6).
     RateLimited "rate_limited",
-    /// Too many answers of the session wait to be sent; the agent will ask again (R27).
+    /// Too many answers of the session wait to be sent; the agent will ask again (section 11.2).
     Shed "shed",
     /// A PATH_RESPONSE that answers no challenge.
     StrayPathResponse "stray_path_response",
-    /// The server has stopped answering, because its store failed (R62).
+    /// The server has stopped answering, because its store failed (section 11.7).
     Failed "failed",
 }
 

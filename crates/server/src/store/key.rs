@@ -32,17 +32,17 @@ pub enum Counter {
     Objects = 2,
     /// Bytes of contents: the sum of the sizes of all files and symbolic links, and of the values of all extended attributes.
     Bytes = 3,
-    /// Tokens up to this one may have been given out (R73).
+    /// Tokens up to this one may have been given out (section 11.4).
     Tokens = 4,
-    /// Starts of the server on this store (R48).
+    /// Starts of the server on this store (section 11.7).
     Incarnation = 5,
-    /// How often the store was restored from a copy, from 1 on: the top 8 bits of every token, and of ids given out since (R54).
+    /// How often the store was restored from a copy, from 1 on: the top 8 bits of every token, and of ids given out since (section 11.7).
     Epoch = 6,
     /// A wait without reclaim that is owed, because this store may not know of every lock that agents hold: 1, set by whoever restored a
     /// copy, together with the highest epoch that the store had which it replaces: the epoch is to be raised first; 2: the store is new, or the epoch has been raised; 0: none.
     Restored = 7,
     /// Largest T by which the server may still have to wait for leases that it gave, in microseconds, rounded up: written before the
-    /// first of them is given, and lowered only when no older one can be valid (R16, R49).
+    /// first of them is given, and lowered only when no older one can be valid (sections 11.1 and 11.7).
     Wait = 8,
 }
 
@@ -65,7 +65,7 @@ pub enum Key {
     Counter(Counter),
     /// The record of a session that has not ended.
     Session(SessionId),
-    /// What became of the newest mutation of a session among those whose nonce has this remainder by its window (R24).
+    /// What became of the newest mutation of a session among those whose nonce has this remainder by its window (section 11.2).
     Outcome(SessionId, u16),
     /// The record of an object.
     Object(ObjectId),
@@ -75,7 +75,7 @@ pub enum Key {
     Block(ObjectId, u32),
     /// All extended attributes of an object, in one value: [`XattrRecord`](super::XattrRecord).
     Xattrs(ObjectId),
-    /// An ephemeral file, by the handle of the session that made it; its value says to which session it is bound now (R63).
+    /// An ephemeral file, by the handle of the session that made it; its value says to which session it is bound now (section 11.7).
     Ephemeral(Handle, ObjectId),
 }
 

@@ -3,8 +3,8 @@
 //! Decides: the keys and their order, the record formats, and what the core knows of the store at any moment ([`StoreCache`]:
 //! values loaded, overlaid by the writes of batches in flight). Place in the walk: an operation reads and writes through a
 //! [`View`]; what is not in memory becomes a [`Query`], what was written becomes a [`Batch`]. Implements `wire-spec.md`
-//! section 11.7 (R61).
-//! Invariant: nobody can read a value without learning the newest batch on whose durability it rests (R61), and a value
+//! section 11.7.
+//! Invariant: nobody can read a value without learning the newest batch on whose durability it rests, and a value
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
@@ -143,6 +143,6 @@ pub enum StoreEvent {
     Durable(BatchId),
     /// Whether the store has room for more; until it says otherwise it has. Without room only what takes something away is executed.
     Room(bool),
-    /// A write or sync failed: the server must stop (R62). The text says what failed, where, and what to do.
+    /// A write or sync failed: the server must stop (section 11.7). The text says what failed, where, and what to do.
     Broken(alloc::string::String),
 }

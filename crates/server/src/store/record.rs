@@ -74,7 +74,7 @@ pub struct EntryRecord {
     pub kind: ObjectKind,
 }
 
-/// What the store keeps of a session: written before its first lock is granted (R48), deleted when it has ended (R50).
+/// What the store keeps of a session: written before its first lock is granted (section 11.7), deleted when it has ended (section 11.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
     /// The agent.
@@ -83,11 +83,11 @@ pub struct SessionRecord {
     pub incarnation: u64,
     /// Boot of the agent's machine; all zero: not known.
     pub boot: [u8; 16],
-    /// Largest lease period promised to it, in microseconds (R16).
+    /// Largest lease period promised to it, in microseconds (section 11.1).
     pub lease_us: u64,
     /// How many requests it may have outstanding; tells where its outcomes are kept.
     pub window: u16,
-    /// Whether its end was decided for good: nothing can be reclaimed from it, and its lease has still to be waited for (R50).
+    /// Whether its end was decided for good: nothing can be reclaimed from it, and its lease has still to be waited for (section 11.3).
     pub doomed: bool,
     /// The objects whose advisory locks it may hold, in order, if it is long: if its lease period is above the server's own. `None`: it
     /// is not, and may hold any lock.
@@ -103,7 +103,7 @@ pub struct EphemeralRecord {
     pub bound: SessionId,
 }
 
-/// What the store keeps of an executed mutation: written with what it changed (R24).
+/// What the store keeps of an executed mutation: written with what it changed (section 11.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeRecord {
     /// Its nonce.

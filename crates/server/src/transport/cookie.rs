@@ -1,7 +1,7 @@
 //! Cookies: proof that a HELLO comes from the address that it claims, kept by the agent so that the server keeps nothing.
 //!
 //! Decides what is in a cookie: the moment of its making, and a SipHash-2-4-128 under a key of this server's life over that moment,
-//! the agent with its incarnation, its address and port, and the number of the handshake (R42, R88); and which cookies are spent. Place
+//! the agent with its incarnation, its address and port, and the number of the handshake; and which cookies are spent. Place
 //! in the walk: made for CHALLENGE, checked before a HELLO changes anything (`handshake`). Implements `wire-spec.md` section 11.6.
 //! Invariants: no state is kept for a cookie that opened no session; it is good for one agent, one address, one handshake, one session
 //! and [`crate::Config::cookie_life`]. Its moment also orders handshakes of one agent: what is older than the cookie used last opens and

@@ -1,8 +1,8 @@
 //! What a session has to be sent besides its notices: encoded messages in two lanes, urgent before bulk.
 //!
 //! Decides the order, and that what must always arrive (answers to control messages, PENDING, QUEUED, NACK) waits behind no reply
-//! (R27). Place in the walk: filled when an answer is produced, its echo in it for good (R2); emptied by `transmit`.
-//! Implements `wire-spec.md` section 6.5. Invariant: from D on no message that renews is in it (R3): [`Out::drop_renewals`].
+//! (section 11.2). Place in the walk: filled when an answer is produced, its echo in it for good (section 11.1); emptied by `transmit`.
+//! Implements `wire-spec.md` section 6.5. Invariant: from D on no message that renews is in it (section 11.3): [`Out::drop_renewals`].
 //! Its buffers are lent from a pool while there is something in them, so an idle session costs one word.
 //! Leaves to others: datagrams (`transmit`), and whether a message may be produced at all (`standing`).
 
@@ -89,7 +89,7 @@ impl Lane {
         assert_eq!(
             self.bytes.get(start),
             Some(&kind.code()),
-            "what is appended is of the kind that was named: by it renewals are known (R3)"
+            "what is appended is of the kind that was named: by it renewals are known (section 11.3)"
         );
         let end = self.bytes.len();
         match self.runs.last_mut() {
@@ -234,7 +234,7 @@ impl Out {
         self.give_back(pool);
     }
 
-    /// Drops every message that renews: what was produced before D and not handed to the driver must not leave after it (R3).
+    /// Drops every message that renews: what was produced before D and not handed to the driver must not leave after it (section 11.3).
     pub(crate) fn drop_renewals(&mut self, pool: &mut Pool) {
         if let Some(lanes) = &mut self.0 {
             //= wire-spec.md#11-3-failure-and-ending

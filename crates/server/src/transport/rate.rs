@@ -1,6 +1,6 @@
 //! Limits on answers that are sent without a session: so many in a second, few at once.
 //!
-//! Decides whether one more may go now (R87). Place in the walk: asked before a HINT, a CHALLENGE or a REFUSE is made.
+//! Decides whether one more may go now (section 11.6). Place in the walk: asked before a HINT, a CHALLENGE or a REFUSE is made.
 //! Implements `wire-spec.md` section 3.5. Invariant: over any span no more are allowed than it has intervals, plus the burst.
 //! Leaves to others: what is limited.
 

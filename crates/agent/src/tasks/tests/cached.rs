@@ -159,7 +159,7 @@ fn without_a_lease_that_lets_operations_start_the_server_is_asked() {
     bench.now = suspect;
     bench.seen.clear();
     bench.run(stat("/d/f")).unwrap();
-    assert_eq!(bench.seen.len(), 1, "suspect: nothing starts under the lease (R19)");
+    assert_eq!(bench.seen.len(), 1, "suspect: nothing starts under the lease (section 11.1)");
     bench.now = over;
     bench.run(stat("/d/f")).unwrap();
     assert_eq!(bench.seen.len(), 2);

@@ -53,7 +53,7 @@ fn what_a_mutation_affects_is_not_answered_from_cache_until_its_outcome_is_known
     assert!(is_later(&bench.submit(stat("/d/f"))), "from the moment it was put out, before it was executed");
     let answer = bench.execute();
     assert!(is_later(&bench.submit(read("/d/f"))), "executed, outcome not known here");
-    assert_eq!(bench.ended(op), None, "nobody is told before the server has said so (R20)");
+    assert_eq!(bench.ended(op), None, "nobody is told before the server has said so (section 11.1)");
     bench.deliver(&answer);
     assert_eq!(attr(&bench.ended(op).unwrap()).size, 5);
     assert_eq!(data(&bench.cached(read("/d/f"))), b"other");
@@ -174,7 +174,7 @@ fn a_name_that_moved_unseen_is_learned_from_the_outcome() {
     bench.run(rename("/d/f", "/e/f", RenameRule::Replace)).unwrap();
     bench.seen.clear();
     assert_eq!(data(&bench.run(read("/e/f"))), b"hello");
-    assert_eq!(bench.seen, [Kind::Read], "the name is known; the file could not be named, so its lock was demanded (R71)");
+    assert_eq!(bench.seen, [Kind::Read], "the name is known; the file could not be named, so its lock was demanded (section 11.4)");
     assert_eq!(names(&bench.run(list("/e"))), ["f"]);
 }
 

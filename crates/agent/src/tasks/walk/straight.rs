@@ -2,7 +2,7 @@
 //!
 //! Decides whether a path is so plain that a walk would do nothing but look up one name after the other: no links, no dots, no name that
 //! is not known to be there. Such a path needs no place to go on from later, and no trace: it is walked in one call of the agent, so its
-//! end is of this very instant (R77). Place in the walk: asked before a command becomes a task. Implements `wire-spec.md` section 11.5.
+//! end is of this very instant. Place in the walk: asked before a command becomes a task. Implements `wire-spec.md` section 11.5.
 //! Invariant: where it leads the walk would lead, too. Leaves to others: every other path (`Walk`), errors included.
 
 use super::PATH_MAX;

@@ -39,7 +39,7 @@ fn waiter_that_times_out_is_passed_over_and_has_its_place_again_when_rescued() {
     s.actions();
     s.table.park(s.now, B);
     s.give(A, advisory(X), a);
-    assert_eq!(granted(&s.actions()), [(C, 1)], "R5, R39: B is not granted and delays nobody");
+    assert_eq!(granted(&s.actions()), [(C, 1)], "section 11.3: B is not granted and delays nobody");
     s.table.unpark(s.now, B);
     s.actions();
     let c = s.table.held(C, advisory(X)).unwrap();

@@ -92,7 +92,7 @@ fn holder_in_use_is_probed_every_period_for_as_long_as_somebody_waits() {
     world.got(&waiter);
     world.pass(ms(1_000));
     let sent = world.got(&holder);
-    assert!(!sent.is_empty(), "a message that needs a receipt goes out within the probe period (R30)");
+    assert!(!sent.is_empty(), "a message that needs a receipt goes out within the probe period (section 11.3)");
     let _ = generation;
 }
 
@@ -252,7 +252,7 @@ fn cache_lock_demanded_and_kept_fails_its_holder_after_the_compliance_time() {
     world.pass(ms(999));
     assert_eq!(world.server.lease_timers(), 0);
     world.pass(ms(1));
-    assert_eq!(world.server.lease_timers(), 1, "alive, and not complying (R31)");
+    assert_eq!(world.server.lease_timers(), 1, "alive, and not complying (section 11.3)");
     world.got(&holder);
     world.pass(ms(2_020));
     world.expect(&writer, &[]);

@@ -1,8 +1,8 @@
 //! Who could be using an exclusive advisory lock: every scripted agent by the strictest reading of what it was told, so that two at one
 //! time are the server's mistake whatever the agents did.
 //!
-//! An agent's lease ends τ after it sent the newest transmission that a renewing answer echoed (R1); it may use what it was granted and
-//! has neither given back nor disowned, until then, or until it is told that its session is over.
+//! An agent's lease ends τ after it sent the newest transmission that a renewing answer echoed (section 11.1); it may use what it was
+//! granted and has neither given back nor disowned, until then, or until it is told that its session is over.
 
 use super::world::Got;
 use alloc::collections::{BTreeMap, BTreeSet};

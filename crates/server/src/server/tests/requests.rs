@@ -80,7 +80,7 @@ fn duplicate_of_an_executing_request_is_pending_and_executes_once() {
     world.turn();
     let got = world.got_one(&peer);
     let Message::Ack(ack) = got.message() else { panic!("{got:?}") };
-    assert_eq!((ack.nonce, ack.echo), (ask.nonce, last), "the newest transmission that carried it (R2)");
+    assert_eq!((ack.nonce, ack.echo), (ask.nonce, last), "the newest transmission that carried it (section 11.1)");
     assert!(matches!(ack.reply, Reply::Changed(_)));
     assert_eq!(world.server.stats().requests, 1);
 }

@@ -227,7 +227,7 @@ fn parked_request_is_dropped_at_the_end_of_its_session() {
     let items = [ReleaseItem { lock: super::world::cache_lock(ROOT), generation: dir, keep: Keep::Nothing }];
     world.send(&mut holder, &[Release { serial, items: List::of(&items) }.into()]);
     world.got(&holder);
-    assert_eq!(world.server.status(world.now).parked, 1, "parked at D, and not executed (R5)");
+    assert_eq!(world.server.status(world.now).parked, 1, "parked at D, and not executed (section 11.3)");
     world.pass(ms(2_021));
     assert_eq!(world.server.status(world.now).parked, 0);
     world.create(&mut holder, "parked");

@@ -291,7 +291,7 @@ impl World {
             }
             to.push_back(Got { session, packet, at: self.now, datagram: bytes.len(), from: path.local, bytes: message.to_bytes() });
         }
-        assert!(!small || bytes.len() <= DATAGRAM_MIN, "what must always arrive fits every path (R28)");
+        assert!(!small || bytes.len() <= DATAGRAM_MIN, "what must always arrive fits every path (section 3.7)");
         let hint = datagram.messages().any(|message| message.kind() == cistern_wire::Kind::Hint);
         let highest = self.packets.entry(session).or_default();
         assert!(hint || packet > *highest, "packet number {packet} of session {session} repeats");
