@@ -27,8 +27,8 @@ fn counted(line: &mut Line) -> usize {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive
-//# queue empty at the end.
+//# Before D the server MUST have sent the notice at least three times, and listened for an RTO after each, its receive queue empty at the
+//# end.
 #[test]
 fn mere_loss_takes_no_lock_and_no_answered_change_from_anybody() {
     let Some(network) = Network::of(&["server", "a", "b"]) else { return };

@@ -29,8 +29,8 @@ fn moves_and_keeps(server: &Server, a: &mut Agent, b: &Agent, label: &str, movin
     assert_eq!(server.count("moves"), 1);
     //= wire-spec.md#11-6-sessions-handshake-and-paths
     //= type=test
-    //# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was
-    //# answered from the new address.
+    //# A session's address MUST change only for its highest packet number, and only after a PATH_CHALLENGE was answered from the new
+    //# address.
     let status = server.status();
     assert!(status["messages_out"]["PATH_CHALLENGE"].as_u64() >= Some(1) && status["messages_in"]["PATH_RESPONSE"].as_u64() >= Some(1));
     // Demanded at the new address, and still in use there.

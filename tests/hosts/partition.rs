@@ -81,7 +81,7 @@ fn one_way(from: &str, to: &str, heard: bool) {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+//# From D on the server MUST NOT produce or release a message that renews the session's lease.
 #[test]
 fn an_agent_that_hears_nothing_loses_its_lock_although_the_server_hears_it_all_along() {
     one_way("server", "a", true);

@@ -41,8 +41,8 @@ fn not_obtained_and_not_run_have_exit_codes_of_their_own() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-//# lock is certain.
+//# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+//# certain.
 #[test]
 fn a_command_has_ended_before_its_lock_is_anyone_elses_although_cistern_was_killed() {
     let server = Server::start();
@@ -79,7 +79,7 @@ fn a_command_is_stopped_when_its_lock_is_lost() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# After the common grace the server MUST let reclaim nothing but advisory locks whose objects the former session's record names.
+//# After the common grace only advisory locks whose objects the former session's record names MUST be reclaimable.
 #[test]
 fn a_command_with_a_long_lease_goes_on_over_a_restart_that_holds_up_nobody_else() {
     let mut server = Server::durable(&["--lease", "500ms"]);

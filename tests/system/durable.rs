@@ -104,8 +104,8 @@ fn a_lock_is_held_and_a_cache_is_right_over_a_restart() {
 //
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or its
-//# session is no longer remembered.
+//# A mutation's effects and its outcome MUST become durable in one transaction, and the outcome stays until the floor has passed it or its
+//# session is forgotten.
 #[test]
 fn every_change_that_was_answered_is_there_after_each_of_many_kills() {
     let mut server = Server::durable(&["--lease", "1s"]);
@@ -171,7 +171,7 @@ fn maker(
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none() {
     let mut server = Server::new_store(&["--lease", "3s", "--lease-max", "3s"]);
@@ -197,7 +197,7 @@ fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none(
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks are reliable.
 #[test]
 fn a_second_server_on_the_same_store_is_refused_until_the_first_is_gone() {
     let mut server = Server::durable(&[]);

@@ -94,7 +94,7 @@ fn a_lease_that_lapsed_without_a_failure_is_revived_with_all_that_was_kept() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn a_server_that_is_not_the_first_of_its_cluster_waits_before_it_grants_and_programs_wait_with_it() {
     let server = Server::of_cluster(&["--lease", "2s"]);

@@ -325,8 +325,8 @@ impl Writing {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-//# lock is certain.
+//# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+//# certain.
 #[test]
 fn whoever_is_killed_the_command_has_ended_before_the_host_agent_gives_the_lock_to_another() {
     let server = Server::start();

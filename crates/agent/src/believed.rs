@@ -34,7 +34,7 @@ pub(crate) fn unbelievable(welcome: &Welcome<'_>, config: &Config) -> Option<(&'
         *welcome;
     let lease = Duration::from_micros(lease_us);
     //= wire-spec.md#11-6-sessions-handshake-and-paths
-    //# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME that offers a longer one.
+    //# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME above it.
     //= wire-spec.md#11-6-sessions-handshake-and-paths
     //# An agent MUST drop a WELCOME with a number outside these bounds.
     [

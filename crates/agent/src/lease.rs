@@ -87,7 +87,7 @@ impl Lease {
     /// `renew_within` if that is shorter.
     pub(crate) const fn open(&mut self, tau: Duration, renew_within: Duration) {
         //= wire-spec.md#11-1-lease
-        //# The agent MUST NOT use its locks or its cache before it received the answer that made them usable.
+        //# The agent MUST NOT use locks or cache before it received the answer that made them usable.
         self.open = Some(Open { tau, renew_within, ends: None });
     }
 
@@ -109,8 +109,8 @@ impl Lease {
             over: sent.plus(open.tau),
         };
         //= wire-spec.md#11-1-lease
-        //# On a renewing answer the agent MUST set the end of its lease to the later of its end so far and the send time of the echoed
-        //# transmission plus τ.
+        //# A renewing answer MUST set the end of the lease to the later of its end so far and the send time of the echoed transmission plus
+        //# τ.
         let ends = open.ends.map_or(fresh, |old| Ends {
             valid: old.valid.max(fresh.valid),
             renewing: old.renewing.max(fresh.renewing),
@@ -132,7 +132,7 @@ impl Lease {
     /// unused.
     pub(crate) fn permit(&self, now: Instant) -> Permit {
         //= wire-spec.md#11-1-lease
-        //# A renewing answer whose time is over when it arrives MUST NOT make anything usable.
+        //# A renewing answer whose lease is over when it arrives MUST NOT make anything usable.
         self.ends().map_or(Permit::NONE, |ends| Permit {
             may_use: !now.lease_over(ends.flush),
             may_start: !now.lease_over(ends.renewing),

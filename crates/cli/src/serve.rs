@@ -170,7 +170,7 @@ fn set_up(
     let clock = Clock::new().map_err(|e| internal(&e))?;
     //= wire-spec.md#11-7-restart-and-recovery
     //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
-    //# process could send any more.
+    //# process could send.
     let now = clock.now();
     let name = format!("server {:.8}", id.to_string());
     let options = LoopOptions { name, tap: capture::tap(), spin: config.spin, ..LoopOptions::default() };

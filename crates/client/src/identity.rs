@@ -62,7 +62,7 @@ impl Identity {
         };
         let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory", None))?;
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The agent MUST have made its incarnation durable, and larger than every one before, before its first HELLO.
+        //# The agent MUST have made its incarnation durable, and larger than all before, before its first HELLO.
         store(dir, &path, agent, incarnation)?;
         Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
     }
@@ -137,7 +137,7 @@ mod tests {
 
     //= wire-spec.md#11-6-sessions-handshake-and-paths
     //= type=test
-    //# The agent MUST have made its incarnation durable, and larger than every one before, before its first HELLO.
+    //# The agent MUST have made its incarnation durable, and larger than all before, before its first HELLO.
     #[test]
     fn every_start_has_a_larger_incarnation_of_the_same_agent() {
         let dir = tempfile::tempdir().unwrap();

@@ -198,7 +198,7 @@ fn receive_round<M: Machine>(
                 round.empty = false;
                 let at = tap.as_ref().map(|_| stamp());
                 //= wire-spec.md#11-1-lease
-                //# The receiver MUST read its clock for a datagram after it was received.
+                //# A receiver MUST read the clock for a datagram after it was received.
                 let now = clock.now();
                 round.now = Some(now);
                 round.datagrams += hand_over(machine, pool, filled, now, stats);

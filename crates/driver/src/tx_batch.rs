@@ -80,7 +80,7 @@ impl TxBatch {
             }
             let slot = &mut self.slots[self.used];
             //= wire-spec.md#11-1-lease
-            //# The agent MUST read its clock for a send time before it hands the transmission to the network.
+            //# The agent MUST read the clock for a send time before it hands the transmission to the network.
             // One reading serves a batch: what is sent first is sent no sooner after it than if each had its own, for nothing is sent
             // before the batch is full.
             let Some(path) = machine.poll_transmit(now, &mut slot.bytes) else {

@@ -87,8 +87,7 @@ impl Nonces {
             return None;
         }
         //= wire-spec.md#11-2-delivery
-        //# The floor that an agent announces MUST be the lowest nonce whose answer it still awaits, or the request's own nonce if there is
-        //# none lower.
+        //# The floor that an agent announces MUST be the lowest nonce that it still awaits, or the request's own if there is none lower.
         // `start` keeps every awaited nonce within a window, and a window is a u16.
         u16::try_from(nonce - self.floor).ok()
     }
@@ -134,8 +133,7 @@ mod tests {
 
     //= wire-spec.md#11-2-delivery
     //= type=test
-    //# The floor that an agent announces MUST be the lowest nonce whose answer it still awaits, or the request's own nonce if there is none
-    //# lower.
+    //# The floor that an agent announces MUST be the lowest nonce that it still awaits, or the request's own if there is none lower.
     #[test]
     fn floor_follows_the_lowest_awaited_nonce() {
         let mut nonces = Nonces::new();

@@ -27,7 +27,7 @@ const _: () = assert!(FIRST_PACKET_MAX < PACKET_MAX >> 11, "where a session bega
 /// Draws the first packet number of one direction of a session.
 pub fn first_packet(rng: &mut Rng) -> u64 {
     //= wire-spec.md#3-2-packet-numbers
-    //# The first packet number of each direction of a session MUST be drawn at random from 1 to 2^48−1.
+    //# The first packet number of each direction MUST be drawn at random from 1 to 2^48−1.
     if bugs::is(Bug::U1) { 1 } else { 1 + rng.below(FIRST_PACKET_MAX) }
 }
 
@@ -68,7 +68,7 @@ impl PacketCounter {
             return None;
         }
         //= wire-spec.md#3-2-packet-numbers
-        //# A packet number MUST NOT be used for two transmissions of one session and direction.
+        //# A packet number MUST NOT be used twice in one session and direction.
         self.last += 1;
         Some(self.last)
     }
@@ -134,7 +134,7 @@ impl SentLog {
             self.sent.pop_front();
         }
         //= wire-spec.md#11-1-lease
-        //# The agent MUST remember by full 64-bit packet number when it sent each transmission whose answer could still renew.
+        //# The agent MUST remember the send time of each transmission whose answer could still renew, by 64-bit packet number.
         self.sent.push_back((packet, now));
         debug_assert!(self.sent.len() <= self.max);
     }
@@ -143,7 +143,7 @@ impl SentLog {
     #[must_use]
     pub fn sent_at(&self, packet: u64) -> Option<Instant> {
         //= wire-spec.md#11-1-lease
-        //# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
+        //# An echo that the agent did not send in this session, or has forgotten, MUST NOT renew.
         let found = self.sent.binary_search_by_key(&packet, |entry| entry.0);
         found.ok().and_then(|at| self.sent.get(at)).map(|entry| entry.1)
     }
@@ -189,7 +189,7 @@ mod tests {
 
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# A packet number MUST NOT be used for two transmissions of one session and direction.
+    //# A packet number MUST NOT be used twice in one session and direction.
     #[test]
     fn numbers_start_at_the_first_and_follow_one_another() {
         let mut counter = PacketCounter::starting_at(70);
@@ -201,7 +201,7 @@ mod tests {
 
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# The first packet number of each direction of a session MUST be drawn at random from 1 to 2^48−1.
+    //# The first packet number of each direction MUST be drawn at random from 1 to 2^48−1.
     #[test]
     fn first_numbers_are_spread_over_48_bits() {
         let mut rng = Rng::from_seed([5; 32]);
@@ -228,7 +228,7 @@ mod tests {
 
     //= wire-spec.md#11-1-lease
     //= type=test
-    //# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
+    //# An echo that the agent did not send in this session, or has forgotten, MUST NOT renew.
     #[test]
     fn echo_of_a_number_never_sent_has_no_send_time() {
         let mut log = SentLog::new(8);
@@ -244,7 +244,7 @@ mod tests {
 
     //= wire-spec.md#11-1-lease
     //= type=test
-    //# The agent MUST remember by full 64-bit packet number when it sent each transmission whose answer could still renew.
+    //# The agent MUST remember the send time of each transmission whose answer could still renew, by 64-bit packet number.
     #[test]
     fn transmission_is_forgotten_exactly_when_its_echo_could_renew_nothing() {
         let mut log = SentLog::new(8);

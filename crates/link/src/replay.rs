@@ -73,13 +73,12 @@ impl ReplayWindow {
     #[must_use]
     pub fn classify(&self, packet: u64) -> Freshness {
         //= wire-spec.md#3-2-packet-numbers
-        //# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+        //# A receiver MUST drop a packet number below the first of its sender.
         if packet < self.first {
             return Freshness::Stale;
         }
         //= wire-spec.md#3-2-packet-numbers
-        //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it
-        //# has received any, above the one before the first.
+        //# A receiver MUST drop a packet number more than 2^20 above the highest received, or, before any, above the one before the first.
         if packet > self.highest.saturating_add(AHEAD_MAX) && !bugs::is(Bug::A7) {
             return Freshness::Ahead;
         }
@@ -88,8 +87,7 @@ impl ReplayWindow {
         }
         let below = self.highest - packet;
         //= wire-spec.md#3-2-packet-numbers
-        //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the
-        //# highest received.
+        //# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.
         if below >= REPLAY_WINDOW {
             return Freshness::Stale;
         }
@@ -206,11 +204,10 @@ mod tests {
 
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+    //# A receiver MUST drop a packet number below the first of its sender.
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
-    //# received any, above the one before the first.
+    //# A receiver MUST drop a packet number more than 2^20 above the highest received, or, before any, above the one before the first.
     #[test]
     fn no_number_is_believed_because_it_is_the_first() {
         let first = (1 << 48) - 1;
@@ -238,8 +235,7 @@ mod tests {
 
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the highest
-    //# received.
+    //# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.
     #[test]
     fn window_edge_is_exactly_1024_numbers() {
         let window = noted(&[5_000]);
@@ -295,8 +291,7 @@ mod tests {
 
     //= wire-spec.md#3-2-packet-numbers
     //= type=test
-    //# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
-    //# received any, above the one before the first.
+    //# A receiver MUST drop a packet number more than 2^20 above the highest received, or, before any, above the one before the first.
     #[test]
     fn number_that_no_peer_can_have_reached_moves_nothing() {
         let mut window = noted(&[5]);

@@ -135,7 +135,7 @@ impl ReplyCache {
             Some(Slot::Done { digest, stored }) => (digest, Admission::Done(stored)),
         };
         //= wire-spec.md#11-2-delivery
-        //# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
+        //# A request under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
         if *known.0 == digest { known.1 } else { Admission::OtherBody }
     }
 

@@ -105,8 +105,8 @@ impl Policy {
     /// What the passing of time alone demands.
     pub(crate) fn due(&mut self, now: At) -> Option<Action> {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which
-        //# the lock is certain.
+        //# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock
+        //# is certain.
         let kill_now = self.until.kill_at.reached(now);
         match self.state {
             State::Killing => None,

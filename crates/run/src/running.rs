@@ -363,8 +363,8 @@ impl Running {
 
     /// It should have killed by now: it is continued in case it was stopped, and its tree is killed from here.
     //= wire-spec.md#11-6-sessions-handshake-and-paths
-    //# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-    //# lock is certain.
+    //# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+    //# certain.
     fn help_guardian(&mut self) {
         let Ok(guardian) = i32::try_from(self.guardian.id()) else { return };
         // Of a command that has ended by itself the guardian has yet to tell.

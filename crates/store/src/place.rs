@@ -173,7 +173,7 @@ fn sync_above(dir: &Path) -> io::Result<()> {
 }
 
 //= wire-spec.md#11-7-restart-and-recovery
-//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks are reliable.
 fn refuse_doubtful_locks(dir: &Path) -> Result<(), OpenError> {
     let kind = statfs(dir).map_err(|e| OpenError::io(dir, "looking at its file system", &e.into()))?.filesystem_type();
     let Some(name) = doubtful(kind) else { return Ok(()) };

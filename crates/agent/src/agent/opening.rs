@@ -63,14 +63,13 @@ impl ServerIdentity {
     fn judge(self, other: Self, held: bool) -> Judgement {
         if self.store == other.store {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# The agent MUST refuse, and report, a server of the store it knows with a lower epoch than it has seen, or the same epoch and a
-            //# lower incarnation.
+            //# The agent MUST refuse, and report, a server of the known store with a lower epoch, or the same epoch and a lower
+            //# incarnation, than it has seen.
             let older = (other.epoch, other.incarnation) < (self.epoch, self.incarnation);
             return if older { Judgement::Refuse } else { Judgement::Accept };
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The agent MUST refuse, and report, a server that has another store identity than the one it knows, unless that server says that
-        //# its store is volatile.
+        //# The agent MUST refuse, and report, a server of another store than the one it knows, unless that says that its store is volatile.
         match self.volatile && other.volatile {
             false => Judgement::Refuse,
             true if held => Judgement::Wait,

@@ -65,8 +65,8 @@ impl Agent {
     pub(super) fn ask_outcome(&mut self, session: SessionId, nonce: u64) {
         if self.questions.contains_key(&(session, nonce)) {
             //= wire-spec.md#11-2-delivery
-            //# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not
-            //# answered, unless it was told "not executed".
+            //# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not
+            //# executed".
             self.ask(Lane::Recovery, Asker::Outcome(session, nonce), &Outcome { ask: UNASKED, session, nonce }.into());
         }
     }

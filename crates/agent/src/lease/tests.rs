@@ -40,7 +40,7 @@ fn phases_end_at_their_fractions_of_tau_since_the_send_time() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The agent MUST NOT use its locks or its cache before it received the answer that made them usable.
+//# The agent MUST NOT use locks or cache before it received the answer that made them usable.
 #[test]
 fn without_a_session_nothing_is_usable_and_nothing_renews() {
     let mut lease = Lease::new(Phases::default());
@@ -72,7 +72,7 @@ fn an_older_transmission_does_not_shorten_the_lease() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# A renewing answer whose time is over when it arrives MUST NOT make anything usable.
+//# A renewing answer whose lease is over when it arrives MUST NOT make anything usable.
 #[test]
 fn an_answer_whose_window_has_passed_revives_nothing() {
     let mut lease = lease(0);
@@ -91,8 +91,7 @@ fn a_jump_of_the_boot_clock_alone_ends_the_lease() {
 proptest! {
     //= wire-spec.md#11-1-lease
     //= type=test
-    //# On a renewing answer the agent MUST set the end of its lease to the later of its end so far and the send time of the echoed
-    //# transmission plus τ.
+    //# A renewing answer MUST set the end of the lease to the later of its end so far and the send time of the echoed transmission plus τ.
     #[test]
     fn end_is_the_latest_send_time_plus_tau(sends in proptest::collection::vec(0u64..10_000, 1..20)) {
         let mut lease = Lease::new(Phases::default());

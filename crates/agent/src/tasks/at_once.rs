@@ -18,7 +18,7 @@ impl Ops {
     /// The end of a command, if it needs nothing but what is here. `None`: it has to be submitted, and has done nothing.
     pub(crate) fn at_once(&mut self, ctx: &mut Ctx<'_>, command: &Command) -> Option<Result<Output, OpError>> {
         //= wire-spec.md#11-1-lease
-        //# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
+        //# The agent MUST check the end of its lease at each use of a lock or of the cache.
         //= wire-spec.md#11-1-lease
         //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
         if !ctx.permit.may_start {

@@ -132,7 +132,7 @@ impl Task {
 
     pub(super) fn heard_change(&mut self, desk: &mut Desk<'_, '_>, call: &Call, reply: &Reply<'_>) -> Flow {
         //= wire-spec.md#11-1-lease
-        //# The agent MUST NOT tell a user that a change to what the server holds is done before the server has acknowledged it.
+        //# The agent MUST NOT report a change of server-held state as done before the server has acknowledged it.
         let Request::Change { change, .. } = &call.request else { return self.heard_stat(desk, call, reply) };
         let effects = match reply {
             Reply::Changed(changed) => changed.effects,

@@ -85,7 +85,7 @@ impl Task {
         gathering.unbroken &= installed;
         for entry in page.entries {
             //= wire-spec.md#11-5-caching-and-metadata
-            //# The agent MUST refuse a LISTING with a name that is not one component (section 6.2), or that is not above the name before it.
+            //# The agent MUST refuse a LISTING with a name that is not one component (section 6.2), or not above the name before it.
             if !is_name(entry.name.0) || gathering.entries.last().is_some_and(|last| last.name[..] >= *entry.name.0) {
                 return Flow::failed(NOT_AN_ANSWER);
             }

@@ -86,7 +86,7 @@ impl Task {
         let room = room(desk).saturating_sub(self.expect_len());
         let Stage::Putting(putting) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         //= wire-spec.md#11-5-caching-and-metadata
-        //# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
+        //# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
         putting.stagings += 1;
         if putting.stagings > STAGINGS_MAX {
             return Flow::failed(Status::NOT_STAGED);

@@ -104,8 +104,7 @@ impl Task {
         }
         let request = match self.walk.advance(path, &mut view) {
             //= wire-spec.md#11-1-lease
-            //# An operation that is still running under the lease when it ends MUST fail, and its result MUST NOT be given out as
-            //# valid.
+            //# An operation still running when the lease ends MUST fail, and its result MUST NOT be given out as valid.
             Advance::At(_) | Advance::Failed(_) if !self.walk.holds(&mut view) => return Some(Flow::Again),
             Advance::Failed(status) => return Some(self.walk_failed(nth, status)),
             Advance::At(found) => {

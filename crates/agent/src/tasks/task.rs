@@ -323,7 +323,7 @@ impl Task {
     pub(super) fn view<'d>(&self, desk: &'d mut Desk<'_, '_>) -> View<'d> {
         let permit = desk.ctx.permit;
         //= wire-spec.md#11-1-lease
-        //# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
+        //# The agent MUST check the end of its lease at each use of a lock or of the cache.
         //= wire-spec.md#11-1-lease
         //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
         let allowed = if self.new { permit.may_start } else { permit.may_use || bugs::is(Bug::M9) };
@@ -357,7 +357,7 @@ impl Task {
             //# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about
             //# the objects affected.
             //= wire-spec.md#11-4-locks
-            //# Until it knows the outcome of a mutation the agent MUST treat the locks that it named in `held` as suspended.
+            //# Until it knows the outcome of a mutation the agent MUST treat the locks named in `held` as suspended.
             suspended = change.affected(desk.ctx.cache);
             desk.ctx.cache.fence(&suspended);
             for object in &suspended {
@@ -435,8 +435,8 @@ impl Task {
             }
             Answer::Result(None) | Answer::SessionEnded(Fate::Executed | Fate::Unknown) => {
                 //= wire-spec.md#11-2-delivery
-                //# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not
-                //# answered, unless it was told "not executed".
+                //# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not
+                //# executed".
                 //= wire-spec.md#11-2-delivery
                 //# A caller whose mutation ended so MUST be told that the outcome is not known.
                 if !call.request.is_mutation() {

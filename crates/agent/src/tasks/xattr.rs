@@ -98,7 +98,7 @@ impl Attributes {
         let new: Vec<Bytes> = page.names.iter().map(|name| Bytes::copy_from_slice(name.0)).collect();
         let ascends = self.names.last().into_iter().chain(&new).is_sorted_by(|a, b| a < b);
         //= wire-spec.md#11-5-caching-and-metadata
-        //# The agent MUST refuse XATTR_NAMES with a name that is empty or has a NUL in it, or that is not above the name before it.
+        //# The agent MUST refuse XATTR_NAMES with a name that is empty, has a NUL, or is not above the name before it.
         let named = new.iter().all(|name| !name.is_empty() && !name.contains(&0));
         if !ascends || !named || !self.is_of(page.version) || (new.is_empty() && !page.end) || self.names.len() + new.len() > XATTRS_MAX {
             return Err(NOT_AN_ANSWER);

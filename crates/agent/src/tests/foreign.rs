@@ -53,11 +53,10 @@ fn answers_of_strangers_neither_renew_nor_end_a_session() {
 
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+//# A receiver MUST drop a packet number below the first of its sender.
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
-//# received any, above the one before the first.
+//# A receiver MUST drop a packet number more than 2^20 above the highest received, or, before any, above the one before the first.
 #[test]
 fn numbers_of_a_session_begin_where_the_handshake_says_in_both_directions() {
     const FIRST: u64 = 0x7777_0000_0001;
@@ -87,7 +86,7 @@ fn numbers_of_a_session_begin_where_the_handshake_says_in_both_directions() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME that offers a longer one.
+//# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME above it.
 #[test]
 fn lease_longer_than_the_bound_is_not_taken() {
     for (lease_us, taken) in [(60_000_000, true), (60_000_001, false), (u64::MAX, false)] {

@@ -155,8 +155,7 @@ fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not answered, unless it was
-//# told "not executed".
+//# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not executed".
 //= wire-spec.md#11-2-delivery
 //= type=test
 //# A caller whose mutation ended so MUST be told that the outcome is not known.

@@ -248,12 +248,11 @@ fn nacked(script: &mut Script) {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# The agent MUST refuse, and report, a server that has another store identity than the one it knows, unless that server says that its
-//# store is volatile.
+//# The agent MUST refuse, and report, a server of another store than the one it knows, unless that says that its store is volatile.
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# The agent MUST refuse, and report, a server of the store it knows with a lower epoch than it has seen, or the same epoch and a
-//# lower incarnation.
+//# The agent MUST refuse, and report, a server of the known store with a lower epoch, or the same epoch and a lower incarnation, than it
+//# has seen.
 #[test]
 fn another_store_or_an_older_state_of_the_known_one_is_refused_and_reported() {
     let changes: [fn(Welcome<'static>) -> Welcome<'static>; 4] = [

@@ -78,8 +78,7 @@ fn executed_without_a_reply_that_can_be_read_is_an_unknown_outcome() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not answered, unless it was
-//# told "not executed".
+//# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not executed".
 #[test]
 fn a_mutation_that_was_not_executed_is_made_anew() {
     let mut script = Script::open(Config::default());

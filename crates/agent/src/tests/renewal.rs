@@ -31,8 +31,7 @@ fn the_lease_of_a_new_session_begins_at_the_send_time_of_the_hello_echoed() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# On a renewing answer the agent MUST set the end of its lease to the later of its end so far and the send time of the echoed transmission
-//# plus τ.
+//# A renewing answer MUST set the end of the lease to the later of its end so far and the send time of the echoed transmission plus τ.
 #[test]
 fn an_answer_renews_from_the_send_time_of_its_request_not_from_its_receipt() {
     let mut script = Script::open(Config::default());
@@ -69,7 +68,7 @@ fn an_answer_to_an_earlier_transmission_renews_from_that_one_and_no_later() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# An echo of a packet number that the agent did not send in this session, or has forgotten, MUST NOT renew.
+//# An echo that the agent did not send in this session, or has forgotten, MUST NOT renew.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# An answer whose echo the agent did not send in this session MUST be dropped whole.
@@ -141,7 +140,7 @@ fn pending_renews_and_the_command_goes_on() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# A renewing answer whose time is over when it arrives MUST NOT make anything usable.
+//# A renewing answer whose lease is over when it arrives MUST NOT make anything usable.
 #[test]
 fn a_late_answer_whose_window_has_passed_revives_nothing() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });

@@ -149,7 +149,7 @@ fn urgent_messages_go_in_datagrams_that_pass_everywhere() {
 
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# After two further losses the sender MUST send it again in datagrams of at most 548 bytes.
+//# After two further losses the sender MUST repeat it in datagrams of at most 548 bytes.
 #[test]
 fn what_is_lost_again_and_again_is_asked_for_in_smaller_answers() {
     let mut script = Script::open(Config::default());
@@ -162,7 +162,7 @@ fn what_is_lost_again_and_again_is_asked_for_in_smaller_answers() {
 
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# After two further losses the sender MUST send it again in datagrams of at most 548 bytes.
+//# After two further losses the sender MUST repeat it in datagrams of at most 548 bytes.
 #[test]
 fn a_request_too_large_for_the_path_is_taken_back_and_made_anew_in_smaller_pieces() {
     let mut script = Script::open(Config::default());

@@ -177,11 +177,11 @@ impl Requests {
         match losses {
             0 | 1 => self.path_size(now),
             //= wire-spec.md#3-7-sizes-and-paths
-            //# After two losses in a row the sender MUST send what was in a datagram of more than 1,232 bytes again in datagrams of at most
-            //# 1,232 bytes.
+            //# After two losses in a row the sender MUST repeat what was in a datagram above 1,232 bytes in datagrams of at most 1,232
+            //# bytes.
             2 | 3 => self.path_size(now).min(DATAGRAM_DEFAULT),
             //= wire-spec.md#3-7-sizes-and-paths
-            //# After two further losses the sender MUST send it again in datagrams of at most 548 bytes.
+            //# After two further losses the sender MUST repeat it in datagrams of at most 548 bytes.
             _ => DATAGRAM_MIN,
         }
     }
@@ -424,11 +424,10 @@ mod tests {
 
     //= wire-spec.md#3-7-sizes-and-paths
     //= type=test
-    //# After two losses in a row the sender MUST send what was in a datagram of more than 1,232 bytes again in datagrams of at most 1,232
-    //# bytes.
+    //# After two losses in a row the sender MUST repeat what was in a datagram above 1,232 bytes in datagrams of at most 1,232 bytes.
     //= wire-spec.md#3-7-sizes-and-paths
     //= type=test
-    //# After two further losses the sender MUST send it again in datagrams of at most 548 bytes.
+    //# After two further losses the sender MUST repeat it in datagrams of at most 548 bytes.
     #[test]
     fn answers_shrink_to_1232_after_two_losses_and_to_548_after_four() {
         let mut requests = Requests::new(64, 8_000);

@@ -76,7 +76,7 @@ impl Channel {
         let packet = self.counter.take()?;
         self.log.forget_older(now, self.tau);
         //= wire-spec.md#11-1-lease
-        //# The agent MUST read its clock for a send time before it hands the transmission to the network.
+        //# The agent MUST read the clock for a send time before it hands the transmission to the network.
         self.log.record(packet, now);
         let Packing { first, again, asked, .. } = packing;
         Some(Transmitted { path: self.path, first, again, asked })

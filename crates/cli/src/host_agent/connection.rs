@@ -169,7 +169,7 @@ impl Connection<'_> {
             }
             request => Some(execute(&self.client, &mut self.holds, request).map(|response| match response {
                 //= wire-spec.md#11-1-lease
-                //# The end of the lease MUST be translated for a user whose clock has another origin, or be refused to it.
+                //# The end of the lease MUST be translated for, or refused to, a user whose clock has another origin.
                 Response::Hold(hold) if !self.our_clocks => Response::Hold(Hold { until: None, ..hold }),
                 Response::Hold(hold) => {
                     self.told = self.told.max(hold.until);
@@ -339,7 +339,7 @@ mod tests {
 
     //= wire-spec.md#11-1-lease
     //= type=test
-    //# The end of the lease MUST be translated for a user whose clock has another origin, or be refused to it.
+    //# The end of the lease MUST be translated for, or refused to, a user whose clock has another origin.
     #[test]
     fn instants_are_told_only_to_programs_of_the_same_time_namespace() {
         let named = |name: &str| Ok(PathBuf::from(name));

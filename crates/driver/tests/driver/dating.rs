@@ -56,10 +56,10 @@ const SPAN: Duration = Duration::from_millis(30);
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The receiver MUST read its clock for a datagram after it was received.
+//# A receiver MUST read the clock for a datagram after it was received.
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The agent MUST read its clock for a send time before it hands the transmission to the network.
+//# The agent MUST read the clock for a send time before it hands the transmission to the network.
 #[test]
 fn what_comes_is_dated_after_its_sending_and_what_goes_before_its_receipt() {
     let mut event_loop = owned(vec![open("127.0.0.1:0")], Dated::default());

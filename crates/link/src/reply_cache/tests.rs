@@ -139,7 +139,7 @@ fn floor_that_no_agent_can_have_changes_nothing() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
+//# A request under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
 #[test]
 fn other_body_under_a_known_nonce_gets_no_reply_of_the_first() {
     let mut cache = begun(1);

@@ -39,8 +39,8 @@ fn wait_gone(world: &World) -> At {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-//# lock is certain.
+//# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+//# certain.
 #[test]
 fn a_tree_whose_holder_is_killed_is_gone_before_the_lock_can_be_anyone_elses() {
     let mut probe = start_tree("--lease-ms 30000 --kill-lead-ms 25000 --renew yes");
@@ -61,8 +61,8 @@ fn a_tree_whose_whole_job_is_killed_is_gone_before_the_lock_can_be_anyone_elses(
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-//# lock is certain.
+//# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+//# certain.
 #[test]
 fn a_tree_whose_holder_is_stopped_is_gone_before_the_lock_can_be_anyone_elses() {
     let probe = start_tree("--lease-ms 30000 --term-lead-ms 25500 --kill-lead-ms 25000 --renew yes");
@@ -88,8 +88,8 @@ fn a_holder_that_is_killed_asks_the_command_to_end_first() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-//# lock is certain.
+//# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+//# certain.
 #[test]
 fn a_lease_not_renewed_ends_a_command_that_ignores_sigterm_between_the_kill_instant_and_the_end() {
     let command = ["sh", "-c", r#"trap 'echo asked' TERM; : > DIR/up; while :; do sleep 0.05; done"#];
@@ -165,8 +165,8 @@ fn the_command_dies_with_its_guardian_even_if_the_holder_can_do_nothing() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A program that runs a command under a lock MUST have ended the command, with all that it started, before the instant until which the
-//# lock is certain.
+//# A program that runs a command under a lock MUST have ended it, with all that it started, before the instant until which the lock is
+//# certain.
 #[test]
 fn a_guardian_that_is_stopped_is_helped_before_the_lock_can_be_anyone_elses() {
     let probe = start_tree("--lease-ms 14000 --kill-lead-ms 10000 --renew yes --mute-when DIR/mute");

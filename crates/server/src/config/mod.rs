@@ -229,7 +229,7 @@ impl Config {
         }
         let lease_ns = lease.as_nanos();
         //= wire-spec.md#11-1-lease
-        //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
+        //# The server MUST round T up, and add an ε no smaller than the granularity and the read error of its clock.
         let margin_ns = (lease_ns * u128::from(self.delta_ppm)).div_ceil(1_000_000);
         // LEASE_MAX twice is below 2^43 ns, so this conversion never saturates for a checked configuration.
         let wait = Duration::from_nanos(u64::try_from(lease_ns + margin_ns).unwrap_or(u64::MAX)) + self.epsilon;
@@ -417,7 +417,7 @@ mod tests {
 
     //= wire-spec.md#11-1-lease
     //= type=test
-    //# The server MUST round T up, and lengthen it by an ε no smaller than the grain and the read error of its clock.
+    //# The server MUST round T up, and add an ε no smaller than the granularity and the read error of its clock.
     #[test]
     fn wait_is_rounded_up_to_the_nanosecond() {
         let config = Config { lease: Duration::from_nanos(100_000_001), delta_ppm: 3_000, ..Config::default() };

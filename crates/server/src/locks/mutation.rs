@@ -169,8 +169,8 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# A mutation MUST NOT be executed while another session holds a cache lock on an object that it affects.
         //= wire-spec.md#11-4-locks
-        //# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object that its `held` does not name by
-        //# its generation.
+        //# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object, unless `held` names its
+        //# generation.
         hold.session != mutant.session || !mutant.suspends(self.table.entries[hold.entry].lock.object, hold.generation)
     }
 

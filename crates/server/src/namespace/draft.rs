@@ -272,7 +272,7 @@ impl Draft {
                         view.new_directory(attr.object);
                     }
                     //= wire-spec.md#11-7-restart-and-recovery
-                    //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+                    //# An ephemeral object MUST name its owner's session durably, and be bound to the new one that reclaims it.
                     if attr.is_ephemeral() {
                         view.bind_ephemeral(attr.owner, attr.object, Some(maker));
                     }

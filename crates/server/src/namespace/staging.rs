@@ -99,7 +99,7 @@ impl Stages {
     pub fn contents(&self, session: SessionId, stage: u64) -> Result<&[u8], Status> {
         let staged = self.stages.get(&(session, stage)).ok_or(Status::NOT_STAGED)?;
         //= wire-spec.md#11-5-caching-and-metadata
-        //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+        //# A mutation that names an incomplete stage MUST fail with NOT_STAGED and change nothing.
         if staged.arrived == [(0, staged.bytes.len())] { Ok(&staged.bytes) } else { Err(Status::NOT_STAGED) }
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     //= wire-spec.md#11-5-caching-and-metadata
     //= type=test
-    //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+    //# A mutation that names an incomplete stage MUST fail with NOT_STAGED and change nothing.
     #[test]
     fn stage_is_given_only_when_every_piece_is_there() {
         let mut s = stages();

@@ -69,7 +69,7 @@ impl Ephemerals {
     /// that reaches the server makes it probe the owner.
     pub(crate) fn owner_besides(&self, session: SessionId, object: ObjectId) -> Option<SessionId> {
         //= wire-spec.md#11-5-caching-and-metadata
-        //# The server MUST NOT grant a cache lock on an ephemeral file to any session but the one to which the file is bound.
+        //# The server MUST NOT grant a cache lock on an ephemeral file to any session but its owner's.
         self.bound(object).filter(|owner| *owner != session)
     }
 

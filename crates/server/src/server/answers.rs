@@ -59,14 +59,14 @@ impl Server {
         //= wire-spec.md#11-1-lease
         //# The server MUST choose the echo when its application produces the answer.
         //= wire-spec.md#11-1-lease
-        //# The echo of an answer MUST be the number of a received transmission that carried the very message answered.
+        //# An echo MUST be the number of a received transmission that carried the very message answered.
         let echo = match call.answering {
             Answering::Again { packet } => Some(packet),
             Answering::First => {
                 let waited = now.boot_ns.saturating_sub(call.came_ns);
                 stats.served.count(call.kind, Fared::told(reply), waited);
                 //= wire-spec.md#7-the-table-of-answers
-                //# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
+                //# An answer that retires a nonce MUST be kept for duplicates of its request.
                 //= wire-spec.md#11-2-delivery
                 //# The reply to a read MAY be made anew for a duplicate, and then grants nothing.
                 let kept = repeatable == Repeatable::Changes || reply.len() <= KEPT_READ_MAX;
@@ -105,8 +105,7 @@ impl Server {
             return false;
         };
         //= wire-spec.md#11-2-delivery
-        //# A duplicate of an answered request MUST get the answer that the request got, with the duplicate's own packet number as
-        //# echo.
+        //# A duplicate of an answered request MUST get the same answer, with its own packet number as echo.
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
         // As `Session::push` does; the reply is the session's own.
@@ -131,11 +130,11 @@ impl Server {
     /// A holder of a lock, as other agents are told of it.
     pub(crate) fn holder(&self, row: &Row) -> Holder<'_> {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A server MUST name a session to other agents by its handle and label alone, never by its id or its agent's identity.
+        //# A server MUST name a session to other agents by handle and label alone, never by its id or its agent's identity.
         let since_ms = millis(self.now.since(row.since));
         //= wire-spec.md#11-3-failure-and-ending
-        //# Whoever is told of a holder MUST be told within what time its locks are freed at the latest if it is gone: what is left of its
-        //# wait if it is timing out, else the probe period, Td' and T of its session.
+        //# Whoever is told of a holder MUST be told when its locks are freed at the latest if it is gone: what is left of its wait if it is
+        //# timing out, else the probe period, Td' and T.
         let bound = |session: &Session| match session.standing() {
             Standing::Good if row.state == RowState::Holds => Some(self.config.failover_bound(session.lease())),
             standing => standing.bound(self.now),
@@ -161,7 +160,7 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-3-failure-and-ending
-        //# A NACK MUST say of its request that it was executed, that it was not and never will be, or that this is not known.
+        //# A NACK MUST say whether its request was executed, was not and never will be, or that this is not known.
         //= wire-spec.md#11-3-failure-and-ending
         //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
         //= wire-spec.md#11-3-failure-and-ending
@@ -244,7 +243,7 @@ const fn ack(limit: u16) -> Travel {
 /// Whether one more reply may wait to be sent to a session; if not, it is counted as dropped.
 pub(crate) fn has_room(session: &Session, config: &Config, stats: &mut Stats) -> bool {
     //= wire-spec.md#11-2-delivery
-    //# An overloaded server SHOULD leave bulk requests unanswered before it does so to these.
+    //# An overloaded server SHOULD shed bulk requests before these.
     let room = session.out.bulk_bytes() <= config.answer_bytes_max as usize;
     if !room {
         stats.count_dropped(Dropped::Shed);

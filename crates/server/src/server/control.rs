@@ -48,7 +48,7 @@ impl Server {
     }
 
     //= wire-spec.md#6-3-control
-    //# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
+    //# A control message MUST be acted on and answered each time it arrives, with the effect of one.
     pub(crate) fn release(&mut self, origin: MessageCx, message: &Release<'_>) -> Taken {
         let key = origin.key;
         if !self.may_give_back(key) {
@@ -119,9 +119,9 @@ impl Server {
             return Taken::Done;
         }
         //= wire-spec.md#11-4-locks
-        //# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
+        //# A CANCEL MUST be answered "granted" with the generation while a grant to its request stands unchanged.
         //= wire-spec.md#11-4-locks
-        //# A CANCEL of a request that was given no grant which stands MUST be answered "cancelled", or "answered".
+        //# A CANCEL of a request without a standing grant MUST be answered "cancelled" or "answered".
         let (outcome, generation) = match self.locks.cancel(self.now, key.id(), nonce) {
             CancelResult::Cancelled => {
                 if let Some(outbox) = self.outbox(key) {
@@ -150,7 +150,7 @@ impl Server {
         // An agent has used this nonce, so its floor is less than W below it, whatever has arrived of that so far.
         session.cache.raise_floor(nonce.saturating_add(1).saturating_sub(session.cache.window().into()), &mut self.replies);
         //= wire-spec.md#11-4-locks
-        //# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
+        //# A CANCEL MUST work before and after its request arrives: one cancelled before it arrived is never executed.
         match (waited, session.cache.fence(nonce)) {
             // A cancellation repeated, or a request that never came and now never executes.
             (Some(None), _) | (None, Known::NotExecuted) => CancelOutcome::Cancelled,
@@ -210,8 +210,7 @@ impl Server {
     /// Whether the session's releases and receipts still count: until its end has begun (section 11.3).
     fn may_give_back(&self, key: SessionKey) -> bool {
         //= wire-spec.md#11-3-failure-and-ending
-        //# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing
-        //# else that acts.
+        //# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing else.
         self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. }))
     }
 }

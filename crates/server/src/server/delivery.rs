@@ -100,11 +100,11 @@ impl Server {
         match (body, answer) {
             (Body::Demand { lock, generation, .. } | Body::Grant { lock, generation, .. }, ReceiptAnswer::NotHeld) => {
                 //= wire-spec.md#11-3-failure-and-ending
-                //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
+                //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
                 self.locks.disowned(self.now, key.id(), lock, generation);
                 self.long.note(key.id());
                 //= wire-spec.md#6-4-notices
-                //# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
+                //# A GRANT whose generation a DEMAND named that was receipted "not held" MUST be replaced by WAIT_OVER with ECANCELED.
                 if let Some(Body::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
                     self.notify(key.id(), Body::WaitOver { nonce, lock, status: Status::ECANCELED });
                 }
@@ -168,8 +168,8 @@ impl Server {
         }
         if idle && !self.listening.is_set(key, Deadline::Probe) && (owed.is_some() || self.is_worth_probing(key)) {
             //= wire-spec.md#11-3-failure-and-ending
-            //# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within
-            //# the probe period.
+            //# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send one within the probe
+            //# period.
             self.listening.set(key, Deadline::Probe, Some(self.delivery.elapsed() + probe_period));
         }
     }
@@ -180,7 +180,7 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
         //= wire-spec.md#11-5-caching-and-metadata
-        //# An owner MUST be probed on account of its ephemeral files only while another session watches one of them, or looks at one.
+        //# An owner MUST be probed on account of its ephemeral files only while another session watches or looks at one.
         self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0 || self.is_watched_owner(key.id())
     }
 
@@ -248,7 +248,7 @@ impl Server {
         if let Some(lock) = self.kept_too_long(key) {
             debug!("{}: session {} receipted the demand for {lock} and kept it", self.who, key.id());
             //= wire-spec.md#11-3-failure-and-ending
-            //# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
+            //# A cache lock still held when the compliance time after the receipt of its demand is over MUST lead to D.
             return self.fail(key, Cause::NotComplying);
         }
         self.listen(key);
@@ -271,8 +271,8 @@ impl Server {
     /// Whether a session has receipted every notice that was sent to it, and keeps nothing that it should have given back (section 11.3).
     pub(crate) fn is_missing_nothing(&mut self, key: SessionKey) -> bool {
         //= wire-spec.md#11-3-failure-and-ending
-        //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is
-        //# receipted, the cause allows it, and no end record was handed to the store.
+        //# Rescue: the server MUST take a session back only if no NACK was produced since D, every failed notice is receipted, the cause
+        //# allows it, and no end record was handed to the store.
         let outbox = self.sessions.get(key).and_then(|session| session.outbox.as_ref());
         outbox.is_none_or(|outbox| outbox.is_receipted()) && self.kept_too_long(key).is_none()
     }

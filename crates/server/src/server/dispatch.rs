@@ -117,8 +117,7 @@ impl Server {
             return self.drop_datagram(path, Dropped::NotOpen);
         }
         //= wire-spec.md#3-2-packet-numbers
-        //# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below
-        //# the highest received.
+        //# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.
         let highest = header.packet > session.replay.highest();
         match session.replay.classify(header.packet) {
             Freshness::Fresh => {}
@@ -133,8 +132,8 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A server MUST NOT act on a datagram of a session, nor note its packet number, that came from an address not proven for that
-        //# session, unless it has the PATH_RESPONSE that proves the address.
+        //# A server MUST NOT act on a datagram of a session, nor note its packet number, from an address not proven for that session,
+        //# unless it has the PATH_RESPONSE that proves it.
         if !session.is_proven(path) && !bugs::is(Bug::A1) {
             self.challenge_path(key, path, bytes.len(), highest);
             return self.drop_datagram(path, Dropped::UnprovenAddress);
@@ -156,7 +155,7 @@ impl Server {
             return;
         }
         //= wire-spec.md#11-2-delivery
-        //# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
+        //# A server MUST act on receipts, releases and session ends in a datagram before the requests in it.
         let (mut others, mut refused) = (false, false);
         for raw in Raw::all(bytes) {
             self.stats.count_in(raw.kind);

@@ -169,7 +169,7 @@ impl Server {
     fn mutate(&mut self, call: Call, mutation: &Mutation<'_>, seen: &Seen) -> Run {
         let run = bounded(call.progress, self.try_mutate(call, mutation, seen));
         //= wire-spec.md#11-5-caching-and-metadata
-        //# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+        //# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY or IN_GRACE.
         if !matches!(run, Err(Stop::Blocked(_) | Stop::Failed { status: Status::BUSY | Status::IN_GRACE, .. })) {
             mutation.stages().for_each(|stage| self.stages.remove(call.key.id(), stage));
         }
@@ -229,7 +229,7 @@ impl Server {
 
     fn stage(&mut self, call: Call, message: &Stage<'_>) -> Run {
         //= wire-spec.md#11-5-caching-and-metadata
-        //# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
+        //# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
         self.stages.piece(self.now, call.key.id(), message.stage, message.total, message.offset, message.data.0)?;
         self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
     }
@@ -423,7 +423,7 @@ fn allowed(
 ) -> Result<(), (Status, Option<u16>)> {
     let guarded = terms.guard_object.0 != 0;
     //= wire-spec.md#11-4-locks
-    //# A mutation whose guard is not a token of the session's present hold of the lock MUST fail with STALE_GUARD.
+    //# A mutation whose guard is not a token of the session's present hold MUST fail with STALE_GUARD.
     if guarded && !locks.guard_current(by.id(), terms.guard_object, terms.guard_generation) {
         return Err((Status::STALE_GUARD, None));
     }
@@ -456,7 +456,7 @@ pub(crate) fn note_changes(
             Became::Made => {}
             Became::Changed | Became::Gone => {
                 //= wire-spec.md#11-5-caching-and-metadata
-                //# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+                //# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
                 let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
                 watches.concern(object, owner.filter(|owner| hears(sessions, *owner)), limits);
                 if watches.is_watched(object) || gone && locks.is_wanted(object) {
@@ -477,7 +477,7 @@ fn brought<'a>(stages: &'a Stages, by: SessionId, mutation: &Mutation<'a>) -> Re
     for ((place, item), index) in data.iter_mut().zip(mutation.items()).zip(0..) {
         *place = match staged(&item) {
             //= wire-spec.md#11-5-caching-and-metadata
-            //# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+            //# A mutation that names an incomplete stage MUST fail with NOT_STAGED and change nothing.
             Some(stage) => {
                 stages.contents(by, stage).map_err(|status| Stop::Failed { status, item: mutation.is_batch().then_some(index) })?
             }

@@ -90,7 +90,7 @@ impl Server {
             return self.known(path, packet, hello.handshake, session, len);
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A HELLO without a valid cookie MUST NOT change anything at the server, nor leave anything behind there.
+        //# A HELLO without a valid cookie MUST NOT change or leave behind anything at the server.
         let Some(cookie) = self.cookies.check(self.now, path.remote, &hello) else {
             return self.challenge(path, packet, &hello, len);
         };
@@ -105,8 +105,7 @@ impl Server {
             return self.hello_again(newest, &greeting);
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session,
-        //# whether that session lives or not.
+        //# A HELLO whose cookie is no younger than the one by which its agent opened a session last MUST NOT open or end a session.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
         if self.spent.has(hello.agent, cookie) && !bugs::is(Bug::H4) {
@@ -132,7 +131,7 @@ impl Server {
             return self.refuse_hello(path, packet, hello.handshake, len, RefuseReason::Superseded, 0);
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session that the same agent has.
+        //# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session of the same agent.
         if known.is_some_and(|known| hello.incarnation - known > JUMP_MAX) && !bugs::is(Bug::A5) {
             debug!("{}: refused agent {} at {}: incarnation {} after {incarnation}", self.who, hello.agent, path.remote, hello.incarnation);
             // If nobody answers for the session, it will be gone when the agent tries again.
@@ -159,8 +158,8 @@ impl Server {
     /// Answers that the session goes on; nothing is done, and no cookie is given by which another could be opened.
     fn known(&mut self, path: Path, packet: u64, handshake: u64, session: SessionId, len: usize) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST
-        //# be answered KNOWN and MUST NOT change anything.
+        //# A HELLO, with or without a cookie, that names as continuing a session of its agent and incarnation in good standing MUST be
+        //# answered KNOWN and MUST NOT change anything.
         if self.may_answer(path, AROUND + KNOWN_LEN, len) {
             self.send_handshake(path, &Message::Known(Known { handshake, echo: packet, session }), None);
         }
@@ -317,8 +316,8 @@ impl Server {
         let asked = self.config.lease_for(Duration::from_micros(hello.lease_us));
         let former = self.grace.as_ref().and_then(|grace| grace.longest_former(hello)).unwrap_or_default();
         //= wire-spec.md#11-1-lease
-        //# WELCOME MUST give the lease period that HELLO asks for, as far as the server's bounds allow, but none shorter than that of a long
-        //# session from which the agent may reclaim.
+        //# WELCOME MUST give the lease period that HELLO asks for, within the server's bounds, but none shorter than that of a long session
+        //# from which the agent may reclaim.
         micros32(asked.max(former))
     }
 
@@ -343,7 +342,7 @@ impl Server {
                 continue;
             };
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# A session MUST be taken as surrendered only from the address that was proven for it last.
+            //# A surrender MUST count only from the address that was proven for the session last.
             let surrendered = session.incarnation == hello.incarnation
                 && (session.path.remote == path.remote || bugs::is(Bug::A4))
                 && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
@@ -351,12 +350,12 @@ impl Server {
             match session.standing() {
                 // Never welcomed, or never answered: nothing was granted in it, and nothing can be used under it.
                 //= wire-spec.md#11-6-sessions-handshake-and-paths
-                //# A session in which no datagram of its agent was ever received MUST end at once when its agent opens another.
+                //# A session in which its agent was never heard MUST end at once when its agent opens another.
                 Standing::Opening => self.over(key, Cause::Superseded),
                 Standing::Good | Standing::TimingOut { .. } if unused => self.over(key, Cause::Superseded),
                 //= wire-spec.md#11-6-sessions-handshake-and-paths
                 //# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as
-                //# surrendered, if the agent says so, otherwise by D.
+                //# surrendered, if it says so, otherwise by D.
                 Standing::Good if surrendered => self.over(key, Cause::Surrendered),
                 //= wire-spec.md#11-6-sessions-handshake-and-paths
                 //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.

@@ -108,7 +108,7 @@ impl Server {
             return Recording::Done;
         };
         //= wire-spec.md#11-7-restart-and-recovery
-        //# An advisory lock MUST NOT be granted in a long session before the session's record names its object durably.
+        //# An advisory lock MUST NOT be granted in a long session before its record names the object durably.
         if let Some(batch) = long.objects.get(&object) {
             return if *batch <= durable { Recording::Done } else { Recording::By(*batch) };
         }

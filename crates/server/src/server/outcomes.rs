@@ -73,8 +73,8 @@ impl Server {
             return self.tell(call, Fate::Unknown, &[]);
         };
         //= wire-spec.md#11-2-delivery
-        //# A server incarnation MUST answer what became of a mutation under an earlier one, and MUST NOT execute it afterwards if it says
-        //# "not executed".
+        //# A server MUST answer what became of a mutation under an earlier incarnation, and MUST NOT execute it after it said "not
+        //# executed".
         let kept = self.overlay.view(&Seen::default()).outcome(message.session, slot(message.nonce, window))?.cloned();
         match kept {
             Some(kept) if kept.nonce == message.nonce => self.tell(call, Fate::Executed, &kept.reply),
@@ -103,8 +103,8 @@ pub(crate) fn keep_outcome(cache: &mut StoreCache, sessions: &mut Sessions, call
     session.outcomes = session.outcomes.max(slot + 1);
     let record = OutcomeRecord::bytes_of(if bugs::is(Bug::M31) { 0 } else { call.nonce }, reply);
     //= wire-spec.md#11-2-delivery
-    //# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or
-    //# its session is no longer remembered.
+    //# A mutation's effects and its outcome MUST become durable in one transaction, and the outcome stays until the floor has passed it or
+    //# its session is forgotten.
     cache.put(store::Key::Outcome(call.key.id(), slot), Some(record.into()));
 }
 

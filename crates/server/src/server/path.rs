@@ -68,8 +68,8 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was
-        //# answered from the new address.
+        //# A session's address MUST change only for its highest packet number, and only after a PATH_CHALLENGE was answered from the new
+        //# address.
         let former = session.path;
         let roaming = session.roaming.as_mut().filter(|_| highest);
         let Some(first) = roaming.and_then(|roaming| roaming.prove(path, token, former)) else {

@@ -36,8 +36,8 @@ impl Server {
     /// Whether a long session may still hold the advisory lock of an object that it has yet to reclaim.
     pub(crate) fn in_grace_of(&self, object: ObjectId) -> bool {
         //= wire-spec.md#11-7-restart-and-recovery
-        //# After the common grace the server MUST NOT grant an advisory lock that the record of a long session names, nor take the
-        //# object's name away unforced, before the session is accounted for or T of its lease has passed.
+        //# After the common grace the server MUST NOT grant an advisory lock that the record of a long session names, nor take the object's
+        //# name away unforced, before the session is accounted for or its T has passed.
         self.grace.as_ref().is_some_and(|grace| grace.withholds(object))
     }
 
@@ -150,7 +150,7 @@ impl Server {
     /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
     fn reclaim_item(&mut self, key: SessionKey, from: SessionId, item: &ReclaimItem, against: &mut Vec<SessionId>) -> Status {
         //= wire-spec.md#11-7-restart-and-recovery
-        //# After the common grace the server MUST let reclaim nothing but advisory locks whose objects the former session's record names.
+        //# After the common grace only advisory locks whose objects the former session's record names MUST be reclaimable.
         if self.grace.as_ref().is_some_and(|grace| !grace.may_have_held(from, item.lock)) {
             return Status::NOT_HELD;
         }

@@ -66,7 +66,7 @@ impl Server {
     /// An agent has reclaimed what it wants of session `from` in session `to`: its ephemeral files go with that, by the open batch.
     pub(crate) fn rebind_ephemerals(&mut self, from: SessionId, to: SessionId) {
         //= wire-spec.md#11-7-restart-and-recovery
-        //# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+        //# An ephemeral object MUST name its owner's session durably, and be bound to the new one that reclaims it.
         if bugs::is(Bug::E2) {
             return;
         }

@@ -49,7 +49,7 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A request that arrives in a session that is timing out MUST be answered NACK.
         //= wire-spec.md#11-3-failure-and-ending
-        //# The server MUST check the standing of the session before it answers a duplicate from what it kept.
+        //# The server MUST check the standing before it answers a duplicate from what it kept.
         if !session.standing().is_good() {
             if !session.cache.raise_floor(ask.floor(), &mut self.replies) {
                 return self.stats.count_dropped(Dropped::NonceAhead);
@@ -115,8 +115,7 @@ impl Server {
             Verdict::OtherBody => {
                 debug!("{}: session {} used nonce {nonce} for two requests", self.who, key.id());
                 //= wire-spec.md#11-2-delivery
-                //# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered
-                //# NONCE_REUSED.
+                //# A request under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
                 self.reply_once(key, raw, nonce, packet, Status::NONCE_REUSED);
             }
             Verdict::Drop(reason) => {
@@ -233,7 +232,7 @@ impl Server {
                 //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
                 //# executed, none is granted.
                 //= wire-spec.md#11-3-failure-and-ending
-                //# The server MUST check the standing of the session at the instant at which it executes a request.
+                //# The server MUST check the standing at the instant at which it executes a request.
                 task.wait = Wait::Standing;
                 return;
             }

@@ -101,8 +101,7 @@ impl Server {
         let empty = counters.incarnation == 0;
         // A wait that an earlier start has begun, and perhaps not ended, begins again.
         //= wire-spec.md#11-7-restart-and-recovery
-        //# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new
-        //# cluster.
+        //# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
         let owed = counters.restored != 0 || (empty && !self.config.new_cluster);
         self.identity.epoch = epoch;
         self.identity.incarnation = counters.incarnation + 1;

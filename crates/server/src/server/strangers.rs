@@ -39,8 +39,7 @@ impl Server {
         }
         // No number of that session is known here: what answers it is told apart by its echo.
         //= wire-spec.md#3-2-packet-numbers
-        //# A HINT MUST be the only message of its datagram, and that datagram's packet number MUST neither be judged by the replay
-        //# window nor move it.
+        //# A HINT MUST be alone in its datagram, whose packet number MUST neither be judged by the replay window nor move it.
         let hint = Message::Hint(Hint { echo: header.packet, detail: Bytes8(if bugs::is(Bug::M53) { &[0; 200] } else { b"" }) });
         self.send_loose(path, header.session, header.packet, &[hint], None);
     }

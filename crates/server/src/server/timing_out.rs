@@ -68,11 +68,11 @@ impl Server {
     /// last, was ever echoed by a message that renews, and the agent sent each before it was received here.
     fn earliest_end(&self, key: SessionKey, decided: Instant) -> Instant {
         //= wire-spec.md#11-3-failure-and-ending
-        //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
-        //# newest note plus T.
+        //# Last heard: the server MUST note the receipt of every packet that it echoes, and wait no less than until D and until the newest
+        //# note plus T.
         let session = self.sessions.get(key);
         //= wire-spec.md#11-1-lease
-        //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
+        //# The server MUST wait for each session by the largest τ that it gave it and has not got back.
         let lease = session.filter(|_| !bugs::is(Bug::T3)).map_or(self.config.lease, Session::lease);
         let wait = self.config.wait_for(lease);
         if bugs::is(Bug::M5) {
@@ -215,7 +215,7 @@ impl Server {
             return;
         };
         //= wire-spec.md#11-3-failure-and-ending
-        //# A session MUST end whole: by T, by END_SESSION, or by what section 11.6 says of its agent's next session.
+        //# A session MUST end whole: by T, by END_SESSION, or by its agent's next session (section 11.6).
         self.locks.free_session(key.id());
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());

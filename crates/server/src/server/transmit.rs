@@ -108,7 +108,7 @@ impl Server {
             return None;
         }
         //= wire-spec.md#3-2-packet-numbers
-        //# A packet number MUST NOT be used for two transmissions of one session and direction.
+        //# A packet number MUST NOT be used twice in one session and direction.
         let Some(packet) = session.packets.take() else {
             warn!("{who}: {} has used up its packet numbers and is sent nothing more; restart the agent", session.who());
             session.out.clear(sending.pool());
@@ -118,14 +118,12 @@ impl Server {
         //= wire-spec.md#3-7-sizes-and-paths
         //# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
         //= wire-spec.md#3-7-sizes-and-paths
-        //# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before
-        //# that.
+        //# A datagram MUST NOT be longer than agreed in the handshake, nor than 1,232 bytes before that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
         let packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
         let mut filling = Packing { packer, most: limit, good, stats };
         //= wire-spec.md#11-2-delivery
-        //# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the
-        //# handshake.
+        //# Neither window W, nor congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
         filling.take(&mut session.out, sending.pool(), Urgency::Urgent);
         let mut copies = Vec::new();
         if notices && let Some(outbox) = &mut session.outbox {
@@ -194,7 +192,7 @@ impl Packing<'_> {
     fn room(&self, kind: Kind, limit: u16) -> usize {
         // The single send point: what was produced before D was dropped at D.
         //= wire-spec.md#11-3-failure-and-ending
-        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+        //# From D on the server MUST NOT produce or release a message that renews the session's lease.
         assert!(self.good || !kind.renews(), "a message that renews would leave for a session that is not in good standing");
         //= wire-spec.md#3-7-sizes-and-paths
         //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.

@@ -39,7 +39,7 @@ impl Server {
     /// Whether somebody else watches an ephemeral file of a session.
     pub(crate) fn is_watched_owner(&self, session: SessionId) -> bool {
         //= wire-spec.md#11-5-caching-and-metadata
-        //# Every watcher of an object's owner MUST be served by the same probes of that owner.
+        //# All watchers of an owner MUST be served by the same probes.
         self.ephemerals.of(session).any(|object| self.watches.is_watched_by_another(object, session))
     }
 
@@ -62,8 +62,7 @@ impl Server {
         for change in changes {
             if change.gone {
                 //= wire-spec.md#11-4-locks
-                //# The server MUST tell each session that holds an advisory lock on an object that another session has taken the object
-                //# away.
+                //# The server MUST tell each session with an advisory lock on an object that another session has removed it.
                 // Who waited when it was taken away may have been granted the lock since.
                 let sessions = &self.sessions;
                 let holders = self.locks.holders_of(change.object).into_iter();

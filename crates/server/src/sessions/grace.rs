@@ -134,9 +134,9 @@ impl Grace {
         let longest = common.map(|session| session.wait).max();
         //= wire-spec.md#11-7-restart-and-recovery
         //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no
-        //# earlier process could send any more.
+        //# earlier process could send.
         //= wire-spec.md#11-1-lease
-        //# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
+        //# The server MUST wait for each session by the largest τ that it gave it and has not got back.
         let stored = if bugs::is(Bug::T2) { stored } else { stored.max(longest.unwrap_or_default()) };
         let longer = micros_up(stored) > micros_up(config.wait());
         // Where nobody knows which sessions there were, any of them may have been long.

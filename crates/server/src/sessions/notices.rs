@@ -254,8 +254,8 @@ impl Outbox {
             notice.sent = clock.now;
             notice.fails = (notice.first + *delivery_timeout).max(clock.listened + rtt.rto());
             //= wire-spec.md#11-3-failure-and-ending
-            //# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive
-            //# queue empty at the end.
+            //# Before D the server MUST have sent the notice at least three times, and listened for an RTO after each, its receive queue
+            //# empty at the end.
             let may_fail = notice.transmissions >= TRANSMISSIONS_MIN;
             // One more would have to be given its RTO, and the decision would come so much later than Td.
             let is_last = may_fail && again + rtt.rto() > notice.fails;
@@ -279,7 +279,7 @@ impl Outbox {
                 return NoticeVerdict::Failed(notice.body);
             }
             //= wire-spec.md#6-4-notices
-            //# A server MUST send a notice again until its `seq` is receipted, the delivery has failed, or the session has ended.
+            //# A server MUST repeat a notice until its `seq` is receipted, the delivery has failed, or the session has ended.
             notice.next = None;
         }
         NoticeVerdict::Resend
@@ -334,7 +334,7 @@ impl Outbox {
     /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them.
     /// Gives the grant among them, which its agent may not have seen.
     //= wire-spec.md#11-3-failure-and-ending
-    //# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
+    //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
     pub(crate) fn released(&mut self, lock: LockId, generation: Generation) -> Option<Body> {
         if self.owed.get(&lock).is_some_and(|owed| owed.0 <= generation) {
             self.owed.remove(&lock);

@@ -169,11 +169,11 @@ impl Session {
     /// A message that renews was produced: every packet that it echoes had been received by now.
     pub(crate) fn renewed(&mut self, now: Instant) {
         //= wire-spec.md#11-3-failure-and-ending
-        //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+        //# From D on the server MUST NOT produce or release a message that renews the session's lease.
         assert!(self.standing.is_good(), "a message would renew {}, which is {} (section 11.3)", self.who(), self.standing.name());
         //= wire-spec.md#11-3-failure-and-ending
-        //# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the
-        //# newest note plus T.
+        //# Last heard: the server MUST note the receipt of every packet that it echoes, and wait no less than until D and until the newest
+        //# note plus T.
         if let Some(heard) = &mut self.heard {
             *heard = now;
         }

@@ -156,7 +156,7 @@ impl Standing {
             (Self::Good, Event::Failed { now, until, cause }) => Ok(Self::TimingOut { decided: now, until, cause, nacked: false }),
             // The timer that runs is the right one: what was promised to the agent was promised before the first D.
             //= wire-spec.md#11-3-failure-and-ending
-            //# The server's timer MUST run from D for the whole of T, however often further deliveries fail.
+            //# The timer MUST run from D for the whole of T, however often further deliveries fail.
             //= wire-spec.md#11-3-failure-and-ending
             //# T MUST NOT be shortened by any evidence of failure.
             (Self::TimingOut { decided, until, nacked, .. }, Event::Failed { cause, .. }) if cause.is_final() => {
@@ -164,8 +164,8 @@ impl Standing {
             }
             (Self::TimingOut { decided, until, cause, .. }, Event::Refused) => Ok(Self::TimingOut { decided, until, cause, nacked: true }),
             //= wire-spec.md#11-3-failure-and-ending
-            //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is
-            //# receipted, the cause allows it, and no end record was handed to the store.
+            //# Rescue: the server MUST take a session back only if no NACK was produced since D, every failed notice is receipted, the
+            //# cause allows it, and no end record was handed to the store.
             (Self::TimingOut { until, cause, nacked: false, .. }, Event::Rescued { now }) if !cause.is_final() && !now.waited(until) => {
                 Ok(Self::Good)
             }
@@ -267,8 +267,8 @@ mod tests {
 
     //= wire-spec.md#11-3-failure-and-ending
     //= type=test
-    //# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is receipted, the
-    //# cause allows it, and no end record was handed to the store.
+    //# Rescue: the server MUST take a session back only if no NACK was produced since D, every failed notice is receipted, the cause allows
+    //# it, and no end record was handed to the store.
     #[test]
     fn table_of_standings_and_events_is_the_diagram() {
         let mut table = String::new();
@@ -296,7 +296,7 @@ timing out | - | - | evicted | nacked | good | - | - | ending | ending | -
 
     //= wire-spec.md#11-3-failure-and-ending
     //= type=test
-    //# The server's timer MUST run from D for the whole of T, however often further deliveries fail.
+    //# The timer MUST run from D for the whole of T, however often further deliveries fail.
     //= wire-spec.md#11-3-failure-and-ending
     //= type=test
     //# T MUST NOT be shortened by any evidence of failure.

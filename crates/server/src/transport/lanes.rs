@@ -238,7 +238,7 @@ impl Out {
     pub(crate) fn drop_renewals(&mut self, pool: &mut Pool) {
         if let Some(lanes) = &mut self.0 {
             //= wire-spec.md#11-3-failure-and-ending
-            //# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+            //# From D on the server MUST NOT produce or release a message that renews the session's lease.
             lanes.urgent.drop_renewals();
             lanes.bulk.drop_renewals();
             self.give_back(pool);

@@ -25,7 +25,7 @@ fn a_new_store_has_the_id_it_was_given_and_keeps_it() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks are reliable.
 #[test]
 fn one_at_a_time_has_a_store_and_only_where_locks_are_coherent() {
     let dir = tempfile::tempdir().unwrap();

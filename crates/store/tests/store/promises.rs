@@ -120,7 +120,7 @@ fn waker_is_called_for_every_event() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks can be relied on.
+//# A server MUST hold a lock on its store as long as it runs, on a file system where such locks are reliable.
 #[test]
 fn a_store_in_use_is_refused_to_servers_and_commands_alike() {
     let dir = tempfile::tempdir().unwrap();

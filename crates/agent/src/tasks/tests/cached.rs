@@ -147,7 +147,7 @@ fn an_answer_whose_lock_was_demanded_meanwhile_is_told_and_not_kept() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The agent MUST check, at each use of a lock or of the cache, that the end of its lease lies ahead.
+//# The agent MUST check the end of its lease at each use of a lock or of the cache.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# From *suspect* on the agent MUST NOT start an operation under the lease, nor grant a lock locally.
@@ -169,7 +169,7 @@ fn without_a_lease_that_lets_operations_start_the_server_is_asked() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# An operation that is still running under the lease when it ends MUST fail, and its result MUST NOT be given out as valid.
+//# An operation still running when the lease ends MUST fail, and its result MUST NOT be given out as valid.
 #[test]
 fn a_walk_that_began_under_the_lease_does_not_end_on_its_cache_when_it_is_over() {
     let (mut bench, _) = bench();

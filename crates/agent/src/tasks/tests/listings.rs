@@ -34,7 +34,7 @@ fn failed(status: Status) -> Option<Result<Output, OpError>> {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The agent MUST refuse a LISTING with a name that is not one component (section 6.2), or that is not above the name before it.
+//# The agent MUST refuse a LISTING with a name that is not one component (section 6.2), or not above the name before it.
 #[test]
 fn names_that_no_directory_can_have_are_refused() {
     let wrong: [&[&[u8]]; 9] = [&[b"."], &[b".."], &[b"../x"], &[b"/etc/x"], &[b"a/b"], &[b"a\0"], &[b""], &[b"a", b"a"], &[b"b", b"a"]];

@@ -43,7 +43,7 @@ fn is_later(submitted: &Submitted) -> bool {
 //# affected.
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The agent MUST NOT tell a user that a change to what the server holds is done before the server has acknowledged it.
+//# The agent MUST NOT report a change of server-held state as done before the server has acknowledged it.
 #[test]
 fn what_a_mutation_affects_is_not_answered_from_cache_until_its_outcome_is_known() {
     let (mut bench, _) = bench();
@@ -75,7 +75,7 @@ fn a_mutation_of_a_name_suspends_the_directory_and_what_the_name_means() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Until it knows the outcome of a mutation the agent MUST treat the locks that it named in `held` as suspended.
+//# Until it knows the outcome of a mutation the agent MUST treat the locks named in `held` as suspended.
 #[test]
 fn a_mutation_names_the_locks_it_has_suspended_and_no_others() {
     let (mut bench, [d, f, _]) = bench();
@@ -228,8 +228,7 @@ fn a_result_counts_but_is_not_cached() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# After NACK, the end of its session or a restart the agent MUST NOT by itself send a mutation again that was not answered, unless it
-//# was told "not executed".
+//# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not executed".
 //= wire-spec.md#11-2-delivery
 //= type=test
 //# A caller whose mutation ended so MUST be told that the outcome is not known.

@@ -157,7 +157,7 @@ fn a_listing_whose_lock_was_lost_between_pages_is_told_but_not_called_complete()
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
+//# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
 #[test]
 fn a_mebibyte_is_staged_in_pieces_and_written_once() {
     let contents = pattern(MIB);

@@ -108,7 +108,7 @@ fn items_name_what_items_before_them_make_and_need_no_walk() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
+//# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
 #[test]
 fn the_largest_values_are_staged_until_the_rest_fits_one_message() {
     let (mut bench, [_, f, g]) = bench();
@@ -252,7 +252,7 @@ fn pages_of_an_attribute_are_of_one_version_or_read_again() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The agent MUST refuse XATTR_NAMES with a name that is empty or has a NUL in it, or that is not above the name before it.
+//# The agent MUST refuse XATTR_NAMES with a name that is empty, has a NUL, or is not above the name before it.
 #[test]
 fn names_of_attributes_ascend_over_all_pages() {
     let (mut bench, [_, _, g]) = bench();

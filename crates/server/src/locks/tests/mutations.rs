@@ -16,8 +16,7 @@ fn mutation_on_objects_that_nobody_caches_is_ready_at_once() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object that its `held` does not name by its
-//# generation.
+//# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object, unless `held` names its generation.
 //= wire-spec.md#11-4-locks
 //= type=test
 //# The server MUST demand every cache lock that keeps a mutation waiting.

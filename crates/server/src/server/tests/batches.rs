@@ -123,7 +123,7 @@ fn a_batch_takes_values_from_several_stages_or_from_none() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+//# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY or IN_GRACE.
 #[test]
 fn stages_end_with_the_mutation_that_names_them_also_when_it_fails() {
     let mut world = World::new();
@@ -149,7 +149,7 @@ fn stages_end_with_the_mutation_that_names_them_also_when_it_fails() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The stages that a mutation names MUST end with it, also when it fails, unless it fails with BUSY or IN_GRACE.
+//# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY or IN_GRACE.
 #[test]
 fn stages_of_a_mutation_that_met_a_bound_are_there_when_it_comes_again() {
     let presence = PresenceLimits { ephemerals_max: 1, ephemerals_per_session: 1, ..PresenceLimits::default() };

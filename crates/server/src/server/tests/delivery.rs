@@ -46,7 +46,7 @@ fn demand(seq: u64, object: ObjectId, generation: Generation) -> Message<'static
 
 //= wire-spec.md#6-4-notices
 //= type=test
-//# A server MUST send a notice again until its `seq` is receipted, the delivery has failed, or the session has ended.
+//# A server MUST repeat a notice until its `seq` is receipted, the delivery has failed, or the session has ended.
 #[test]
 fn demand_is_sent_again_until_it_is_receipted() {
     let mut world = World::new();
@@ -65,8 +65,7 @@ fn demand_is_sent_again_until_it_is_receipted() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within the probe
-//# period.
+//# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send one within the probe period.
 #[test]
 fn holder_in_use_is_probed_every_period_for_as_long_as_somebody_waits() {
     let mut world = World::new();
@@ -98,8 +97,7 @@ fn holder_in_use_is_probed_every_period_for_as_long_as_somebody_waits() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within the probe
-//# period.
+//# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send one within the probe period.
 #[test]
 fn holder_that_receipted_and_died_is_found_by_a_probe() {
     let mut world = World::new();
@@ -118,7 +116,7 @@ fn holder_that_receipted_and_died_is_found_by_a_probe() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
+//# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
 //= wire-spec.md#11-2-delivery
 //= type=test
 //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
@@ -151,8 +149,8 @@ fn release_acknowledges_the_demand_and_hands_the_lock_over() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive queue empty at
-//# the end.
+//# Before D the server MUST have sent the notice at least three times, and listened for an RTO after each, its receive queue empty at the
+//# end.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# The server MUST NOT date D before the receipt of a datagram that it has acted on.
@@ -231,7 +229,7 @@ fn stall_before_sending_is_not_time_given_for_an_answer() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
+//# A cache lock still held when the compliance time after the receipt of its demand is over MUST lead to D.
 #[test]
 fn cache_lock_demanded_and_kept_fails_its_holder_after_the_compliance_time() {
     let mut world = World::new();
@@ -263,7 +261,7 @@ fn cache_lock_demanded_and_kept_fails_its_holder_after_the_compliance_time() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
+//# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
 #[test]
 fn agent_that_disowns_the_generation_demanded_frees_it() {
     let mut world = World::new();
@@ -310,7 +308,7 @@ fn nothing_is_kept_about_leases_before_a_failure() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A cache lock that is still held when the compliance time after the receipt of its demand is over MUST lead to D.
+//# A cache lock still held when the compliance time after the receipt of its demand is over MUST lead to D.
 #[test]
 fn release_of_a_generation_never_granted_receipts_a_demand_and_does_not_comply_with_it() {
     let mut world = World::new();

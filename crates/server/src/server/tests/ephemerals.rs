@@ -115,7 +115,7 @@ fn ephemeral_file_of_a_failed_session_stays_until_its_end_is_durable() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+//# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
 #[test]
 fn removed_by_anybody_it_is_gone_for_good_and_its_record_with_it() {
     let mut world = World::new();
@@ -137,7 +137,7 @@ fn removed_by_anybody_it_is_gone_for_good_and_its_record_with_it() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The server MUST tell the session to which an ephemeral file is bound that another session has taken it away.
+//# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
 #[test]
 fn owner_that_was_timing_out_is_told_when_it_is_rescued() {
     let mut world = World::new();
@@ -206,7 +206,7 @@ fn it_has_one_name_is_made_exclusively_and_within_bounds() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+//# An ephemeral object MUST name its owner's session durably, and be bound to the new one that reclaims it.
 #[test]
 fn after_a_restart_it_goes_with_the_session_that_has_reclaimed() {
     let mut world = World::new();
@@ -236,7 +236,7 @@ fn after_a_restart_it_goes_with_the_session_that_has_reclaimed() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An ephemeral object MUST name its owner's session durably, and be bound to the new one when that reclaims.
+//# An ephemeral object MUST name its owner's session durably, and be bound to the new one that reclaims it.
 #[test]
 fn those_of_one_former_session_stay_bound_when_a_second_one_that_has_none_is_complete() {
     let mut world = World::new();
@@ -300,10 +300,10 @@ fn removal_that_a_crash_interrupts_is_done_by_the_next_start() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# An owner MUST be probed on account of its ephemeral files only while another session watches one of them, or looks at one.
+//# An owner MUST be probed on account of its ephemeral files only while another session watches or looks at one.
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# Every watcher of an object's owner MUST be served by the same probes of that owner.
+//# All watchers of an owner MUST be served by the same probes.
 #[test]
 fn owner_is_probed_while_somebody_watches_and_once_for_all_watchers() {
     let mut world = World::new();
@@ -340,7 +340,7 @@ fn get(peer: &mut Peer, object: ObjectId) -> Message<'static> {
 //# A read that tells attributes of an ephemeral file MUST make the server probe the owner within the probe period.
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The server MUST NOT grant a cache lock on an ephemeral file to any session but the one to which the file is bound.
+//# The server MUST NOT grant a cache lock on an ephemeral file to any session but its owner's.
 #[test]
 fn looks_at_an_ephemeral_file_are_answered_by_the_server_and_cost_its_owner_one_probe_a_period() {
     let mut world = World::new();

@@ -43,13 +43,13 @@ fn locked_out(result: Result<(), (Status, u32)>) -> bool {
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
-//# process could send any more.
+//# process could send.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# The server MUST have stored the largest T that it promises before it promises it.
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
+//# The server MUST wait for each session by the largest τ that it gave it and has not got back.
 #[test]
 fn grace_lasts_for_the_longest_lease_ever_promised_to_who_is_recorded() {
     let long = Config::for_lease(Duration::from_secs(10));

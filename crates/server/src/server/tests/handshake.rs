@@ -16,7 +16,7 @@ pub(super) fn keep_alive(peer: &mut Peer) -> Message<'static> {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO without a valid cookie MUST NOT change anything at the server, nor leave anything behind there.
+//# A HELLO without a valid cookie MUST NOT change or leave behind anything at the server.
 #[test]
 fn hello_without_a_cookie_leaves_nothing_behind() {
     let mut world = World::new();
@@ -105,8 +105,7 @@ fn lost_welcome_is_repeated_for_the_same_session() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session, whether
-//# that session lives or not.
+//# A HELLO whose cookie is no younger than the one by which its agent opened a session last MUST NOT open or end a session.
 #[test]
 fn hello_that_is_repeated_after_its_session_has_ended_opens_nothing() {
     let mut world = World::new();

@@ -33,8 +33,8 @@ fn holds(world: &mut World, holder: &mut Peer, asks: &Message<'static>) {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A server MUST NOT act on a datagram of a session, nor note its packet number, that came from an address not proven for that
-//# session, unless it has the PATH_RESPONSE that proves the address.
+//# A server MUST NOT act on a datagram of a session, nor note its packet number, from an address not proven for that session, unless it has
+//# the PATH_RESPONSE that proves it.
 #[test]
 fn nothing_that_comes_from_an_unproven_address_acts() {
     let mut world = World::new();
@@ -66,8 +66,7 @@ fn nothing_that_comes_from_an_unproven_address_acts() {
 
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
-//# received any, above the one before the first.
+//# A receiver MUST drop a packet number more than 2^20 above the highest received, or, before any, above the one before the first.
 //= wire-spec.md#11-2-delivery
 //= type=test
 //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.
@@ -93,14 +92,13 @@ fn jumps_that_no_agent_makes_are_dropped_even_from_the_proven_address() {
 
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# The first packet number of each direction of a session MUST be drawn at random from 1 to 2^48−1.
+//# The first packet number of each direction MUST be drawn at random from 1 to 2^48−1.
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number is below the first of its sender.
+//# A receiver MUST drop a packet number below the first of its sender.
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number is more than 2^20 above the highest received, or, before it has
-//# received any, above the one before the first.
+//# A receiver MUST drop a packet number more than 2^20 above the highest received, or, before any, above the one before the first.
 #[test]
 fn session_without_a_datagram_yet_believes_no_number_but_those_of_its_agent() {
     const FIRST: u64 = 0x7777_0000_0001;

@@ -51,7 +51,7 @@ fn demanded(world: &mut World, silent: Duration) -> (Peer, Peer, Instant) {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the newest note
+//# Last heard: the server MUST note the receipt of every packet that it echoes, and wait no less than until D and until the newest note
 //# plus T.
 #[test]
 fn agent_long_silent_is_stolen_from_as_soon_as_it_has_failed() {
@@ -69,7 +69,7 @@ fn agent_long_silent_is_stolen_from_as_soon_as_it_has_failed() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the newest note
+//# Last heard: the server MUST note the receipt of every packet that it echoes, and wait no less than until D and until the newest note
 //# plus T.
 #[test]
 fn wait_ends_t_after_the_last_answer_that_renewed_by_both_clocks() {
@@ -96,7 +96,7 @@ fn receipt_renews_nothing_and_moves_no_note() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Last heard: the server MUST note the receipt of every packet that it echoes, and end the wait no earlier than D and the newest note
+//# Last heard: the server MUST note the receipt of every packet that it echoes, and wait no less than until D and until the newest note
 //# plus T.
 #[test]
 fn every_answer_that_renews_is_noted_when_it_is_produced_at_the_latest() {

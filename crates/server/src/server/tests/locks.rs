@@ -81,10 +81,10 @@ fn duplicate_of_a_queued_request_is_told_so_again_and_waits_once() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL of a request that was given no grant which stands MUST be answered "cancelled", or "answered".
+//# A CANCEL of a request without a standing grant MUST be answered "cancelled" or "answered".
 //= wire-spec.md#6-3-control
 //= type=test
-//# A control message MUST be acted on and answered each time it arrives, with the same effect as once.
+//# A control message MUST be acted on and answered each time it arrives, with the effect of one.
 #[test]
 fn cancelled_wait_is_over_however_often_it_is_cancelled() {
     let mut world = World::new();
@@ -98,7 +98,7 @@ fn cancelled_wait_is_over_however_often_it_is_cancelled() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
+//# A CANCEL MUST work before and after its request arrives: one cancelled before it arrived is never executed.
 #[test]
 fn cancellation_that_overtakes_its_request_keeps_it_from_executing() {
     let mut world = World::new();
@@ -115,10 +115,10 @@ fn cancellation_that_overtakes_its_request_keeps_it_from_executing() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL MUST work before and after its request arrives: a request cancelled before it arrived is never executed.
+//# A CANCEL MUST work before and after its request arrives: one cancelled before it arrived is never executed.
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL of a request that was given no grant which stands MUST be answered "cancelled", or "answered".
+//# A CANCEL of a request without a standing grant MUST be answered "cancelled" or "answered".
 #[test]
 fn cancellation_that_comes_after_the_grant_names_it() {
     let mut world = World::new();
@@ -136,7 +136,7 @@ fn cancellation_that_comes_after_the_grant_names_it() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
+//# A CANCEL MUST be answered "granted" with the generation while a grant to its request stands unchanged.
 #[test]
 fn cancellation_of_a_lock_whose_granting_ack_was_lost_names_the_grant() {
     let mut world = World::new();
@@ -161,7 +161,7 @@ fn cancellation_of_a_lock_whose_granting_ack_was_lost_names_the_grant() {
 /// A copy of the CANCEL that is late, or one of an agent that takes a cancelled request for done: the reply is forgotten, the lock is not.
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A CANCEL MUST be answered "granted" with the generation while a grant that its request was given stands unchanged.
+//# A CANCEL MUST be answered "granted" with the generation while a grant to its request stands unchanged.
 #[test]
 fn cancellation_below_the_floor_names_the_grant_that_stands() {
     let mut world = World::new();
@@ -180,7 +180,7 @@ fn cancellation_below_the_floor_names_the_grant_that_stands() {
 
 //= wire-spec.md#6-4-notices
 //= type=test
-//# A GRANT of which the agent has not seen more than a DEMAND, receipted "not held", MUST be replaced by WAIT_OVER with ECANCELED.
+//# A GRANT whose generation a DEMAND named that was receipted "not held" MUST be replaced by WAIT_OVER with ECANCELED.
 #[test]
 fn grant_that_came_back_by_a_demand_before_it_arrived_ends_the_wait_by_a_notice() {
     let mut world = World::new();
@@ -319,7 +319,7 @@ fn list_shows_holders_before_waiters_with_their_place() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A server MUST name a session to other agents by its handle and label alone, never by its id or its agent's identity.
+//# A server MUST name a session to other agents by handle and label alone, never by its id or its agent's identity.
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# A session's handle MUST be random, and independent of the session's id and of the agent's.
@@ -423,7 +423,7 @@ fn answer_to_a_long_release_comes_in_several_small_messages() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
+//# A server MUST act on receipts, releases and session ends in a datagram before the requests in it.
 #[test]
 fn release_and_request_of_one_datagram_act_in_the_order_that_helps() {
     let mut world = World::new();
@@ -443,7 +443,7 @@ fn release_and_request_of_one_datagram_act_in_the_order_that_helps() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A mutation whose guard is not a token of the session's present hold of the lock MUST fail with STALE_GUARD.
+//# A mutation whose guard is not a token of the session's present hold MUST fail with STALE_GUARD.
 #[test]
 fn guarded_mutation_needs_the_lock_under_its_current_token() {
     let mut world = World::new();
@@ -495,7 +495,7 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
 //# The server MUST demand the advisory locks of an object that is gone from all their holders.
 //= wire-spec.md#11-4-locks
 //= type=test
-//# The server MUST tell each session that holds an advisory lock on an object that another session has taken the object away.
+//# The server MUST tell each session with an advisory lock on an object that another session has removed it.
 #[test]
 fn holder_and_waiters_of_an_object_that_is_removed_by_force_are_told_when_that_is_durable() {
     let mut world = World::new();

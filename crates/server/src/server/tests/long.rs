@@ -64,8 +64,8 @@ fn restarted() -> (World, Peer, Peer, [ObjectId; 2], cistern_wire::Generation) {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# WELCOME MUST give the lease period that HELLO asks for, as far as the server's bounds allow, but none shorter than that of a long
-//# session from which the agent may reclaim.
+//# WELCOME MUST give the lease period that HELLO asks for, within the server's bounds, but none shorter than that of a long session from
+//# which the agent may reclaim.
 #[test]
 fn welcome_gives_the_lease_that_was_asked_for_within_the_bounds() {
     let (mut world, mut volatile) = (world(), World::new());
@@ -87,7 +87,7 @@ fn welcome_gives_the_lease_that_was_asked_for_within_the_bounds() {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The server MUST wait, for each session, by the largest τ that it gave the session and has not got back.
+//# The server MUST wait for each session by the largest τ that it gave it and has not got back.
 #[test]
 fn each_session_is_waited_for_by_its_own_lease() {
     for (lease, wait) in [(ms(500), ms(506)), (ms(2_000), ms(2_021)), (LONG, ms(30_301))] {
@@ -103,8 +103,8 @@ fn each_session_is_waited_for_by_its_own_lease() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Whoever is told of a holder MUST be told within what time its locks are freed at the latest if it is gone: what is left of its
-//# wait if it is timing out, else the probe period, Td' and T of its session.
+//# Whoever is told of a holder MUST be told when its locks are freed at the latest if it is gone: what is left of its wait if it is timing
+//# out, else the probe period, Td' and T.
 #[test]
 fn silent_holder_fails_within_what_its_waiter_was_told_sooner_the_shorter_its_lease_is() {
     let mut found = Vec::new();
@@ -133,7 +133,7 @@ fn silent_holder_fails_within_what_its_waiter_was_told_sooner_the_shorter_its_le
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An advisory lock MUST NOT be granted in a long session before the session's record names its object durably.
+//# An advisory lock MUST NOT be granted in a long session before its record names the object durably.
 #[test]
 fn lock_of_a_long_session_is_granted_when_it_is_recorded_and_recorded_until_it_is_given_back() {
     let mut world = world();
@@ -202,11 +202,11 @@ fn long_session_caches_nothing() {
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
-//# process could send any more.
+//# process could send.
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
 //# After the common grace the server MUST NOT grant an advisory lock that the record of a long session names, nor take the object's name
-//# away unforced, before the session is accounted for or T of its lease has passed.
+//# away unforced, before the session is accounted for or its T has passed.
 #[test]
 fn only_what_a_long_session_may_hold_is_withheld_after_the_common_grace() {
     let (mut world, _, mut other, [job, free], _) = restarted();
@@ -225,7 +225,7 @@ fn only_what_a_long_session_may_hold_is_withheld_after_the_common_grace() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# After the common grace the server MUST let reclaim nothing but advisory locks whose objects the former session's record names.
+//# After the common grace only advisory locks whose objects the former session's record names MUST be reclaimable.
 #[test]
 fn long_session_takes_back_after_the_common_grace_what_was_recorded_and_nothing_else() {
     let (mut world, mut holder, mut other, [job, free], generation) = restarted();

@@ -21,8 +21,7 @@ fn challenged(world: &mut World, peer: &Peer) -> u64 {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was answered
-//# from the new address.
+//# A session's address MUST change only for its highest packet number, and only after a PATH_CHALLENGE was answered from the new address.
 #[test]
 fn address_changes_when_the_new_one_answers_a_challenge_and_not_before() {
     let mut world = World::new();
@@ -45,8 +44,7 @@ fn address_changes_when_the_new_one_answers_a_challenge_and_not_before() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A session's address MUST change only for a datagram with its highest packet number, and only after a PATH_CHALLENGE was answered
-//# from the new address.
+//# A session's address MUST change only for its highest packet number, and only after a PATH_CHALLENGE was answered from the new address.
 #[test]
 fn response_from_elsewhere_or_out_of_order_moves_nothing() {
     let mut world = World::new();

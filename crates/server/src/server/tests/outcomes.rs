@@ -52,8 +52,7 @@ fn effects(reply: &[u8]) -> usize {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A server incarnation MUST answer what became of a mutation under an earlier one, and MUST NOT execute it afterwards if it says "not
-//# executed".
+//# A server MUST answer what became of a mutation under an earlier incarnation, and MUST NOT execute it after it said "not executed".
 #[test]
 fn outcome_is_told_after_a_restart() {
     let mut world = World::new();
@@ -75,8 +74,8 @@ fn outcome_is_told_after_a_restart() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or its
-//# session is no longer remembered.
+//# A mutation's effects and its outcome MUST become durable in one transaction, and the outcome stays until the floor has passed it or its
+//# session is forgotten.
 #[test]
 fn effect_and_outcome_survive_together_or_not_at_all() {
     for durable in [false, true] {
@@ -97,8 +96,8 @@ fn effect_and_outcome_survive_together_or_not_at_all() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# One transaction MUST make a mutation's effects and its outcome durable, and the outcome stays until the floor has passed it or its
-//# session is no longer remembered.
+//# A mutation's effects and its outcome MUST become durable in one transaction, and the outcome stays until the floor has passed it or its
+//# session is forgotten.
 #[test]
 fn a_whole_window_of_outcomes_is_kept() {
     let mut world = World::with(Config { window: 4, ..Config::default() });

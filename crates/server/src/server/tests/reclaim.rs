@@ -62,7 +62,7 @@ fn reclaimed_lock_is_the_same_grant_and_comes_with_the_current_version() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A mutation whose guard is not a token of the session's present hold of the lock MUST fail with STALE_GUARD.
+//# A mutation whose guard is not a token of the session's present hold MUST fail with STALE_GUARD.
 #[test]
 fn token_of_an_earlier_run_is_a_guard_also_after_the_lock_was_reclaimed() {
     let mut world = World::new();

@@ -26,7 +26,7 @@ fn acks(world: &mut World, peer: &Peer) -> Vec<(u64, u64)> {
 
 //= wire-spec.md#11-1-lease
 //= type=test
-//# The echo of an answer MUST be the number of a received transmission that carried the very message answered.
+//# An echo MUST be the number of a received transmission that carried the very message answered.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# Encoding, packing and sending again MUST NOT change the echo of an answer.
@@ -122,10 +122,10 @@ fn mutations_handed_over_within_a_turn_are_answered_when_their_own_batch_is_dura
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A duplicate of an answered request MUST get the answer that the request got, with the duplicate's own packet number as echo.
+//# A duplicate of an answered request MUST get the same answer, with its own packet number as echo.
 //= wire-spec.md#7-the-table-of-answers
 //= type=test
-//# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
+//# An answer that retires a nonce MUST be kept for duplicates of its request.
 #[test]
 fn duplicate_of_an_executed_request_gets_the_same_reply_with_a_fresh_echo() {
     let mut world = World::new();
@@ -149,8 +149,7 @@ fn duplicate_of_an_executed_request_gets_the_same_reply_with_a_fresh_echo() {
 
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A receiver MUST drop a datagram of a session whose packet number it has received before, or which is 1,024 or more below the
-//# highest received.
+//# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.
 #[test]
 fn copy_of_a_datagram_changes_nothing() {
     let mut world = World::new();
@@ -190,7 +189,7 @@ fn nonce_below_the_floor_or_beyond_the_window_never_executes() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
+//# A request under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
 #[test]
 fn other_request_under_a_used_nonce_is_told_so() {
     let mut world = World::new();
@@ -205,7 +204,7 @@ fn other_request_under_a_used_nonce_is_told_so() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A request that comes under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
+//# A request under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
 #[test]
 fn request_made_to_look_like_an_earlier_one_of_another_kind_is_not_executed() {
     let mut world = World::new();
@@ -386,7 +385,7 @@ fn reply_waits_for_the_disk_and_a_keep_alive_does_not() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
+//# Neither window W, nor congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
 #[test]
 fn urgent_answers_leave_before_replies() {
     let mut world = World::new();
@@ -403,10 +402,10 @@ fn urgent_answers_leave_before_replies() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# Contents and values that need several datagrams MUST be staged, and take effect whole by one mutation.
+//# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# A mutation that names a stage of which a piece is missing MUST fail with NOT_STAGED and change nothing.
+//# A mutation that names an incomplete stage MUST fail with NOT_STAGED and change nothing.
 #[test]
 fn staged_contents_are_written_once_and_whole() {
     let mut world = World::new();
@@ -435,7 +434,7 @@ fn staged_contents_are_written_once_and_whole() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# An overloaded server SHOULD leave bulk requests unanswered before it does so to these.
+//# An overloaded server SHOULD shed bulk requests before these.
 #[test]
 fn too_many_answers_in_wait_are_shed_and_counted() {
     let mut world = World::with(Config { answer_bytes_max: 8_952, ..Config::default() });
@@ -468,7 +467,7 @@ fn session_is_usable_after_a_long_silence() {
 //# An answer MUST NOT make its datagram longer than the `limit` of the request that it answers.
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# A datagram MUST NOT be longer than the largest datagram agreed in the handshake, and never longer than 1,232 bytes before that.
+//# A datagram MUST NOT be longer than agreed in the handshake, nor than 1,232 bytes before that.
 #[test]
 fn answers_with_different_limits_share_a_datagram_only_within_the_smaller() {
     let mut world = World::new();
@@ -490,7 +489,7 @@ fn answers_with_different_limits_share_a_datagram_only_within_the_smaller() {
 //# Control messages and receipts MUST NOT need a nonce or a place in the window.
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# Neither the window W, nor the congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
+//# Neither window W, nor congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
 #[test]
 fn window_full_of_waiting_requests_holds_no_control_message_up() {
     let mut world = World::new();

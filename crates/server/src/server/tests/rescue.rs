@@ -72,8 +72,8 @@ fn is_refused(world: &mut World, peer: &mut Peer) {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is receipted, the
-//# cause allows it, and no end record was handed to the store.
+//# Rescue: the server MUST take a session back only if no NACK was produced since D, every failed notice is receipted, the cause allows it,
+//# and no end record was handed to the store.
 #[test]
 fn late_receipt_takes_the_session_back_and_the_next_failure_waits_the_whole_of_t() {
     let mut world = World::new();
@@ -98,8 +98,8 @@ fn late_receipt_takes_the_session_back_and_the_next_failure_waits_the_whole_of_t
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Rescue: the server MUST take a timing-out session back only if no NACK was produced since D, every failed notice is receipted, the
-//# cause allows it, and no end record was handed to the store.
+//# Rescue: the server MUST take a session back only if no NACK was produced since D, every failed notice is receipted, the cause allows it,
+//# and no end record was handed to the store.
 #[test]
 fn after_a_nack_no_receipt_takes_the_session_back() {
     for request in [false, true] {
@@ -121,7 +121,7 @@ fn after_a_nack_no_receipt_takes_the_session_back() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# A server MUST act on the receipts, releases and session ends in a datagram before it acts on the requests in it.
+//# A server MUST act on receipts, releases and session ends in a datagram before the requests in it.
 #[test]
 fn receipt_behind_a_request_in_one_datagram_rescues_before_the_request_is_judged() {
     let mut world = World::new();
@@ -200,7 +200,7 @@ fn receipt_read_after_the_wait_is_over_takes_nothing_back_even_before_the_timer_
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
+//# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
 #[test]
 fn release_of_what_was_demanded_takes_the_session_back_and_is_answered() {
     let mut world = World::new();

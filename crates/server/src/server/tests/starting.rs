@@ -117,7 +117,7 @@ fn longest() -> Duration {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn empty_store_waits_for_what_another_may_have_promised() {
     let mut world = World::on(Disk::default(), Config::default(), 7);
@@ -133,7 +133,7 @@ fn empty_store_waits_for_what_another_may_have_promised() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn restart_does_not_shorten_the_wait_of_an_empty_store() {
     let mut world = World::on(Disk::default(), Config::default(), 7);
@@ -148,7 +148,7 @@ fn restart_does_not_shorten_the_wait_of_an_empty_store() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# An empty store MUST wait T of the longest lease that the server gives before its first grant unless it is told to be a new cluster.
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn new_cluster_does_not_wait() {
     let mut world = World::on(Disk::default(), Config { new_cluster: true, ..Config::default() }, 7);

@@ -11,8 +11,8 @@ use cistern_wire::{
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered,
-//# if the agent says so, otherwise by D.
+//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if
+//# it says so, otherwise by D.
 #[test]
 fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
     let mut world = World::new();
@@ -31,8 +31,8 @@ fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered,
-//# if the agent says so, otherwise by D.
+//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if
+//# it says so, otherwise by D.
 #[test]
 fn surrendered_former_session_ends_at_once() {
     let mut world = World::new();
@@ -48,8 +48,8 @@ fn surrendered_former_session_ends_at_once() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST be
-//# answered KNOWN and MUST NOT change anything.
+//# A HELLO, with or without a cookie, that names as continuing a session of its agent and incarnation in good standing MUST be answered
+//# KNOWN and MUST NOT change anything.
 #[test]
 fn hello_that_continues_a_session_in_good_standing_is_answered_known_and_does_nothing() {
     let mut world = World::new();
@@ -105,8 +105,8 @@ fn failed(world: &mut World, peer: &mut Peer) -> Message<'static> {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO, with or without a cookie, that names as continuing a session of the same agent and incarnation in good standing MUST be
-//# answered KNOWN and MUST NOT change anything.
+//# A HELLO, with or without a cookie, that names as continuing a session of its agent and incarnation in good standing MUST be answered
+//# KNOWN and MUST NOT change anything.
 #[test]
 fn session_that_was_rescued_after_its_agent_was_challenged_goes_on() {
     let mut world = World::new();
@@ -137,7 +137,7 @@ fn session_that_its_agent_continues_while_it_times_out_is_not_rescued_once_anoth
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A session in which no datagram of its agent was ever received MUST end at once when its agent opens another.
+//# A session in which its agent was never heard MUST end at once when its agent opens another.
 #[test]
 fn session_whose_welcome_was_lost_ends_at_once_when_its_agent_opens_another() {
     let mut world = World::new();
@@ -200,8 +200,7 @@ fn lower_incarnation_is_refused() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO whose cookie was made no later than the one by which its agent opened a session last MUST NOT open or end a session, whether
-//# that session lives or not.
+//# A HELLO whose cookie is no younger than the one by which its agent opened a session last MUST NOT open or end a session.
 #[test]
 fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
     let mut world = World::new();
@@ -233,7 +232,7 @@ fn session_that_failed_before_its_agent_heard_of_it_is_replaced_as_soon_as_that_
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A session MUST be taken as surrendered only from the address that was proven for it last.
+//# A surrender MUST count only from the address that was proven for the session last.
 #[test]
 fn surrender_by_a_hello_from_another_address_frees_nothing_before_t() {
     let mut world = World::new();
@@ -256,7 +255,7 @@ fn surrender_by_a_hello_from_another_address_frees_nothing_before_t() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session that the same agent has.
+//# A server MUST refuse a HELLO whose incarnation is more than 65,536 above that of a session of the same agent.
 #[test]
 fn incarnation_far_above_that_of_a_session_is_refused_while_somebody_is_there() {
     let mut world = World::new();

@@ -30,13 +30,13 @@ fn renewing(got: &[Got]) -> usize {
 //# A request that arrives in a session that is timing out MUST be answered NACK.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A NACK MUST say of its request that it was executed, that it was not and never will be, or that this is not known.
+//# A NACK MUST say whether its request was executed, was not and never will be, or that this is not known.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# A request of which the server has said "not executed" MUST NOT be executed afterwards.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# The server MUST check the standing of the session before it answers a duplicate from what it kept.
+//# The server MUST check the standing before it answers a duplicate from what it kept.
 #[test]
 fn every_valid_request_is_refused_and_told_its_fate() {
     let mut world = World::new();
@@ -153,7 +153,7 @@ fn outcome_that_becomes_durable_after_the_failure_is_a_result() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+//# From D on the server MUST NOT produce or release a message that renews the session's lease.
 #[test]
 fn ack_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
     let mut world = World::new();
@@ -184,7 +184,7 @@ fn welcome_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
 //# is granted.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# The server MUST check the standing of the session at the instant at which it executes a request.
+//# The server MUST check the standing at the instant at which it executes a request.
 #[test]
 fn parked_request_is_dropped_by_the_first_nack_and_never_executes() {
     let mut world = World::new();
@@ -240,7 +240,7 @@ fn parked_request_is_dropped_at_the_end_of_its_session() {
 //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A session MUST end whole: by T, by END_SESSION, or by what section 11.6 says of its agent's next session.
+//# A session MUST end whole: by T, by END_SESSION, or by its agent's next session (section 11.6).
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# The server MUST end a surrendered session durably before it frees the session's locks.
@@ -318,8 +318,7 @@ fn ended_session_is_remembered_at_its_address_and_hinted_elsewhere() {
 
 //= wire-spec.md#3-2-packet-numbers
 //= type=test
-//# A HINT MUST be the only message of its datagram, and that datagram's packet number MUST neither be judged by the replay window nor
-//# move it.
+//# A HINT MUST be alone in its datagram, whose packet number MUST neither be judged by the replay window nor move it.
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# What is sent without a session MUST be limited in rate.
@@ -387,14 +386,13 @@ fn failed_store_stops_every_answer() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# From D on the server MUST NOT produce a message that renews the session's lease, nor let one go that was held back.
+//# From D on the server MUST NOT produce or release a message that renews the session's lease.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing else that
-//# acts.
+//# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing else.
 #[test]
 fn no_message_that_renews_leaves_between_failure_and_end() {
     let mut world = World::new();
@@ -422,7 +420,7 @@ fn no_message_that_renews_leaves_between_failure_and_end() {
 //# Every refusal in a session in good standing MUST be an ACK with a status.
 //= wire-spec.md#7-the-table-of-answers
 //= type=test
-//# An answer that retires a nonce MUST be kept for duplicates of its request, whatever the answer says.
+//# An answer that retires a nonce MUST be kept for duplicates of its request.
 #[test]
 fn failure_of_an_operation_is_kept_for_its_duplicates_too() {
     let mut world = World::new();

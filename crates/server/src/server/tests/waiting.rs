@@ -119,8 +119,7 @@ fn waiter_is_probed_every_period_for_as_long_as_it_waits() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send it one within the probe
-//# period.
+//# The server MUST have an unreceipted notice on its way to each session that somebody waits for, or send one within the probe period.
 #[test]
 fn session_whose_demand_is_held_back_by_the_bound_is_probed() {
     let locks = LockLimits { demands_outstanding: 1, ..LockLimits::default() };
@@ -170,8 +169,7 @@ fn failure_of_one_session_delays_nobody_who_wants_nothing_of_it() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing else that
-//# acts.
+//# Of a session that is timing out the server MUST accept receipts, releases, END_SESSION and path responses, and nothing else.
 #[test]
 fn session_that_times_out_may_still_prove_a_new_address() {
     let mut world = World::new();

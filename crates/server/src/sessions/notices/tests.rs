@@ -57,11 +57,11 @@ impl Bench {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Before D the server MUST have sent the notice three times or more, and listened for an RTO after each, its receive queue empty at
-//# the end.
+//# Before D the server MUST have sent the notice at least three times, and listened for an RTO after each, its receive queue empty at the
+//# end.
 //= wire-spec.md#6-4-notices
 //= type=test
-//# A server MUST send a notice again until its `seq` is receipted, the delivery has failed, or the session has ended.
+//# A server MUST repeat a notice until its `seq` is receipted, the delivery has failed, or the session has ended.
 #[test]
 fn delivery_fails_after_three_unanswered_transmissions_and_td_not_before() {
     let mut bench = Bench::new();
@@ -146,7 +146,7 @@ fn receipt_settles_its_notice_once() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# A release, or a receipt "not held", for a generation of at least g MUST count as the receipt of a demand for g.
+//# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
 #[test]
 fn release_of_the_generation_or_a_newer_one_acknowledges_the_demand() {
     for (released, settled) in [(4, false), (5, true), (6, true)] {
