@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [18] = "RELEASE_ALL", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [97] = "EXTEND_RUN", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [18] = "RELEASE_ALL", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -472,11 +472,6 @@ types["Lock"] = { is = "structure", name = "Lock",
   { name = "mode", type = types["Mode"], doc = "The mode." },
   { name = "wait", type = types["LockWait"], doc = "What happens when it is held." },
 }
-types["ExtendRun"] = { is = "structure", name = "ExtendRun",
-  { name = "ask", type = types["Ask"], doc = "The request." },
-  { name = "lock", type = types["LockId"], doc = "The lock." },
-  { name = "generation", type = types["Generation"], doc = "The generation held." },
-}
 types["ListLocks"] = { is = "structure", name = "ListLocks",
   { name = "ask", type = types["Ask"], doc = "The request." },
   { name = "object", type = types["ObjectId"], doc = "The object; 0: all objects." },
@@ -788,7 +783,6 @@ local kinds = {
   [86] = { name = "SETXATTR", field = "setxattr", direction = "agent", lane = "Request", renews = false, body = types["SetXattr"] },
   [87] = { name = "REMOVEXATTR", field = "removexattr", direction = "agent", lane = "Request", renews = false, body = types["RemoveXattr"] },
   [96] = { name = "LOCK", field = "lock", direction = "agent", lane = "Request", renews = false, body = types["Lock"] },
-  [97] = { name = "EXTEND_RUN", field = "extend_run", direction = "agent", lane = "Request", renews = false, body = types["ExtendRun"] },
   [98] = { name = "LIST_LOCKS", field = "list_locks", direction = "agent", lane = "Request", renews = false, body = types["ListLocks"] },
   [99] = { name = "SERVER_STATUS", field = "server_status", direction = "agent", lane = "Request", renews = false, body = types["ServerStatus"] },
   [100] = { name = "WATCH", field = "watch", direction = "agent", lane = "Request", renews = false, body = types["Watch"] },

@@ -12,8 +12,6 @@ pub(crate) enum Asker {
     Op(TaskId, u32),
     /// An advisory lock.
     Lock(ObjectId),
-    /// The run of an advisory lock.
-    Run(ObjectId),
     /// The reclaim, with the number of its message.
     Reclaim(u32),
     /// The end of the reclaim from a former session.

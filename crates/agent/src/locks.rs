@@ -28,10 +28,8 @@ use entry::{Change, Entry};
 pub(crate) enum Effect {
     /// Give this back; it is disowned already.
     Release(ReleaseItem),
-    /// Ask the server for an advisory lock.
+    /// Ask the server for an advisory lock, or for another run of tokens of one that is held.
     Ask { object: ObjectId, mode: Mode, wait: LockWait },
-    /// Ask the server for another run of tokens.
-    Extend { object: ObjectId, generation: Generation },
     /// Nobody waits for this advisory lock any more: take the request for it back.
     Cancel { object: ObjectId },
     /// Ask again after this span, by [`Locks::rested`].
@@ -192,11 +190,6 @@ impl Locks {
     /// LOCK was answered QUEUED.
     pub(crate) fn queued(&mut self, permit: Permit, object: ObjectId) {
         self.change(permit, object, Entry::queued);
-    }
-
-    /// EXTEND_RUN was answered.
-    pub(crate) fn extended(&mut self, permit: Permit, object: ObjectId, reply: &Reply<'_>) {
-        self.change(permit, object, |entry, change| entry.extended(reply, change));
     }
 
     /// The request was taken back before it was ever sent.

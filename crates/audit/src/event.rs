@@ -230,7 +230,7 @@ pub enum What {
         /// Whether it was not seen before.
         news: bool,
     },
-    /// A request names a lock as its session's own: suspended for a mutation, or to be extended.
+    /// A mutation names a cache lock as its session's own, suspended for it.
     Uses {
         /// The lock.
         lock: LockId,

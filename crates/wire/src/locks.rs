@@ -1,4 +1,4 @@
-//! The advisory lock family: LOCK, EXTEND_RUN; and the two questions about the server itself: LIST_LOCKS, SERVER_STATUS.
+//! The advisory lock family: LOCK; and the two questions about the server itself: LIST_LOCKS, SERVER_STATUS.
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.2.
 //! Leaves to others: who gets a lock when (`server::locks`).
@@ -50,18 +50,6 @@ body! {
         pub mode: Mode,
         /// What happens when it is held.
         pub wait: LockWait,
-    }
-}
-
-body! {
-    /// Agent to server: another run of tokens for a lock that it keeps (section 11.4).
-    pub struct ExtendRun {
-        /// The request.
-        pub ask: Ask,
-        /// The lock.
-        pub lock: LockId,
-        /// The generation held.
-        pub generation: Generation,
     }
 }
 

@@ -218,7 +218,6 @@ registry! {
     0x56 SetXattr      "SETXATTR"       Agent  Request   xattr::SetXattr<'a>;
     0x57 RemoveXattr   "REMOVEXATTR"    Agent  Request   xattr::RemoveXattr<'a>;
     0x60 Lock          "LOCK"           Agent  Request   locks::Lock;
-    0x61 ExtendRun     "EXTEND_RUN"     Agent  Request   locks::ExtendRun;
     0x62 ListLocks     "LIST_LOCKS"     Agent  Request   locks::ListLocks;
     0x63 ServerStatus  "SERVER_STATUS"  Agent  Request   locks::ServerStatus;
     0x64 Watch         "WATCH"          Agent  Request   watch::Watch;
@@ -282,7 +281,6 @@ impl Message<'_> {
             Self::SetXattr(m) => m.ask,
             Self::RemoveXattr(m) => m.ask,
             Self::Lock(m) => m.ask,
-            Self::ExtendRun(m) => m.ask,
             Self::ListLocks(m) => m.ask,
             Self::ServerStatus(m) => m.ask,
             Self::Watch(m) => m.ask,

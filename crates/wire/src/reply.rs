@@ -204,7 +204,7 @@ body! {
 }
 
 body! {
-    /// Answers LOCK and EXTEND_RUN.
+    /// Answers LOCK.
     pub struct Granted {
         /// The lock.
         pub lock: LockId,

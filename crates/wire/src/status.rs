@@ -50,7 +50,7 @@ statuses! {
     EIO = 5 "EIO" "the store failed",
     /// Too many items, or more than fits.
     E2BIG = 7 "E2BIG" "too much for one request",
-    /// EXTEND_RUN: the lock was demanded (section 11.4). An agent's word to its user: the lock that it tried is held by somebody else.
+    /// An agent's word to its user: the lock that it tried is held by somebody else.
     EAGAIN = 11 "EAGAIN" "the lock is held by somebody else",
     /// The object is in use: an advisory lock protects it (section 11.4).
     EBUSY = 16 "EBUSY" "the object is in use",

@@ -5,9 +5,8 @@
 
 use crate::agent::{Agent, Waiting};
 use crate::api::{Event, OpError, OpId};
-use crate::call::{Asker, TaskId};
+use crate::call::TaskId;
 use crate::timer::Timer;
-use crate::transport::Lane;
 use alloc::vec::Vec;
 use cistern_link::Question;
 use cistern_wire::ObjectId;
@@ -120,6 +119,5 @@ impl Agent {
         }
         self.locks.fail_waits(self.permit(), why);
         self.settle();
-        self.queue.retain(Lane::Lock, |asker| !matches!(asker, Asker::Lock(_)));
     }
 }

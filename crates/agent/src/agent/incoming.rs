@@ -214,7 +214,6 @@ impl Agent {
         match asker {
             Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
             Asker::Lock(object) => self.locks.answered(self.permit(), object, reply),
-            Asker::Run(object) => self.locks.extended(self.permit(), object, reply),
             Asker::Reclaim(batch) => self.reclaimed(batch, reply),
             Asker::Complete(from) => self.completed(from, reply),
             Asker::Watch(object) => self.watch_answered(object, reply),

@@ -237,7 +237,7 @@ impl Agent {
                 }
             }
             Asker::Watch(object) => self.watch_again(object),
-            Asker::Op(..) | Asker::Lock(_) | Asker::Run(_) | Asker::Unwatch(_) => {}
+            Asker::Op(..) | Asker::Lock(_) | Asker::Unwatch(_) => {}
         }
     }
 }

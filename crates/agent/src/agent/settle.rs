@@ -10,7 +10,7 @@ use crate::locks::Effect;
 use crate::timer::Timer;
 use crate::transport::{Lane, UNASKED};
 use cistern_link::{Instant, Question};
-use cistern_wire::{ExtendRun, Lock, LockClass, LockId, ObjectId};
+use cistern_wire::{Lock, ObjectId};
 
 impl Agent {
     /// Carries out what changes of the locks lead to, until they lead to nothing more. Whether there was anything.
@@ -33,10 +33,6 @@ impl Agent {
             }
             Effect::Ask { object, mode, wait } => {
                 self.ask(Lane::Lock, Asker::Lock(object), &Lock { ask: UNASKED, object, mode, wait }.into());
-            }
-            Effect::Extend { object, generation } => {
-                let lock = LockId { object, class: LockClass::Advisory };
-                self.ask(Lane::Lock, Asker::Run(object), &ExtendRun { ask: UNASKED, lock, generation }.into());
             }
             Effect::Cancel { object } => self.take_back(object),
             Effect::Rest { object, span } => {

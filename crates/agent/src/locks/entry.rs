@@ -15,7 +15,7 @@ use crate::lease::Permit;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, ReclaimItem, ReleaseItem, Status};
+use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReleaseItem, Status};
 
 /// A lock that the server granted to this agent.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +31,8 @@ pub(super) struct Held {
     pub(super) end: u64,
     /// The server has asked for it: nothing is granted from it any more (R69).
     pub(super) demanded: Option<Keep>,
-    /// EXTEND_RUN is out.
-    pub(super) extending: bool,
-    /// Tokens that were left when it went out, and so many it takes, as far as is known, that nobody here waits for its answer.
+    /// Tokens that were left when another run was asked for, and so many it takes, as far as is known, that nobody here waits for the
+    /// answer.
     pub(super) asked_at: u32,
     pub(super) ahead: u32,
 }
@@ -43,7 +42,7 @@ impl Held {
     pub(super) fn new(mode: Mode, generation: Generation, run: u32) -> Self {
         let end = end_of_run(generation, run);
         let (next, ahead) = (generation.0, 0);
-        Self { mode, generation, first: generation, next, end, demanded: None, extending: false, asked_at: 0, ahead }
+        Self { mode, generation, first: generation, next, end, demanded: None, asked_at: 0, ahead }
     }
 
     /// The lock goes on under a newer generation with a run of its own.
@@ -67,15 +66,8 @@ impl Held {
         self.end.saturating_sub(self.next)
     }
 
-    /// Another run is asked for.
-    fn extend(&mut self) {
-        self.extending = true;
-        self.asked_at = u32::try_from(self.left()).unwrap_or(u32::MAX);
-    }
-
-    /// The answer has come: next time twice as many are kept for the wait as were taken meanwhile.
+    /// The answer to a request for another run has come: next time twice as many are kept for the wait as were taken meanwhile.
     pub(super) fn is_extended(&mut self) {
-        self.extending = false;
         let taken = self.asked_at.saturating_sub(u32::try_from(self.left()).unwrap_or(u32::MAX));
         self.ahead = taken.saturating_mul(2);
     }
@@ -96,6 +88,8 @@ fn end_of_run(generation: Generation, run: u32) -> u64 {
 pub(super) enum Asking {
     /// None is out.
     No,
+    /// For another run of tokens of what is held.
+    Run,
     /// Handed to the requests lane; perhaps sent.
     Sent,
     /// Answered QUEUED.
@@ -181,7 +175,7 @@ impl Entry {
     /// Another session takes the lock over, if it is held as it stands.
     pub(super) fn change_session(&mut self, change: &mut Change<'_>) {
         // LOCK beside a lock that is held asks for a conversion of it.
-        let converting = self.releasing.is_some() || self.asking != Asking::No && self.nonce.is_some();
+        let converting = self.releasing.is_some() || self.is_acquiring() && self.nonce.is_some();
         if converting {
             self.lose(change);
         }
@@ -189,7 +183,6 @@ impl Entry {
         self.awaited = None;
         self.settled();
         if let Some(held) = &mut self.held {
-            held.extending = false;
             // The demand was one of the server's former life; whoever still waits makes the server demand it anew.
             held.demanded = None;
         }
@@ -214,15 +207,14 @@ impl Entry {
 
     /// Held as it stands, and nothing is asked, awaited, demanded or running out: whatever its holders do, nothing is to be done about it.
     pub(super) fn is_at_rest(&self) -> bool {
-        let held_so = self.held.is_some_and(|held| held.demanded.is_none() && !held.extending && !held.is_running_out());
+        let held_so = self.held.is_some_and(|held| held.demanded.is_none() && !held.is_running_out());
         let asks_nothing = self.asking == Asking::No && self.releasing.is_none() && self.awaited.is_none() && !self.resting;
         held_so && asks_nothing && self.queue.is_empty() && !self.blocked
     }
 
     /// Held, and used by nobody here.
     pub(super) fn is_idle(&self) -> bool {
-        let settled = self.releasing.is_none() && self.held.is_some_and(|held| !held.extending);
-        settled && self.holders.is_empty() && self.queue.is_empty() && self.asking == Asking::No
+        self.held.is_some() && self.releasing.is_none() && self.holders.is_empty() && self.queue.is_empty() && self.asking == Asking::No
     }
 
     /// One local grant of a lock at rest, as `serve` would make it of one who waits; `None`: it has to be waited for, or asked for.
@@ -303,12 +295,13 @@ impl Entry {
     fn extend(&mut self, effects: &mut VecDeque<Effect>) {
         let needed = self.queue.head().is_some_and(|head| self.covers(head.mode) && !self.in_conflict(head.mode));
         let may = self.asking == Asking::No && self.releasing.is_none() && !self.resting && !self.blocked;
-        let Some(held) = self.held.as_mut().filter(|held| may && held.demanded.is_none() && !held.extending) else { return };
+        let Some(held) = self.held.as_mut().filter(|held| may && held.demanded.is_none()) else { return };
         //= wire-spec.md#11-4-locks
-        //# Before its run ends an agent MUST ask for another one by EXTEND_RUN, keeping the lock.
+        //# Before its run ends an agent MUST ask for another one by LOCK, keeping the lock.
         if held.next >= held.end && needed || held.is_running_out() {
-            held.extend();
-            effects.push_back(Effect::Extend { object: self.object, generation: held.generation });
+            held.asked_at = u32::try_from(held.left()).unwrap_or(u32::MAX);
+            let mode = held.mode;
+            self.send(Asking::Run, mode, LockWait::Try, effects);
         }
     }
 
@@ -319,7 +312,7 @@ impl Entry {
         //= wire-spec.md#11-4-locks
         //# An agent SHOULD have at most one acquisition or conversion of a lock outstanding, and none while a release of it is unanswered.
         // Until a downgrade or another run is answered, the generation that a release would have to name is not known.
-        if self.releasing.is_some() || held.extending {
+        if self.releasing.is_some() || self.asking == Asking::Run {
             return;
         }
         if self.holders.is_empty() {
@@ -356,22 +349,32 @@ impl Entry {
             None => true,
             // An upgrade, once no local user is left with the lesser mode: who comes now waits behind it.
             Some(held) => {
-                let free = held.demanded.is_none() && !held.extending && self.holders.is_empty();
+                let free = held.demanded.is_none() && self.holders.is_empty();
                 free && held.mode == Mode::Shared && head.mode == Mode::Exclusive
             }
         };
         if needed {
-            self.asking = Asking::Sent;
-            self.asked_mode = head.mode;
-            self.nonce = None;
-            self.cancelling = false;
-            effects.push_back(Effect::Ask { object: self.object, mode: head.mode, wait: self.queue.how() });
+            self.send(Asking::Sent, head.mode, self.queue.how(), effects);
         }
     }
 
-    /// Nobody waits any more: the request is taken back.
+    /// Whether the lock, or a stronger mode of it, is asked for.
+    pub(super) const fn is_acquiring(&self) -> bool {
+        matches!(self.asking, Asking::Sent | Asking::Queued)
+    }
+
+    fn send(&mut self, asking: Asking, mode: Mode, wait: LockWait, effects: &mut VecDeque<Effect>) {
+        self.asking = asking;
+        self.asked_mode = mode;
+        self.nonce = None;
+        self.cancelling = false;
+        effects.push_back(Effect::Ask { object: self.object, mode, wait });
+    }
+
+    /// Nobody waits any more: the request is taken back, unless it is for tokens to come.
     fn take_back(&mut self, effects: &mut VecDeque<Effect>) {
-        if self.asking != Asking::No && !self.cancelling {
+        let unwanted = self.is_acquiring() || self.asking == Asking::Run && self.held.is_none();
+        if unwanted && !self.cancelling {
             self.cancelling = true;
             effects.push_back(Effect::Cancel { object: self.object });
         }

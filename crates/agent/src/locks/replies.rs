@@ -25,7 +25,17 @@ enum Arrival {
 impl Entry {
     /// LOCK was answered.
     pub(super) fn answered(&mut self, reply: &Reply<'_>, change: &mut Change<'_>) {
+        let for_a_run = self.asking == Asking::Run;
         self.settled();
+        if let Some(held) = self.held.as_mut().filter(|_| for_a_run) {
+            held.is_extended();
+            return match reply {
+                Reply::Granted(granted) if granted.generation > self.disowned => held.take_run(granted.generation, granted.run),
+                Reply::Failed(failed) if is_busy(failed.status) => self.rest(failed.retry_ms, change),
+                // Somebody else waits for it, or its object is gone: what is in use goes on, and whoever comes next asks the server anew.
+                _ => held.demanded = Some(Keep::Nothing),
+            };
+        }
         match reply {
             Reply::Granted(granted) => {
                 self.arrive(granted.mode, granted.generation, granted.run, change);
@@ -42,24 +52,6 @@ impl Entry {
         // A cancellation that came before it was answered, or is: if nobody waits here any more it is cancelled anew.
         self.cancelling = false;
         self.fail(true, HELD_ELSEWHERE, change);
-    }
-
-    /// EXTEND_RUN was answered.
-    pub(super) fn extended(&mut self, reply: &Reply<'_>, change: &mut Change<'_>) {
-        let disowned = self.disowned;
-        // Of a lock that was given back meanwhile nothing is extended.
-        let Some(held) = self.held.as_mut().filter(|held| held.extending) else { return };
-        held.is_extended();
-        match reply {
-            Reply::Granted(granted) if granted.generation > disowned => held.take_run(granted.generation, granted.run),
-            Reply::Failed(failed) if is_busy(failed.status) => self.rest(failed.retry_ms, change),
-            Reply::Failed(failed) if failed.status == Status::NOT_HELD => {
-                self.disowned = disowned.max(held.generation);
-                self.lose(change);
-            }
-            // Demanded, or the object is gone: what is in use goes on, and whoever comes next asks the server anew.
-            _ => held.demanded = Some(Keep::Nothing),
-        }
     }
 
     /// CANCEL was answered. Of a request that has found its end otherwise meanwhile this says nothing new.
@@ -115,8 +107,8 @@ impl Entry {
         if up_to <= self.disowned {
             return ReceiptAnswer::NotHeld;
         }
-        let older = self.held.is_none_or(|held| held.generation < up_to && !held.extending);
-        if self.asking != Asking::No && older && !self.queue.is_empty() {
+        let older = self.held.is_none_or(|held| held.generation < up_to);
+        if self.is_acquiring() && older && !self.queue.is_empty() {
             self.awaited = Some((up_to, keep));
             return ReceiptAnswer::Awaited;
         }

@@ -323,7 +323,6 @@ impl World {
                 }
                 Message::Lock(m) if rng.below(3) == 0 => queued(m.ask.nonce, echo, m.object.0),
                 Message::Lock(m) => granted(m.ask.nonce, echo, m.object.0, m.mode, generation, 4),
-                Message::ExtendRun(m) => granted(m.ask.nonce, echo, m.lock.object.0, Mode::Exclusive, generation, 4),
                 Message::GetAttr(m) => stated(m.ask.nonce, echo, attr(m.object.0, generation), generation),
                 Message::KeepAlive(m) => Alive { serial: m.serial, echo }.into(),
                 Message::Release(m) => {

@@ -264,16 +264,12 @@ fn ordinary_requests_wait_for_the_end_of_the_reclaim_and_waits_are_asked_anew() 
 fn lock_whose_run_was_extended_is_reclaimed_with_the_generation_that_it_began_with() {
     let mut script = Script::open(Config::default());
     let mut locked = script.hold(7, 2, 40, 3);
-    let extend = |nonce| {
-        let ask = cistern_wire::Ask { nonce, back: 0, limit: 1_232 };
-        cistern_wire::ExtendRun { ask, lock: object(7), generation: Generation(40) }.into()
-    };
     for _ in 0..2 {
         script.submit(Command::Unlock { holder: locked.holder });
         let Submitted::Now(Ok(Output::Locked(again))) = script.submit(lock(7, Mode::Exclusive, Wait::Forever)) else { panic!("at once") };
         locked = again;
     }
-    let echo = script.sends(&[extend(3)]);
+    let echo = script.sends(&[lock_request(3, 0, 7, Mode::Exclusive, LockWait::Try)]);
     script.say(&[granted(3, echo, 7, Mode::Exclusive, 50, 16)]);
     restarted(&mut script);
     let item = ReclaimItem { first: Generation(40), ..advisory_item(7, 50) };

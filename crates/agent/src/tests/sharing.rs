@@ -5,7 +5,7 @@ use super::script::*;
 use crate::api::{Command, Locked, OpError, Output, Submitted, Wait};
 use crate::config::{Config, IdlePolicy};
 use cistern_wire::{
-    Ack, Alive, ExtendRun, Failed, Generation, Granted, Keep, List, LockWait, Message, Mode, ReceiptAnswer, Release, Reply, Status,
+    Ack, Alive, Failed, Generation, Granted, Keep, List, LockRefused, LockWait, Message, Mode, ReceiptAnswer, Release, Reply, Status,
 };
 
 fn config() -> Config {
@@ -23,8 +23,9 @@ fn unlock(script: &mut Script, locked: &Locked) {
     assert_eq!(script.submit(Command::Unlock { holder: locked.holder }), Submitted::Now(Ok(Output::Done)));
 }
 
-fn extend(nonce: u64, generation: u64) -> Message<'static> {
-    ExtendRun { ask: ask(nonce, 0), lock: object(7), generation: Generation(generation) }.into()
+/// Another run of tokens of the lock, which is held exclusively, is asked for.
+fn extend(nonce: u64) -> Message<'static> {
+    lock_request(nonce, 0, 7, Mode::Exclusive, LockWait::Try)
 }
 
 //= wire-spec.md#11-4-locks
@@ -106,7 +107,7 @@ fn while_a_lock_is_not_certain_it_does_not_pass_to_another_user() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Before its run ends an agent MUST ask for another one by EXTEND_RUN, keeping the lock.
+//# Before its run ends an agent MUST ask for another one by LOCK, keeping the lock.
 #[test]
 fn another_run_is_asked_for_before_the_first_ends_and_the_lock_is_kept() {
     let mut script = Script::open(config());
@@ -119,7 +120,7 @@ fn another_run_is_asked_for_before_the_first_ends_and_the_lock_is_kept() {
     }
     unlock(&mut script, &locked);
     locked = at_once(&mut script, Mode::Exclusive);
-    let echo = script.sends(&[extend(3, 40)]);
+    let echo = script.sends(&[extend(3)]);
     unlock(&mut script, &locked);
     locked = at_once(&mut script, Mode::Exclusive);
     assert_eq!(locked.token, 46);
@@ -146,19 +147,19 @@ fn agent_whose_users_took_tokens_while_it_waited_for_a_run_asks_for_the_next_one
     take(&mut script, 1_073);
     script.quiet();
     take(&mut script, 1_074);
-    let echo = script.sends(&[extend(3, 1_000)]);
+    let echo = script.sends(&[extend(3)]);
     take(&mut script, 1_094);
     let run = |generation| Reply::Granted(Granted { lock: object(7), mode: Mode::Exclusive, generation: Generation(generation), run: 100 });
     script.say(&[Ack { nonce: 3, echo, reply: run(2_000) }.into()]);
     take(&mut script, 2_058);
     script.quiet();
     take(&mut script, 2_059);
-    let echo = script.sends(&[extend(4, 2_000)]);
+    let echo = script.sends(&[extend(4)]);
     script.say(&[Ack { nonce: 4, echo, reply: run(3_000) }.into()]);
     take(&mut script, 3_073);
     script.quiet();
     take(&mut script, 3_074);
-    script.sends(&[extend(5, 3_000)]);
+    script.sends(&[extend(5)]);
 }
 
 #[test]
@@ -168,20 +169,20 @@ fn when_a_run_is_used_up_the_next_user_waits_for_another() {
     unlock(&mut script, &first);
     script.quiet();
     let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
-    let echo = script.sends(&[extend(3, 40)]);
+    let echo = script.sends(&[extend(3)]);
     let reply = Reply::Granted(Granted { lock: object(7), mode: Mode::Exclusive, generation: Generation(41), run: 1 });
     script.say(&[Ack { nonce: 3, echo, reply }.into()]);
     assert_eq!(script.locked(op).token, 41);
 }
 
 #[test]
-fn a_lock_that_is_demanded_is_not_extended_but_given_back_and_asked_for_anew() {
+fn a_lock_that_somebody_waits_for_is_not_extended_but_given_back_and_asked_for_anew() {
     let mut script = Script::open(config());
     let first = script.hold(7, 2, 40, 1);
     unlock(&mut script, &first);
     let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
-    let echo = script.sends(&[extend(3, 40)]);
-    script.say(&[Ack { nonce: 3, echo, reply: Reply::Failed(Failed { status: Status::EAGAIN, retry_ms: 0 }) }.into()]);
+    let echo = script.sends(&[extend(3)]);
+    script.say(&[Ack { nonce: 3, echo, reply: Reply::LockRefused(LockRefused { lock: object(7), holder: SOMEBODY }) }.into()]);
     let items = [item(7, 40, Keep::Nothing)];
     let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
     script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);

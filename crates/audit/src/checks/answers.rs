@@ -105,7 +105,6 @@ const fn is_kept(kind: Kind) -> bool {
             | Kind::SetXattr
             | Kind::RemoveXattr
             | Kind::Lock
-            | Kind::ExtendRun
     )
 }
 

@@ -123,7 +123,7 @@ pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str
                 | Kind::SetXattr
                 | Kind::RemoveXattr
         ),
-        ReplyKind::Granted => matches!(request.kind, Kind::Lock | Kind::ExtendRun),
+        ReplyKind::Granted => request.kind == Kind::Lock,
         ReplyKind::LockRefused => request.kind == Kind::Lock,
         ReplyKind::LockRows => request.kind == Kind::ListLocks,
         ReplyKind::ServerReport => request.kind == Kind::ServerStatus,

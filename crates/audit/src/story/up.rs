@@ -120,9 +120,6 @@ impl Story {
             let cache = |object| LockId { object, class: LockClass::Cache };
             named.extend(terms.held.iter().map(|held| (cache(held.object), held.generation)));
         }
-        if let Message::ExtendRun(extend) = message {
-            named.push((extend.lock, extend.generation));
-        }
         for (lock, generation) in named {
             let Some(session) = self.sessions.get(&seen.session()) else { return };
             let given = session.was_given(lock, generation);
@@ -269,7 +266,6 @@ impl Story {
 fn asked(message: &Message<'_>) -> Asked {
     match message {
         Message::Lock(m) => Asked::Lock { object: m.object, mode: m.mode, wait: m.wait },
-        Message::ExtendRun(m) => Asked::Object(m.lock.object),
         Message::Reclaim(m) => Asked::Reclaim { from: m.from, items: m.items.iter().collect() },
         Message::ReclaimComplete(m) => Asked::ReclaimComplete { from: m.from },
         Message::Outcome(m) => Asked::Outcome { session: m.session, nonce: m.nonce },

@@ -1,13 +1,13 @@
 //! Advisory locks: who gets one, who waits, in which order.
 //!
-//! Decides: grant, refuse, queue, or say that waiting would never end. Place in the walk: LOCK, EXTEND_RUN and CANCEL come here from
+//! Decides: grant, refuse, queue, or say that waiting would never end. Place in the walk: LOCK and CANCEL come here from
 //! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.4 (R64, R66, R67, R69).
 //! Invariant: requests are served in order of arrival, shared ones together; nobody passes one who waits, but an upgrade, which
 //! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (R39).
 //! Leaves to others: what is granted locally on an agent; how long a request waits (its agent cancels it).
 
 use super::table::{Hold, Waiter};
-use super::{Action, CancelResult, Extended, LockOutcome, LockTable};
+use super::{Action, CancelResult, LockOutcome, LockTable};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -326,24 +326,6 @@ impl LockTable {
         if let Some(waiter) = self.take_waiter(entry, place) {
             let (session, lock) = (self.table.sessions[waiter.session].id, self.table.entries[entry].lock);
             self.actions.push_back(Action::WaitOver { session, nonce: waiter.nonce, lock, status });
-        }
-    }
-
-    /// Another run of tokens for an advisory lock that a session holds under `generation` and keeps (R73).
-    pub fn extend_run(&mut self, now: Instant, session: SessionId, nonce: u64, lock: LockId, generation: Generation) -> Extended {
-        let found = self.find(session, lock).filter(|at| self.table.holds[*at].generation == generation);
-        let Some(at) = found.filter(|_| lock.class == LockClass::Advisory) else { return Extended::NotHeld };
-        if self.table.holds[at].demand.is_some() {
-            return Extended::Demanded;
-        }
-        let Hold { entry, session, mode, .. } = self.table.holds[at];
-        match self.grant(now, entry, session, Some(at), mode) {
-            Some(at) => {
-                self.granted_at_once(at, nonce);
-                let hold = &self.table.holds[at];
-                Extended::Granted { mode, generation: hold.generation, run: hold.run }
-            }
-            None => Extended::Busy,
         }
     }
 

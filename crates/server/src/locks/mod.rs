@@ -129,26 +129,6 @@ pub enum CancelResult {
     Unknown,
 }
 
-/// The answer to EXTEND_RUN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extended {
-    /// Another run.
-    Granted {
-        /// The mode, as before.
-        mode: Mode,
-        /// The new generation, and the first token of the run.
-        generation: Generation,
-        /// How many consecutive tokens the run has.
-        run: u32,
-    },
-    /// The session does not hold the lock under that generation.
-    NotHeld,
-    /// The lock was demanded: no further local grants (R69).
-    Demanded,
-    /// Tokens are on their way from the store.
-    Busy,
-}
-
 /// What the lock table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {

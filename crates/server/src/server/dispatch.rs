@@ -222,7 +222,6 @@ impl Server {
             | Kind::SetXattr
             | Kind::RemoveXattr
             | Kind::Lock
-            | Kind::ExtendRun
             | Kind::ListLocks
             | Kind::ServerStatus
             | Kind::Watch

@@ -6,7 +6,7 @@
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
 use crate::config::PresenceLimits;
-use crate::locks::{Extended, LockOutcome, LockTable, Row, Turn};
+use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Applied, Became, Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
 use crate::presence::ephemerals::Ephemerals;
@@ -26,8 +26,8 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    BatchFailed, Bytes8, Bytes16, CacheGrant, ExtendRun, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass,
-    LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
+    BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass, LockId,
+    LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
 };
 
 /// Retry hint for BUSY, in milliseconds.
@@ -110,9 +110,8 @@ impl Server {
             Kind::GetAttr => raw.read(|m| Some(self.read(call, &Reading::GetAttr(*m), seen))),
             Kind::Lookup => raw.read(|m| Some(self.read(call, &Reading::Lookup(*m), seen))),
             Kind::Read => raw.read(|m| Some(self.read(call, &Reading::Read(*m), seen))),
-            Kind::Lock | Kind::ExtendRun if self.in_grace() && !bugs::is(Bug::M36) => Some(Err(Status::IN_GRACE.into())),
+            Kind::Lock if self.in_grace() && !bugs::is(Bug::M36) => Some(Err(Status::IN_GRACE.into())),
             Kind::Lock => raw.read(|m| Some(self.lock(call, m, seen))),
-            Kind::ExtendRun => raw.read(|m| Some(self.extend_run(call, m))),
             _ => raw.decode().map(|message| self.execute_message(call, &message, seen)),
         };
         // A validated message decodes.
@@ -310,18 +309,6 @@ impl Server {
         let (rows, _) = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX);
         for row in rows.iter().filter(|row| row.state == RowState::Holds) {
             self.watch(row.session);
-        }
-    }
-
-    fn extend_run(&mut self, call: Call, message: &ExtendRun) -> Run {
-        let lock = message.lock;
-        match self.locks.extend_run(self.now, call.key.id(), call.nonce, lock, message.generation) {
-            Extended::Granted { mode, generation, run } => {
-                self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
-            }
-            Extended::NotHeld => Err(Status::NOT_HELD.into()),
-            Extended::Demanded => Err(Status::EAGAIN.into()),
-            Extended::Busy => Err(Status::BUSY.into()),
         }
     }
 

@@ -11,7 +11,8 @@ use cistern_link::Instant;
 use cistern_server::store::Key;
 use cistern_server::{Dropped, Server};
 use cistern_wire::{
-    CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, ReceiptAnswer, RefuseReason, Reply, SessionId, Status,
+    CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, Mode, ReceiptAnswer, RefuseReason, Reply, SessionId,
+    Status,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,8 @@ pub(super) struct Watcher {
     sessions: BTreeSet<SessionId>,
     /// The largest nonce asked for in each session.
     nonces: BTreeMap<SessionId, u64>,
-    extending: BTreeSet<(SessionId, u64)>,
+    /// How each lock was granted to each session last, until it is given back.
+    held: BTreeMap<(SessionId, LockId), (Mode, Generation)>,
     demands: BTreeMap<(SessionId, u64), (LockId, Generation)>,
     /// Newest grant that an agent has received, and the newest it has disowned.
     granted: BTreeMap<(SessionId, LockId), Generation>,
@@ -232,7 +234,7 @@ impl Watcher {
                     CancelOutcome::Answered => Sometimes::CancelAnswered,
                 },
                 Message::Ack(ack) => {
-                    self.acked(session, ack.nonce, &ack.reply, count);
+                    self.acked(session, &ack.reply, count);
                     continue;
                 }
                 _ => continue,
@@ -241,7 +243,7 @@ impl Watcher {
         }
     }
 
-    fn acked(&mut self, session: SessionId, nonce: u64, reply: &Reply<'_>, count: &mut Count<'_>) {
+    fn acked(&mut self, session: SessionId, reply: &Reply<'_>, count: &mut Count<'_>) {
         match reply {
             Reply::Failed(failed) => match failed.status {
                 Status::BUSY => count(Sometimes::Busy, 1),
@@ -252,7 +254,11 @@ impl Watcher {
                 _ => {}
             },
             Reply::Batched(_) => count(Sometimes::BatchDone, 1),
-            Reply::Granted(_) => count(Sometimes::RunExtended, u64::from(self.extending.remove(&(session, nonce)))),
+            Reply::Granted(granted) => {
+                let before = self.held.insert((session, granted.lock), (granted.mode, granted.generation));
+                let goes_on = before.is_some_and(|(mode, generation)| mode == granted.mode && generation < granted.generation);
+                count(Sometimes::RunExtended, u64::from(goes_on));
+            }
             Reply::Reclaimed(reclaimed) => {
                 for item in reclaimed.items.iter() {
                     count(if item.status.is_ok() { Sometimes::ReclaimAccepted } else { Sometimes::ReclaimRefused }, 1);
@@ -281,8 +287,10 @@ impl Watcher {
             match message {
                 Message::Stage(_) => count(Sometimes::Stage, 1),
                 Message::ReleaseAll(_) => count(Sometimes::ReleaseAll, 1),
-                Message::ExtendRun(extend) => {
-                    self.extending.insert((session, extend.ask.nonce));
+                Message::Release(release) => {
+                    for item in release.items {
+                        self.held.remove(&(session, item.lock));
+                    }
                 }
                 Message::Receipt(receipt) => match receipt.answer {
                     ReceiptAnswer::Awaited => count(Sometimes::Awaited, 1),

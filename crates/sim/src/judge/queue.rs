@@ -34,7 +34,6 @@ struct Asked {
     waits_from: Option<u64>,
     /// When that was.
     waits_since: Option<Instant>,
-    is_lock: bool,
 }
 
 /// The judge.
@@ -107,12 +106,8 @@ impl Queue {
         match message {
             Message::Lock(lock) => {
                 self.arrived += 1;
-                let asked = Asked { mode: lock.mode, order: self.arrived, waits_from: None, waits_since: None, is_lock: true };
+                let asked = Asked { mode: lock.mode, order: self.arrived, waits_from: None, waits_since: None };
                 self.asked.entry((session, lock.ask.nonce)).or_insert(asked);
-            }
-            Message::ExtendRun(extend) => {
-                let asked = Asked { mode: Mode::Shared, order: 0, waits_from: None, waits_since: None, is_lock: false };
-                self.asked.entry((session, extend.ask.nonce)).or_insert(asked);
             }
             // Whether it was in time or not: who takes back a request does not wait.
             Message::Cancel(cancel) => {
@@ -221,7 +216,7 @@ impl Queue {
             return violated("I7", "granted-twice", what);
         }
         self.leaves(session, Some(nonce));
-        let asked = self.asked.get(&(session, nonce)).copied().filter(|asked| asked.is_lock);
+        let asked = self.asked.get(&(session, nonce)).copied();
         let (Some(asked), true) = (asked, mode == Mode::Shared && lock.class == LockClass::Advisory) else { return Ok(()) };
         if facts.locks.hold(session, lock).is_some() {
             return Ok(());

@@ -194,8 +194,8 @@ fn tokens_go_on_when_the_request_for_more_is_lost() {
         held.unlock();
     };
     next(a.lock("/jobs/nightly").exclusive().granted());
-    s.drop_next(Kind::ExtendRun, from(&a));
-    s.duplicate_next(Kind::ExtendRun, from(&a), 5);
+    s.drop_next(Kind::Lock, from(&a));
+    s.duplicate_next(Kind::Lock, from(&a), 5);
     (0..5).for_each(|_| next(a.lock("/jobs/nightly").exclusive().granted()));
     next(b.lock("/jobs/nightly").exclusive().granted());
     s.finish_with_drops(["server: duplicate_packet"]);

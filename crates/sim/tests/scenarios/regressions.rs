@@ -8,8 +8,8 @@ use cistern_sim::run::run;
 const SEEDS: [(Profile, u64, &str); 20] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
-    (Profile::Clocks, 2_219, "the same, by EXTEND_RUN"),
-    (Profile::Kinds, 212, "EXTEND_RUN crossed a downgrade, and a lock in use was told lost"),
+    (Profile::Clocks, 2_219, "the same, by a request for another run"),
+    (Profile::Kinds, 212, "a request for another run crossed a downgrade, and a lock in use was told lost"),
     (Profile::Partition, 20_989, "the same, with two holders"),
     (Profile::Crash, 21_476, "the same"),
     (Profile::Clocks, 122, "CANCEL came before its LOCK in a full window, and was forgotten"),

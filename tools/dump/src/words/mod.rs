@@ -60,7 +60,6 @@ pub fn words(message: &Message<'_>) -> String {
         Message::SetXattr(m) => files::set_xattr(m) + &terms(&m.terms),
         Message::RemoveXattr(m) => files::remove_xattr(m) + &terms(&m.terms),
         Message::Lock(m) => locks::lock(m),
-        Message::ExtendRun(m) => format!("asks for more tokens for {}, held as generation {}", lock_name(m.lock), m.generation),
         Message::ListLocks(m) => locks::list(m),
         Message::ServerStatus(_) => "asks what the server is and how it is".to_owned(),
         Message::Watch(m) => format!("wants to be told when {} changes", m.object),

@@ -1,6 +1,6 @@
 //! Claims about advisory locks.
 
-use super::super::{Action, CancelResult, Extended, LockLimits, LockOutcome, Row};
+use super::super::{Action, CancelResult, LockLimits, LockOutcome, Row};
 use super::{A, B, C, Script, X, Y, advisory, demand, granted};
 use cistern_wire::{Generation, Keep, LockWait, Mode, ObjectId, RowState, Status};
 
@@ -235,24 +235,23 @@ fn bound_on_locks_is_answered_busy_and_ends_a_wait() {
 }
 
 #[test]
-fn run_is_extended_for_the_current_generation_and_not_after_a_demand() {
+fn lock_of_what_is_held_gives_another_run_until_somebody_waits() {
     let mut s = Script::new();
     let first = s.locked(A, 1, X, Shared);
-    let Extended::Granted { mode: Shared, generation, run: 1_024 } = s.table.extend_run(s.now, A, 90, advisory(X), first) else {
+    let LockOutcome::Granted { mode: Shared, generation, run: 1_024 } = s.lock(A, 90, X, Shared, LockWait::Try) else {
         panic!("not extended")
     };
     assert!(generation.0 >= first.0 + 1_024);
-    assert_eq!(s.table.extend_run(s.now, A, 90, advisory(X), first), Extended::NotHeld);
-    assert_eq!(s.table.extend_run(s.now, B, 90, advisory(X), generation), Extended::NotHeld);
     s.queued(B, 1, X, Exclusive);
-    assert_eq!(s.table.extend_run(s.now, A, 90, advisory(X), generation), Extended::Demanded);
+    assert!(matches!(s.lock(A, 91, X, Shared, LockWait::Try), LockOutcome::Refused { holder } if holder.session == B));
+    assert!(s.table.guard_current(A, X, generation), "what it has stays as it is");
 }
 
 #[test]
 fn guard_is_current_from_the_first_token_held_without_a_break_to_the_end_of_the_run() {
     let mut s = Script::new();
     let first = s.locked(A, 1, X, Exclusive);
-    let Extended::Granted { generation: second, .. } = s.table.extend_run(s.now, A, 90, advisory(X), first) else { panic!("not extended") };
+    let second = s.locked(A, 90, X, Exclusive);
     for token in [first, Generation(first.0 + 3), second, Generation(second.0 + 1_023)] {
         assert!(s.table.guard_current(A, X, token), "{token}");
     }

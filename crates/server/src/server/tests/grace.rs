@@ -1,13 +1,13 @@
 //! Grace after a restart: how long it lasts, what is done in it, and how it ends.
 
 use super::restart::{cached, held};
-use super::world::{Peer, ROOT, World, advisory, cache_lock, create, lock, ms, welcome};
+use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms, welcome};
 use crate::Config;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Alive, Bytes8, Bytes16, CacheGrant, Claim, Create, Done, EndReason, EndSession, ExtendRun, FormerClaim, Generation, GetAttr, Held,
-    Keep, KeepAlive, List, LockWait, Lookup, Message, Mode, ObjectId, ReclaimComplete, Release, ReleaseItem, Reply, SessionFate, SetAttr,
+    Alive, Bytes8, Bytes16, CacheGrant, Claim, Create, Done, EndReason, EndSession, FormerClaim, Generation, GetAttr, Held, Keep,
+    KeepAlive, List, LockWait, Lookup, Message, Mode, ObjectId, ReclaimComplete, Release, ReleaseItem, Reply, SessionFate, SetAttr,
     SetMask, Stage, Status, Terms, Unlink, Want,
 };
 use core::time::Duration;
@@ -178,11 +178,10 @@ fn in_grace_a_stranger_may_read_and_renew_and_nothing_else() {
     world.send(&mut peer, &[piece.into()]);
     assert_eq!(world.got_one(&peer).reply(), Reply::Done(Done {}));
 
-    let refused: [Message<'_>; 4] = [
+    let refused: [Message<'_>; 3] = [
         create(peer.ask_only(), "new", Want::Nothing).into(),
         lock(peer.ask_only(), file, LockWait::Try).into(),
         lock(peer.ask_only(), file, LockWait::Queue).into(),
-        ExtendRun { ask: peer.ask_only(), lock: advisory(file), generation: Generation(1) }.into(),
     ];
     for request in refused {
         let refusal = world.failed(&mut peer, request);

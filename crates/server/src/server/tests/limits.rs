@@ -5,9 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::limits::{BATCH_MAX, CONTENT_MAX, EXPECT_MAX, HELD_MAX, NAME_MAX, SYMLINK_MAX, XATTR_NAME_MAX};
 use cistern_wire::{
-    Ask, Batch, Bytes8, Bytes16, Create, Expect, ExtendRun, Generation, GetAttr, GetXattr, Held, Item, Link, List, ListXattr, Lock,
-    LockClass, LockId, LockWait, Lookup, Message, Mkdir, Mode, ObjectId, Read, ReadDir, RemoveXattr, Rename, RenameRule, Reply, Rmdir,
-    SetAttr, SetMask, SetXattr, Stage, Status, Symlink, Terms, Unlink, Want, Write, XattrRule,
+    Ask, Batch, Bytes8, Bytes16, Create, Expect, Generation, GetAttr, GetXattr, Held, Item, Link, List, ListXattr, Lock, LockWait, Lookup,
+    Message, Mkdir, Mode, ObjectId, Read, ReadDir, RemoveXattr, Rename, RenameRule, Reply, Rmdir, SetAttr, SetMask, SetXattr, Stage,
+    Status, Symlink, Terms, Unlink, Want, Write, XattrRule,
 };
 
 const NOTHING: ObjectId = ObjectId(0);
@@ -151,7 +151,6 @@ fn objects_that_are_not_there_or_of_another_kind_are_told() {
         "rename into nothing": |ask| rename(ask, (ROOT, b"f"), (GONE, b"a")) => ESTALE;
         "rename into itself": |ask| rename(ask, (ROOT, b"d"), (dir, b"a")) => EINVAL;
         "lock of nothing": |ask| Lock { ask, object: GONE, mode: Mode::Shared, wait: LockWait::Try } => ESTALE;
-        "run of what is not held": |ask| ExtendRun { ask, lock: LockId { object: file, class: LockClass::Advisory }, generation: Generation(1) } => NOT_HELD;
         "attribute of nothing": |ask| attribute(ask, GONE, b"a") => ESTALE;
         "attribute that is missing": |ask| GetXattr { ask, object: file, name: Bytes8(b"a"), offset: 0, length: 1, version: 0 } => ENODATA;
         "removal of what is missing": |ask| RemoveXattr { ask, object: file, name: Bytes8(b"a"), terms: NONE } => ENODATA;

@@ -4,9 +4,8 @@ use super::world::{Got, Peer, ROOT, World, advisory, lock, ms};
 use crate::store::StoreEvent;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Cancel, CancelOutcome, Cancelled, ExtendRun, Failed, Generation, GetAttr, Keep, KeepAlive, Kind, List, ListLocks, LockWait,
-    Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms,
-    WaitOver, Want,
+    Bytes8, Cancel, CancelOutcome, Cancelled, Failed, Generation, GetAttr, Keep, KeepAlive, Kind, List, ListLocks, LockWait, Message,
+    ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms, WaitOver, Want,
 };
 
 fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
@@ -27,9 +26,9 @@ fn give_back(world: &mut World, peer: &mut Peer, object: ObjectId, generation: G
 }
 
 /// Another run of tokens; gives its generation.
-fn extend(world: &mut World, peer: &mut Peer, object: ObjectId, generation: Generation) -> Generation {
+fn extend(world: &mut World, peer: &mut Peer, object: ObjectId) -> Generation {
     let ask = peer.ask();
-    world.send(peer, &[ExtendRun { ask, lock: advisory(object), generation }.into()]);
+    world.send(peer, &[lock(ask, object, LockWait::Try).into()]);
     let got = world.got_one(peer);
     let Reply::Granted(granted) = got.reply() else { panic!("{got:?}") };
     granted.generation
@@ -151,7 +150,7 @@ fn cancellation_of_a_lock_whose_granting_ack_was_lost_names_the_grant() {
         assert_eq!(cancel(&mut world, &mut peer, ask.nonce), (CancelOutcome::Granted, granted.generation));
     }
     // The lock goes on under another generation, which whoever asked for that knows.
-    let extended = extend(&mut world, &mut peer, file, granted.generation);
+    let extended = extend(&mut world, &mut peer, file);
     assert_eq!(cancel(&mut world, &mut peer, ask.nonce), (CancelOutcome::Answered, Generation(0)));
     give_back(&mut world, &mut peer, file, extended);
     assert_eq!(cancel(&mut world, &mut peer, ask.nonce), (CancelOutcome::Answered, Generation(0)), "given back since");
@@ -278,17 +277,19 @@ fn lock_on_an_object_that_is_not_durable_waits_for_the_disk() {
 #[test]
 fn run_is_extended_under_a_larger_token_until_somebody_waits() {
     let mut world = World::new();
-    let mut holder = world.open(1);
+    let (mut holder, mut waiter) = (world.open(1), world.open(2));
     let file = world.create(&mut holder, "job").object;
     let first = world.lock(&mut holder, file);
+    assert!(extend(&mut world, &mut holder, file) > first);
+    let ask = waiter.ask();
+    world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+    for peer in [&holder, &waiter] {
+        world.got_one(peer);
+    }
     let ask = holder.ask();
-    world.send(&mut holder, &[ExtendRun { ask, lock: advisory(file), generation: first }.into()]);
+    world.send(&mut holder, &[lock(ask, file, LockWait::Try).into()]);
     let got = world.got_one(&holder);
-    let Reply::Granted(extended) = got.reply() else { panic!("{got:?}") };
-    assert!(extended.generation > first && extended.run > 0);
-    let ask = holder.ask();
-    world.send(&mut holder, &[ExtendRun { ask, lock: advisory(file), generation: Generation(u64::MAX) }.into()]);
-    assert_eq!(world.got_one(&holder).reply(), Reply::Failed(Failed { status: Status::NOT_HELD, retry_ms: 0 }));
+    assert!(matches!(got.reply(), Reply::LockRefused(refused) if refused.holder.handle == waiter.handle), "{got:?}");
 }
 
 #[test]

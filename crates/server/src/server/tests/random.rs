@@ -2,7 +2,7 @@
 //! the server fails, generations only grow, no agent that failed is renewed, and when all sessions have ended nothing is left.
 
 use super::exclusion::Exclusion;
-use super::world::{Got, LIMIT, Peer, ROOT, World, advisory, cache_lock, create, lock, ms};
+use super::world::{Got, LIMIT, Peer, ROOT, World, cache_lock, create, lock, ms};
 use crate::Config;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,8 +10,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ask, Bytes8, Bytes16, Cancel, EndReason, EndSession, ExtendRun, Generation, GetAttr, Keep, KeepAlive, List, ListLocks, LockId,
-    LockWait, Lookup, Message, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseAll, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr,
+    Ask, Bytes8, Bytes16, Cancel, EndReason, EndSession, Generation, GetAttr, Keep, KeepAlive, List, ListLocks, Lock, LockId, LockWait,
+    Lookup, Message, Mode, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseAll, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr,
     SetMask, Stage, Terms, Unlink, Want, Write,
 };
 use core::cell::Cell;
@@ -228,8 +228,6 @@ impl Theatre {
         let ask = Ask { nonce, back: u16::try_from((nonce - 1).min(which as u64 % 7)).unwrap(), limit: LIMIT };
         let want = Want::ALL[which % Want::ALL.len()];
         let terms = Terms { want, ..Terms::NONE };
-        let lock_id = if which.is_multiple_of(2) { advisory(object) } else { cache_lock(object) };
-        let generation = self.newest.get(&lock_id).copied().unwrap_or_default();
         self.names += u32::from(what % 14 == 2);
         let fresh = format!("f{}", self.names);
         let name = Bytes8(if self.names == 0 { b"none" } else { fresh.as_bytes() });
@@ -244,7 +242,7 @@ impl Theatre {
             9 => lock(ask, object, LockWait::Try).into(),
             10 => Lookup { ask, start: ROOT, want, names: List::of(&names) }.into(),
             11 => ListLocks { ask, object: ObjectId(0), after_object: ObjectId(0), after_row: 0, places: true }.into(),
-            12 => ExtendRun { ask, lock: lock_id, generation }.into(),
+            12 => Lock { mode: Mode::Shared, ..lock(ask, object, LockWait::Try) }.into(),
             _ if which.is_multiple_of(2) => Stage { ask, stage: 1, total: 8, offset: 0, data: Bytes16(b"contents") }.into(),
             _ => ServerStatus { ask }.into(),
         };
