@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [18] = "RELEASE_ALL", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -120,10 +120,6 @@ types["list of ReleaseItem"] = { is = "list", of = types["ReleaseItem"] }
 types["Release"] = { is = "structure", name = "Release",
   { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
   { name = "items", type = types["list of ReleaseItem"], doc = "The locks." },
-}
-types["ReleaseAll"] = { is = "structure", name = "ReleaseAll",
-  { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
-  { name = "up_to", type = types["Generation"], doc = "The newest generation that the agent has seen." },
 }
 types["Cancel"] = { is = "structure", name = "Cancel",
   { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
@@ -720,7 +716,7 @@ types["list of ReleasedItem"] = { is = "list", of = types["ReleasedItem"] }
 types["Released"] = { is = "structure", name = "Released",
   { name = "serial", type = types["u64"], doc = "The release's serial." },
   { name = "echo", type = types["u64"], doc = "Packet number of the transmission answered." },
-  { name = "items", type = types["list of ReleasedItem"], doc = "What became of each lock named; empty for RELEASE_ALL." },
+  { name = "items", type = types["list of ReleasedItem"], doc = "What became of each lock named." },
 }
 types["CancelOutcome"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "cancelled", [2] = "granted", [3] = "answered" } }
 types["Cancelled"] = { is = "structure", name = "Cancelled",
@@ -749,7 +745,6 @@ local kinds = {
   [6] = { name = "KNOWN", field = "known", direction = "server", lane = "Handshake", renews = false, body = types["Known"] },
   [16] = { name = "KEEPALIVE", field = "keepalive", direction = "agent", lane = "Control", renews = false, body = types["KeepAlive"] },
   [17] = { name = "RELEASE", field = "release", direction = "agent", lane = "Control", renews = false, body = types["Release"] },
-  [18] = { name = "RELEASE_ALL", field = "release_all", direction = "agent", lane = "Control", renews = false, body = types["ReleaseAll"] },
   [19] = { name = "CANCEL", field = "cancel", direction = "agent", lane = "Control", renews = false, body = types["Cancel"] },
   [20] = { name = "END_SESSION", field = "end_session", direction = "agent", lane = "Control", renews = false, body = types["EndSession"] },
   [21] = { name = "PATH_CHALLENGE", field = "path_challenge", direction = "both", lane = "Any", renews = false, body = types["PathChallenge"] },

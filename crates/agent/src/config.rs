@@ -40,7 +40,7 @@ pub enum IdlePolicy {
     /// Renews it only while something is in use: a local holder, a wait, a command. Otherwise lets it lapse: what is held stays, and
     /// the next answer of the server makes it usable again.
     Lazy,
-    /// Renews it while something is in use or was used lately; otherwise gives everything back, and goes silent.
+    /// Renews it while something is in use or was used lately; otherwise ends the session, and with it all that is held, and goes silent.
     #[default]
     Auto,
 }

@@ -17,8 +17,8 @@ use advisory::{Advisories, At};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Cancelled, Demand, Generation, Grant, LockClass, LockId, LockWait, Mode, ObjectId, ReceiptAnswer, ReclaimItem, ReleaseItem,
-    ReleasedItem, Reply, WaitOver,
+    Cancelled, Demand, Grant, LockClass, LockId, LockWait, Mode, ObjectId, ReceiptAnswer, ReclaimItem, ReleaseItem, ReleasedItem, Reply,
+    WaitOver,
 };
 use core::time::Duration;
 use entry::{Change, Entry};
@@ -160,11 +160,6 @@ impl Locks {
     /// The lease was renewed: whoever waited only for that is served.
     pub(crate) fn renewed(&mut self, permit: Permit) {
         self.advisory.renewed(At { permit, effects: &mut self.effects });
-    }
-
-    /// The locks that nobody uses are given back.
-    pub(crate) fn release_idle(&mut self) {
-        while self.advisory.make_room(&mut self.effects) {}
     }
 }
 

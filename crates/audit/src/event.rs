@@ -317,11 +317,6 @@ pub enum What {
         /// Whether the session was seen to be given that generation; `None`: it may have been forgotten.
         given: Option<bool>,
     },
-    /// An agent gave back all its cache locks up to a generation.
-    ReleasedAll {
-        /// The generation.
-        up_to: Generation,
-    },
     /// A mutation changed an object.
     Changed {
         /// The object.

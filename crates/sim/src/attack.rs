@@ -14,7 +14,7 @@ use cistern_wire::limits::VERSION;
 use cistern_wire::{
     Ack, AgentId, Alive, Ask, Bytes8, Cancel, Challenge, Claim, Datagram, Demand, EndReason, EndSession, Fate, FormerClaim, Generation,
     GetAttr, Grant, Granted, Handle, Header, Hello, Hint, Keep, KeepAlive, Known, List, LockClass, LockId, Message, Mode, Nack, NackReason,
-    ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseAll, ReleaseItem, Reply, SessionId, StoreId, Want, Welcome,
+    ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseItem, Reply, SessionId, StoreId, Want, Welcome,
 };
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -162,14 +162,13 @@ impl Intruder {
         let ask = Ask { nonce: rng.between(1, 200), back: 0, limit: 1_232 };
         let items = [ReleaseItem { lock, generation, keep: Keep::Nothing }];
         let held = [reclaimed(lock, generation)];
-        let message = match rng.below(8) {
+        let message = match rng.below(7) {
             0 => EndSession { serial, reason: EndReason::Close }.into(),
             1 => EndSession { serial, reason: EndReason::Surrender }.into(),
             2 => Release { serial, items: List::of(&items) }.into(),
-            3 => ReleaseAll { serial, up_to: Generation(u64::MAX) }.into(),
-            4 => KeepAlive { serial, clock_us: 0 }.into(),
-            5 => Cancel { serial, nonce: ask.nonce }.into(),
-            6 => ReclaimComplete { ask, from: header.session }.into(),
+            3 => KeepAlive { serial, clock_us: 0 }.into(),
+            4 => Cancel { serial, nonce: ask.nonce }.into(),
+            5 => ReclaimComplete { ask, from: header.session }.into(),
             _ => Reclaim { ask, from: header.session, items: List::of(&held) }.into(),
         };
         datagram(header, &[message])

@@ -136,8 +136,8 @@ sometimes! {
     Lost "holder told lost" Required,
     /// A keep-alive was answered.
     Alive "keep-alive answered" Required,
-    /// An agent gave all its cache locks back at once.
-    ReleaseAll "release all" Optional,
+    /// An agent closed its session.
+    Closed "session closed" Required,
     // Restarts.
     /// An agent was started again.
     AgentRestart "agent restart" Required,

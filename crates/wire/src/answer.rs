@@ -131,13 +131,13 @@ body! {
 }
 
 body! {
-    /// Server to agent: answers RELEASE and RELEASE_ALL. Renews.
+    /// Server to agent: answers RELEASE. Renews.
     pub struct Released<'a> {
         /// The release's serial.
         pub serial: u64,
         /// Packet number of the transmission answered.
         pub echo: u64,
-        /// What became of each lock named; empty for RELEASE_ALL.
+        /// What became of each lock named.
         pub items: List<'a, ReleasedItem>,
     }
 }

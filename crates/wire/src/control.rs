@@ -1,4 +1,4 @@
-//! The control family: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION, PATH_CHALLENGE, PATH_RESPONSE.
+//! The control family: KEEPALIVE, RELEASE, CANCEL, END_SESSION, PATH_CHALLENGE, PATH_RESPONSE.
 //!
 //! Decides: their layout. Implements `wire-spec.md` section 6.3.
 //! Invariant: each is idempotent by construction (it names a generation, a nonce or a session), so it needs no nonce and no slot
@@ -49,16 +49,6 @@ body! {
         pub serial: u64,
         /// The locks.
         pub items: List<'a, ReleaseItem>,
-    }
-}
-
-body! {
-    /// Agent to server: gives back all cache locks of generations up to the one named, in one message (section 11.1).
-    pub struct ReleaseAll {
-        /// Number of the control message in its session, from 1.
-        pub serial: u64,
-        /// The newest generation that the agent has seen.
-        pub up_to: Generation,
     }
 }
 

@@ -182,7 +182,6 @@ registry! {
     // Control: section 6.3.
     0x10 KeepAlive     "KEEPALIVE"      Agent  Control   control::KeepAlive;
     0x11 Release       "RELEASE"        Agent  Control   control::Release<'a>;
-    0x12 ReleaseAll    "RELEASE_ALL"    Agent  Control   control::ReleaseAll;
     0x13 Cancel        "CANCEL"         Agent  Control   control::Cancel;
     0x14 EndSession    "END_SESSION"    Agent  Control   control::EndSession;
     0x15 PathChallenge "PATH_CHALLENGE" Both   Any       control::PathChallenge;

@@ -10,10 +10,10 @@ use crate::{
     Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Link, List,
     ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack,
     NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir,
-    Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseAll,
-    ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport,
-    ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms,
-    Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem,
+    Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus,
+    SessionFate, SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, Unwatch,
+    WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -243,7 +243,6 @@ fn control_samples() -> Vec<Message<'static>> {
                 ReleaseItem { lock: LOCK, generation: Generation(10), keep: Keep::Nothing },
             ]),
         }),
-        Message::ReleaseAll(ReleaseAll { serial: 3, up_to: Generation(11) }),
         Message::Cancel(Cancel { serial: 4, nonce: 7 }),
         Message::EndSession(EndSession { serial: 5, reason: EndReason::Close }),
         Message::PathChallenge(PathChallenge { token: 0xFEED }),

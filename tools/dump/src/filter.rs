@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn kinds_are_named_as_in_the_specification_and_misspelt_ones_are_helped() {
-        let filter: KindFilter = "lock,GRANT,release-all".parse().unwrap();
-        assert!(filter.shows(Kind::Lock) && filter.shows(Kind::ReleaseAll) && !filter.shows(Kind::Ack) && !filter.shows_malformed());
+        let filter: KindFilter = "lock,GRANT,end-session".parse().unwrap();
+        assert!(filter.shows(Kind::Lock) && filter.shows(Kind::EndSession) && !filter.shows(Kind::Ack) && !filter.shows_malformed());
         let others: KindFilter = "!KEEPALIVE,!ALIVE".parse().unwrap();
         assert!(!others.shows(Kind::KeepAlive) && !others.shows(Kind::Alive) && others.shows(Kind::Ack) && others.shows_malformed());
         assert!("MALFORMED".parse::<KindFilter>().unwrap().shows_malformed());

@@ -53,7 +53,6 @@ impl Numbers {
             Message::Known(m) => (Some(Number::Handshake(m.handshake)), Some(m.echo)),
             Message::KeepAlive(m) => (Some(Number::Serial(m.serial)), None),
             Message::Release(m) => (Some(Number::Serial(m.serial)), None),
-            Message::ReleaseAll(m) => (Some(Number::Serial(m.serial)), None),
             Message::Cancel(m) => (Some(Number::Serial(m.serial)), None),
             Message::EndSession(m) => (Some(Number::Serial(m.serial)), None),
             Message::Alive(m) => (Some(Number::Serial(m.serial)), Some(m.echo)),

@@ -70,6 +70,15 @@ impl Agent {
         self.events.push_back(Event::SessionEnded { session: id, why });
     }
 
+    /// Nothing of the session was used for a while, and nobody waits for it: it ends, with all that is held in it. The next command
+    /// opens another.
+    pub(super) fn end_idle_session(&mut self) {
+        let Some(id) = self.sessions.present() else { return };
+        self.session_over("nothing was used for a while", &Fates::default());
+        self.sessions.end(id);
+        self.output_due = true;
+    }
+
     /// The only way out of *open*. Gives the session that was left, if there was one.
     pub(super) fn discard(&mut self, exit: Exit, fates: &Fates<'_>) -> Option<SessionId> {
         //= wire-spec.md#11-3-failure-and-ending

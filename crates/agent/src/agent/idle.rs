@@ -1,6 +1,6 @@
 //! The lease in rest: what it is worth when nothing opportunistic has renewed it by the end of *valid*, by the idle policy.
 //!
-//! It is renewed on purpose, lapses, or everything is given back. This runs in the very turn that does the agent's work, so that a keep-alive
+//! It is renewed on purpose, lapses, or its session ends. This runs in the very turn that does the agent's work, so that a keep-alive
 //! says that the agent works. An agent that holds nothing and waits for nothing has no timer and sends nothing (`wire-spec.md` 11.1).
 
 use crate::agent::Agent;
@@ -19,8 +19,8 @@ enum Worth {
     Renewing,
     /// Nothing: it lapses, and what is held waits for the next answer.
     Lapsing,
-    /// Nothing, and neither is what is held.
-    GivingBack,
+    /// Nothing, and neither is what is held: the session ends.
+    Ending,
 }
 
 /// RTO and its cap are at most this part of τ while something is held or in use, and the other part while nothing is.
@@ -78,15 +78,7 @@ impl Agent {
         match worth {
             Worth::Renewing => self.renew_on_purpose(),
             Worth::Lapsing => self.let_lapse(),
-            Worth::GivingBack => {
-                self.let_lapse();
-                if let (Some(up_to), Some(channel)) = (self.cache.release_all(), self.sessions.channel_mut()) {
-                    channel.release_all(up_to);
-                    self.output_due = true;
-                }
-                self.locks.release_idle();
-                self.settle();
-            }
+            Worth::Ending => self.end_idle_session(),
         }
     }
 
@@ -96,7 +88,7 @@ impl Agent {
             IdlePolicy::Eager => Worth::Renewing,
             IdlePolicy::Lazy => Worth::Lapsing,
             IdlePolicy::Auto if self.now.since(self.used) < self.config.idle_after => Worth::Renewing,
-            IdlePolicy::Auto => Worth::GivingBack,
+            IdlePolicy::Auto => Worth::Ending,
         }
     }
 

@@ -406,16 +406,6 @@ impl Cache {
         }
     }
 
-    /// All locks go; gives the generation up to which they are to be given back.
-    pub(crate) fn release_all(&mut self) -> Option<Generation> {
-        let held = !self.entries.is_empty();
-        self.entries.clear();
-        self.order = EvictionQueue::default();
-        self.unused.clear();
-        self.bytes = 0;
-        held.then(|| self.refused.refuse_all())
-    }
-
     /// Gives a lock back, by the agent's own choice.
     pub(crate) fn release(&mut self, object: ObjectId) -> bool {
         let generation = self.generation(object);

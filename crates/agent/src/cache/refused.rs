@@ -56,12 +56,6 @@ impl RefusedGenerations {
         }
     }
 
-    /// Refuses all that was seen.
-    pub(super) const fn refuse_all(&mut self) -> Generation {
-        self.floor = self.newest;
-        self.newest
-    }
-
     pub(super) fn refuse(&mut self, object: ObjectId, up_to: Generation) {
         if self.lowest_awaited == self.next_nonce {
             // No request is out, so none can bring it.

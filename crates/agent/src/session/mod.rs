@@ -227,6 +227,13 @@ impl Sessions {
         surrendered
     }
 
+    /// Nobody used the session when it ended here: the server is asked to end it, whether this agent surrenders or not.
+    pub(crate) fn end(&mut self, id: SessionId) {
+        if let Some(session) = self.table.iter_mut().find(|session| session.id == id) {
+            session.state = SessionState::Ending(Ending { reason: EndReason::Close, due: true, tries: 0 });
+        }
+    }
+
     /// The answer to END_SESSION is overdue, or the last instant shown has passed (which is looked after once in each turn).
     pub(crate) fn timed_out(&mut self, id: SessionId) {
         let session = self.table.iter_mut().find(|session| session.id == id);

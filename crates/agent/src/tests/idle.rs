@@ -1,16 +1,18 @@
 //! The phases of the lease, the three idle policies, and what holders are told.
 
 use super::script::*;
-use crate::api::{AttrChange, Command, LockEvent, OpError, Phase, Submitted, Target, Wait};
+use crate::api::{AttrChange, Command, Event, LockEvent, OpError, Phase, Target, Wait};
 use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
-use cistern_wire::{
-    Alive, Generation, Keep, List, LockWait, Message, Mode, ObjectId, Pending, Release, ReleaseAll, ReleaseItem, ReleasedItem,
-};
+use cistern_wire::{Alive, Claim, EndReason, EndSession, Ended, LockWait, Message, Mode, ObjectId, Pending, SessionFate, SessionId};
 use core::time::Duration;
 
 fn config(idle: IdlePolicy) -> Config {
     Config { idle, idle_after: Duration::ZERO, ..Config::default() }
+}
+
+fn close(serial: u64) -> Message<'static> {
+    EndSession { serial, reason: EndReason::Close }.into()
 }
 
 /// End of *valid*, in milliseconds after the renewing transmission.
@@ -69,23 +71,22 @@ fn lazy_renews_while_somebody_holds_a_lock() {
 }
 
 #[test]
-fn auto_gives_everything_back_in_one_datagram_and_goes_silent() {
+fn auto_ends_its_session_with_all_that_it_holds_and_goes_silent() {
     let mut script = Script::open(config(IdlePolicy::Auto));
     script.cache(7, 2, 40);
-    script.cache(8, 3, 41);
-    let locked = script.hold(9, 4, 60, 16);
+    let locked = script.hold(9, 3, 60, 16);
     script.submit(Command::Unlock { holder: locked.holder });
     script.silence(VALID - 1);
     script.sleep(1);
-    let items = [ReleaseItem { lock: object(9), generation: Generation(60), keep: Keep::Nothing }];
-    let echo =
-        script.sends(&[ReleaseAll { serial: 1, up_to: Generation(41) }.into(), Release { serial: 2, items: List::of(&items) }.into()]);
-    let gone = [ReleasedItem { lock: object(9), generation: Generation(60), keep: Keep::Nothing, now: Generation(0) }];
-    script.say(&[released(1, echo, &[]), released(2, echo, &gone)]);
+    let echo = script.sends(&[close(1)]);
+    assert!(matches!(script.events()[..], [Event::SessionEnded { session: SESSION, .. }]));
+    script.say(&[Ended { serial: 1, echo }.into()]);
     script.asleep();
     let view = script.agent.view(script.now());
-    assert_eq!((view.cache_locks, view.advisory_locks, view.renewals_explicit), (0, 0, 0));
-    assert!(matches!(script.submit(stat(7)), Submitted::Later(_)));
+    assert_eq!((view.session, view.cache_locks, view.advisory_locks, view.renewals_explicit), (None, 0, 0, 0));
+    // The next command opens another, and names none that has ended.
+    script.start(stat(7));
+    assert_eq!(script.shake_amid(SessionId(0xCD), &[]), []);
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn auto_renews_what_was_used_lately() {
     script.say(&[Alive { serial: 1, echo }.into()]);
     script.quiet();
     script.sleep(VALID);
-    script.sends(&[ReleaseAll { serial: 2, up_to: Generation(40) }.into()]);
+    script.sends(&[close(2)]);
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -258,11 +259,11 @@ fn an_agent_of_which_nothing_is_in_use_does_not_call_a_dead_server_for_ever() {
     script.cache(7, 2, 40);
     let sent = script.run(60 * TAU_MS);
     assert!(sent.len() > 3 && sent.len() < 40, "{} datagrams", sent.len());
+    assert!(sent.iter().all(|(_, sent)| sent.messages() == [close(1)]), "the same words");
     script.asleep();
-    // It says so as soon as somebody needs the server.
+    // It says so once more as soon as somebody needs the server.
     script.start(stat(7));
-    let kinds: Vec<&str> = script.turn().iter().flat_map(|s| s.messages().iter().map(|m| m.kind().name()).collect::<Vec<_>>()).collect();
-    assert_eq!(kinds, ["RELEASE_ALL", "GETATTR"]);
+    assert_eq!(script.shake_amid(SessionId(0xCD), &[(SESSION, SessionFate::Ended)]), [(SESSION, Claim::Surrendered)]);
 }
 
 #[test]

@@ -318,19 +318,20 @@ fn a_demand_for_a_lock_that_the_agent_knows_nothing_of_is_receipted_and_harmless
 
 #[test]
 fn a_release_and_a_demand_that_cross_do_no_harm() {
-    let mut script = Script::open(Config { idle: IdlePolicy::Auto, idle_after: Duration::ZERO, ..Config::default() });
+    let mut script = Script::open(Config { advisory_max: 1, ..Config::default() });
     let locked = script.hold(7, 2, 40, 16);
     script.submit(Command::Unlock { holder: locked.holder });
-    script.sleep(1_200);
+    script.start(lock(8, Mode::Exclusive, Wait::Forever));
     let items = [item(7, 40, Keep::Nothing)];
-    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
+    let asked = lock_request(3, 0, 8, Mode::Exclusive, LockWait::Queue);
+    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into(), asked]);
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     script.sends(&[receipt(1, ReceiptAnswer::NotHeld)]);
     let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
     script.quiet();
     script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
-    let echo = script.sends(&[exclusive(3, LockWait::Queue)]);
-    script.say(&[granted(3, echo, 7, Mode::Exclusive, 60, 16)]);
+    let echo = script.sends(&[lock_request(4, 1, 7, Mode::Exclusive, LockWait::Queue)]);
+    script.say(&[granted(4, echo, 7, Mode::Exclusive, 60, 16)]);
     assert_eq!(script.locked(op).token, 60);
 }
 

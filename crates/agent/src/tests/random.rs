@@ -230,7 +230,7 @@ impl World {
                     claims.for_each(|claim| over(self, claim.session));
                 }
                 Message::Reclaim(_) | Message::Outcome(_) | Message::Receipt(_) | Message::KeepAlive(_) => {}
-                Message::Release(_) | Message::ReleaseAll(_) | Message::Cancel(_) | Message::PathResponse(_) => {}
+                Message::Release(_) | Message::Cancel(_) | Message::PathResponse(_) => {}
                 other => {
                     let first = other.ask().is_some_and(|ask| self.sent.iter().all(|sent| !has_nonce(sent, ask.nonce)));
                     let reclaiming = self.script.agent.view(now).reclaiming;
@@ -330,7 +330,6 @@ impl World {
                     self.say(session, &[released(m.serial, echo, &items)]);
                     continue;
                 }
-                Message::ReleaseAll(m) => released(m.serial, echo, &[]),
                 Message::Cancel(m) => {
                     let outcome = cistern_wire::CancelOutcome::ALL[below(rng, 3)];
                     let granted = outcome == cistern_wire::CancelOutcome::Granted;

@@ -1,4 +1,4 @@
-//! Control messages on their way: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION.
+//! Control messages on their way: KEEPALIVE, RELEASE, CANCEL, END_SESSION.
 //!
 //! Releases share a message. Each message but a keep-alive is sent again, in the same words, until it is answered; none waits for a window. At
 //! most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending (`wire-spec.md` 6.3).
@@ -7,9 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{
-    Cancel, EndReason, EndSession, Generation, KeepAlive, List, Message, Packer, Release, ReleaseAll, ReleaseItem, ReleasedItem,
-};
+use cistern_wire::{Cancel, EndReason, EndSession, KeepAlive, List, Message, Packer, Release, ReleaseItem, ReleasedItem};
 
 /// Bytes of one item of RELEASED: lock, two generations, keep.
 const RELEASED_ITEM: usize = 9 + 8 + 1 + 8;
@@ -23,8 +21,6 @@ pub(crate) enum Control {
     KeepAlive,
     /// Locks given back.
     Release(Vec<ReleaseItem>),
-    /// All cache locks given back, up to a generation.
-    ReleaseAll(Generation),
     /// A request taken back.
     Cancel {
         /// The request.
@@ -74,11 +70,6 @@ impl Controls {
     /// Gives a lock back, with others in one message.
     pub(crate) fn release(&mut self, item: ReleaseItem) {
         self.giving.push_back(item);
-    }
-
-    /// Gives back all cache locks up to a generation.
-    pub(crate) fn release_all(&mut self, up_to: Generation) {
-        self.add(Control::ReleaseAll(up_to), 0);
     }
 
     /// Takes a request back.
@@ -206,7 +197,7 @@ impl Controls {
             Control::Cancel { nonce } => {
                 self.cancelling.remove(&nonce);
             }
-            Control::Release(_) | Control::ReleaseAll(_) | Control::End => {}
+            Control::Release(_) | Control::End => {}
         }
         Some(body)
     }
@@ -222,7 +213,6 @@ fn message(serial: u64, body: &Control, now: Instant) -> Message<'_> {
     match body {
         Control::KeepAlive => KeepAlive { serial, clock_us: now.raw_ns / 1_000 }.into(),
         Control::Release(items) => Release { serial, items: List::of(items) }.into(),
-        Control::ReleaseAll(up_to) => ReleaseAll { serial, up_to: *up_to }.into(),
         Control::Cancel { nonce } => Cancel { serial, nonce: *nonce }.into(),
         Control::End => EndSession { serial, reason: EndReason::Close }.into(),
     }
@@ -231,7 +221,7 @@ fn message(serial: u64, body: &Control, now: Instant) -> Message<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_wire::{Header, Keep, LockClass, LockId, ObjectId, SessionId};
+    use cistern_wire::{Generation, Header, Keep, LockClass, LockId, ObjectId, SessionId};
 
     const NOW: Instant = Instant::new(5_000_000, 0);
 

@@ -20,7 +20,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Instant, PacketCounter, Path, Question, ReplayWindow, Rng, RoundTrip, SentLog};
-use cistern_wire::{CancelOutcome, Cancelled, Generation, List, ObjectId, Receipt, ReceiptAnswer, ReleaseItem, ReleasedItem, SessionId};
+use cistern_wire::{CancelOutcome, Cancelled, List, ObjectId, Receipt, ReceiptAnswer, ReleaseItem, ReleasedItem, SessionId};
 use control::Controls;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -380,11 +380,6 @@ impl Channel {
     /// Gives a lock back.
     pub(crate) fn release(&mut self, item: ReleaseItem) {
         self.controls.release(item);
-    }
-
-    /// Gives all cache locks back, up to a generation.
-    pub(crate) fn release_all(&mut self, up_to: Generation) {
-        self.controls.release_all(up_to);
     }
 
     /// Takes the request for a lock back.

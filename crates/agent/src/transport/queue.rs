@@ -37,11 +37,6 @@ impl SendQueue {
         place.and_then(|place| lane.remove(place)).is_some()
     }
 
-    /// Keeps only some of the requests of a lane.
-    pub(crate) fn retain(&mut self, lane: Lane, keep: impl Fn(Asker) -> bool) {
-        self.lane(lane).retain(|(asker, _)| keep(*asker));
-    }
-
     /// The session is over: what only it could answer is not asked any more.
     pub(crate) fn session_over(&mut self) {
         self.recovery.clear();

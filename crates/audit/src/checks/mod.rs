@@ -24,7 +24,7 @@ pub(crate) fn judge(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, cour
     match &event.what {
         What::Unreadable { reason } => shape::unreadable(bench, event, *reason, passage, court),
         What::NumberTwice { of } => shape::number_twice(event, *of, court),
-        What::Copy { .. } | What::Hint | What::Hello { .. } | What::GivesUp { .. } | What::ReleasedAll { .. } => {}
+        What::Copy { .. } | What::Hint | What::Hello { .. } | What::GivesUp { .. } => {}
         What::Welcome { session, .. } => {
             openings::welcome(bench, event, court);
             recovery::welcome(bench, event, *session, court);

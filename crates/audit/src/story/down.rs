@@ -81,7 +81,7 @@ impl Story {
             Kind::Nack if number == 0 => carried.kind.lane() == Lane::Control && carried.kind != Kind::Receipt,
             Kind::Nack => carried.kind.lane() == Lane::Request && carried.number == number,
             Kind::Alive => carried.kind == Kind::KeepAlive && carried.number == number,
-            Kind::Released => matches!(carried.kind, Kind::Release | Kind::ReleaseAll) && carried.number == number,
+            Kind::Released => carried.kind == Kind::Release && carried.number == number,
             Kind::Cancelled => carried.kind == Kind::Cancel && carried.number == number,
             Kind::Ended => carried.kind == Kind::EndSession && carried.number == number,
             _ => true,

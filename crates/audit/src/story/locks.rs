@@ -167,17 +167,6 @@ impl Story {
         }
     }
 
-    /// All cache locks that a session gives back.
-    pub(super) fn take_all_back(&mut self, seen: &Seen<'_>, up_to: Generation) {
-        let id = seen.session();
-        let Some(server) = self.sessions.get(&id).and_then(|session| self.servers.get(&session.server)) else { return };
-        let covered = |lock: &LockId, hold: &Hold| lock.class == LockClass::Cache && hold.session == id && hold.generation <= up_to;
-        let locks = server.holds.iter().filter(|(lock, holds)| holds.iter().any(|hold| covered(lock, hold))).map(|(lock, _)| *lock);
-        for lock in locks.collect::<Vec<_>>() {
-            self.take_back(seen, lock, up_to);
-        }
-    }
-
     /// A session keeps a shared lock of an exclusive one.
     pub(super) fn downgraded(&mut self, id: SessionId, lock: LockId, generation: Generation) {
         let Some(server) = self.sessions.get(&id).and_then(|session| self.servers.get_mut(&session.server)) else { return };

@@ -300,8 +300,6 @@ pub struct Session {
     pub(crate) own_forgotten: bool,
     /// Locks of generations up to here that it gave back may be forgotten.
     pub(crate) settled_to: Generation,
-    /// Cache locks given back all together, and by which packet.
-    pub(crate) all_disowned: Option<(Generation, u64)>,
     /// A transmission from here on was sent after that time.
     pub(crate) evidence: (u64, Duration),
     /// The highest floor announced, and by which packet.
@@ -369,7 +367,6 @@ impl Session {
             own: BTreeMap::new(),
             own_forgotten: false,
             settled_to: Generation(0),
-            all_disowned: None,
             evidence: (0, Duration::ZERO),
             floor: (0, 0),
             first: [None; 2],
@@ -416,14 +413,13 @@ impl Session {
 
     /// The session is given a generation of a lock; false if it had it, or has disowned it.
     pub(crate) fn give(&mut self, lock: LockId, generation: Generation) -> bool {
-        let all = self.all_disowned.filter(|_| lock.class == cistern_wire::LockClass::Cache).map_or(Generation(0), |all| all.0);
         if generation <= self.settled_to && self.own.get(&lock).is_none_or(|own| own.given.is_empty()) {
             // It may be one that was given back, and comes late.
             self.doubt = self.doubt.or(Some(Why::Forgotten));
             return false;
         }
         let own = self.own_of(lock);
-        let dead = generation <= all.max(own.disowned.map_or(Generation(0), |disowned| disowned.0));
+        let dead = own.disowned.is_some_and(|disowned| generation <= disowned.0);
         let newest = own.given.last().copied().unwrap_or(Generation(0));
         if !own.given.contains(&generation) {
             own.given.push(generation);
@@ -452,21 +448,12 @@ impl Session {
 
     /// Forgets the older half of the locks that the session gave back: nothing more is to be said of them, unless late.
     pub(crate) fn forget_settled(&mut self) {
-        let mut settled: Vec<_> = self.own.iter().filter_map(|(lock, own)| Some((self.is_settled(*lock, own)?, *lock))).collect();
+        let mut settled: Vec<_> = self.own.iter().filter_map(|(lock, own)| Some((is_settled(own)?, *lock))).collect();
         settled.sort_unstable();
         for (generation, lock) in settled.iter().take(settled.len().div_ceil(2)) {
             self.own.remove(lock);
             self.settled_to = self.settled_to.max(*generation);
         }
-    }
-
-    /// The newest generation of a lock that the session has given back altogether.
-    fn is_settled(&self, lock: LockId, own: &Own) -> Option<Generation> {
-        let newest = own.given.iter().chain(&own.told).max().copied()?;
-        let disowned = own.disowned.map_or(Generation(0), |disowned| disowned.0);
-        let all = self.all_disowned.filter(|_| lock.class == cistern_wire::LockClass::Cache).map_or(Generation(0), |all| all.0);
-        // A word about what it was not given yet stands until that comes.
-        (newest <= disowned.max(all) && disowned <= newest).then_some(newest)
     }
 
     /// Not all that the session was given, or gave back, is known any more.
@@ -571,4 +558,11 @@ impl Session {
     pub(crate) const fn leaves(keep: Keep) -> bool {
         matches!(keep, Keep::Shared)
     }
+}
+
+/// The newest generation of a lock that its session has given back altogether.
+fn is_settled(own: &Own) -> Option<Generation> {
+    let newest = own.given.iter().chain(&own.told).max().copied()?;
+    // A word about what it was not given yet stands until that comes.
+    own.disowned.is_some_and(|disowned| disowned.0 == newest).then_some(newest)
 }

@@ -134,7 +134,6 @@ impl Story {
         let serial = match message {
             Message::KeepAlive(m) => m.serial,
             Message::Release(m) => m.serial,
-            Message::ReleaseAll(m) => m.serial,
             Message::Cancel(m) => m.serial,
             Message::EndSession(m) => m.serial,
             _ => return,
@@ -163,7 +162,6 @@ impl Story {
                     server.stops_waiting(seen.session(), Some(cancel.nonce));
                 }
             }
-            Message::ReleaseAll(all) => self.released_all(seen, all.up_to, news),
             Message::EndSession(end) => self.gives_up(seen, seen.session(), Some(end.reason)),
             _ => {}
         }
@@ -183,18 +181,6 @@ impl Story {
         }
         if news {
             self.events.push(seen.event(What::Released { lock, generation, keep, given }));
-        }
-    }
-
-    fn released_all(&mut self, seen: &Seen<'_>, up_to: Generation, news: bool) {
-        let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
-        if session.all_disowned.is_none_or(|(known, _)| known < up_to) {
-            session.all_disowned = Some((up_to, seen.header.packet));
-        }
-        session.imply(|lock, generation| lock.class == LockClass::Cache && generation <= up_to);
-        self.take_all_back(seen, up_to);
-        if news {
-            self.events.push(seen.event(What::ReleasedAll { up_to }));
         }
     }
 

@@ -108,7 +108,7 @@ pub(crate) enum Idle {
     Eager,
     /// Lets the lease lapse unless something is in use
     Lazy,
-    /// Renews while the cache is in use, then gives everything back
+    /// Renews while the cache is in use, then ends the session
     Auto,
 }
 

@@ -126,7 +126,6 @@ impl Session {
         let new = match message {
             Message::KeepAlive(m) => self.serials.note(m.serial).then(|| self.keep_alives += 1).is_some(),
             Message::Release(m) => self.serials.note(m.serial).then(|| self.times.push(at.as_secs_f64())).is_some(),
-            Message::ReleaseAll(m) => self.serials.note(m.serial).then(|| self.times.push(at.as_secs_f64())).is_some(),
             Message::Cancel(m) => self.serials.note(m.serial).then(|| self.times.push(at.as_secs_f64())).is_some(),
             other => match other.ask() {
                 Some(ask) => self.nonces.note(ask.nonce).then(|| self.times.push(at.as_secs_f64())).is_some(),

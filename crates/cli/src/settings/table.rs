@@ -220,7 +220,7 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
          server's bounds decide", flag "--lease";
     "idle" Policy = idle, "\"eager\", \"lazy\" or \"auto\"",
         "What an idle agent does with its lease: renew it as long as it holds anything, let it lapse and keep what it holds for later, \
-         or renew it while that was used lately and then give everything back", flag "--idle";
+         or renew it while that was used lately and then end its session", flag "--idle";
     "idle-after" Time = idle_after, "at most 1 h",
         "With \"auto\": how long after its last use something held is worth renewing the lease for";
     "opportunistic-renewal" Switch = opportunistic, "true or false",

@@ -42,8 +42,7 @@ impl LockTable {
     pub fn lock(&mut self, now: Instant, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
         let Some(slot) = self.table.good(session) else { return LockOutcome::Busy };
         let entry = self.table.entry_or_new(advisory(object));
-        let owned = self.table.owned(entry, slot);
-        let own = owned.filter(|at| self.table.stands(&self.table.holds[*at]));
+        let own = self.table.own(entry, slot);
         let chance = self.chance(entry, slot, own, mode);
         let outcome = match (chance, wait) {
             (Chance::Now, _) if own.is_none() && !self.has_room(slot) => {
@@ -53,7 +52,7 @@ impl LockTable {
                 self.make_room(now, slot);
                 LockOutcome::Busy
             }
-            (Chance::Now, _) => match self.grant(now, entry, slot, owned, mode) {
+            (Chance::Now, _) => match self.grant(now, entry, slot, own, mode) {
                 Some(at) => {
                     self.granted_at_once(at, nonce);
                     self.press_for_waiters(now, at);
@@ -114,13 +113,11 @@ impl LockTable {
         self.table.entries[entry].queue.as_ref()?.waiters.get(place).copied()
     }
 
-    /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens. `owned`: what it holds, standing or
-    /// not.
-    fn grant(&mut self, now: Instant, entry: u32, session: u32, owned: Option<u32>, mode: Mode) -> Option<u32> {
+    /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens.
+    fn grant(&mut self, now: Instant, entry: u32, session: u32, own: Option<u32>, mode: Mode) -> Option<u32> {
         //= wire-spec.md#11-4-locks
         //# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
         let run = self.limits.run.max(1);
-        let own = owned.filter(|at| self.table.stands(&self.table.holds[*at]));
         if let Some(at) = own.filter(|_| bugs::is(Bug::M18)) {
             self.table.holds[at].mode = mode.max(self.table.holds[at].mode);
             return Some(at);
@@ -132,12 +129,7 @@ impl LockTable {
                 self.grant_again(now, at, mode, generation, run);
                 at
             }
-            None => {
-                if owned.is_some() {
-                    self.reap(entry, session);
-                }
-                self.table.add_hold(now, entry, session, mode, generation, run)
-            }
+            None => self.table.add_hold(now, entry, session, mode, generation, run),
         })
     }
 
@@ -212,7 +204,8 @@ impl LockTable {
             if !self.is_clear(entry, waiter.session, waiter.mode) || silent && waiter.mode == Mode::Exclusive {
                 break;
             }
-            if self.table.own(entry, waiter.session).is_none() && !self.has_room(waiter.session) {
+            let own = self.table.own(entry, waiter.session);
+            if own.is_none() && !self.has_room(waiter.session) {
                 self.end_wait(entry, place, Status::BUSY);
                 continue;
             }
@@ -228,8 +221,7 @@ impl LockTable {
                 (place, silent) = (place + 1, true);
                 continue;
             }
-            let owned = self.table.owned(entry, waiter.session);
-            let Some(at) = self.grant(now, entry, waiter.session, owned, waiter.mode) else {
+            let Some(at) = self.grant(now, entry, waiter.session, own, waiter.mode) else {
                 let lock = self.table.entries[entry].lock;
                 self.starved.push(lock);
                 break;

@@ -64,9 +64,7 @@ impl LockTable {
         match own {
             Some(at) => self.grant_again(now, at, mode, generation, 1),
             None => {
-                // A hold of the session that stands no more gives way to the new one.
                 let entry = self.table.entry_or_new(lock);
-                self.reap(entry, session);
                 self.table.add_hold(now, entry, session, mode, generation, 1);
             }
         }

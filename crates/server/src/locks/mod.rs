@@ -49,8 +49,8 @@ use cistern_link::slab::NONE;
 use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, SessionId, Status};
 use demand::Demands;
 use mutation::Mutant;
-use sweep::Sweeps;
-use table::Table;
+use sweep::Sweep;
+use table::{LockAccess, Table};
 
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
 const ASKED_FOR_ROOM: usize = 16;
@@ -215,8 +215,8 @@ pub struct LockTable {
     granted: Index,
     /// Lock requests that wait.
     waiting: usize,
-    /// Sessions with holds that stand no more.
-    sweeps: Sweeps,
+    /// Sessions that were freed.
+    sweep: Sweep,
     /// Locks with a waiter whose turn it was when there were no tokens.
     starved: Vec<LockId>,
     /// Where the search for locks that may make room goes on.
@@ -237,7 +237,7 @@ impl LockTable {
             waits: BTreeMap::new(),
             granted: Index::default(),
             waiting: 0,
-            sweeps: Sweeps::default(),
+            sweep: Sweep::default(),
             starved: Vec::new(),
             hand: 0,
             actions: VecDeque::new(),
@@ -279,12 +279,12 @@ impl LockTable {
     pub(crate) fn foresee(&self, session: SessionId, object: ObjectId) -> u64 {
         let known = self.table.session(session).map_or(0, |at| u64::from(self.table.sessions[at].held));
         let entry = self.table.entry(advisory::advisory(object));
-        known + entry.and_then(|entry| self.table.owned(entry, NONE)).map_or(0, u64::from)
+        known + entry.and_then(|entry| self.table.own(entry, NONE)).map_or(0, u64::from)
     }
 
     /// What a session holds of a lock.
     fn find(&self, session: SessionId, lock: LockId) -> Option<u32> {
-        let session = self.table.session(session)?;
+        let session = self.table.session(session).filter(|at| self.table.sessions[*at].state != LockAccess::Freed)?;
         self.table.own(self.table.entry(lock)?, session)
     }
 

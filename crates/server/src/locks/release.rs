@@ -1,4 +1,4 @@
-//! Giving back: RELEASE, RELEASE_ALL, NOT_HELD, and new generations of what is kept.
+//! Giving back: RELEASE, NOT_HELD, and new generations of what is kept.
 //!
 //! Decides: what a release acts on. Place in the walk: control messages and receipts come here. Implements `wire-spec.md` sections
 //! 11.3 and 11.4 (R11, R33, R64, R65).
@@ -51,19 +51,6 @@ impl LockTable {
         ReleasedItem { keep, now: kept, ..nothing }
     }
 
-    /// A session gives back all its cache locks of generations up to `up_to`. They conflict with nobody any more; whoever waits for
-    /// one of them learns it from [`Self::reclaim_some`].
-    pub fn release_all(&mut self, session: SessionId, up_to: Generation) {
-        let Some(slot) = self.table.session(session) else { return };
-        // A generation that was not given out yet cannot be given back.
-        let up_to = up_to.min(self.tokens.newest());
-        let session = &mut self.table.sessions[slot];
-        if up_to > session.released {
-            session.released = up_to;
-            self.start_sweep(slot);
-        }
-    }
-
     /// The agent said NOT_HELD to a demand for `up_to`: it has no generation up to that, and will install none (R65).
     pub fn disowned(&mut self, now: Instant, session: SessionId, lock: LockId, up_to: Generation) {
         if let Some(at) = self.find(session, lock).filter(|at| self.table.holds[*at].generation <= up_to) {
@@ -73,27 +60,13 @@ impl LockTable {
 
     /// Takes a hold away, and lets come whoever waited for that.
     pub(super) fn free(&mut self, now: Instant, at: u32) {
-        let entry = self.remove(at);
-        match self.table.entries[entry].lock.class {
-            LockClass::Cache => self.wake(entry),
-            LockClass::Advisory => self.pump(now, entry),
-        }
-    }
-
-    /// Takes a hold away; gives its entry, which may be idle now.
-    fn remove(&mut self, at: u32) -> u32 {
         let Hold { entry, session, sent, .. } = self.table.holds[at];
         self.forget_request(at);
         self.demand_settled(entry, session, sent);
         self.table.remove_hold(at);
-        entry
-    }
-
-    /// Takes away what a session held of a lock and gave back by RELEASE_ALL, before it gets the lock anew.
-    pub(super) fn reap(&mut self, entry: u32, session: u32) {
-        if let Some(at) = self.table.owned(entry, session) {
-            debug_assert!(!self.table.stands(&self.table.holds[at]), "what stands is granted again, not anew");
-            self.remove(at);
+        match self.table.entries[entry].lock.class {
+            LockClass::Cache => self.wake(entry),
+            LockClass::Advisory => self.pump(now, entry),
         }
     }
 

@@ -43,10 +43,6 @@ impl LockTable {
         if lock.class == LockClass::Cache && !self.table.sessions[slot].caches {
             return Restored::Refused(Status::NOT_HELD);
         }
-        // What it has given back as a whole it cannot take back one by one.
-        if lock.class == LockClass::Cache && generation <= self.table.sessions[slot].released {
-            return Restored::Refused(Status::NOT_HELD);
-        }
         if let Some(entry) = self.table.entry(lock) {
             if let Some(at) = self.table.own(entry, slot) {
                 let hold = &self.table.holds[at];
@@ -63,7 +59,6 @@ impl LockTable {
             return Restored::Refused(Status::BUSY);
         }
         let entry = self.table.entry_or_new(lock);
-        self.reap(entry, slot);
         let at = self.table.add_hold(now, entry, slot, mode, generation, run);
         // A token of an earlier run is as good a guard as before.
         self.table.holds[at].before = first;

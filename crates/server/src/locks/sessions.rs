@@ -90,7 +90,7 @@ impl LockTable {
         //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or
         //# shown.
         self.table.sessions[slot].state = LockAccess::Freed;
-        self.start_sweep(slot);
+        self.sweep_later(slot);
     }
 
     /// Drops all lock requests and mutations of a session that wait, and says nothing about them.

@@ -3,13 +3,11 @@
 //! Decides: which holds stand. Place in the walk: under every decision of `locks`; a hold is in the list of its lock and in the
 //! list of its session, so either can be walked without searching.
 //! Invariant: an entry exists exactly while somebody holds its lock or waits for it. Demanded holds stand first in their
-//! session's list. A hold of a session that was freed, or that RELEASE_ALL gave back, conflicts with nobody, though its memory
-//! is given back later, in slices.
+//! session's list. A hold of a session that was freed conflicts with nobody, though its memory is given back later, in slices.
 //! Leaves to others: who is granted what (`cache`, `advisory`, `mutation`), what is demanded (`demand`).
 
 use super::Ticket;
 use super::listed::Listed;
-use super::sweep::{LINES, Line, Walk};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -98,8 +96,6 @@ pub(super) struct SessionLocks {
     pub(super) state: LockAccess,
     /// Whether it may have cache locks.
     pub(super) caches: bool,
-    /// Cache locks up to this generation stand no more: RELEASE_ALL gave them back.
-    pub(super) released: Generation,
     pub(super) held: u32,
     pub(super) waits: u32,
     /// What only few have at any moment.
@@ -116,8 +112,6 @@ struct More {
     tickets: Vec<Ticket>,
     /// Demands that wait for its rescue: hold and generation.
     held_back: Vec<(u32, Generation)>,
-    /// The walks of the sweep through its holds.
-    walks: [Option<Walk>; LINES],
 }
 
 impl SessionLocks {
@@ -148,20 +142,9 @@ impl SessionLocks {
         held_back
     }
 
-    /// The walk of a line of the sweep through its holds; whoever ends one has to [`Self::shrink`].
-    pub(super) fn walk_mut(&mut self, line: Line) -> &mut Option<Walk> {
-        &mut self.more.get_or_insert_default().walks[line as usize]
-    }
-
-    /// Whether the sweep walks through its holds.
-    pub(super) fn is_walked(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| more.walks.iter().any(Option::is_some))
-    }
-
     /// Gives back the memory of what it has no more.
-    pub(super) fn shrink(&mut self) {
-        let walked = self.is_walked();
-        self.more.take_if(|more| more.tickets.is_empty() && more.held_back.is_empty() && !walked);
+    fn shrink(&mut self) {
+        self.more.take_if(|more| more.tickets.is_empty() && more.held_back.is_empty());
     }
 }
 
@@ -206,17 +189,7 @@ impl Table {
     }
 
     pub(super) fn open_session(&mut self, id: SessionId) {
-        let session = SessionLocks {
-            id,
-            state: LockAccess::Active,
-            caches: true,
-            released: Generation(0),
-            held: 0,
-            waits: 0,
-            more: None,
-            first: NONE,
-            last: NONE,
-        };
+        let session = SessionLocks { id, state: LockAccess::Active, caches: true, held: 0, waits: 0, more: None, first: NONE, last: NONE };
         debug_assert!(self.session(id).is_none(), "session {id} is opened twice");
         let at = self.sessions.insert(session);
         self.names.insert(hash(id.0, 0), at);
@@ -302,13 +275,8 @@ impl Table {
         if at == NONE { self.entries[entry].first } else { self.holds[at].entry_next }
     }
 
-    /// What a session holds of a lock, if that stands.
+    /// What a session holds of a lock.
     pub(super) fn own(&self, entry: u32, session: u32) -> Option<u32> {
-        self.owned(entry, session).filter(|at| self.stands(&self.holds[*at]))
-    }
-
-    /// What a session holds of a lock, standing or not.
-    pub(super) fn owned(&self, entry: u32, session: u32) -> Option<u32> {
         let first = self.entries[entry].first;
         let hold = self.holds.get(first)?;
         if hold.session == session {
@@ -328,9 +296,7 @@ impl Table {
 
     /// Whether a hold counts.
     pub(super) fn stands(&self, hold: &Hold) -> bool {
-        let session = &self.sessions[hold.session];
-        session.state != LockAccess::Freed
-            && (hold.generation > session.released || self.entries[hold.entry].lock.class == LockClass::Advisory)
+        self.sessions[hold.session].state != LockAccess::Freed
     }
 
     /// Adds a hold.
@@ -379,7 +345,7 @@ impl Table {
     /// Takes a hold away.
     pub(super) fn remove_hold(&mut self, at: u32) -> Hold {
         let hold = self.holds.remove(at);
-        self.unlink_from_session(at, &hold);
+        self.unlink_from_session(&hold);
         let of = &mut self.entries[hold.entry];
         if hold.entry_prev == NONE {
             of.first = hold.entry_next;
@@ -400,7 +366,7 @@ impl Table {
     }
 
     /// Takes a hold, which may be gone already, out of its session's list.
-    fn unlink_from_session(&mut self, at: u32, hold: &Hold) {
+    fn unlink_from_session(&mut self, hold: &Hold) {
         let &Hold { session, session_prev, session_next, .. } = hold;
         let by = &mut self.sessions[session];
         if session_prev == NONE {
@@ -408,9 +374,6 @@ impl Table {
         }
         if session_next == NONE {
             by.last = session_prev;
-        }
-        if let Some(more) = &mut by.more {
-            more.walks.iter_mut().flatten().for_each(|walk| walk.step_aside(at, session_prev, session_next));
         }
         if session_prev != NONE {
             self.holds[session_prev].session_next = session_next;
@@ -423,7 +386,7 @@ impl Table {
     /// Moves a hold to the front of its session's list, where the demanded ones stand, or back behind them.
     pub(super) fn move_in_session(&mut self, at: u32, front: bool) {
         let hold = self.holds[at].clone();
-        self.unlink_from_session(at, &hold);
+        self.unlink_from_session(&hold);
         let session = hold.session;
         let SessionLocks { first, last, .. } = self.sessions[session];
         let (prev, next) = if front { (NONE, first) } else { (last, NONE) };

@@ -69,11 +69,6 @@ impl Tokens {
         self.last & !((1 << COUNT) - 1)
     }
 
-    /// The last that was given out, or may have been before the start.
-    pub(super) const fn newest(&self) -> Generation {
-        Generation(self.next - 1)
-    }
-
     /// The first of `run` consecutive tokens; `None`: a block has to become durable first.
     pub fn take(&mut self, run: u32) -> Option<Generation> {
         self.take_leaving(run, RESERVE)

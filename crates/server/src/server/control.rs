@@ -1,4 +1,4 @@
-//! Control messages: KEEPALIVE, RELEASE, RELEASE_ALL, CANCEL, END_SESSION, RECEIPT, PATH_CHALLENGE.
+//! Control messages: KEEPALIVE, RELEASE, CANCEL, END_SESSION, RECEIPT, PATH_CHALLENGE.
 //!
 //! Decides their effect and their answers. None waits for anything; each is idempotent, for it names a generation, a nonce or the
 //! session itself. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 6.3 and 6.4.
@@ -16,7 +16,7 @@ use cistern_link::Fate as Known;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
-    PathResponse, Receipt, Release, ReleaseAll, Released,
+    PathResponse, Receipt, Release, Released,
 };
 use log::debug;
 
@@ -79,26 +79,6 @@ impl Server {
             self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         }
         self.released_buffer = items;
-        Taken::Done
-    }
-
-    pub(crate) fn release_all(&mut self, origin: MessageCx, message: &ReleaseAll) -> Taken {
-        let key = origin.key;
-        if !self.may_give_back(key) {
-            return Taken::Refused;
-        }
-        debug!("{}: session {} releases all cache locks up to {}", self.who, key.id(), message.up_to);
-        self.locks.release_all(key.id(), message.up_to);
-        if let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) {
-            outbox.released_all(message.up_to);
-        }
-        self.try_rescue(key);
-        self.listen(key);
-        if !self.is_good(key) {
-            return Taken::Refused;
-        }
-        let items = List::of(&[]);
-        self.push_urgent(key, &Message::Released(Released { serial: message.serial, echo: origin.packet, items }));
         Taken::Done
     }
 

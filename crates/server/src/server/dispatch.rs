@@ -67,7 +67,7 @@ impl<'a> Raw<'a> {
 
 /// Whether a message acts before the requests of its datagram (section 11.2).
 const fn goes_first(kind: Kind) -> bool {
-    matches!(kind, Kind::Receipt | Kind::Release | Kind::ReleaseAll | Kind::EndSession | Kind::PathChallenge | Kind::PathResponse)
+    matches!(kind, Kind::Receipt | Kind::Release | Kind::EndSession | Kind::PathChallenge | Kind::PathResponse)
 }
 
 /// Where a message came from.
@@ -195,7 +195,6 @@ impl Server {
         match raw.kind {
             Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
             Kind::Release => raw.read(|m| self.release(origin, m)),
-            Kind::ReleaseAll => raw.read(|m| self.release_all(origin, m)),
             Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),

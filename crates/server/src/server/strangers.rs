@@ -66,7 +66,7 @@ impl Server {
                 // Asked once more, because ENDED was lost.
                 (Message::EndSession(end), None) if stone.given_up => answers.push(Message::Ended(Ended { serial: end.serial, echo })),
                 (_, None) => {
-                    let answered = [Kind::KeepAlive, Kind::Release, Kind::ReleaseAll, Kind::Cancel, Kind::EndSession];
+                    let answered = [Kind::KeepAlive, Kind::Release, Kind::Cancel, Kind::EndSession];
                     control |= answered.contains(&raw.kind);
                 }
             }

@@ -14,7 +14,7 @@ use crate::config::{Config, TRANSMISSIONS_MIN};
 use alloc::collections::{BTreeMap, VecDeque};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Rng, RoundTrip};
-use cistern_wire::{Demand, Generation, Grant, Keep, LockClass, LockId, Message, Mode, ObjectId, Probe, Status, WaitOver, WatchEvent};
+use cistern_wire::{Demand, Generation, Grant, Keep, LockId, Message, Mode, ObjectId, Probe, Status, WaitOver, WatchEvent};
 use core::time::Duration;
 
 /// How many ended waits are remembered for CANCEL messages that come late.
@@ -364,20 +364,6 @@ impl Outbox {
             self.take(seq);
         }
         covered
-    }
-
-    /// The agent gave back all cache locks of generations up to `up_to`.
-    pub(crate) fn released_all(&mut self, up_to: Generation) {
-        let covered = |lock: &LockId, generation: Generation| lock.class == LockClass::Cache && generation <= up_to;
-        self.owed.retain(|lock, owed| !covered(lock, owed.0));
-        let demands = &mut self.demands;
-        self.notices.retain(|notice| match notice.body {
-            Body::Demand { lock, generation, .. } if covered(&lock, generation) => {
-                demands.remove(&lock);
-                false
-            }
-            _ => true,
-        });
     }
 
     /// The agent has moved to a path on which an exchange took so long.

@@ -286,7 +286,7 @@ impl Watcher {
             }
             match message {
                 Message::Stage(_) => count(Sometimes::Stage, 1),
-                Message::ReleaseAll(_) => count(Sometimes::ReleaseAll, 1),
+                Message::EndSession(end) => count(Sometimes::Closed, u64::from(end.reason == EndReason::Close)),
                 Message::Release(release) => {
                     for item in release.items {
                         self.held.remove(&(session, item.lock));

@@ -165,13 +165,6 @@ impl Notices {
                     }
                 }
             }
-            Message::ReleaseAll(all) => {
-                let covered = |lock: LockId, generation: Generation| lock.class == LockClass::Cache && generation <= all.up_to;
-                for notice in self.open.values_mut() {
-                    notice.implied |= notice.lock.is_some_and(|(lock, generation)| covered(lock, generation));
-                }
-                self.owed.retain(|lock, (generation, _)| !covered(*lock, *generation));
-            }
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ use super::case::{Case, Granting, grants_of};
 use super::sessions::Sessions;
 use crate::observe::True;
 use cistern_link::Instant;
-use cistern_wire::{Generation, Keep, LockClass, LockId, Message, Mode, ReceiptAnswer, ReclaimItem, Reply, SessionId, Status};
+use cistern_wire::{Generation, Keep, LockId, Message, Mode, ReceiptAnswer, ReclaimItem, Reply, SessionId, Status};
 use std::collections::BTreeMap;
 
 /// One lock of one session.
@@ -39,7 +39,6 @@ pub(super) struct Locks {
     holds: BTreeMap<LockId, Vec<Hold>>,
     /// Up to which generation a session has disowned a lock for ever (section 11.4).
     disowned: BTreeMap<(SessionId, LockId), Generation>,
-    disowned_cache: BTreeMap<SessionId, Generation>,
     /// Which generation each notice named: demands, and grants from the queue.
     notices: BTreeMap<(SessionId, u64), (LockId, Generation)>,
     reclaims: BTreeMap<(SessionId, u64), Vec<Reclaiming>>,
@@ -64,9 +63,7 @@ impl Locks {
     /// Whether a session that is told of this generation now holds more than before.
     fn adds_hold(&self, session: SessionId, lock: LockId, generation: Generation) -> bool {
         let disowned = self.disowned.get(&(session, lock)).is_some_and(|up_to| generation <= *up_to);
-        let all = self.disowned_cache.get(&session).is_some_and(|up_to| generation <= *up_to);
-        let dead = disowned || all && lock.class == LockClass::Cache;
-        !dead && self.hold(session, lock).is_none_or(|hold| hold.generation < generation)
+        !disowned && self.hold(session, lock).is_none_or(|hold| hold.generation < generation)
     }
 
     /// The locks asked for by a RECLAIM, if this nonce was one.
@@ -150,14 +147,6 @@ impl Locks {
             Message::Release(release) => {
                 for item in release.items.iter() {
                     self.released(session, item.lock, item.generation, item.keep);
-                }
-            }
-            Message::ReleaseAll(all) => {
-                self.disowned_cache.insert(session, all.up_to);
-                for (lock, holds) in &mut self.holds {
-                    if lock.class == LockClass::Cache {
-                        holds.retain(|hold| hold.session != session || hold.generation > all.up_to);
-                    }
                 }
             }
             Message::Receipt(receipt) if receipt.answer == ReceiptAnswer::NotHeld => {

@@ -6,8 +6,8 @@ use cistern_sim::script::{Agent, Setting, from, to};
 use cistern_wire::limits::VERSION;
 use cistern_wire::{
     Ack, AgentId, Alive, Ask, Bytes8, Claim, EndReason, EndSession, Fate, FormerClaim, Generation, GetAttr, Granted, Hello, Keep,
-    KeepAlive, Kind, List, LockClass, LockId, Message, Mode, Nack, NackReason, ObjectId, Reclaim, ReclaimItem, Release, ReleaseAll,
-    ReleaseItem, Reply, SessionId, Status, StoreId, Want,
+    KeepAlive, Kind, List, LockClass, LockId, Message, Mode, Nack, NackReason, ObjectId, Reclaim, ReclaimItem, Release, ReleaseItem, Reply,
+    SessionId, Status, StoreId, Want,
 };
 
 /// The first packet number of an attacker's own session.
@@ -56,12 +56,11 @@ fn nothing_from_an_address_that_is_not_proven_acts() {
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let (witness, session, packet) = (s.attacker(0), a.session(), s.newest_packet(from(&a)));
     let items = [ReleaseItem { lock, generation: Generation(of_a.token()), keep: Keep::Nothing }];
-    let forged: [Message<'_>; 5] = [
+    let forged: [Message<'_>; 4] = [
         EndSession { serial: 900, reason: EndReason::Close }.into(),
         EndSession { serial: 901, reason: EndReason::Surrender }.into(),
         Release { serial: 902, items: List::of(&items) }.into(),
-        ReleaseAll { serial: 903, up_to: Generation(u64::MAX) }.into(),
-        keep_alive(904),
+        keep_alive(903),
     ];
     for (ahead, message) in (1..).zip(forged) {
         witness.tells_server(session, packet + ahead, &[message]);

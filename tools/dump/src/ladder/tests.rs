@@ -5,7 +5,7 @@
 use super::*;
 use crate::memory::Memory;
 use cistern_capture::{Datagram, Reader};
-use cistern_wire::{Bytes8, Generation, Header, Hello, KeepAlive, Message, Packer, ReleaseAll, SessionId, samples};
+use cistern_wire::{Bytes8, Cancel, Header, Hello, KeepAlive, Message, Packer, SessionId, samples};
 use std::net::SocketAddr;
 
 fn captured(name: &str) -> Vec<Datagram> {
@@ -82,7 +82,7 @@ fn label_that_looks_like_markup_stays_text() {
 fn long_run_of_idle_renewals_is_one_row_and_what_is_among_them_is_not_hidden() {
     let keep = |n: u64| sent(Duration::from_secs(n), 9, n, &KeepAlive { serial: n, clock_us: n }.into());
     let mut datagrams: Vec<_> = (1..=20).map(keep).collect();
-    datagrams.push(sent(Duration::from_secs(21), 9, 21, &ReleaseAll { serial: 21, up_to: Generation(3) }.into()));
+    datagrams.push(sent(Duration::from_secs(21), 9, 21, &Cancel { serial: 21, nonce: 3 }.into()));
     datagrams.extend((22..=24).map(keep));
     let picture = drawn("idle.svg", &datagrams);
     assert!(picture.contains("20 datagrams of KEEPALIVE and ALIVE in 19 s"), "{picture}");
@@ -97,7 +97,7 @@ fn picture_that_nobody_could_read_is_refused_and_so_is_one_of_nothing() {
     let (mut memory, labels) = (Memory::default(), Labels::default());
     let mut told = None;
     for n in 1..=ROWS_MAX as u64 + 1 {
-        let datagram = sent(Duration::from_millis(n), 9, n, &ReleaseAll { serial: n, up_to: Generation(n) }.into());
+        let datagram = sent(Duration::from_millis(n), 9, n, &Cancel { serial: n, nonce: n }.into());
         let packet = Packet::new(0, &datagram);
         let notes = memory.note(packet.at, packet.content.as_ref().unwrap());
         ladder.see(&packet);

@@ -10,7 +10,7 @@ mod report;
 
 use crate::packet::Packet;
 use cistern_audit::{Answer, Event, Passage, Side, Story, Terms, Vantage, What};
-use cistern_wire::{EndReason, Generation, Keep, Kind, LockClass, LockId, NackReason, ReceiptAnswer, SessionId};
+use cistern_wire::{EndReason, Generation, Keep, Kind, LockId, NackReason, ReceiptAnswer, SessionId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -164,9 +164,6 @@ impl Leases {
             What::Answer(answer) => self.answer(event, answer, renewed),
             What::Notice { .. } | What::Receipt { .. } => self.notice(event),
             What::Released { lock, generation, keep, .. } => self.back(event, *keep, |of| of.0 == *lock && of.1 <= *generation),
-            What::ReleasedAll { up_to } => {
-                self.back(event, Keep::Nothing, |of| of.0.class == LockClass::Cache && of.1 <= *up_to);
-            }
             What::Nack { reason, .. } => self.refused(event, *reason),
             What::GivesUp { session, reason } => {
                 self.add(*session, at, frame, Thing::GaveUp { reason: *reason });

@@ -26,7 +26,6 @@ pub fn words(message: &Message<'_>) -> String {
         Message::Known(m) => session::known(m),
         Message::KeepAlive(_) => "asks for nothing but to renew the lease".to_owned(),
         Message::Release(m) => locks::release(m),
-        Message::ReleaseAll(m) => format!("gives back all cache locks of generations up to {}", m.up_to),
         Message::Cancel(m) => format!("ends the wait of n{}", m.nonce),
         Message::EndSession(m) => session::end(m),
         Message::PathChallenge(_) => "asks for proof that it is reached at this address".to_owned(),

@@ -131,35 +131,6 @@ fn what_is_demanded_is_not_granted_anew() {
     assert_eq!(s.table.held(A, cache(X)), Some(a));
 }
 
-#[test]
-fn release_all_gives_back_all_cache_locks_up_to_a_generation_at_once() {
-    let mut s = Script::new();
-    s.exclusive(A, X);
-    let seen = s.exclusive(A, Y);
-    let advisory = s.locked(A, 1, X, Mode::Exclusive);
-    let late = s.exclusive(A, super::ObjectId(30));
-    s.table.release_all(A, seen);
-    assert_eq!((s.table.held(A, cache(X)), s.table.held(A, cache(Y))), (None, None));
-    assert_eq!(s.table.held(A, cache(super::ObjectId(30))), Some(late), "not seen by the agent when it gave back");
-    assert_eq!(s.table.held(A, super::advisory(X)), Some(advisory));
-    s.exclusive(B, X);
-    s.exclusive(A, Y);
-    while s.table.reclaim_some(s.now, 1) {}
-    assert_eq!(s.table.counts().held, 4);
-    assert!(s.table.held(B, cache(X)).is_some() && s.table.held(A, cache(Y)).is_some());
-}
-
-#[test]
-fn mutation_that_waits_for_locks_given_back_by_release_all_is_ready_after_the_sweep() {
-    let mut s = Script::new();
-    let a = s.shared(A, X);
-    assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
-    s.actions();
-    s.table.release_all(A, a);
-    while s.table.reclaim_some(s.now, 1) {}
-    assert_eq!(s.actions(), [ready(1)]);
-}
-
 //= wire-spec.md#8-2-limits-of-a-server
 //= type=test
 //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still owed.
@@ -272,13 +243,4 @@ impl Script {
         let actions = self.actions();
         assert!(matches!(actions[..], [super::Action::Demand { lock: demanded, .. }] if demanded == lock), "{actions:?}");
     }
-}
-
-#[test]
-fn release_of_all_up_to_a_generation_not_yet_given_out_gives_back_nothing_of_the_future() {
-    let mut s = Script::new();
-    s.table.release_all(A, Generation(u64::MAX));
-    let generation = s.shared(A, X);
-    assert_eq!(s.table.held(A, cache(X)), Some(generation));
-    assert_eq!(s.enter(1, B, &[X]), Turn::Waiting, "A caches X");
 }

@@ -27,7 +27,6 @@ enum Move {
     Cancel(Index),
     Release { which: Index, keep: Keep, old: bool },
     Disowned { which: Index },
-    ReleaseAll(u8),
     Park(u8),
     Unpark(u8),
     End(u8),
@@ -55,7 +54,6 @@ fn any_move() -> impl Strategy<Value = Move> {
         2 => any::<Index>().prop_map(Move::Cancel),
         8 => (any::<Index>(), keep, prop::bool::weighted(0.2)).prop_map(|(which, keep, old)| Move::Release { which, keep, old }),
         1 => any::<Index>().prop_map(|which| Move::Disowned { which }),
-        1 => session.clone().prop_map(Move::ReleaseAll),
         1 => session.clone().prop_map(Move::Park),
         2 => session.clone().prop_map(Move::Unpark),
         1 => session.clone().prop_map(Move::End),
@@ -194,12 +192,6 @@ impl Model {
                     self.table.disowned(self.now, session, lock, generation);
                     self.held.remove(&(session, lock));
                 }
-            }
-            Move::ReleaseAll(session) => {
-                let session = self.names[usize::from(*session)];
-                self.table.release_all(session, Generation(self.newest));
-                self.held.retain(|(of, lock), _| *of != session || lock.class == LockClass::Advisory);
-                self.swept = false;
             }
             Move::Gone(object) => {
                 self.table.object_gone(self.now, ObjectId(*object));

@@ -1,8 +1,8 @@
 //! Claims about the order in which locks that stand no more are taken away, and about who cannot delay that.
 
-use super::super::{LockOutcome, Turn};
-use super::{A, B, C, Script, X, Y, advisory, cache, granted, ready};
-use cistern_wire::{Generation, LockWait, Mode, ObjectId, SessionId};
+use super::super::Turn;
+use super::{A, B, C, Script, X, Y, granted, ready};
+use cistern_wire::{Mode, ObjectId, SessionId};
 
 use Mode::Exclusive;
 
@@ -29,73 +29,9 @@ impl Script {
         self.table.free_session(session);
     }
 
-    /// Another agent is granted something, and the session gives back all up to that.
-    fn gives_all_back(&mut self, session: SessionId, other: SessionId) {
-        self.tokens();
-        let newest = self.exclusive(other, ObjectId(50));
-        self.table.release_all(session, newest);
-    }
-
     fn slice(&mut self) -> bool {
         self.table.reclaim_some(self.now, SLICE)
     }
-}
-
-#[test]
-fn agent_that_gives_back_all_again_and_again_does_not_keep_those_waiting_who_wait_for_an_ended_session() {
-    let mut s = Script::new();
-    s.table.open_session(D);
-    s.takes_many(A);
-    s.locked(B, 1, X, Exclusive);
-    s.gives_all_back(A, D);
-    s.slice();
-    s.queued(C, 1, X, Exclusive);
-    s.actions();
-    s.ends(B);
-    s.gives_all_back(A, D);
-    s.slice();
-    assert_eq!(granted(&s.actions()), [(C, 1)]);
-    let c = s.table.held(C, advisory(X)).unwrap();
-    s.give(C, advisory(X), c);
-    s.locked(D, 1, X, Exclusive);
-}
-
-#[test]
-fn agent_that_gives_back_all_again_and_again_does_not_keep_an_ended_sessions_locks_in_memory() {
-    let mut s = Script::new();
-    s.takes_many(A);
-    for n in 0..100 {
-        s.locked(B, n, ObjectId(10_000 + n), Exclusive);
-    }
-    s.gives_all_back(A, C);
-    s.ends(B);
-    for _ in 0..2 * 100 / SLICE + 1 {
-        s.gives_all_back(A, C);
-        s.slice();
-    }
-    assert_eq!(s.table.counts().held, MANY as usize + 1, "what A holds, and C's one");
-    assert_eq!(s.table.holds(B), 0);
-}
-
-#[test]
-fn agent_that_is_asked_for_all_its_locks_and_gives_none_back_leaves_others_half_of_each_turn() {
-    let mut s = Script::new();
-    s.table.open_session(D);
-    s.takes_many(A);
-    for n in 0..u64::from(MANY) {
-        // Asked for, though nobody waits.
-        assert!(matches!(s.lock(D, 10_000 + n, ObjectId(100 + n), Exclusive, LockWait::Try), LockOutcome::Refused { .. }));
-    }
-    for n in 0..100 {
-        s.locked(B, n, ObjectId(10_000 + n), Exclusive);
-    }
-    s.gives_all_back(A, C);
-    s.ends(B);
-    for _ in 0..4 * 100 / SLICE + 1 {
-        s.gives_all_back(A, C);
-        s.slice();
-    }
-    assert_eq!(s.table.holds(B), 0);
 }
 
 #[test]
@@ -135,39 +71,23 @@ fn who_begins_to_wait_between_the_end_of_a_session_and_the_word_of_the_store_com
 }
 
 #[test]
-fn lock_given_back_while_an_earlier_sweep_is_under_way_lets_its_waiters_come_first() {
+fn demanded_locks_of_all_sessions_that_end_together_come_before_the_others_of_any() {
     let mut s = Script::new();
+    s.table.open_session(D);
     s.takes_many(A);
-    s.shared(A, X);
-    s.gives_all_back(A, C);
-    s.slice();
-    s.shared(A, Y);
-    assert_eq!(s.enter(1, B, &[Y]), Turn::Waiting);
+    s.locked(B, 1, X, Exclusive);
+    s.shared(B, Y);
+    s.queued(C, 1, X, Exclusive);
+    assert_eq!(s.enter(1, D, &[Y]), Turn::Waiting);
+    s.locked(A, u64::from(MANY), ObjectId(1), Exclusive);
+    s.queued(C, 2, ObjectId(1), Exclusive);
     s.actions();
-    s.gives_all_back(A, C);
-    assert_eq!(s.table.held(A, cache(Y)), None);
+    s.ends(A);
+    s.ends(B);
     s.slice();
-    assert_eq!(s.actions(), [ready(1)]);
+    let actions = s.actions();
+    assert_eq!(granted(&actions), [(C, 2), (C, 1)]);
+    assert!(actions.contains(&ready(1)), "{actions:?}");
     while s.slice() {}
-    assert_eq!(s.table.counts().held, MANY as usize + 1);
-}
-
-#[test]
-fn sweep_of_an_agent_that_always_takes_new_locks_comes_to_an_end() {
-    let mut s = Script::new();
-    s.takes_many(A);
-    s.table.release_all(A, Generation(u64::MAX));
-    let (mut taken, mut slices) = (0, 0);
-    loop {
-        slices += 1;
-        for _ in 0..2 * SLICE {
-            taken += 1;
-            s.tokens();
-            s.shared(A, ObjectId(10_000 + taken));
-        }
-        if !s.slice() {
-            break;
-        }
-        assert!(slices <= MANY as usize / SLICE + 1, "what came later is none of its business");
-    }
+    assert_eq!((s.table.holds(A), s.table.holds(B)), (0, 0));
 }

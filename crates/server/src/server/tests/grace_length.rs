@@ -1,10 +1,10 @@
 //! How long grace lasts where a simple count would be wrong: shorter leases than before, copies, slow starts, many messages.
 
-use super::restart::{cached, held};
+use super::restart::held;
 use super::world::{World, lock, ms};
 use crate::Config;
 use crate::store::Counter;
-use cistern_wire::{Claim, Generation, LockWait, Mode, ReleaseAll, Reply, SessionFate, Status};
+use cistern_wire::{Claim, LockWait, Reply, SessionFate, Status};
 use core::time::Duration;
 
 /// Leases of before the start that are longer than those after it.
@@ -92,21 +92,4 @@ fn eviction_in_grace_is_for_the_session_of_before_too() {
     let ask = peer.ask_only();
     world.send(&mut peer, &[lock(ask, file, LockWait::Try).into()]);
     assert!(matches!(world.got_one(&peer).reply(), Reply::Failed(failed) if failed.status == Status::IN_GRACE));
-}
-
-#[test]
-fn what_was_given_back_as_a_whole_is_not_reclaimed_one_by_one() {
-    let mut world = World::new();
-    let mut peer = world.open(1);
-    let [one, two] = ["one", "two"].map(|name| world.create(&mut peer, name).object);
-    let generation = world.lock(&mut peer, one);
-    world.crash();
-    let from = world.come_back(&mut peer);
-    let newer = Generation(generation.0 + 2);
-    assert_eq!(world.reclaim(&mut peer, from, &[cached(one, Mode::Shared, newer)])[0].status, Status::OK);
-    let serial = peer.serial();
-    world.send(&mut peer, &[ReleaseAll { serial, up_to: newer }.into()]);
-    world.got(&peer);
-    let older = Generation(newer.0 - 1);
-    assert_eq!(world.reclaim(&mut peer, from, &[cached(two, Mode::Shared, older)])[0].status, Status::NOT_HELD);
 }

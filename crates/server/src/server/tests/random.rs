@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
     Ask, Bytes8, Bytes16, Cancel, EndReason, EndSession, Generation, GetAttr, Keep, KeepAlive, List, ListLocks, Lock, LockId, LockWait,
-    Lookup, Message, Mode, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseAll, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr,
-    SetMask, Stage, Terms, Unlink, Want, Write,
+    Lookup, Message, Mode, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr, SetMask, Stage,
+    Terms, Unlink, Want, Write,
 };
 use core::cell::Cell;
 use proptest::prelude::*;
@@ -50,9 +50,6 @@ enum Step {
         peer: usize,
         alive: bool,
     },
-    ReleaseAll {
-        peer: usize,
-    },
     Cancel {
         peer: usize,
         nonce: u64,
@@ -86,7 +83,6 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (peer.clone(), 0usize..4).prop_map(|(peer, back)| Step::Again { peer, back }),
         4 => (peer.clone(), any::<usize>(), any::<bool>()).prop_map(|(peer, which, keep)| Step::GiveBack { peer, which, keep }),
         6 => (peer.clone(), any::<usize>(), any::<u8>()).prop_map(|(peer, which, answer)| Step::Receipt { peer, which, answer }),
-        1 => peer.clone().prop_map(|peer| Step::ReleaseAll { peer }),
         2 => (peer.clone(), 1u64..40).prop_map(|(peer, nonce)| Step::Cancel { peer, nonce }),
         2 => peer.clone().prop_map(|peer| Step::KeepAlive { peer }),
         1 => (peer.clone(), any::<bool>()).prop_map(|(peer, incarnation)| Step::Open { peer, incarnation }),
@@ -175,10 +171,6 @@ impl Theatre {
                 if !said.is_empty() {
                     self.post_all(peer, &said);
                 }
-            }
-            Step::ReleaseAll { peer } => {
-                let (serial, up_to) = (self.serial(peer), self.newest.values().copied().max().unwrap_or_default());
-                self.post(peer, ReleaseAll { serial, up_to }.into());
             }
             Step::Cancel { peer, nonce } => {
                 let serial = self.serial(peer);

@@ -2,7 +2,7 @@
 
 use super::*;
 use alloc::vec::Vec;
-use cistern_wire::ObjectId;
+use cistern_wire::{LockClass, ObjectId};
 
 const LOCK: LockId = LockId { object: ObjectId(7), class: LockClass::Cache };
 
@@ -156,18 +156,6 @@ fn release_of_the_generation_or_a_newer_one_acknowledges_the_demand() {
         bench.outbox.released(LOCK, Generation(released));
         assert_eq!(bench.outbox.is_empty(), settled, "release of {released}");
     }
-}
-
-#[test]
-fn release_of_everything_acknowledges_the_cache_demands_it_covers() {
-    let mut bench = Bench::new();
-    let advisory = LockId { class: LockClass::Advisory, ..LOCK };
-    let newer = LockId { object: ObjectId(8), ..LOCK };
-    bench.outbox.add(demand(5));
-    bench.outbox.add(Body::Demand { lock: advisory, generation: Generation(4), keep: Keep::Nothing });
-    bench.outbox.add(Body::Demand { lock: newer, generation: Generation(9), keep: Keep::Nothing });
-    bench.outbox.released_all(Generation(5));
-    assert_eq!(bench.send(), [2, 3]);
 }
 
 #[test]
