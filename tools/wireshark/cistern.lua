@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [5] = "PADDING", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -91,9 +91,6 @@ types["Refuse"] = { is = "structure", name = "Refuse",
   { name = "retry_ms", type = types["u32"], shown = "millis", doc = "When to try again, in milliseconds; 0: not by itself." },
 }
 types["bytes16"] = { is = "bytes", prefix = 2, shown = "bytes" }
-types["Padding"] = { is = "structure", name = "Padding",
-  { name = "bytes", type = types["bytes16"], doc = "Ignored." },
-}
 types["Known"] = { is = "structure", name = "Known",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
   { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },
@@ -741,7 +738,6 @@ local kinds = {
   [2] = { name = "CHALLENGE", field = "challenge", direction = "server", lane = "Handshake", renews = false, body = types["Challenge"] },
   [3] = { name = "WELCOME", field = "welcome", direction = "server", lane = "Renewal", renews = true, body = types["Welcome"] },
   [4] = { name = "REFUSE", field = "refuse", direction = "server", lane = "Handshake", renews = false, body = types["Refuse"] },
-  [5] = { name = "PADDING", field = "padding", direction = "both", lane = "Any", renews = false, body = types["Padding"] },
   [6] = { name = "KNOWN", field = "known", direction = "server", lane = "Handshake", renews = false, body = types["Known"] },
   [16] = { name = "KEEPALIVE", field = "keepalive", direction = "agent", lane = "Control", renews = false, body = types["KeepAlive"] },
   [17] = { name = "RELEASE", field = "release", direction = "agent", lane = "Control", renews = false, body = types["Release"] },
@@ -1308,8 +1304,7 @@ end
 -- Whether the message may stand in a datagram with this header.
 local function in_place(kind, header)
   local handshake = kind.lane == "Handshake" or kind.name == "WELCOME"
-  local placed = handshake == header.sessionless or kind.name == "PADDING"
-  return placed and (kind.direction == "both" or (kind.direction == "server") == header.from_server)
+  return handshake == header.sessionless and (kind.direction == "both" or (kind.direction == "server") == header.from_server)
 end
 
 local numbers = {

@@ -263,13 +263,12 @@ const fn place_of(header: &Header) -> u8 {
 /// A handshake message stands only in session 0, every other only in a session, and each only in its own direction.
 const fn may_stand(kind: Kind, from_server: bool, in_handshake: bool) -> bool {
     let handshake = matches!(kind.lane(), Lane::Handshake) || matches!(kind, Kind::Welcome);
-    let placed = handshake == in_handshake || matches!(kind, Kind::Padding);
     let directed = match kind.direction() {
         Direction::Both => true,
         Direction::Agent => !from_server,
         Direction::Server => from_server,
     };
-    placed && directed
+    handshake == in_handshake && directed
 }
 
 /// Whether a message of a kind may stand under a header.

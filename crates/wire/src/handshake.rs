@@ -1,9 +1,9 @@
-//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE, KNOWN, and PADDING.
+//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE, KNOWN.
 //!
 //! Decides: the layout of the messages that open a session (session 0 in the datagram header). Implements `wire-spec.md` section 6.1.
 //! Leaves to others: when a session is opened, ended or refused (`server::handshake`, `agent::opening`).
 
-use crate::field::{Bytes8, Bytes16, List};
+use crate::field::{Bytes8, List};
 use crate::ids::{AgentId, Handle, SessionId, StoreId};
 use crate::limits::FEATURE_VOLATILE;
 use crate::shape::Shown;
@@ -194,13 +194,5 @@ body! {
         pub echo: u64,
         /// The session that goes on.
         pub session: SessionId,
-    }
-}
-
-body! {
-    /// Either side: bytes without meaning, to make a datagram larger (so that an answer may be as large).
-    pub struct Padding<'a> {
-        /// Ignored.
-        pub bytes: Bytes16<'a>,
     }
 }

@@ -53,7 +53,7 @@ pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseItem};
 pub use datagram::{Datagram, DropReason, Messages, Packer};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
-pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Padding, Refuse, RefuseReason, SessionFate, Welcome};
+pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Refuse, RefuseReason, SessionFate, Welcome};
 pub use header::{Form, Header, MessageHeader, RawHeader};
 pub use ids::{AgentId, Ask, Expect, Generation, Handle, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
 pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};

@@ -177,7 +177,6 @@ registry! {
     0x02 Challenge     "CHALLENGE"      Server Handshake handshake::Challenge<'a>;
     0x03 Welcome       "WELCOME"        Server Renewal   handshake::Welcome<'a>;
     0x04 Refuse        "REFUSE"         Server Handshake handshake::Refuse;
-    0x05 Padding       "PADDING"        Both   Any       handshake::Padding<'a>;
     0x06 Known         "KNOWN"          Server Handshake handshake::Known;
     // Control: section 6.3.
     0x10 KeepAlive     "KEEPALIVE"      Agent  Control   control::KeepAlive;

@@ -9,11 +9,11 @@ use crate::{
     Claim, Create, Data, Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
     Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Link, List,
     ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack,
-    NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Padding, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir,
-    Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem,
-    Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus,
-    SessionFate, SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, Unwatch,
-    WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt,
+    ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released,
+    ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate,
+    SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver,
+    Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -228,7 +228,6 @@ fn handshake_samples() -> Vec<Message<'static>> {
             former: List::of(&[FormerFate { session: SessionId(5), fate: SessionFate::TimingOut }]),
         }),
         Message::Refuse(Refuse { handshake: 1, echo: 2, reason: RefuseReason::Version, version_min: 2, version_max: 3, retry_ms: 0 }),
-        Message::Padding(Padding { bytes: Bytes16(&[0; 8]) }),
         Message::Known(Known { handshake: 1, echo: 2, session: SessionId(5) }),
     ]
 }

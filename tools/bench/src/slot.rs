@@ -241,15 +241,7 @@ impl Slot {
 
     /// Whether the server may say this although no slot awaits it: the repeated answer to a repeated request, a HELLO among them.
     pub(crate) const fn may_come(message: &Message<'_>) -> bool {
-        matches!(
-            message,
-            Message::Ack(_)
-                | Message::Released(_)
-                | Message::Pending(_)
-                | Message::Padding(_)
-                | Message::Challenge(_)
-                | Message::Welcome(_)
-        )
+        matches!(message, Message::Ack(_) | Message::Released(_) | Message::Pending(_) | Message::Challenge(_) | Message::Welcome(_))
     }
 
     /// What is wrong with an answer.

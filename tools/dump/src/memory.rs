@@ -135,7 +135,7 @@ impl Memory {
             0 => datagram.messages().find_map(of_handshake),
             session => Some(Key::Session(session)),
         };
-        // A datagram of session 0 that carries PADDING alone belongs to nothing.
+        // Every message of session 0 names its handshake.
         let Some(key) = key else { return Notes { messages: vec![Note::default(); datagram.messages().count()], ..Notes::default() } };
         self.forget();
         let tau = self.tau;

@@ -72,7 +72,7 @@ impl Numbers {
             // A NACK of a control message names nothing but the transmission.
             Message::Nack(m) => ((m.nonce != 0).then_some(Number::Nonce(m.nonce)), Some(m.echo)),
             Message::Hint(m) => (None, Some(m.echo)),
-            Message::Padding(_) | Message::PathChallenge(_) | Message::PathResponse(_) => (None, None),
+            Message::PathChallenge(_) | Message::PathResponse(_) => (None, None),
             // All that is left are requests.
             _ => (message.ask().map(|ask| Number::Nonce(ask.nonce)), None),
         };

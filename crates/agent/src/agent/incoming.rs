@@ -62,7 +62,7 @@ impl Agent {
                 Message::Known(known) => self.is_known(path, &known),
                 Message::Welcome(welcome) => self.welcomed(path, &welcome),
                 Message::Refuse(refuse) => self.refused(&refuse),
-                // The decoder lets nothing else through in session 0 but padding.
+                // The decoder lets nothing else through in session 0.
                 _ => {}
             }
         }
@@ -139,8 +139,8 @@ impl Agent {
             // A NACK that echoes nothing of this agent's, or a hint among other messages.
             Message::Nack(_) => self.dropped(Dropped::UnknownEcho),
             Message::Hint(_) => self.dropped(Dropped::StrayHint),
-            // Nothing here challenges a path, and padding means nothing; the decoder lets no other kind through.
-            other => debug_assert!(matches!(other.kind(), Kind::PathResponse | Kind::Padding)),
+            // Nothing here challenges a path; the decoder lets no other kind through.
+            other => debug_assert_eq!(other.kind(), Kind::PathResponse),
         }
     }
 

@@ -67,7 +67,7 @@ pub(crate) fn judge(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, cour
 
 /// Judges a datagram as a whole.
 pub(crate) fn datagram(bench: &Bench<'_>, passage: Passage<'_>, court: &mut Court) {
-    // A datagram that did nothing but carry padding, or that nobody known sent, has no event to judge it by.
+    // A datagram that nobody known sent has no event to judge it by.
     let Some(event) = bench.story.events().first() else { return };
     if matches!(event.what, What::Unreadable { .. } | What::Copy { .. }) {
         return;

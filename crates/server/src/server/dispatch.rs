@@ -200,7 +200,7 @@ impl Server {
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
             Kind::PathChallenge => raw.read(|m| self.path_challenge(origin, m)),
             // What it proves was proven before anything of its datagram acted.
-            Kind::PathResponse | Kind::Padding => Taken::Done,
+            Kind::PathResponse => Taken::Done,
             Kind::Lookup
             | Kind::GetAttr
             | Kind::SetAttr

@@ -64,7 +64,7 @@ struct Greeting<'a> {
 }
 
 impl Server {
-    /// A valid datagram of session 0 from an agent: HELLO and padding.
+    /// A valid datagram of session 0 from an agent: a HELLO, or several.
     pub(crate) fn handshake_datagram(&mut self, path: Path, packet: u64, bytes: &[u8]) {
         for raw in Raw::all(bytes) {
             self.stats.count_in(raw.kind);

@@ -4,7 +4,7 @@ use crate::{SESSION, datagram_of, header_for};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use cistern_wire::{
     Ask, Bytes8, Bytes16, Datagram, DropReason, Fault, Field, Header, Kind, Lane, List, Lookup, Malformed, Message, ObjectId, Packer,
-    Padding, Reader, Reply, ReplyKind, SessionId, Want, reply_samples, samples,
+    Reader, Reply, ReplyKind, SessionId, Stage, Want, reply_samples, samples,
 };
 use std::collections::BTreeSet;
 
@@ -331,13 +331,16 @@ fn small_messages_fit_the_smallest_datagram_at_their_largest() {
 }
 
 #[test]
-fn padding_fills_a_datagram_to_the_byte() {
+fn message_of_the_right_size_fills_a_datagram_to_the_byte() {
     let zeros = [0; 600];
     for limit in [548, 600] {
         let mut buf = Vec::new();
-        let mut packer = Packer::new(&mut buf, Header { from_server: false, session: SessionId(0), packet: 1 }, limit);
-        let fill = packer.room() - MESSAGE_HEADER_LEN - 2;
-        assert!(packer.push(&Message::Padding(Padding { bytes: Bytes16(&zeros[..fill]) })));
+        let mut packer = Packer::new(&mut buf, Header { from_server: false, session: SESSION, packet: 1 }, limit);
+        let ask = Ask { nonce: 1, back: 0, limit: 1_232 };
+        let piece = |len: usize| Message::Stage(Stage { ask, stage: 1, total: 600, offset: 0, data: Bytes16(&zeros[..len]) });
+        let fill = packer.room() - piece(0).to_bytes().len();
+        assert!(!packer.push(&piece(fill + 1)));
+        assert!(packer.push(&piece(fill)));
         assert_eq!(packer.room(), 0);
         packer.finish();
         assert_eq!(buf.len(), limit);

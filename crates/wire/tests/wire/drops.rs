@@ -2,7 +2,9 @@
 
 use crate::{SESSION, datagram_of, datagram_of_bytes, drop_reason, header_bytes, header_for};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN};
-use cistern_wire::{Datagram, Direction, DropReason, Fault, Header, Kind, Lane, Malformed, Message, SessionId, samples};
+use cistern_wire::{
+    Ask, Bytes16, Datagram, Direction, DropReason, Fault, Header, Kind, Lane, Malformed, Message, SessionId, Stage, samples,
+};
 use std::collections::BTreeSet;
 
 const KEEPALIVE: [u8; 20] = [0x10, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2];
@@ -23,17 +25,16 @@ fn length_outside_the_format_is_dropped() {
     for len in 0..HEADER_LEN + CHECKSUM_LEN {
         assert_eq!(drop_reason(&vec![0xC5; len]), Some(DropReason::TooShort));
     }
-    let padding = |fill: usize| {
-        let mut message = vec![0x05, 0];
-        message.extend_from_slice(&u16::try_from(fill + 2).unwrap().to_be_bytes());
-        message.extend_from_slice(&u16::try_from(fill).unwrap().to_be_bytes());
-        message.resize(6 + fill, 0);
-        datagram_of_bytes(&header_bytes(), &message)
+    let staging = |fill: usize| {
+        let data = vec![0; fill];
+        let ask = Ask { nonce: 1, back: 0, limit: 1_232 };
+        let piece = Message::Stage(Stage { ask, stage: 1, total: 1 << 20, offset: 0, data: Bytes16(&data) });
+        datagram_of_bytes(&header_bytes(), &piece.to_bytes())
     };
-    let most = DATAGRAM_MAX - HEADER_LEN - CHECKSUM_LEN - 6;
-    assert_eq!(padding(most).len(), DATAGRAM_MAX);
-    assert_eq!(drop_reason(&padding(most)), None);
-    assert_eq!(drop_reason(&padding(most + 1)), Some(DropReason::TooLong));
+    let most = DATAGRAM_MAX - staging(0).len();
+    assert_eq!(staging(most).len(), DATAGRAM_MAX);
+    assert_eq!(drop_reason(&staging(most)), None);
+    assert_eq!(drop_reason(&staging(most + 1)), Some(DropReason::TooLong));
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn messages_stand_only_where_they_belong() {
             for session in [SessionId(0), SESSION] {
                 let bytes = datagram_of(Header { from_server, session, packet: 1 }, &[message]);
                 let handshake = kind.lane() == Lane::Handshake || kind == Kind::Welcome;
-                let placed = kind == Kind::Padding || handshake == (session.0 == 0);
+                let placed = handshake == (session.0 == 0);
                 let directed = match kind.direction() {
                     Direction::Agent => !from_server,
                     Direction::Server => from_server,

@@ -4,7 +4,7 @@
 
 use super::{list, micros, millis, short, text};
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Challenge, EndReason, EndSession, Hello, Known, Padding, Refuse, RefuseReason, Welcome};
+use cistern_wire::{Challenge, EndReason, EndSession, Hello, Known, Refuse, RefuseReason, Welcome};
 
 pub(super) fn hello(m: &Hello<'_>) -> String {
     let identity = m.agent.to_string();
@@ -53,10 +53,6 @@ pub(super) fn refuse(m: &Refuse) -> String {
 
 pub(super) fn known(m: &Known) -> String {
     format!("session {} is in good standing and goes on; renews nothing", short(m.session))
-}
-
-pub(super) fn padding(m: &Padding<'_>) -> String {
-    format!("{} bytes without meaning, which let the answer be longer", m.bytes.0.len())
 }
 
 pub(super) fn end(m: &EndSession) -> String {
