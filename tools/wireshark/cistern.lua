@@ -743,8 +743,8 @@ local kinds = {
   [17] = { name = "RELEASE", field = "release", direction = "agent", lane = "Control", renews = false, body = types["Release"] },
   [19] = { name = "CANCEL", field = "cancel", direction = "agent", lane = "Control", renews = false, body = types["Cancel"] },
   [20] = { name = "END_SESSION", field = "end_session", direction = "agent", lane = "Control", renews = false, body = types["EndSession"] },
-  [21] = { name = "PATH_CHALLENGE", field = "path_challenge", direction = "both", lane = "Any", renews = false, body = types["PathChallenge"] },
-  [22] = { name = "PATH_RESPONSE", field = "path_response", direction = "both", lane = "Any", renews = false, body = types["PathResponse"] },
+  [21] = { name = "PATH_CHALLENGE", field = "path_challenge", direction = "server", lane = "Path", renews = false, body = types["PathChallenge"] },
+  [22] = { name = "PATH_RESPONSE", field = "path_response", direction = "agent", lane = "Path", renews = false, body = types["PathResponse"] },
   [32] = { name = "DEMAND", field = "demand", direction = "server", lane = "Notice", renews = false, body = types["Demand"] },
   [33] = { name = "GRANT", field = "grant", direction = "server", lane = "Notice", renews = false, body = types["Grant"] },
   [34] = { name = "WAIT_OVER", field = "wait_over", direction = "server", lane = "Notice", renews = false, body = types["WaitOver"] },
@@ -1304,7 +1304,7 @@ end
 -- Whether the message may stand in a datagram with this header.
 local function in_place(kind, header)
   local handshake = kind.lane == "Handshake" or kind.name == "WELCOME"
-  return handshake == header.sessionless and (kind.direction == "both" or (kind.direction == "server") == header.from_server)
+  return handshake == header.sessionless and (kind.direction == "server") == header.from_server
 end
 
 local numbers = {

@@ -73,7 +73,7 @@ body! {
 }
 
 body! {
-    /// Either side: proves that the peer is reached at the address to which this goes (section 11.6).
+    /// Server to agent: proves that the agent is reached at the address to which this goes (section 11.6).
     pub struct PathChallenge {
         /// A random number.
         pub token: u64 as Shown::Hex,
@@ -81,7 +81,7 @@ body! {
 }
 
 body! {
-    /// Either side: sent back from the address that was challenged.
+    /// Agent to server: sent back from the address that was challenged.
     pub struct PathResponse {
         /// The number of the challenge.
         pub token: u64 as Shown::Hex,

@@ -17,8 +17,6 @@ pub enum Direction {
     Agent,
     /// Server to agent.
     Server,
-    /// Either.
-    Both,
 }
 
 /// The lane a message travels in: with which means it is made at-most-once (`wire-spec.md` section 6).
@@ -36,8 +34,8 @@ pub enum Lane {
     Renewal,
     /// From the server's own initiative; retransmitted until receipted.
     Notice,
-    /// Fits any datagram.
-    Any,
+    /// Proves an address; repeated when what needs the proof is.
+    Path,
 }
 
 macro_rules! registry {
@@ -183,8 +181,8 @@ registry! {
     0x11 Release       "RELEASE"        Agent  Control   control::Release<'a>;
     0x13 Cancel        "CANCEL"         Agent  Control   control::Cancel;
     0x14 EndSession    "END_SESSION"    Agent  Control   control::EndSession;
-    0x15 PathChallenge "PATH_CHALLENGE" Both   Any       control::PathChallenge;
-    0x16 PathResponse  "PATH_RESPONSE"  Both   Any       control::PathResponse;
+    0x15 PathChallenge "PATH_CHALLENGE" Server Path      control::PathChallenge;
+    0x16 PathResponse  "PATH_RESPONSE"  Agent  Path      control::PathResponse;
     // Notices and their receipt: section 6.4.
     0x20 Demand        "DEMAND"         Server Notice    notice::Demand;
     0x21 Grant         "GRANT"          Server Notice    notice::Grant;

@@ -112,7 +112,7 @@ mod tests {
                 Lane::Control => assert!(matches!(name, Some(Number::Serial(_) | Number::Seq(_))), "{kind:?}"),
                 Lane::Renewal => assert!(name.is_some() && echo.is_some(), "{kind:?}"),
                 Lane::Answer => assert!(name.is_some() || echo.is_some(), "{kind:?}"),
-                Lane::Any => assert_eq!((name, echo), (None, None), "{kind:?}"),
+                Lane::Path => assert_eq!((name, echo), (None, None), "{kind:?}"),
             }
             assert_eq!(echo.is_some(), kind.fields().iter().any(|field| field.name == "echo"), "{kind:?}");
         }

@@ -3,7 +3,7 @@
 -- Whether the message may stand in a datagram with this header.
 local function in_place(kind, header)
   local handshake = kind.lane == "Handshake" or kind.name == "WELCOME"
-  return handshake == header.sessionless and (kind.direction == "both" or (kind.direction == "server") == header.from_server)
+  return handshake == header.sessionless and (kind.direction == "server") == header.from_server
 end
 
 local numbers = {

@@ -40,7 +40,6 @@ pub fn dissector() -> String {
         let direction = match kind.direction() {
             Direction::Agent => "agent",
             Direction::Server => "server",
-            Direction::Both => "both",
         };
         let ty = key(kind.shape(), "");
         let entry = format!(

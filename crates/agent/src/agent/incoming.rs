@@ -13,8 +13,8 @@ use crate::transport::Flight;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
-    Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, Kind, LockClass, Message, Messages, Pending, Queued, Released,
-    Reply, RequestResult,
+    Ack, CancelOutcome, Cancelled, Datagram, DropReason, Fate, Header, LockClass, Message, Messages, Pending, Queued, Released, Reply,
+    RequestResult,
 };
 use log::trace;
 
@@ -139,8 +139,8 @@ impl Agent {
             // A NACK that echoes nothing of this agent's, or a hint among other messages.
             Message::Nack(_) => self.dropped(Dropped::UnknownEcho),
             Message::Hint(_) => self.dropped(Dropped::StrayHint),
-            // Nothing here challenges a path; the decoder lets no other kind through.
-            other => debug_assert_eq!(other.kind(), Kind::PathResponse),
+            // The decoder lets no other kind through.
+            other => debug_assert!(false, "{} came from a server in a session", other.kind().name()),
         }
     }
 

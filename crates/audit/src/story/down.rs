@@ -50,7 +50,6 @@ impl Story {
                     }
                     self.events.push(seen.event(What::Path { kind: Kind::PathChallenge, token: m.token }));
                 }
-                Message::PathResponse(m) => self.events.push(seen.event(What::Path { kind: Kind::PathResponse, token: m.token })),
                 _ if message.kind().lane() == Lane::Notice => self.notice(seen, &message, &body[8..]),
                 _ => {}
             }

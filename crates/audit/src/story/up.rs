@@ -28,7 +28,6 @@ impl Story {
             match (&message, message.ask()) {
                 (_, Some(ask)) => self.request(seen, &message, ask, raw::sum(&body[raw::ASK_LEN..])),
                 (Message::Receipt(receipt), _) => self.receipt(seen, *receipt),
-                (Message::PathChallenge(path), _) => self.events.push(seen.event(What::Path { kind: message.kind(), token: path.token })),
                 (Message::PathResponse(path), _) => {
                     self.responded(seen, path.token);
                     self.events.push(seen.event(What::Path { kind: message.kind(), token: path.token }));

@@ -1,4 +1,4 @@
-//! Control messages: KEEPALIVE, RELEASE, CANCEL, END_SESSION, RECEIPT, PATH_CHALLENGE.
+//! Control messages: KEEPALIVE, RELEASE, CANCEL, END_SESSION, RECEIPT.
 //!
 //! Decides their effect and their answers. None waits for anything; each is idempotent, for it names a generation, a nonce or the
 //! session itself. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 6.3 and 6.4.
@@ -15,8 +15,7 @@ use crate::stats::Dropped;
 use cistern_link::Fate as Known;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
-    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, PathChallenge,
-    PathResponse, Receipt, Release, Released,
+    Alive, Cancel, CancelOutcome, Cancelled, EndReason, EndSession, Fate, Generation, KeepAlive, List, Message, Receipt, Release, Released,
 };
 use log::debug;
 
@@ -167,14 +166,6 @@ impl Server {
     pub(crate) fn receipt(&mut self, origin: MessageCx, message: &Receipt) -> Taken {
         if self.may_give_back(origin.key) {
             self.receipted(origin.key, message.seq, message.answer);
-        }
-        Taken::Done
-    }
-
-    pub(crate) fn path_challenge(&mut self, origin: MessageCx, message: &PathChallenge) -> Taken {
-        // The answer is as large as the question, so it goes to the proven address only.
-        if self.sessions.get(origin.key).is_some_and(|session| session.path.remote == origin.path.remote) {
-            self.push_urgent(origin.key, &Message::PathResponse(PathResponse { token: message.token }));
         }
         Taken::Done
     }

@@ -67,7 +67,7 @@ impl<'a> Raw<'a> {
 
 /// Whether a message acts before the requests of its datagram (section 11.2).
 const fn goes_first(kind: Kind) -> bool {
-    matches!(kind, Kind::Receipt | Kind::Release | Kind::EndSession | Kind::PathChallenge | Kind::PathResponse)
+    matches!(kind, Kind::Receipt | Kind::Release | Kind::EndSession | Kind::PathResponse)
 }
 
 /// Where a message came from.
@@ -77,8 +77,6 @@ pub(crate) struct MessageCx {
     pub(crate) key: SessionKey,
     /// The datagram's packet number: what answers echo.
     pub(crate) packet: u64,
-    /// The way it came.
-    pub(crate) path: Path,
 }
 
 impl Server {
@@ -146,7 +144,7 @@ impl Server {
         }
         self.came_by(key, path, bytes.len(), highest);
         self.foresee(header.session, bytes);
-        let origin = MessageCx { key, packet: header.packet, path };
+        let origin = MessageCx { key, packet: header.packet };
         if datagram.is_requests_only() {
             for raw in Raw::all(bytes) {
                 self.stats.count_in(raw.kind);
@@ -198,7 +196,6 @@ impl Server {
             Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
-            Kind::PathChallenge => raw.read(|m| self.path_challenge(origin, m)),
             // What it proves was proven before anything of its datagram acted.
             Kind::PathResponse => Taken::Done,
             Kind::Lookup
@@ -250,6 +247,7 @@ impl Server {
             | Kind::Released
             | Kind::Cancelled
             | Kind::Ended
+            | Kind::PathChallenge
             | Kind::Known
             | Kind::Hint => {
                 debug_assert!(false, "{} came from an agent in a session", raw.kind.name());

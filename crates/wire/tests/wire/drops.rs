@@ -92,7 +92,7 @@ fn datagram_of_the_own_side_is_dropped() {
         let (agent, server) = (Datagram::at_agent(&bytes).err(), Datagram::at_server(&bytes).err());
         let expected = match message.kind().direction() {
             Direction::Server => (None, Some(DropReason::WrongDirection)),
-            Direction::Agent | Direction::Both => (Some(DropReason::WrongDirection), None),
+            Direction::Agent => (Some(DropReason::WrongDirection), None),
         };
         assert_eq!((agent, server), expected, "{:?}", message.kind());
     }
@@ -161,11 +161,7 @@ fn messages_stand_only_where_they_belong() {
                 let bytes = datagram_of(Header { from_server, session, packet: 1 }, &[message]);
                 let handshake = kind.lane() == Lane::Handshake || kind == Kind::Welcome;
                 let placed = handshake == (session.0 == 0);
-                let directed = match kind.direction() {
-                    Direction::Agent => !from_server,
-                    Direction::Server => from_server,
-                    Direction::Both => true,
-                };
+                let directed = (kind.direction() == Direction::Server) == from_server;
                 let expected = (!placed || !directed).then_some(DropReason::Misplaced(kind));
                 assert_eq!(Datagram::seen(&bytes).err(), expected, "{kind:?} in session {session} from server: {from_server}");
             }

@@ -49,18 +49,17 @@ fn every_kind_has_its_heading_fields_direction_and_lane() {
             Lane::Answer => "answer",
             Lane::Renewal => "answer that renews",
             Lane::Notice => "notice",
-            Lane::Any => "any",
+            Lane::Path => "path",
         };
         let direction = match kind.direction() {
             Direction::Agent => "agent",
             Direction::Server => "server",
-            Direction::Both => "either",
         };
         // The other lanes say who sends.
         let sender = match kind.lane() {
             Lane::Request | Lane::Control => "agent",
             Lane::Answer | Lane::Renewal | Lane::Notice => "server",
-            Lane::Handshake | Lane::Any => "",
+            Lane::Handshake | Lane::Path => "",
         };
         let said = entry.line.split(" -> ").next().unwrap();
         let expected = if sender == direction { lane.to_owned() } else { format!("{direction}, {lane}") };

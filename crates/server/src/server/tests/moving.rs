@@ -4,7 +4,7 @@ use super::world::{Peer, ROOT, World, lock, ms};
 use crate::Dropped;
 use alloc::vec;
 use alloc::vec::Vec;
-use cistern_wire::{GetAttr, KeepAlive, Kind, LockWait, Message, PathChallenge, PathResponse, Want};
+use cistern_wire::{GetAttr, KeepAlive, Kind, LockWait, Message, PathResponse, Want};
 
 fn get(peer: &mut Peer) -> Message<'static> {
     GetAttr { ask: peer.ask_only(), object: ROOT, want: Want::Nothing }.into()
@@ -115,18 +115,6 @@ fn unproven_address_is_sent_fewer_bytes_than_came_from_it() {
     world.tick(ms(20));
     world.send(&mut away, &[PathResponse { token: 0 }.into()]);
     world.expect(&away, &[]);
-}
-
-#[test]
-fn challenge_by_the_agent_is_answered_at_the_proven_address_only() {
-    let mut world = World::new();
-    let mut home = world.open(1);
-    world.send(&mut home, &[PathChallenge { token: 5 }.into()]);
-    world.expect(&home, &[PathResponse { token: 5 }.into()]);
-    let mut away = Peer { path: Peer::new(9).path, ..home.clone() };
-    world.send(&mut away, &[PathChallenge { token: 6 }.into()]);
-    world.expect(&away, &[]);
-    world.expect(&home, &[]);
 }
 
 //= wire-spec.md#3-7-sizes-and-paths
