@@ -90,7 +90,6 @@ types["Refuse"] = { is = "structure", name = "Refuse",
   { name = "version_max", type = types["u8"], doc = "Highest version that the server speaks." },
   { name = "retry_ms", type = types["u32"], shown = "millis", doc = "When to try again, in milliseconds; 0: not by itself." },
 }
-types["bytes16"] = { is = "bytes", prefix = 2, shown = "bytes" }
 types["Known"] = { is = "structure", name = "Known",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
   { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },
@@ -272,6 +271,7 @@ types["Mkdir"] = { is = "structure", name = "Mkdir",
   { name = "gid", type = types["u32"], doc = "Group." },
   { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
 }
+types["bytes16"] = { is = "bytes", prefix = 2, shown = "bytes" }
 types["Symlink"] = { is = "structure", name = "Symlink",
   { name = "ask", type = types["Ask"], doc = "The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE)." },
   { name = "dir", type = types["ObjectId"], doc = "The directory." },
@@ -508,30 +508,22 @@ types["CacheGrant"] = { is = "structure", name = "CacheGrant",
   { name = "mode", type = types["Want"], doc = "Its mode; nothing: the data must not be cached." },
   { name = "generation", type = types["Generation"], doc = "The grant; 0: none." },
 }
-types["Step"] = { is = "structure", name = "Step",
+types["Stated"] = { is = "structure", name = "Stated",
   { name = "attr", type = types["Attr"], doc = "Its attributes." },
   { name = "grant", type = types["CacheGrant"], doc = "The cache lock on it." },
 }
-types["list of Step"] = { is = "list", of = types["Step"] }
+types["list of Stated"] = { is = "list", of = types["Stated"] }
 types["Walked"] = { is = "structure", name = "Walked",
   { name = "status", type = types["Status"], doc = "OK when all names were walked or the datagram was full or a symbolic link was met; else why the next name was not." },
-  { name = "steps", type = types["list of Step"], doc = "The objects; the first is the start directory." },
+  { name = "steps", type = types["list of Stated"], doc = "The objects; the first is the start directory." },
   { name = "target", type = types["bytes16"], shown = "text", doc = "The target, when the last object is a symbolic link." },
 }
-types["Stated"] = { is = "structure", name = "Stated",
-  { name = "attr", type = types["Attr"], doc = "The attributes." },
-  { name = "grant", type = types["CacheGrant"], doc = "The cache lock." },
-}
-types["Detail"] = { is = "structure", name = "Detail",
-  { name = "attr", type = types["Attr"], doc = "Attributes." },
-  { name = "grant", type = types["CacheGrant"], doc = "The lock." },
-}
-types["optional Detail"] = { is = "optional", of = types["Detail"] }
+types["optional Stated"] = { is = "optional", of = types["Stated"] }
 types["Entry"] = { is = "structure", name = "Entry",
   { name = "name", type = types["bytes8"], doc = "The name." },
   { name = "object", type = types["ObjectId"], doc = "What it names." },
   { name = "kind", type = types["ObjectKind"], doc = "What that is." },
-  { name = "detail", type = types["optional Detail"], doc = "Its attributes, when asked for." },
+  { name = "detail", type = types["optional Stated"], doc = "Its attributes, when asked for." },
 }
 types["list of Entry"] = { is = "list", of = types["Entry"] }
 types["Listing"] = { is = "structure", name = "Listing",

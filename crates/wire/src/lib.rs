@@ -57,13 +57,13 @@ pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Ref
 pub use header::{Form, Header, MessageHeader, RawHeader};
 pub use ids::{AgentId, Ask, Expect, Generation, Handle, Held, LockClass, LockId, Mode, ObjectId, SessionId, StoreId, Terms, Want};
 pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
-pub use names::{Create, Detail, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
+pub use names::{Create, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Direction, Kind, Lane, Message};
 pub use reply::{
     BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
-    Stated, Step, Walked, Xattr, XattrNames,
+    Stated, Walked, Xattr, XattrNames,
 };
 pub use samples::{reply_samples, samples};
 pub use shape::{Case, FieldInfo, Shape, Shown};

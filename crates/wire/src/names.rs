@@ -4,10 +4,11 @@
 //! Invariant: a name here is a single component; `.`, `..` and symbolic links are the agent's to resolve.
 //! Leaves to others: what they do (`server::namespace`).
 
-use crate::attr::{Attr, CacheGrant, ObjectKind};
+use crate::attr::ObjectKind;
 use crate::field::{Bytes8, Bytes16, List};
 use crate::ids::{Ask, ObjectId, Want};
 use crate::limits::NAME_MAX;
+use crate::reply::Stated;
 use crate::shape::Shown;
 
 /// Whether a directory can have an entry of this name: one component of a path, 1 to 255 bytes, without NUL and `/`, neither `.` nor `..`.
@@ -62,16 +63,6 @@ body! {
 }
 
 body! {
-    /// The attributes of an entry and the cache lock on them.
-    pub struct Detail {
-        /// Attributes.
-        pub attr: Attr,
-        /// The lock.
-        pub grant: CacheGrant,
-    }
-}
-
-body! {
     /// One name of a directory.
     pub struct Entry<'a> {
         /// The name.
@@ -81,7 +72,7 @@ body! {
         /// What that is.
         pub kind: ObjectKind,
         /// Its attributes, when asked for.
-        pub detail: Option<Detail>,
+        pub detail: Option<Stated>,
     }
 }
 

@@ -136,33 +136,23 @@ body! {
 }
 
 body! {
-    /// One object on a path.
-    pub struct Step {
-        /// Its attributes.
-        pub attr: Attr,
-        /// The cache lock on it.
-        pub grant: CacheGrant,
-    }
-}
-
-body! {
     /// Answers LOOKUP: the start directory, then the object of each name walked, as far as the walk went.
     pub struct Walked<'a> {
         /// OK when all names were walked or the datagram was full or a symbolic link was met; else why the next name was not.
         pub status: Status,
         /// The objects; the first is the start directory.
-        pub steps: List<'a, Step>,
+        pub steps: List<'a, Stated>,
         /// The target, when the last object is a symbolic link.
         pub target: Bytes16<'a> as Shown::Text,
     }
 }
 
 body! {
-    /// Answers GETATTR.
+    /// What an object is: answers GETATTR, and stands in WALKED and LISTING.
     pub struct Stated {
-        /// The attributes.
+        /// Its attributes.
         pub attr: Attr,
-        /// The cache lock.
+        /// The cache lock on it.
         pub grant: CacheGrant,
     }
 }

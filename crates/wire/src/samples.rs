@@ -6,14 +6,14 @@
 
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
-    Claim, Create, Data, Demand, Detail, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
+    Claim, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
     Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Link, List,
     ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack,
     NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt,
     ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released,
     ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate,
-    SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, Step, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver,
-    Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked,
+    Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -103,7 +103,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
         Reply::Failed(Failed { status: Status::BUSY, retry_ms: 250 }),
         Reply::Walked(Walked {
             status: Status::OK,
-            steps: List::of(&[Step { attr: DIR, grant: GRANT }, Step { attr: ATTR, grant: CacheGrant::NONE }]),
+            steps: List::of(&[Stated { attr: DIR, grant: GRANT }, Stated { attr: ATTR, grant: CacheGrant::NONE }]),
             target: Bytes16(b"../elsewhere"),
         }),
         Reply::Stated(Stated { attr: ATTR, grant: GRANT }),
@@ -112,7 +112,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
             grant: GRANT,
             end: true,
             entries: List::of(&[
-                Entry { name: NAME, object: ObjectId(42), kind: ObjectKind::File, detail: Some(Detail { attr: ATTR, grant: GRANT }) },
+                Entry { name: NAME, object: ObjectId(42), kind: ObjectKind::File, detail: Some(Stated { attr: ATTR, grant: GRANT }) },
                 Entry { name: Bytes8(b"\xff"), object: ObjectId(43), kind: ObjectKind::Symlink, detail: None },
             ]),
         }),

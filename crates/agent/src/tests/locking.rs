@@ -449,7 +449,7 @@ fn a_wait_limit_counts_from_the_command_and_holds_on_the_way_to_the_lock() {
     let [Message::Lookup(lookup)] = sent.messages()[..] else { panic!("{:?}", sent.messages()) };
     script.sleep(100);
     let root = cistern_wire::Attr { kind: cistern_wire::ObjectKind::Directory, ..attr(1, 1) };
-    let step = |attr| cistern_wire::Step { attr, grant: cistern_wire::CacheGrant::NONE };
+    let step = |attr| cistern_wire::Stated { attr, grant: cistern_wire::CacheGrant::NONE };
     let steps = [step(root), step(attr(7, 1))];
     let walked = cistern_wire::Walked { status: Status::OK, steps: List::of(&steps), target: cistern_wire::Bytes16(b"") };
     script.say(&[Ack { nonce: lookup.ask.nonce, echo: sent.packet(), reply: Reply::Walked(walked) }.into()]);

@@ -9,7 +9,7 @@ use super::read::{ATTR_LEN, GRANT_LEN, check_version};
 use super::{directory, entered};
 use crate::store::{EntryRecord, ReadError, View};
 use alloc::vec::Vec;
-use cistern_wire::{Bytes8, CacheGrant, Detail, Entry, Field as _, List, Listing, ObjectId, ReadDir, Reply, Status, Want, Writer};
+use cistern_wire::{Bytes8, CacheGrant, Entry, Field as _, List, Listing, ObjectId, ReadDir, Reply, Stated, Status, Want, Writer};
 
 /// A LISTING reply without entries: kind, attributes, grant, end, count.
 const LISTING_AROUND: usize = 1 + ATTR_LEN + GRANT_LEN + 1 + 2;
@@ -58,7 +58,7 @@ pub(super) fn read_dir(
                 // Two names of one file on one page: its one grant stands at both.
                 let same = entries.iter().filter(|_| attr.nlink > 1).find(|other| other.object == object);
                 let given = same.and_then(|other| other.detail).map(|detail| detail.grant);
-                Some(Detail { attr, grant: given.unwrap_or_else(|| grant(object, m.want)) })
+                Some(Stated { attr, grant: given.unwrap_or_else(|| grant(object, m.want)) })
             }
             false => None,
         };

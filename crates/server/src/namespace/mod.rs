@@ -46,7 +46,7 @@ use crate::store::{Counter, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Status, Step, is_name};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Stated, Status, is_name};
 use draft::Draft;
 
 /// Runs operations; keeps only its bounds and buffers that are used again.
@@ -54,7 +54,7 @@ use draft::Draft;
 pub struct Namespace {
     limits: NamespaceLimits,
     draft: Draft,
-    steps: Vec<Step>,
+    steps: Vec<Stated>,
     bytes: Vec<u8>,
     /// Whether the store has room for more than what takes something away.
     room: bool,

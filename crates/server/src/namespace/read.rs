@@ -12,7 +12,7 @@ use crate::store::{BLOCK_LEN, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use cistern_wire::{
     Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, GetXattr, ListXattr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply,
-    Stated, Status, Step, Walked, Want, Writer,
+    Stated, Status, Walked, Want, Writer,
 };
 
 /// Bytes of encoded attributes, and of a cache lock.
@@ -99,7 +99,7 @@ impl Namespace {
             return Err(Status::ENOTDIR.into());
         }
         self.steps.clear();
-        self.steps.push(Step { attr: last, grant: CacheGrant::NONE });
+        self.steps.push(Stated { attr: last, grant: CacheGrant::NONE });
         let mut status = Status::OK;
         for name in m.names {
             if last.kind == ObjectKind::Symlink || self.steps.len() == most {
@@ -113,7 +113,7 @@ impl Namespace {
                 }
                 Err(lack) => return Err(lack),
             }
-            self.steps.push(Step { attr: last, grant: CacheGrant::NONE });
+            self.steps.push(Stated { attr: last, grant: CacheGrant::NONE });
         }
         let left = room - WALKED_AROUND - self.steps.len() * (ATTR_LEN + GRANT_LEN);
         // A target that does not fit beside the steps is left out; READ gives it.

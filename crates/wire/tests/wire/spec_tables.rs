@@ -3,10 +3,10 @@
 use crate::spec_reader::size;
 use crate::spec_text::{self, Entry, Spec};
 use cistern_wire::{
-    Ask, Attr, CacheGrant, CancelOutcome, Claim, Detail, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate,
-    FieldInfo, FormerClaim, FormerFate, Held, Holder, Item, ItemResult, Keep, Kind, Lane, LockClass, LockId, LockRow, LockWait, Mode,
-    NackReason, ObjectKind, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind,
-    RowState, SessionFate, SetMask, Standing, Status, Step, Terms, Want, XattrRule, limits,
+    Ask, Attr, CacheGrant, CancelOutcome, Claim, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate, FieldInfo,
+    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, Keep, Kind, Lane, LockClass, LockId, LockRow, LockWait, Mode, NackReason,
+    ObjectKind, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind, RowState,
+    SessionFate, SetMask, Standing, Stated, Status, Terms, Want, XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,8 +106,7 @@ fn structures_have_the_fields_of_the_code() {
         ("Attr", Attr::FIELDS),
         ("CacheGrant", CacheGrant::FIELDS),
         ("Effect", Effect::FIELDS),
-        ("Step", Step::FIELDS),
-        ("Detail", Detail::FIELDS),
+        ("Stated", Stated::FIELDS),
         ("Entry", DirEntry::FIELDS),
         ("SetMask", SetMask::FIELDS),
         ("ReleaseItem", ReleaseItem::FIELDS),

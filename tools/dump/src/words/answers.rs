@@ -59,7 +59,7 @@ pub(super) fn reply(reply: &Reply<'_>) -> String {
 }
 
 fn walked(m: &Walked<'_>) -> String {
-    let step = |step: cistern_wire::Step| format!("{}{}", attr(&step.attr), cached(&step.grant));
+    let step = |step: cistern_wire::Stated| format!("{}{}", attr(&step.attr), cached(&step.grant));
     let path = m.steps.iter().map(step).collect::<Vec<_>>().join(" / ");
     let stopped = if m.status.is_ok() { String::new() } else { format!("; the next name: {}, {}", m.status.name(), m.status) };
     let target = if m.target.0.is_empty() { String::new() } else { format!("; links to {}", text(m.target.0)) };

@@ -8,8 +8,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_wire::{
-    AgentId, Attr, Bytes8, Bytes16, CacheGrant, Changed, Data, Detail, Done, Effect, Entry, Failed, Field, Generation, Kind, List, Listing,
-    LockRows, Message, ObjectId, ObjectKind, RenameRule, Reply, ServerReport, SetMask, Stated, Status, Step, StoreId, Terms, Walked, Want,
+    AgentId, Attr, Bytes8, Bytes16, CacheGrant, Changed, Data, Done, Effect, Entry, Failed, Field, Generation, Kind, List, Listing,
+    LockRows, Message, ObjectId, ObjectKind, RenameRule, Reply, ServerReport, SetMask, Stated, Status, StoreId, Terms, Walked, Want,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -418,7 +418,7 @@ impl Toy {
                 break;
             }
         }
-        let steps: Vec<Step> = attrs.into_iter().map(|attr| Step { attr, grant: self.grant(attr.object.0, m.want) }).collect();
+        let steps: Vec<Stated> = attrs.into_iter().map(|attr| Stated { attr, grant: self.grant(attr.object.0, m.want) }).collect();
         encode(Reply::Walked(Walked { status, steps: List::of(&steps), target: Bytes16(&target) }))
     }
 
@@ -439,7 +439,7 @@ impl Toy {
             .take(self.entries)
             .map(|(name, id)| {
                 let attr = self.space.objects[id].attr;
-                let detail = m.detail.then(|| Detail { attr, grant: self.grant(*id, m.want) });
+                let detail = m.detail.then(|| Stated { attr, grant: self.grant(*id, m.want) });
                 Entry { name: Bytes8(name), object: attr.object, kind: attr.kind, detail }
             })
             .collect();

@@ -9,7 +9,7 @@
 
 use crate::cache::View;
 use alloc::vec::Vec;
-use cistern_wire::{Generation, ObjectId, Step};
+use cistern_wire::{Generation, ObjectId, Stated};
 
 /// The trace of one walk.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Trace {
 
     /// The answer tells an object: if the walk goes on from there, its end is of one instant only if the object is the same then.
     /// `kept`: a lock makes it current.
-    pub(super) fn told(&mut self, view: &View<'_>, step: &Step, kept: bool) {
+    pub(super) fn told(&mut self, view: &View<'_>, step: &Stated, kept: bool) {
         if view.open && kept {
             self.used.push((step.attr.object, step.attr.version));
             self.with_answer = self.used.len();

@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string::String};
 use cistern_wire::{
-    Bytes8, CacheGrant, Entry, Field as _, Generation, GetAttr, Listing, Lookup, ObjectId, ObjectKind, ReadDir, Reader, RenameRule, Status,
-    Step, Walked, Want,
+    Bytes8, CacheGrant, Entry, Field as _, Generation, GetAttr, Listing, Lookup, ObjectId, ObjectKind, ReadDir, Reader, RenameRule, Stated,
+    Status, Walked, Want,
 };
 
 fn lookup<'a>(start: ObjectId, names: &'a [Bytes8<'a>]) -> Lookup<'a> {
@@ -23,7 +23,7 @@ fn walk(w: &mut World, start: ObjectId, names: &[&[u8]], room: usize) -> (Status
     let names: Vec<_> = names.iter().map(|name| Bytes8(name)).collect();
     let (reply, asked) = w.read_granting(lookup(start, &names), room).unwrap();
     let Ok(Reply::Walked(Walked { status, steps, target })) = Reader::new(&reply).get() else { panic!("not a WALKED reply") };
-    let objects: Vec<_> = steps.iter().map(|Step { attr, .. }| attr.object).collect();
+    let objects: Vec<_> = steps.iter().map(|Stated { attr, .. }| attr.object).collect();
     assert_eq!(asked, objects, "one lock for each object shown");
     (status, objects, target.0.to_vec())
 }
