@@ -129,9 +129,6 @@ fn watching_agent_renews_and_says_when_nothing_is_certain() {
     script.hears(&[told(watch, WatchEvent::Certain { version: 8 })]);
 }
 
-//= wire-spec.md#11-5-caching-and-metadata
-//= type=test
-//# In each new session the agent MUST ask for its watches anew, and tell their users the version found.
 #[test]
 fn agent_that_closes_asks_for_no_watch_in_the_session_that_it_ends() {
     let (mut script, watch) = watching();
@@ -144,6 +141,9 @@ fn agent_that_closes_asks_for_no_watch_in_the_session_that_it_ends() {
     }
 }
 
+//= wire-spec.md#11-5-caching-and-metadata
+//= type=test
+//# In each new session the agent MUST ask for its watches anew, and tell their users the version found.
 #[test]
 fn after_the_end_of_a_session_watches_are_made_anew_in_the_next() {
     let (mut script, watch) = watching();
