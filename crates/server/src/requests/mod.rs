@@ -244,7 +244,7 @@ mod tests {
         let mut tasks = Tasks::default();
         let (a, b) = (tasks.next_id(), tasks.next_id());
         assert!(a < b && a > TaskId::NONE);
-        let both = vec![query(Counter::Objects), query(Counter::Bytes)];
+        let both = [query(Counter::Objects), query(Counter::Bytes)];
         let asked = tasks.suspend(a, removal(), Blocked::Load(vec![both[1].clone(), both[0].clone(), both[1].clone()]));
         assert_eq!(asked.len(), 2, "each once");
         tasks.suspend(b, Origin::Boot, Blocked::Load(both[1..].to_vec()));
