@@ -1,243 +1,438 @@
-//! Advisory locks: the table of entries, its indices, and the local users.
+//! One advisory lock: what the agent was granted, which local users hold it, and what stands between the server and those who wait.
 //!
-//! Decides how local users share what the agent was granted: in order of asking, and without a message while the agent's grant
-//! covers them. Place in the walk: under `Locks`, called by operations, `incoming` and timers. Implements `wire-spec.md` section 11.4.
-//! Invariants: every change of an entry ends with `Entry::proceed`, which does what is to be done next; every wait ends exactly once;
-//! every hold and every wait is in its index; a hash table is never iterated where its order would show. A lock at rest, which nothing is to
-//! be done about, is granted and given back without that.
-//! Leaves to others: the rules of one lock (`entry`), what the server says (`replies`), messages, time limits.
+//! Decides what happens next after anything about it has changed (`Advisory::advance`): grant locally, give back, ask.
+//! Invariants: a local grant takes the next token of the run, only while the lease lets something start, never after a demand; a generation
+//! that was given back is never installed; one thing is asked for at a time, and nothing while a release is unanswered.
+//! Implements `wire-spec.md` section 11.4.
 
 use super::Effect;
-use super::entry::{Asking, Came, Change, Entry, HELD_ELSEWHERE};
-use super::queue::Waiter;
-use crate::api::{HolderId, Locked, OpError, OpId, Wait};
-use crate::eviction::EvictionQueue;
+use super::queue::Queue;
+use crate::api::{HolderId, LockEvent, Locked, OpError, OpId};
+use crate::eviction::Place;
 use crate::lease::Permit;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use cistern_wire::{Mode, ObjectId};
-use hashbrown::HashMap;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReleaseItem, Status};
 
-/// The moment of a change, and where what it leads to is put.
-#[derive(Debug)]
-pub(super) struct At<'a> {
-    pub(super) permit: Permit,
-    pub(super) effects: &'a mut VecDeque<Effect>,
+/// A lock that the server granted to this agent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) mode: Mode,
+    /// The newest generation that the server is known to have given it: what a release must name.
+    pub(super) generation: Generation,
+    /// The generation with which the agent began to hold it, without a break and without a downgrade since: tokens since then are current
+    /// guards.
+    pub(super) first: Generation,
+    /// The next token to show, and the first beyond the run.
+    pub(super) next: u64,
+    pub(super) end: u64,
+    /// The server has asked for it: nothing is granted from it any more.
+    pub(super) demanded: Option<Keep>,
+    /// Tokens that were left when another run was asked for, and so many it takes, as far as is known, that nobody here waits for the
+    /// answer.
+    pub(super) asked_at: u32,
+    pub(super) ahead: u32,
 }
 
-/// All advisory locks of the agent.
-#[derive(Debug)]
-pub(super) struct Advisories {
-    entries: HashMap<ObjectId, Entry>,
-    /// The lock that a local user holds; in order, for that is the order in which they are told what concerns all of them.
-    holders: BTreeMap<HolderId, ObjectId>,
-    waiters: BTreeMap<OpId, ObjectId>,
-    /// Entries in which somebody waits for nothing but the lease.
-    blocked: BTreeSet<ObjectId>,
-    /// Locks that were idle when they came here.
-    idle: EvictionQueue,
-    held: usize,
-    last_holder: u64,
-    /// What came of the change at hand; empty between two.
-    came: Came,
-    max: usize,
-}
+impl Held {
+    /// A grant as it arrives, with all of its run.
+    pub(super) fn new(mode: Mode, generation: Generation, run: u32) -> Self {
+        let end = end_of_run(generation, run);
+        let (next, ahead) = (generation.0, 0);
+        Self { mode, generation, first: generation, next, end, demanded: None, asked_at: 0, ahead }
+    }
 
-impl Advisories {
-    /// None yet, at most so many.
-    pub(super) fn new(max: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            holders: BTreeMap::new(),
-            waiters: BTreeMap::new(),
-            blocked: BTreeSet::new(),
-            idle: EvictionQueue::default(),
-            held: 0,
-            last_holder: 0,
-            came: Came { granted: Vec::new(), lost: Vec::new(), ended: Vec::new() },
-            max,
+    /// The lock goes on under a newer generation with a run of its own.
+    pub(super) fn take_run(&mut self, generation: Generation, run: u32) {
+        if generation >= self.generation {
+            self.generation = generation;
+            self.next = generation.0;
+            self.end = end_of_run(generation, run);
         }
     }
 
-    /// Grants a lock that the agent holds, if nothing stands between it and a local user.
-    pub(super) fn grant(&mut self, at: At<'_>, object: ObjectId, mode: Mode) -> Option<Locked> {
-        let At { permit, effects } = at;
-        let entry = self.entries.get_mut(&object)?;
-        let mut with = Change { permit, last_holder: &mut self.last_holder, effects, came: &mut self.came };
-        let locked = entry.grant_at_once(mode, &mut with)?;
-        self.holders.insert(locked.holder, object);
+    /// Whether another run is due although this one is not used up, so that nobody here waits for the answer: in its last quarter, or
+    /// earlier if tokens were taken faster than that the last time, but never in the first.
+    fn is_running_out(&self) -> bool {
+        // A demand may have told of a newer generation, whose run never came.
+        let run = self.end.saturating_sub(self.generation.0);
+        self.left() <= (run / 4).max(u64::from(self.ahead).min(run / 4 * 3)) && run > 1
+    }
+
+    const fn left(&self) -> u64 {
+        self.end.saturating_sub(self.next)
+    }
+
+    /// The answer to a request for another run has come: next time twice as many are kept for the wait as were taken meanwhile.
+    pub(super) fn is_extended(&mut self) {
+        let taken = self.asked_at.saturating_sub(u32::try_from(self.left()).unwrap_or(u32::MAX));
+        self.ahead = taken.saturating_mul(2);
+    }
+
+    /// The run is as long as this, if that is longer than was known.
+    pub(super) fn lengthen(&mut self, run: u32) {
+        self.end = self.end.max(end_of_run(self.generation, run));
+    }
+}
+
+/// The first token beyond a run; a grant has at least the one that is its generation.
+fn end_of_run(generation: Generation, run: u32) -> u64 {
+    generation.0.saturating_add(u64::from(run.max(1)))
+}
+
+/// A LOCK that was not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) mode: Mode,
+    /// `None`: it was not sent yet.
+    pub(super) nonce: Option<u64>,
+    /// It is being taken back.
+    pub(super) cancelling: bool,
+}
+
+/// What the agent has asked the server to grant: one thing at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LockRequest {
+    /// Nothing.
+    None,
+    /// The lock, or a stronger mode of it.
+    Acquiring {
+        asked: Asked,
+        /// Answered QUEUED: it waits in line at the server.
+        queued: bool,
+        /// The grant was demanded before it arrived: up to which generation, and what may be kept.
+        demanded: Option<(Generation, Keep)>,
+    },
+    /// Another run of tokens of the lock that is held.
+    Extending(Asked),
+    /// Nothing for a while: the server was busy.
+    Busy,
+}
+
+impl LockRequest {
+    /// Its LOCK, if one is out.
+    pub(super) const fn asked(&self) -> Option<&Asked> {
+        match self {
+            Self::Acquiring { asked, .. } | Self::Extending(asked) => Some(asked),
+            Self::None | Self::Busy => None,
+        }
+    }
+
+    pub(super) const fn asked_mut(&mut self) -> Option<&mut Asked> {
+        match self {
+            Self::Acquiring { asked, .. } | Self::Extending(asked) => Some(asked),
+            Self::None | Self::Busy => None,
+        }
+    }
+
+    /// Whether its LOCK has this nonce.
+    pub(super) fn has_nonce(&self, nonce: u64) -> bool {
+        self.asked().is_some_and(|asked| asked.nonce == Some(nonce))
+    }
+
+    pub(super) const fn is_queued(&self) -> bool {
+        matches!(self, Self::Acquiring { queued: true, .. })
+    }
+}
+
+/// A local user's hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    pub(super) id: HolderId,
+    pub(super) mode: Mode,
+    /// The token that it was shown.
+    pub(super) token: u64,
+}
+
+/// What a change of an entry works with, and what the table must know of it afterwards.
+pub(super) struct Change<'a> {
+    pub(super) permit: Permit,
+    /// The last hold's number.
+    pub(super) last_holder: &'a mut u64,
+    pub(super) effects: &'a mut VecDeque<Effect>,
+    pub(super) index: &'a mut IndexChanges,
+}
+
+/// What a change means for the indices of the table.
+#[derive(Debug, Default)]
+pub(super) struct IndexChanges {
+    /// Local grants made.
+    pub(super) granted: Vec<HolderId>,
+    /// Holds that are gone.
+    pub(super) lost: Vec<HolderId>,
+    /// Waits that ended.
+    pub(super) ended: Vec<OpId>,
+}
+
+/// One advisory lock.
+#[derive(Debug)]
+pub(super) struct Advisory {
+    pub(super) object: ObjectId,
+    pub(super) grant: Option<Held>,
+    pub(super) holders: Vec<Holder>,
+    pub(super) queue: Queue,
+    pub(super) request: LockRequest,
+    /// A release, or a conversion to shared, that was not answered yet. It may stand beside a request: a lock whose stronger mode is waited for
+    /// is given back on demand without losing its place in line.
+    pub(super) releasing: Option<Generation>,
+    /// Nothing up to here is installed.
+    pub(super) refused: Generation,
+    /// Somebody waits for nothing but the lease.
+    pub(super) needs_lease: bool,
+    /// Among the locks that may be idle.
+    pub(super) place: Place,
+}
+
+impl Advisory {
+    pub(super) fn new(object: ObjectId) -> Self {
+        Self {
+            object,
+            grant: None,
+            holders: Vec::new(),
+            queue: Queue::default(),
+            request: LockRequest::None,
+            releasing: None,
+            refused: Generation(0),
+            needs_lease: false,
+            place: Place::default(),
+        }
+    }
+
+    /// Another session takes the lock over, if it is held as it stands.
+    pub(super) fn change_session(&mut self, change: &mut Change<'_>) {
+        // LOCK beside a lock that is held asks for a conversion of it.
+        let acquiring = matches!(self.request, LockRequest::Acquiring { asked: Asked { nonce: Some(_), .. }, .. });
+        if self.releasing.take().is_some() || acquiring {
+            self.lose(change);
+        }
+        self.take_request();
+        if let Some(held) = &mut self.grant {
+            // The demand was one of the server's former life; whoever still waits makes the server demand it anew.
+            held.demanded = None;
+        }
+    }
+
+    /// How it is named in RECLAIM, if it is held as it stands.
+    pub(super) fn reclaim_item(&self) -> Option<ReclaimItem> {
+        let Held { mode, generation, first, end, .. } = self.grant.filter(|_| self.releasing.is_none())?;
+        let run = u32::try_from(end.saturating_sub(generation.0).max(1)).unwrap_or(u32::MAX);
+        Some(ReclaimItem { lock: lock_of(self.object), mode, generation, first, run, version: 0 })
+    }
+
+    /// Nothing is left to remember.
+    pub(super) fn is_empty(&self) -> bool {
+        let held = self.grant.is_some() || !self.holders.is_empty() || self.releasing.is_some();
+        !held && self.queue.is_empty() && matches!(self.request, LockRequest::None)
+    }
+
+    /// Held as it stands, and nothing is asked, demanded, waited for or running out: whatever its holders do, nothing is to be done about it.
+    pub(super) fn is_uncontended(&self) -> bool {
+        let held_so = self.grant.is_some_and(|held| held.demanded.is_none() && !held.is_running_out());
+        held_so && matches!(self.request, LockRequest::None) && self.releasing.is_none() && self.queue.is_empty() && !self.needs_lease
+    }
+
+    /// Held, and used by nobody here.
+    pub(super) fn is_idle(&self) -> bool {
+        let unused = self.grant.is_some() && self.releasing.is_none() && self.holders.is_empty();
+        unused && self.queue.is_empty() && self.request.asked().is_none()
+    }
+
+    /// Whether a request that only tries need not ask anybody: it is in conflict with a local holder or with somebody who waits.
+    pub(super) fn is_taken(&self, mode: Mode) -> bool {
+        let wanted_elsewhere = self.grant.is_some_and(|held| held.demanded.is_some()) || self.request.is_queued();
+        wanted_elsewhere || self.in_conflict(mode) || !self.queue.all_compatible(mode)
+    }
+
+    /// One local grant of an uncontended lock, as `grant_waiters` would make it of one who waits; `None`: it has to be waited for, or asked for.
+    pub(super) fn grant_at_once(&mut self, mode: Mode, change: &mut Change<'_>) -> Option<Locked> {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# While a lock is not certain the agent MUST NOT pass it on to another local user.
+        let may = self.is_uncontended() && self.covers(mode) && !self.in_conflict(mode) && change.permit.may_start;
+        let locked = if may { self.grant_one(mode, change) } else { None }?;
+        self.extend(change.effects);
         Some(locked)
     }
 
-    pub(super) fn lock(&mut self, at: At<'_>, op: OpId, (object, mode, wait): (ObjectId, Mode, Wait)) -> Option<Result<Locked, OpError>> {
-        if !self.entries.contains_key(&object) {
-            if self.entries.len() >= self.max && !self.make_room(at.effects) {
-                return Some(Err(OpError::Overloaded));
+    /// Does what is to be done next.
+    pub(super) fn advance(&mut self, change: &mut Change<'_>) {
+        self.grant_waiters(change);
+        self.comply(change.effects);
+        self.ask(change.effects);
+    }
+
+    /// Grants locally, in order, what may be granted.
+    pub(super) fn grant_waiters(&mut self, change: &mut Change<'_>) {
+        self.needs_lease = false;
+        while let Some(waiter) = self.queue.head() {
+            if !self.covers(waiter.mode) || self.in_conflict(waiter.mode) {
+                break;
             }
-            self.entries.insert(object, Entry::new(object));
+            //= wire-spec.md#11-3-failure-and-ending
+            //# While a lock is not certain the agent MUST NOT pass it on to another local user.
+            //= wire-spec.md#11-4-locks
+            //# An agent MUST NOT show a queued grant to its user unless its lease is valid.
+            if !change.permit.may_start && !bugs::is(Bug::M9) {
+                self.needs_lease = true;
+                break;
+            }
+            let Some(locked) = self.grant_one(waiter.mode, change) else { break };
+            self.queue.pop();
+            change.index.granted.push(locked.holder);
+            change.index.ended.push(waiter.op);
+            change.effects.push_back(Effect::Done { op: waiter.op, result: Ok(locked) });
         }
-        if wait == Wait::Try && self.entry(object).is_some_and(|entry| is_taken(entry, mode)) {
-            return Some(Err(HELD_ELSEWHERE));
-        }
-        self.waiters.insert(op, object);
-        let At { permit, effects } = at;
-        self.change(At { permit, effects }, object, |entry, _| entry.queue.push(Waiter { op, mode, wait }));
-        // Granted in this very call: the command ends at once.
-        let done = effects.iter().rposition(|effect| matches!(effect, Effect::Done { op: ended, .. } if *ended == op));
-        if let Some(Effect::Done { result, .. }) = done.and_then(|place| effects.remove(place)) {
-            return Some(result);
-        }
-        effects.push_back(Effect::Waits { op, wait });
-        None
+        self.extend(change.effects);
     }
 
-    pub(super) fn unlock(&mut self, at: At<'_>, holder: HolderId) -> bool {
-        let Some(object) = self.holders.remove(&holder) else { return false };
-        let Some(entry) = self.entries.get_mut(&object) else { return false };
-        entry.holders.retain(|held| held.id != holder);
-        if !entry.is_at_rest() {
-            self.change(at, object, |_, _| ());
-        } else if entry.is_idle() {
-            // It stays with the agent, and nobody waits for it.
-            self.idle.enter(object, &mut entry.place);
+    /// Whether the agent's grant allows local grants of this mode, tokens aside.
+    fn covers(&self, mode: Mode) -> bool {
+        //= wire-spec.md#11-4-locks
+        //# Once an advisory lock was demanded, the agent MUST send further local requests for it to the server instead of granting them.
+        // While a downgrade is under way its new generation is not known.
+        self.releasing.is_none()
+            && self.grant.is_some_and(|held| held.demanded.is_none() && (held.mode == Mode::Exclusive || mode == Mode::Shared))
+    }
+
+    /// Whether a local user holds the lock in a mode that does not go with this one.
+    pub(super) fn in_conflict(&self, mode: Mode) -> bool {
+        self.holders.iter().any(|holder| !holder.mode.compatible(mode))
+    }
+
+    /// One local grant, under the next token; `None` if the run is used up.
+    fn grant_one(&mut self, mode: Mode, change: &mut Change<'_>) -> Option<Locked> {
+        let valid_until = change.permit.certain_until?;
+        let held = self.grant.as_mut().filter(|held| held.next < held.end)?;
+        let token = held.next;
+        //= wire-spec.md#11-4-locks
+        //# Each local grant of an advisory lock MUST show its holder the next token of the run.
+        held.next += 1;
+        self.place.used();
+        *change.last_holder += 1;
+        let holder = HolderId(*change.last_holder);
+        if self.holders.capacity() == 0 {
+            // Most locks never have more than one.
+            self.holders.reserve_exact(1);
         }
-        true
+        self.holders.push(Holder { id: holder, mode, token });
+        Some(Locked { holder, object: self.object, mode, generation: held.generation, token, valid_until })
     }
 
-    pub(super) fn stop_waiting(&mut self, at: At<'_>, op: OpId) -> bool {
-        let Some(object) = self.waiters.remove(&op) else { return false };
-        self.change(at, object, |entry, _| entry.queue.remove(op));
-        true
+    /// Asks for another run of tokens before this one ends: while the last quarter of it lasts, or when somebody waits for one.
+    fn extend(&mut self, effects: &mut VecDeque<Effect>) {
+        let needed = self.queue.head().is_some_and(|head| self.covers(head.mode) && !self.in_conflict(head.mode));
+        let may = matches!(self.request, LockRequest::None) && self.releasing.is_none() && !self.needs_lease;
+        let Some(held) = self.grant.as_mut().filter(|held| may && held.demanded.is_none()) else { return };
+        //= wire-spec.md#11-4-locks
+        //# Before its run ends an agent MUST ask for another one by LOCK, keeping the lock.
+        if held.next >= held.end && needed || held.is_running_out() {
+            held.asked_at = u32::try_from(held.left()).unwrap_or(u32::MAX);
+            let asked = Asked { mode: held.mode, nonce: None, cancelling: false };
+            self.request = LockRequest::Extending(asked);
+            effects.push_back(Effect::Ask { object: self.object, mode: asked.mode, wait: LockWait::Try });
+        }
     }
 
-    /// The lease was renewed: whoever waited only for that is served.
-    pub(super) fn renewed(&mut self, at: At<'_>) {
-        if self.blocked.is_empty() || !at.permit.may_start {
+    /// Complies with a demand, if there is one and nobody here stands in its way.
+    fn comply(&mut self, effects: &mut VecDeque<Effect>) {
+        let Some(held) = &mut self.grant else { return };
+        let Some(keep) = held.demanded else { return };
+        //= wire-spec.md#11-4-locks
+        //# An agent SHOULD have at most one acquisition or conversion of a lock outstanding, and none while a release of it is unanswered.
+        // Until a downgrade or another run is answered, the generation that a release would have to name is not known.
+        if self.releasing.is_some() || matches!(self.request, LockRequest::Extending(_)) {
             return;
         }
-        let At { permit, effects } = at;
-        for object in core::mem::take(&mut self.blocked) {
-            self.change(At { permit, effects }, object, |_, _| ());
+        if self.holders.is_empty() {
+            self.release(effects);
+        } else if keep == Keep::Shared && held.mode == Mode::Exclusive && self.holders.iter().all(|holder| holder.mode == Mode::Shared) {
+            held.mode = Mode::Shared;
+            let generation = held.generation;
+            self.push_release(generation, Keep::Shared, effects);
         }
     }
 
-    /// Gives back a lock that is idle, and was not used since it fell idle or was passed over.
-    pub(super) fn make_room(&mut self, effects: &mut VecDeque<Effect>) -> bool {
-        let object = self.idle.evict(&mut self.entries, |entry| &mut entry.place, |_, entry| entry.is_idle());
-        let Some(entry) = object.and_then(|object| self.entries.get_mut(&object)) else { return false };
-        entry.release(effects);
-        self.held -= 1;
-        true
-    }
-
-    /// The session is over, and with it all holds; gives them in the order in which they were granted. Who waits asks anew.
-    pub(super) fn session_over(&mut self, at: At<'_>) -> BTreeMap<HolderId, ObjectId> {
-        let At { permit, effects } = at;
-        let lost = core::mem::take(&mut self.holders);
-        let mut former = core::mem::take(&mut self.entries);
-        self.idle = EvictionQueue::default();
-        self.held = 0;
-        self.blocked.clear();
-        for object in self.waiters.values().copied().collect::<BTreeSet<_>>() {
-            let Some(Entry { queue, .. }) = former.remove(&object) else { continue };
-            self.entries.insert(object, Entry { queue, ..Entry::new(object) });
-            self.change(At { permit, effects }, object, |_, _| ());
-        }
-        lost
-    }
-
-    pub(super) fn change_session(&mut self, at: At<'_>) {
-        let At { permit, effects } = at;
-        let unsettled = self.entries.values().filter(|entry| !entry.is_at_rest()).map(|entry| entry.object);
-        for object in unsettled.collect::<BTreeSet<_>>() {
-            self.change(At { permit, effects }, object, Entry::change_session);
+    /// Gives the whole lock back.
+    pub(super) fn release(&mut self, effects: &mut VecDeque<Effect>) {
+        if let Some(held) = self.grant.take() {
+            self.refused = self.refused.max(held.generation);
+            self.push_release(held.generation, Keep::Nothing, effects);
         }
     }
 
-    pub(super) fn fail_all_waits(&mut self, at: At<'_>, why: OpError) {
-        let At { permit, effects } = at;
-        let objects: BTreeSet<ObjectId> = self.waiters.values().copied().collect();
-        for object in objects {
-            self.change(At { permit, effects }, object, |entry, change| entry.fail(false, why, change));
+    fn push_release(&mut self, generation: Generation, keep: Keep, effects: &mut VecDeque<Effect>) {
+        self.releasing = Some(generation);
+        effects.push_back(Effect::Release(ReleaseItem { lock: lock_of(self.object), generation, keep }));
+    }
+
+    /// Asks the server, if that is what the head of the queue waits for.
+    fn ask(&mut self, effects: &mut VecDeque<Effect>) {
+        let Some(head) = self.queue.head() else {
+            return self.take_back(effects);
+        };
+        if !matches!(self.request, LockRequest::None) || self.releasing.is_some() {
+            return;
+        }
+        let needed = match &self.grant {
+            None => true,
+            // An upgrade, once no local user is left with the lesser mode: who comes now waits behind it.
+            Some(held) => {
+                let free = held.demanded.is_none() && self.holders.is_empty();
+                free && held.mode == Mode::Shared && head.mode == Mode::Exclusive
+            }
+        };
+        if needed {
+            let asked = Asked { mode: head.mode, nonce: None, cancelling: false };
+            self.request = LockRequest::Acquiring { asked, queued: false, demanded: None };
+            effects.push_back(Effect::Ask { object: self.object, mode: head.mode, wait: self.queue.how() });
         }
     }
 
-    /// Changes one entry, does what is to be done next about it, and keeps the indices.
-    pub(super) fn change<R>(&mut self, at: At<'_>, object: ObjectId, change: impl FnOnce(&mut Entry, &mut Change<'_>) -> R) -> Option<R> {
-        let entry = self.entries.get_mut(&object)?;
-        let (was_held, was_blocked) = (entry.held.is_some(), entry.blocked);
-        let At { permit, effects } = at;
-        let mut with = Change { permit, last_holder: &mut self.last_holder, effects, came: &mut self.came };
-        let answer = change(entry, &mut with);
-        entry.proceed(&mut with);
-        self.held = self.held + usize::from(entry.held.is_some()) - usize::from(was_held);
-        for holder in self.came.granted.drain(..) {
-            self.holders.insert(holder, object);
+    /// Nobody waits any more: the request is taken back, unless it is for tokens to come.
+    fn take_back(&mut self, effects: &mut VecDeque<Effect>) {
+        let asked = match &mut self.request {
+            LockRequest::Acquiring { asked, .. } => asked,
+            LockRequest::Extending(asked) if self.grant.is_none() => asked,
+            LockRequest::Extending(_) | LockRequest::None | LockRequest::Busy => return,
+        };
+        if !asked.cancelling {
+            asked.cancelling = true;
+            effects.push_back(Effect::Cancel { object: self.object });
         }
-        for holder in self.came.lost.drain(..) {
-            self.holders.remove(&holder);
+    }
+
+    /// LOCK is over, however it ended; gives what it was.
+    pub(super) const fn take_request(&mut self) -> LockRequest {
+        match self.request {
+            LockRequest::Acquiring { .. } | LockRequest::Extending(_) => core::mem::replace(&mut self.request, LockRequest::None),
+            LockRequest::None | LockRequest::Busy => LockRequest::None,
         }
-        for op in self.came.ended.drain(..) {
-            self.waiters.remove(&op);
+    }
+
+    /// Ends the waits of those who only try, or of all.
+    pub(super) fn fail(&mut self, only_tries: bool, why: OpError, change: &mut Change<'_>) {
+        for waiter in self.queue.take(only_tries) {
+            change.index.ended.push(waiter.op);
+            change.effects.push_back(Effect::Done { op: waiter.op, result: Err(why) });
         }
-        if entry.blocked {
-            self.blocked.insert(object);
-        } else if was_blocked {
-            self.blocked.remove(&object);
+    }
+
+    /// The lock and its holds are gone for good.
+    pub(super) fn lose(&mut self, change: &mut Change<'_>) {
+        let object = self.object;
+        self.grant = None;
+        for holder in core::mem::take(&mut self.holders) {
+            change.index.lost.push(holder.id);
+            //= wire-spec.md#11-3-failure-and-ending
+            //# The agent MUST tell its users by name which locks they have lost when a session ends.
+            change.effects.push_back(Effect::Tell { holder: holder.id, object, what: LockEvent::Lost });
         }
-        if entry.is_idle() {
-            self.idle.enter(object, &mut entry.place);
-        } else if entry.is_empty() {
-            self.idle.leave(&mut entry.place);
-            self.entries.remove(&object);
-        }
-        Some(answer)
     }
 }
 
-/// What is asked of it.
-impl Advisories {
-    /// Held by the agent, local holds, local waits.
-    pub(super) fn counts(&self) -> (usize, usize, usize) {
-        (self.held, self.holders.len(), self.waiters.len())
-    }
+/// What a user hears who only tried, or tried to go where somebody is.
+pub(super) const HELD_ELSEWHERE: OpError = OpError::Status(Status::EAGAIN);
 
-    /// Whether this wait is for another user, here or in line at the server.
-    pub(super) fn is_queued(&self, op: OpId) -> bool {
-        let entry = self.waiters.get(&op).and_then(|object| self.entry(*object));
-        entry.is_some_and(|entry| entry.asking == Asking::Queued || (!entry.holders.is_empty() && !entry.blocked))
-    }
-
-    /// Who waits for the lock of an object.
-    pub(super) fn waiting_for(&self, object: ObjectId) -> Vec<OpId> {
-        self.waiters.iter().filter(|(_, of)| **of == object).map(|(op, _)| *op).collect()
-    }
-
-    pub(super) fn is_held(&self, holder: HolderId) -> bool {
-        self.holders.contains_key(&holder)
-    }
-
-    /// All holds, in the order in which they were granted.
-    pub(super) const fn holders(&self) -> &BTreeMap<HolderId, ObjectId> {
-        &self.holders
-    }
-
-    /// Objects whose locks the agent holds, in no order.
-    pub(super) fn held(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.entries.values().filter(|entry| entry.held.is_some()).map(|entry| entry.object)
-    }
-
-    pub(super) fn entry(&self, object: ObjectId) -> Option<&Entry> {
-        self.entries.get(&object)
-    }
-
-    pub(super) fn entry_mut(&mut self, object: ObjectId) -> Option<&mut Entry> {
-        self.entries.get_mut(&object)
-    }
-}
-
-/// Whether a request that only tries need not ask anybody: it is in conflict with a local holder or with somebody who waits.
-fn is_taken(entry: &Entry, mode: Mode) -> bool {
-    let wanted_elsewhere = entry.held.is_some_and(|held| held.demanded.is_some()) || entry.asking == Asking::Queued;
-    wanted_elsewhere || entry.in_conflict(mode) || !entry.queue.all_compatible(mode)
+pub(super) const fn lock_of(object: ObjectId) -> LockId {
+    LockId { object, class: LockClass::Advisory }
 }

@@ -1,9 +1,7 @@
 //! The local users who wait for one advisory lock, in order of asking.
 //!
 //! Decides who of them may have a lock of which mode next: the head, and shared requests behind a shared head together with it; no
-//! one overtakes. Place in the walk: part of each entry of the lock table. Implements `wire-spec.md` section 11.4.
-//! Invariant: a request that only tries never waits behind one that it conflicts with.
-//! Leaves to others: whether anything may be granted at all (`entry`), time limits (the agent's timers).
+//! one overtakes. A request that only tries never waits behind one that it conflicts with.
 
 use crate::api::{OpId, Wait};
 use alloc::collections::VecDeque;
