@@ -65,6 +65,8 @@ impl Pair {
 
     /// One turn of each, in no time.
     pub fn exchange(&mut self) {
+        // As a driver does it: timers before sending, so that nothing is left to send when the turn is over.
+        self.agent.handle_drained(self.now);
         while self.agent.poll_transmit(self.now, &mut self.datagram).is_some() {
             self.sent += 1;
             self.server.handle_datagram(self.now, Path::to(at(4_000)), &self.datagram);
@@ -79,7 +81,6 @@ impl Pair {
             self.answered += 1;
             self.agent.handle_datagram(self.now, Path::to(at(7_311)), &self.datagram);
         }
-        self.agent.handle_drained(self.now);
     }
 
     /// Carries a command out.
