@@ -268,7 +268,7 @@ fn a_demand_that_overtakes_the_grant_is_awaited_if_a_user_waits_and_he_gets_the_
     script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     let echo = script.sends(&[exclusive(3, LockWait::Queue)]);
     script.say(&[granted(3, echo, 7, Mode::Exclusive, 80, 16)]);
-    assert_eq!(script.locked(second).token, 80, "the second user queued at the server (R69)");
+    assert_eq!(script.locked(second).token, 80, "the second user queued at the server (section 11.4)");
 }
 
 //= wire-spec.md#11-4-locks

@@ -192,14 +192,14 @@ impl World {
     fn locked(&mut self, locked: crate::api::Locked) {
         let id = locked.object.0;
         let last = self.tokens.insert(id, locked.token);
-        assert!(last.is_none_or(|last| last < locked.token), "tokens of an object grow (R73): {last:?}, {}", locked.token);
+        assert!(last.is_none_or(|last| last < locked.token), "tokens of an object grow (section 11.4): {last:?}, {}", locked.token);
         let others = self.holders.values().filter(|(object, _)| *object == id);
         others.for_each(|(_, mode)| assert!(mode.compatible(locked.mode), "local holders are compatible"));
         self.holders.insert(locked.holder, (id, locked.mode));
         self.show(locked.holder, locked.valid_until);
         assert!(
             self.script.agent.holder_view(self.script.now(), locked.holder).is_none_or(|view| view.certain),
-            "shown with a lease (R75)"
+            "shown with a lease (section 11.4)"
         );
     }
 
@@ -215,7 +215,7 @@ impl World {
             let acting = world.acting.iter().filter(|(_, left)| **left == session);
             acting.for_each(|(holder, _)| {
                 let until = world.shown[holder];
-                assert!(now.lease_over(until), "{holder:?} may act until {until:?} under {session} (R36, R57)");
+                assert!(now.lease_over(until), "{holder:?} may act until {until:?} under {session} (sections 11.3 and 11.7)");
             });
         };
         for message in sent.messages() {
@@ -406,7 +406,7 @@ impl World {
             && reclaiming.is_some()
             && view.reclaiming.is_some()
         {
-            assert_eq!(view.valid_until, until, "no answer in the new session moves the end of the old lease (R57)");
+            assert_eq!(view.valid_until, until, "no answer in the new session moves the end of the old lease (section 11.7)");
         }
         self.before = Some((view.reclaiming, view.valid_until));
         assert!(view.session.is_some() || view.holders == 0 && view.cache_locks == 0, "nothing is held without a session");

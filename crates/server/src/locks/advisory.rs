@@ -1,9 +1,9 @@
 //! Advisory locks: who gets one, who waits, in which order.
 //!
 //! Decides: grant, refuse, queue, or say that waiting would never end. Place in the walk: LOCK and CANCEL come here from
-//! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.4 (R64, R66, R67, R69).
+//! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.4.
 //! Invariant: requests are served in order of arrival, shared ones together; nobody passes one who waits, but an upgrade, which
-//! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (R39).
+//! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (section 11.3).
 //! Leaves to others: what is granted locally on an agent; how long a request waits (its agent cancels it).
 
 use super::table::{Hold, Waiter};
@@ -25,7 +25,7 @@ enum Chance {
     Now,
     /// It has to wait, or to be refused.
     Later,
-    /// Another upgrade waits for this session's shared lock, while this one would wait for the other's (R66).
+    /// Another upgrade waits for this session's shared lock, while this one would wait for the other's (section 11.4).
     Never,
 }
 
@@ -371,7 +371,7 @@ impl LockTable {
     }
 
     /// Whether a session holds the advisory lock of `object` without a break since it was given `token`: what a guarded mutation
-    /// asks (R73). Any token of its runs will do, for which local user acts is the agent's to know.
+    /// asks (section 11.4). Any token of its runs will do, for which local user acts is the agent's to know.
     #[must_use]
     pub fn guard_current(&self, session: SessionId, object: ObjectId, token: Generation) -> bool {
         self.find(session, advisory(object)).is_some_and(|at| {
@@ -381,7 +381,7 @@ impl LockTable {
         })
     }
 
-    /// Whether a session other than `by` holds an advisory lock on the object, so that its name may not be taken away (R74).
+    /// Whether a session other than `by` holds an advisory lock on the object, so that its name may not be taken away (section 11.4).
     #[must_use]
     pub fn unlink_blocked(&self, object: ObjectId, by: SessionId) -> bool {
         // A session that is not known holds nothing itself.

@@ -1,7 +1,7 @@
 //! Cache locks: which one comes with an answer.
 //!
 //! Decides: whether the data of an answer may be cached, and how. Place in the walk: asked once for each object in an answer, at the
-//! instant at which the data are read. Implements `wire-spec.md` section 11.4 (R64, R67).
+//! instant at which the data are read. Implements `wire-spec.md` section 11.4.
 //! Invariant: nobody waits for a cache lock: if none can be granted at once the data come without one, which is always right, for the
 //! server's state is current.
 //! Leaves to others: asking locks back for mutations (`mutation`).

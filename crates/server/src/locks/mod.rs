@@ -4,7 +4,7 @@
 //! nothing and reads no clock. Place in the walk: asked by execution for grants and turns, told by control messages and receipts of
 //! releases, told by the machine of standing. Implements `wire-spec.md` section 11.4.
 //! Invariant: no two sessions hold conflicting modes of one lock. A lock leaves a session only by a release that names its
-//! generation, by the agent's word that it does not hold it, or by the durable end of the session (R11, R50). Generations only grow.
+//! generation, by the agent's word that it does not hold it, or by the durable end of the session (section 11.3). Generations only grow.
 //! Leaves to others: messages, delivery, time limits, durability.
 //!
 //! | file | decides |
@@ -90,7 +90,7 @@ pub enum LockOutcome {
         /// One who holds the lock or waits for it; `None`: only tokens are waited for.
         holder: Option<Row>,
     },
-    /// It would wait for an upgrade that waits for it (R66).
+    /// It would wait for an upgrade that waits for it (section 11.4).
     Deadlock,
     /// A bound is reached.
     Busy,

@@ -1,7 +1,7 @@
 //! Giving back: RELEASE, NOT_HELD, and new generations of what is kept.
 //!
 //! Decides: what a release acts on. Place in the walk: control messages and receipts come here. Implements `wire-spec.md` sections
-//! 11.3 and 11.4 (R11, R33, R64, R65).
+//! 11.3 and 11.4.
 //! Invariant: a release acts on the generation that it names and on no other; repeated, it is answered alike.
 //! Leaves to others: who gets the lock next (`advisory`, `mutation`).
 
@@ -51,7 +51,7 @@ impl LockTable {
         ReleasedItem { keep, now: kept, ..nothing }
     }
 
-    /// The agent said NOT_HELD to a demand for `up_to`: it has no generation up to that, and will install none (R65).
+    /// The agent said NOT_HELD to a demand for `up_to`: it has no generation up to that, and will install none (section 11.4).
     pub fn disowned(&mut self, now: Instant, session: SessionId, lock: LockId, up_to: Generation) {
         if let Some(at) = self.find(session, lock).filter(|at| self.table.holds[*at].generation <= up_to) {
             self.free(now, at);
@@ -70,7 +70,7 @@ impl LockTable {
         }
     }
 
-    /// Gives a hold a new generation: what was demanded of the old one is settled (R64).
+    /// Gives a hold a new generation: what was demanded of the old one is settled (section 11.4).
     pub(super) fn grant_again(&mut self, now: Instant, at: u32, mode: Mode, generation: Generation, run: u32) {
         self.forget_request(at);
         let hold = &mut self.table.holds[at];

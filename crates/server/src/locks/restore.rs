@@ -1,7 +1,7 @@
 //! Restoring: a lock that a session holds again as it was held before the server started anew.
 //!
 //! Decides whether such a lock can have been granted: its numbers were reserved before the start, and nobody holds it in a conflicting
-//! mode. Place in the walk: RECLAIM comes here from execution, in grace. Implements `wire-spec.md` section 11.7 (R55, R60).
+//! mode. Place in the walk: RECLAIM comes here from execution, in grace. Implements `wire-spec.md` section 11.7.
 //! Invariant: what is restored keeps its generation and its run, and every later grant is larger.
 //! Leaves to others: who may reclaim from which session, what a conflict entails (`reclaim`).
 

@@ -1,7 +1,7 @@
 //! Sessions, as far as locks go: open, parked, rescued, ended, freed.
 //!
 //! Decides: from when on a session's locks are anybody's. Place in the walk: told by the machine whenever standing changes.
-//! Implements `wire-spec.md` section 11.3 (R5, R34, R38, R39, R50).
+//! Implements `wire-spec.md` section 11.3.
 //! Invariant: `park` and `end_session` take effect at once and free nothing; only `free_session`, called when the end is durable, does.
 //! Each costs the loop what waits for the session, not what it holds: its holds are taken away in slices.
 //! Leaves to others: when standing changes, taking the holds away (`sweep`).
@@ -60,7 +60,7 @@ impl LockTable {
             let upgrades = self.waiters(*entry).filter(|waiter| waiter.upgrade && self.table.is_good(waiter.session)).count();
             let mine = |waiter: &Waiter| waiter.session == slot && waiter.nonce == *nonce && waiter.upgrade;
             let place = self.waiters(*entry).position(mine);
-            // While it was away somebody else began to wait for an upgrade: each waits for the other now (R66).
+            // While it was away somebody else began to wait for an upgrade: each waits for the other now (section 11.4).
             if let Some(place) = place.filter(|_| upgrades > 1) {
                 self.end_wait(*entry, place, Status::EDEADLK);
             }

@@ -1,7 +1,7 @@
 //! The one increasing counter of generations and fencing tokens.
 //!
 //! Decides: which number a grant gets. Place in the walk: asked by the lock table for every grant. Implements `wire-spec.md`
-//! section 11.4 (R64, R73).
+//! section 11.4.
 //! Invariant: no number is given out twice or below an earlier one, over all objects, sessions and restarts: a block is given
 //! out only after its upper end is durable, and a restart goes on above that. The top 8 bits are the store's epoch.
 //! Leaves to others: making the upper end durable (the machine).

@@ -1,6 +1,6 @@
 //! READDIR: a page of a directory.
 //!
-//! Decides: how many entries fit one answer. Place in the walk: called by `read`. Implements `wire-spec.md` section 6.2 (R78, R80).
+//! Decides: how many entries fit one answer. Place in the walk: called by `read`. Implements `wire-spec.md` sections 6.2 and 11.5.
 //! Invariant: pages go by name, so a name that stays is seen once whatever changes meanwhile; a page with a version other than the
 //! one asked for is refused, so a listing that is put together is of one version.
 //! Leaves to others: which locks are granted.

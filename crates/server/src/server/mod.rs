@@ -70,7 +70,7 @@ pub struct Identity {
     pub store: StoreId,
     /// The store's epoch: how often it was restored; the top 8 bits of every generation.
     pub epoch: u8,
-    /// How often a server was started on it, this start included; durable before the first datagram is answered (R48).
+    /// How often a server was started on it, this start included; durable before the first datagram is answered (section 11.7).
     pub incarnation: u64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum Phase {
     Recording,
     /// Serves.
     Serving,
-    /// Its store has failed: it answers nothing (R62).
+    /// Its store has failed: it answers nothing (section 11.7).
     Failed,
 }
 
@@ -175,7 +175,7 @@ pub struct Server {
 
 impl Server {
     /// A server that starts now on `store`, which its driver has opened and holds exclusively: what an earlier server promised is waited
-    /// for from now on (R49). `unix_ns` is the wall clock, for the times of files; `seed` must be one that nobody can guess.
+    /// for from now on (section 11.7). `unix_ns` is the wall clock, for the times of files; `seed` must be one that nobody can guess.
     ///
     /// It answers nothing until the store has answered the questions that [`Server::poll_effect`] gives, and made its start durable.
     ///
@@ -311,7 +311,7 @@ impl Server {
         let timing_out = self.sessions.counts().timing_out;
         //= wire-spec.md#11-1-lease
         //# The server MUST keep no lease state of a session in good standing.
-        assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (R3)");
+        assert_eq!(self.lease_timers.len(), timing_out, "there is a lease timer for each session timing out and no other (section 11.3)");
     }
 }
 

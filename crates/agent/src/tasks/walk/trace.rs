@@ -1,4 +1,4 @@
-//! What a walk has gone by, so that its end can be shown to be of one instant (R77).
+//! What a walk has gone by, so that its end can be shown to be of one instant.
 //!
 //! Decides: whether everything on which the end of a walk rests was so at one instant. Place in the walk: under `walk`; asked when a
 //! walk ends, and again when an operation has waited after that. Implements `wire-spec.md` section 11.5.

@@ -82,7 +82,7 @@ fn session_that_holds_the_lock_gets_a_new_run_unless_others_wait() {
     let LockOutcome::Granted { mode: Exclusive, generation: second, .. } = outcome else { panic!("a local user may hold it: {outcome:?}") };
     assert!(second.0 >= first.0 + 1_024);
     s.queued(B, 1, X, Exclusive);
-    assert_eq!(s.queued(A, 3, X, Exclusive), 1, "R69: behind the one who waits");
+    assert_eq!(s.queued(A, 3, X, Exclusive), 1, "section 11.4: behind the one who waits");
     s.actions();
     s.give(A, advisory(X), second);
     assert_eq!(granted(&s.actions()), [(B, 1)]);

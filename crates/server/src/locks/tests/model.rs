@@ -421,7 +421,7 @@ impl Model {
         }
     }
 
-    /// R30: somebody waits for this hold.
+    /// section 11.3: somebody waits for this hold.
     fn check_demanded(&self, key: (SessionId, LockId), generation: Generation, keep: Keep) {
         if self.good(key.0) {
             let demanded = self.demanded.get(&key).filter(|demanded| demanded.0 == generation);
