@@ -290,8 +290,8 @@ fn play(addresses: [SocketAddr; 2], threads_each: u64, acts: usize) -> Vec<Op> {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# An answer made from several cached objects MUST be true at one instant: when the last was read, the locks used are all still held, and
-//# the objects have the versions that were read.
+//# An answer made from several cached objects MUST be true at one instant: when the last was read, all locks used are held, and the objects
+//# have the versions read.
 #[test]
 fn what_two_agents_with_caches_see_is_explained_by_one_order() {
     let server = Server::with(&["--lease", "4s"]);

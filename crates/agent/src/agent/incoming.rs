@@ -21,7 +21,7 @@ use log::trace;
 impl Agent {
     pub(super) fn incoming(&mut self, path: Path, bytes: &[u8]) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# An agent MUST drop every datagram that does not come from an address of its server.
+        //# An agent MUST drop every datagram from an address that is not its server's.
         if !self.servers.contains(&path.remote) && !bugs::is(Bug::A2) {
             return self.dropped(Dropped::ForeignAddress);
         }
@@ -84,7 +84,7 @@ impl Agent {
         self.output_due = true;
         self.server_is_at(path);
         //= wire-spec.md#11-2-delivery
-        //# An agent MUST act on the NACKs in a datagram before it acts on anything else in it.
+        //# An agent MUST act on the NACKs in a datagram before anything else in it.
         //= wire-spec.md#7-the-table-of-answers
         //# An agent that takes a NACK MUST believe it for the whole session, whichever message it answers.
         if self.take_nacks(messages) {

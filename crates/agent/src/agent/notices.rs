@@ -69,7 +69,7 @@ impl Agent {
     /// A notice about a request says that it was answered QUEUED, whether that has arrived or not.
     fn outcome_of(&mut self, nonce: u64) {
         //= wire-spec.md#6-4-notices
-        //# An agent MUST take a GRANT or a WAIT_OVER that comes before the QUEUED of its request as one that comes after it.
+        //# An agent MUST take a GRANT or a WAIT_OVER that overtakes QUEUED as one that comes after it.
         if let Some(channel) = self.sessions.channel_mut() {
             channel.reached(nonce);
             channel.forget(&mut self.timers, nonce);

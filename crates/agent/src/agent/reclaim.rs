@@ -139,7 +139,7 @@ impl Agent {
             let kept = told.get(&item.lock).filter(|told| told.status == Status::OK && told.generation == item.generation);
             match kept {
                 //= wire-spec.md#11-7-restart-and-recovery
-                //# The agent MUST drop cached data of another version than the one that the reclaim was answered with.
+                //# The agent MUST drop cached data of another version than the reclaim was answered with.
                 Some(told) if item.lock.class == LockClass::Cache => self.cache.keep_version(item.lock.object, told.version),
                 Some(_) => {}
                 None => {
@@ -170,7 +170,7 @@ impl Agent {
             return;
         }
         //= wire-spec.md#11-7-restart-and-recovery
-        //# What is not reclaimed when the agent says that its reclaim is complete MUST NOT be used from then on.
+        //# What is not reclaimed MUST NOT be used from when the agent says that its reclaim is complete.
         if !reclaim.stopping.is_empty() && self.lease.certain(self.now) {
             let until = self.lease.valid_until();
             return self.time(Timer::Reclaim, until, Question::LeaseOver);

@@ -65,8 +65,7 @@ fn news(knows: Told, holds: Told, valid_until: Instant) -> [Option<LockEvent>; 2
         //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
         Told::Uncertain => [Some(LockEvent::Uncertain), None],
         //= wire-spec.md#11-3-failure-and-ending
-        //# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the same
-        //# token.
+        //# When a renewing answer revives the lease the agent MUST tell each holder that the lock is certain again, under the same token.
         Told::Suspect if knows == Told::Uncertain => [Some(LockEvent::Certain { valid_until }), Some(LockEvent::Suspect { valid_until })],
         Told::Suspect => [Some(LockEvent::Suspect { valid_until }), None],
         Told::Certain | Told::Nobody => [Some(LockEvent::Certain { valid_until }), None],

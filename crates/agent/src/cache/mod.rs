@@ -157,7 +157,7 @@ impl Cache {
     pub(crate) fn reclaim_item(&self, object: ObjectId) -> Option<ReclaimItem> {
         let &CacheEntry { generation, mode, ref state, .. } = self.entries.get(&object).filter(|entry| !entry.converting)?;
         //= wire-spec.md#11-7-restart-and-recovery
-        //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+        //# A reclaim MUST name object, mode, generation and version cached, and be answered with the current version.
         let version = state.as_ref().map_or(0, |state| state.attr.version);
         Some(ReclaimItem { lock: cache_lock(object), mode, generation, first: generation, run: 0, version })
     }
@@ -179,8 +179,8 @@ impl Cache {
     /// The state of an object, if it may be answered from; the lease has been looked at.
     fn get(&mut self, object: ObjectId) -> Option<&Cached> {
         //= wire-spec.md#11-5-caching-and-metadata
-        //# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the
-        //# objects affected.
+        //# From the first transmission of a mutation until it cannot be under way any more, the agent MUST answer nothing from cache about
+        //# the objects affected.
         if !self.fences.is_empty() && self.fences.contains_key(&object) {
             return None;
         }
@@ -266,7 +266,7 @@ impl Cache {
             return;
         }
         //= wire-spec.md#11-5-caching-and-metadata
-        //# The agent MUST apply an effect to its cache only where it has the version `before`, and else drop what it has of the object.
+        //# The agent MUST apply an effect to its cache only to the version `before`, and else drop what it has of the object.
         let body = match self.state_mut(object) {
             // A later answer has told of this change already.
             Some(state) if attr.version <= state.attr.version => return,
@@ -462,11 +462,11 @@ impl Cache {
             return ReceiptAnswer::Received;
         }
         //= wire-spec.md#11-4-locks
-        //# The agent MUST give a cache lock back on demand as soon as the operation in hand under it has ended.
+        //# The agent MUST give a cache lock back on demand as soon as the operation in hand under it ends.
         //= wire-spec.md#11-4-locks
-        //# An operation that waits for the server or for another lock MUST NOT keep a cache lock from being given back.
+        //# An operation that waits for the server or another lock MUST NOT keep a cache lock from being given back.
         //= wire-spec.md#11-4-locks
-        //# An agent whose shared cache lock is demanded while its mutation of the object waits MUST give the shared lock up.
+        //# An agent whose shared cache lock is demanded while its mutation of the object waits MUST give it up.
         if !bugs::is(Bug::M26) || self.state(object).is_none_or(|state| state.attr.kind != ObjectKind::Directory) {
             self.lose(object);
         }

@@ -111,7 +111,7 @@ fn an_answer_counts_under_its_grant_or_under_the_lock_that_was_held_all_the_time
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The agent MUST apply an effect to its cache only where it has the version `before`, and else drop what it has of the object.
+//# The agent MUST apply an effect to its cache only to the version `before`, and else drop what it has of the object.
 #[test]
 fn a_change_is_applied_to_the_state_it_was_made_on_and_to_no_other() {
     let append = |body: &mut Body| {

@@ -211,8 +211,8 @@ impl Sessions {
         let mut surrendered = Vec::new();
         for session in self.table.iter_mut().filter(|session| matches!(session.state, SessionState::Lost)) {
             //= wire-spec.md#11-3-failure-and-ending
-            //# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and
-            //# all input and output under its locks has ended.
+            //# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and all
+            //# I/O under its locks has ended.
             let until = session.shown_until.filter(|until| !session.users.is_empty() && !now.lease_over(*until));
             match until {
                 Some(until) => timers.set(Timer::Former(session.id), until, Question::LeaseOver),
@@ -279,7 +279,7 @@ impl Sessions {
             SessionState::Open | SessionState::Closing => Claim::Continuing,
             SessionState::Source(_) => Claim::Reclaiming,
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# An agent MUST name a session lost or surrendered only after it took a NACK of it, took a WELCOME of another one, or closed
+            //# An agent MUST name a session lost or surrendered only after a NACK of it, after a WELCOME of another one, or after it closed
             //# it.
             SessionState::Lost => Claim::Lost,
             SessionState::Ending(_) => Claim::Surrendered,
@@ -295,8 +295,7 @@ impl Sessions {
         };
         let newest_first = self.table.iter().rev().filter(|session| session.source().is_none());
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it:
-        //# lost, reclaiming or surrendered.
+        //# The agent MUST name in HELLO each former session that it does not know to have ended: lost, reclaiming or surrendered.
         let mut named: Vec<&Session> = self.table.iter().filter(|session| session.source().is_some()).chain(newest_first).collect();
         named.sort_by_key(|session| rank(session));
         named.truncate(FORMER_MAX);

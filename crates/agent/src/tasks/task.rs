@@ -354,8 +354,8 @@ impl Task {
         let mut suspended = Vec::new();
         if let Request::Change { change, .. } = &request {
             //= wire-spec.md#11-5-caching-and-metadata
-            //# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about
-            //# the objects affected.
+            //# From the first transmission of a mutation until it cannot be under way any more, the agent MUST answer nothing from cache
+            //# about the objects affected.
             //= wire-spec.md#11-4-locks
             //# Until it knows the outcome of a mutation the agent MUST treat the locks named in `held` as suspended.
             suspended = change.affected(desk.ctx.cache);

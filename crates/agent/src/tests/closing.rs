@@ -85,8 +85,8 @@ fn surrender() -> Message<'static> {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and all input and
-//# output under its locks has ended.
+//# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and all I/O under
+//# its locks has ended.
 #[test]
 fn who_uses_a_lock_when_the_agent_closes_keeps_it_from_others_until_it_stops() {
     let mut script = Script::open(Config::default());

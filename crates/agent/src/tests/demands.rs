@@ -25,7 +25,7 @@ fn back(id: u64, generation: u64, keep: Keep, now: u64) -> ReleasedItem {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# The agent MUST give a cache lock back on demand as soon as the operation in hand under it has ended.
+//# The agent MUST give a cache lock back on demand as soon as the operation in hand under it ends.
 #[test]
 fn a_demand_is_receipted_and_complied_with_in_the_same_datagram() {
     let mut script = Script::open(Config::default());
@@ -177,7 +177,7 @@ fn a_flood_of_notices_is_bounded_and_what_is_not_taken_in_comes_again() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# An agent whose shared cache lock is demanded while its mutation of the object waits MUST give the shared lock up.
+//# An agent whose shared cache lock is demanded while its mutation of the object waits MUST give it up.
 #[test]
 fn a_lock_demanded_while_the_own_change_of_its_object_waits_is_given_up_at_once() {
     let mut script = Script::open(Config::default());

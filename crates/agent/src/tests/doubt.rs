@@ -136,7 +136,7 @@ fn a_server_that_does_not_hold_the_session_is_asked_for_another_as_soon_as_it_ch
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent MUST name a session lost or surrendered only after it took a NACK of it, took a WELCOME of another one, or closed it.
+//# An agent MUST name a session lost or surrendered only after a NACK of it, after a WELCOME of another one, or after it closed it.
 #[test]
 fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_session_as_lost() {
     let mut script = Script::open(Config::default());

@@ -26,7 +26,7 @@ fn offered(script: &mut Script, change: impl FnOnce(Welcome<'static>) -> Welcome
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent MUST drop every datagram that does not come from an address of its server.
+//# An agent MUST drop every datagram from an address that is not its server's.
 #[test]
 fn answers_of_strangers_neither_renew_nor_end_a_session() {
     let mut script = Script::open(Config { idle: IdlePolicy::Eager, ..Config::default() });

@@ -59,7 +59,7 @@ fn holder_of_a_lock_on_an_object_that_somebody_took_away_is_told_that_it_is_lost
 
 //= wire-spec.md#6-3-control
 //= type=test
-//# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
+//# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial named all its items.
 #[test]
 fn release_that_is_answered_in_part_is_sent_again() {
     let mut script = Script::open(Config::default());

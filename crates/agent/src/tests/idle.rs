@@ -226,7 +226,7 @@ fn unanswered_keep_alives_are_sent_again_with_backoff_no_slower_than_an_eighth_o
 //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the same token.
+//# When a renewing answer revives the lease the agent MUST tell each holder that the lock is certain again, under the same token.
 #[test]
 fn holders_are_told_suspect_uncertain_and_certain_again_under_the_same_token() {
     let mut script = Script::open(config(IdlePolicy::Eager));

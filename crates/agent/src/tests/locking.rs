@@ -68,7 +68,7 @@ fn a_queued_request_is_granted_by_a_notice() {
 
 //= wire-spec.md#6-4-notices
 //= type=test
-//# An agent MUST take a GRANT or a WAIT_OVER that comes before the QUEUED of its request as one that comes after it.
+//# An agent MUST take a GRANT or a WAIT_OVER that overtakes QUEUED as one that comes after it.
 #[test]
 fn a_grant_may_overtake_the_word_that_the_request_is_queued() {
     let mut script = Script::open(Config::default());

@@ -90,7 +90,7 @@ fn after_a_nack_no_answer_renews_and_no_grant_is_installed() {
 
 //= wire-spec.md#11-2-delivery
 //= type=test
-//# An agent MUST act on the NACKs in a datagram before it acts on anything else in it.
+//# An agent MUST act on the NACKs in a datagram before anything else in it.
 #[test]
 fn in_one_datagram_the_nack_counts_before_everything_else() {
     let mut script = Script::open(Config::default());
@@ -116,8 +116,7 @@ fn a_nack_of_another_session_or_for_a_packet_never_sent_ends_nothing() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# The agent MUST name in HELLO each former session of its own that it does not know to have ended, with what became of it: lost,
-//# reclaiming or surrendered.
+//# The agent MUST name in HELLO each former session that it does not know to have ended: lost, reclaiming or surrendered.
 #[test]
 fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     let mut script = Script::open(SILENT());

@@ -180,8 +180,8 @@ fn write() -> Command {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the objects
-//# affected.
+//# From the first transmission of a mutation until it cannot be under way any more, the agent MUST answer nothing from cache about the
+//# objects affected.
 #[test]
 fn over_a_restart_what_a_mutation_affects_is_not_answered_from_cache_before_its_outcome_is_told() {
     for fate in [Fate::Executed, Fate::NotExecuted, Fate::Unknown] {
@@ -233,8 +233,8 @@ fn the_reclaim_is_not_completed_before_every_outcome_is_told() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the objects
-//# affected.
+//# From the first transmission of a mutation until it cannot be under way any more, the agent MUST answer nothing from cache about the
+//# objects affected.
 #[test]
 fn after_a_nack_what_a_mutation_affects_is_not_cached_before_its_outcome_is_told() {
     let mut script = Script::open(Config::default());

@@ -191,10 +191,10 @@ fn a_straggling_grant_of_the_old_session_is_not_installed() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+//# A reclaim MUST name object, mode, generation and version cached, and be answered with the current version.
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# The agent MUST drop cached data of another version than the one that the reclaim was answered with.
+//# The agent MUST drop cached data of another version than the reclaim was answered with.
 #[test]
 fn cached_data_of_another_version_than_the_servers_is_dropped_at_once() {
     let mut script = Script::open(Config::default());
@@ -211,7 +211,7 @@ fn cached_data_of_another_version_than_the_servers_is_dropped_at_once() {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# What is not reclaimed when the agent says that its reclaim is complete MUST NOT be used from then on.
+//# What is not reclaimed MUST NOT be used from when the agent says that its reclaim is complete.
 #[test]
 fn the_reclaim_is_complete_only_when_holders_of_lost_locks_have_stopped_or_their_lease_is_over() {
     for stops in [true, false] {

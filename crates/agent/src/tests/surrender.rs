@@ -50,8 +50,8 @@ fn surrendered_until(ended: impl Fn(u64) -> Message<'static>) {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and all input and
-//# output under its locks has ended.
+//# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and all I/O under
+//# its locks has ended.
 #[test]
 fn a_session_is_surrendered_when_its_last_holder_has_stopped_and_no_sooner() {
     let mut script = Script::open(Config::default());

@@ -54,7 +54,7 @@ fn revived(script: &mut Script) -> BTreeMap<HolderId, Vec<LockEvent>> {
 //# When its lease ends the agent MUST tell each holder of a lock that the lock is uncertain.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# When a renewing answer revives the lease the agent MUST tell each such holder that the lock is certain again, under the same token.
+//# When a renewing answer revives the lease the agent MUST tell each holder that the lock is certain again, under the same token.
 #[test]
 fn each_holder_hears_uncertain_and_certain_though_the_lease_lives_again_in_the_call_that_finds_it_over() {
     let (mut script, locks) = holding(6);

@@ -162,7 +162,7 @@ impl Controls {
         let Some(control) = self.unanswered.get_mut(&serial) else { return false };
         if let Control::Release(given) = &control.body {
             //= wire-spec.md#6-3-control
-            //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial have named every item of it.
+            //# An agent MUST NOT take a RELEASE as answered before RELEASED messages of its serial named all its items.
             for item in items {
                 // One generation may stand in it twice: kept shared at first, and then not at all.
                 let names = |given: &ReleaseItem| (given.lock, given.generation) == (item.lock, item.generation);

@@ -47,8 +47,7 @@ impl LockTable {
         let outcome = match (chance, wait) {
             (Chance::Now, _) if own.is_none() && !self.has_room(slot) => {
                 //= wire-spec.md#8-2-limits-of-a-server
-                //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
-                //# still owed.
+                //# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
                 self.make_room(now, slot);
                 LockOutcome::Busy
             }
@@ -92,7 +91,7 @@ impl LockTable {
             return Chance::Never;
         }
         //= wire-spec.md#11-4-locks
-        //# Once an exclusive request for an advisory lock waits, a later shared request MUST NOT be granted before it.
+        //# Once an exclusive request for an advisory lock waits, a later shared one MUST NOT be granted before it.
         if clear && (!self.is_pressing(entry) || bugs::is(Bug::M23)) { Chance::Now } else { Chance::Later }
     }
 
@@ -116,7 +115,7 @@ impl LockTable {
     /// Gives a session the lock, or a new generation of what it holds; `None`: there are no tokens.
     fn grant(&mut self, now: Instant, entry: u32, session: u32, own: Option<u32>, mode: Mode) -> Option<u32> {
         //= wire-spec.md#11-4-locks
-        //# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
+        //# A grant of an advisory lock MUST reserve a run of consecutive tokens, beginning with its generation.
         let run = self.limits.run.max(1);
         if let Some(at) = own.filter(|_| bugs::is(Bug::M18)) {
             self.table.holds[at].mode = mode.max(self.table.holds[at].mode);
@@ -210,8 +209,8 @@ impl LockTable {
                 continue;
             }
             //= wire-spec.md#11-4-locks
-            //# Before the server grants a lock to a waiting session of which it has not heard lately, it SHOULD probe that session and wait
-            //# for the receipt.
+            //# Before the server grants a lock to a waiting session of which it has not heard lately, it SHOULD probe it and wait for the
+            //# receipt.
             if now.since(waiter.heard) > HEARD_LATELY && !bugs::is(Bug::P1) {
                 self.ask(entry, place);
                 // Shared ones behind it are asked, or granted, side by side with it.
@@ -348,12 +347,12 @@ impl LockTable {
     pub fn object_gone(&mut self, now: Instant, object: ObjectId) {
         let Some(entry) = self.table.entry(advisory(object)) else { return };
         //= wire-spec.md#11-4-locks
-        //# The server MUST end each wait for the advisory lock of an object that is gone by WAIT_OVER with ESTALE.
+        //# The server MUST end each wait for the advisory lock of a removed object by WAIT_OVER with ESTALE.
         while self.waiters(entry).next().is_some() {
             self.end_wait(entry, 0, Status::ESTALE);
         }
         //= wire-spec.md#11-4-locks
-        //# The server MUST demand the advisory locks of an object that is gone from all their holders.
+        //# The server MUST demand the advisory locks of a removed object from all their holders.
         let holds: Vec<u32> = self.table.holds_of(entry).collect();
         holds.into_iter().for_each(|at| self.demand(now, at, Keep::Nothing));
         self.table.drop_if_idle(entry);

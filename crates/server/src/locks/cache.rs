@@ -28,7 +28,7 @@ impl LockTable {
         let (mut own, mut other) = (None, None);
         if let Some(entry) = entry {
             //= wire-spec.md#11-4-locks
-            //# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it to anyone before.
+            //# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it before.
             if self.is_pressing(entry) {
                 return CacheGrant::NONE;
             }
@@ -55,8 +55,7 @@ impl LockTable {
             _ => mode,
         };
         //= wire-spec.md#8-2-limits-of-a-server
-        //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still
-        //# owed.
+        //# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
         if own.is_none() && !self.has_room(session) {
             return CacheGrant::NONE;
         }

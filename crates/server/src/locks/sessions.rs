@@ -37,8 +37,7 @@ impl LockTable {
     pub fn park(&mut self, now: Instant, session: SessionId) {
         if let Some(slot) = self.table.good(session) {
             //= wire-spec.md#11-3-failure-and-ending
-            //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
-            //# executed, none is granted.
+            //# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is granted.
             //= wire-spec.md#11-3-failure-and-ending
             //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
             self.suspend_demands(slot);
@@ -87,8 +86,7 @@ impl LockTable {
         let Some(slot) = self.table.session(session) else { return };
         debug_assert!(self.table.sessions[slot].state == LockAccess::Ended, "ended first, then freed");
         //= wire-spec.md#11-3-failure-and-ending
-        //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or
-        //# shown.
+        //# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
         self.table.sessions[slot].state = LockAccess::Freed;
         self.sweep_later(slot);
     }

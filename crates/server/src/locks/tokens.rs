@@ -49,7 +49,7 @@ impl Tokens {
     #[must_use]
     pub fn new(epoch: u8, reserved: u64) -> Self {
         //= wire-spec.md#11-4-locks
-        //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
+        //# All generations and tokens of a store MUST come from one counter that only grows, across restarts and restores.
         let first = u64::from(epoch) << COUNT;
         let before = reserved.max(first);
         Self {
@@ -89,7 +89,7 @@ impl Tokens {
             return None;
         }
         //= wire-spec.md#11-4-locks
-        //# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
+        //# Every grant, upgrade, downgrade and extension MUST have a generation larger than all given before.
         let first = self.next;
         self.next = after;
         Some(Generation(first))
@@ -143,7 +143,7 @@ mod tests {
 
     //= wire-spec.md#11-4-locks
     //= type=test
-    //# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
+    //# Every grant, upgrade, downgrade and extension MUST have a generation larger than all given before.
     #[test]
     fn runs_never_overlap() {
         let mut tokens = ready(0, 0);
@@ -155,7 +155,7 @@ mod tests {
 
     //= wire-spec.md#11-4-locks
     //= type=test
-    //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
+    //# All generations and tokens of a store MUST come from one counter that only grows, across restarts and restores.
     #[test]
     fn restart_goes_on_above_all_that_may_have_been_given_out() {
         let mut tokens = Tokens::new(3, 0);
@@ -169,7 +169,7 @@ mod tests {
 
     //= wire-spec.md#11-4-locks
     //= type=test
-    //# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
+    //# All generations and tokens of a store MUST come from one counter that only grows, across restarts and restores.
     #[test]
     fn a_new_epoch_is_above_every_token_of_the_former() {
         let reserved = (3 << COUNT) | 77;

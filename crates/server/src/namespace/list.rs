@@ -34,7 +34,7 @@ pub(super) fn read_dir(
     let mut page: Vec<(&[u8], EntryRecord)> = Vec::with_capacity(most);
     let mut end = true;
     //= wire-spec.md#11-5-caching-and-metadata
-    //# A READDIR page MUST begin with the first name above the cookie, in byte order, whatever has happened to the directory.
+    //# A READDIR page MUST begin with the first name above the cookie, in byte order, whatever happened to the directory.
     for (name, entry) in view.entries(m.dir, m.after.0).take(most) {
         let Some(rest) = left.checked_sub(around + name.len()) else {
             end = false;

@@ -250,8 +250,7 @@ impl Server {
                 );
             }
             //= wire-spec.md#8-2-limits-of-a-server
-            //# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is
-            //# still owed.
+            //# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
         }
         if neighbours >= self.config.network_sessions_max as usize {

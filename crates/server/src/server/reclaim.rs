@@ -130,7 +130,7 @@ impl Server {
             let status = version.map_or_else(|status| status, |_| self.reclaim_item(call.key, message.from, &item, &mut against));
             let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
             //= wire-spec.md#11-7-restart-and-recovery
-            //# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+            //# A reclaim MUST name object, mode, generation and version cached, and be answered with the current version.
             if status == Status::OK
                 && let Recording::By(batch) = self.record_lock(call.key, item.lock.object)
             {

@@ -229,8 +229,8 @@ impl Server {
             };
             if !session.standing().is_good() {
                 //= wire-spec.md#11-3-failure-and-ending
-                //# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is
-                //# executed, none is granted.
+                //# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is
+                //# granted.
                 //= wire-spec.md#11-3-failure-and-ending
                 //# The server MUST check the standing at the instant at which it executes a request.
                 task.wait = Wait::Standing;

@@ -196,8 +196,7 @@ impl Server {
         //# The server MUST end a surrendered session durably before it frees the session's locks.
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-3-failure-and-ending
-        //# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed
-        //# or shown.
+        //# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
         if bugs::is(Bug::M37) {
             return self.ended(key);
         }

@@ -116,7 +116,7 @@ impl Server {
         };
         let small = notices || session.out.has_urgent();
         //= wire-spec.md#3-7-sizes-and-paths
-        //# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
+        //# Every handshake message, control message, notice, receipt and NACK MUST fit a datagram of 548 bytes.
         //= wire-spec.md#3-7-sizes-and-paths
         //# A datagram MUST NOT be longer than agreed in the handshake, nor than 1,232 bytes before that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };

@@ -297,7 +297,7 @@ fn strings_and_lists_at_their_limits() {
 
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
+//# Every handshake message, control message, notice, receipt and NACK MUST fit a datagram of 548 bytes.
 #[test]
 fn small_messages_fit_the_smallest_datagram_at_their_largest() {
     use cistern_wire::limits::{COOKIE_MAX, FORMER_MAX, LABEL_MAX};

@@ -132,7 +132,7 @@ fn what_came_without_a_lock_is_not_cached() {
 //# The agent MUST NOT cache data under a generation that it does not hold.
 //= wire-spec.md#11-4-locks
 //= type=test
-//# An operation that waits for the server or for another lock MUST NOT keep a cache lock from being given back.
+//# An operation that waits for the server or another lock MUST NOT keep a cache lock from being given back.
 #[test]
 fn an_answer_whose_lock_was_demanded_meanwhile_is_told_and_not_kept() {
     let (mut bench, [_, f, ..]) = bench();

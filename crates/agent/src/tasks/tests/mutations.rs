@@ -39,8 +39,8 @@ fn is_later(submitted: &Submitted) -> bool {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the objects
-//# affected.
+//# From the first transmission of a mutation until it cannot be under way any more, the agent MUST answer nothing from cache about the
+//# objects affected.
 //= wire-spec.md#11-1-lease
 //= type=test
 //# The agent MUST NOT report a change of server-held state as done before the server has acknowledged it.

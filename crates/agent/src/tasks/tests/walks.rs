@@ -185,8 +185,8 @@ fn one_lookup_asks_for_all_that_is_left_and_fits_the_smallest_datagram() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# An answer made from several cached objects MUST be true at one instant: when the last was read, the locks used are all still held, and
-//# the objects have the versions that were read.
+//# An answer made from several cached objects MUST be true at one instant: when the last was read, all locks used are held, and the objects
+//# have the versions read.
 #[test]
 fn an_edge_that_was_moved_while_the_walk_waited_does_not_count() {
     // A has /d → b cached and waits for b's names; B moves d away, then makes the name that A is looking for.

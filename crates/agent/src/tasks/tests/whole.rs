@@ -51,8 +51,8 @@ fn done(bench: &mut Bench, op: OpId, results: &[ItemResult]) {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# As long as a mutation may be under way, from its first transmission on, the agent MUST answer nothing from cache about the objects
-//# affected.
+//# From the first transmission of a mutation until it cannot be under way any more, the agent MUST answer nothing from cache about the
+//# objects affected.
 #[test]
 fn a_batch_suspends_all_that_it_may_change_and_nothing_of_it_is_believed_afterwards() {
     let (mut bench, [d, f, g]) = bench();

@@ -69,8 +69,8 @@ impl Trace {
     /// name by name, each at its own instant, as POSIX has it.
     pub(super) fn holds(&self, view: &mut View<'_>) -> bool {
         //= wire-spec.md#11-5-caching-and-metadata
-        //# An answer made from several cached objects MUST be true at one instant: when the last was read, the locks used are all still
-        //# held, and the objects have the versions that were read.
+        //# An answer made from several cached objects MUST be true at one instant: when the last was read, all locks used are held, and the
+        //# objects have the versions read.
         if !self.waited {
             true
         } else if self.used.len() == self.with_answer {

@@ -8,7 +8,7 @@ use Mode::{Exclusive, Shared};
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# A grant of an advisory lock MUST reserve a run of consecutive tokens, the first of which is its generation.
+//# A grant of an advisory lock MUST reserve a run of consecutive tokens, beginning with its generation.
 #[test]
 fn free_lock_is_granted_at_once_with_a_run_of_tokens() {
     let mut s = Script::new();
@@ -44,7 +44,7 @@ fn waiters_are_served_in_order_and_shared_ones_together() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Once an exclusive request for an advisory lock waits, a later shared request MUST NOT be granted before it.
+//# Once an exclusive request for an advisory lock waits, a later shared one MUST NOT be granted before it.
 #[test]
 fn no_shared_lock_passes_an_exclusive_request_that_waits() {
     let mut s = Script::new();

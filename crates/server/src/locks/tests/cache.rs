@@ -43,7 +43,7 @@ fn exclusive_wish_is_met_as_far_as_others_allow() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Every grant, upgrade, downgrade and extension MUST have a generation larger than every generation given before.
+//# Every grant, upgrade, downgrade and extension MUST have a generation larger than all given before.
 #[test]
 fn every_grant_to_the_same_session_has_a_new_generation() {
     let mut s = Script::new();
@@ -105,7 +105,7 @@ fn not_held_frees_every_generation_up_to_the_one_demanded() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it to anyone before.
+//# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it before.
 #[test]
 fn no_grant_while_a_mutation_waits_or_executes() {
     let mut s = Script::new();
@@ -133,7 +133,7 @@ fn what_is_demanded_is_not_granted_anew() {
 
 //= wire-spec.md#8-2-limits-of-a-server
 //= type=test
-//# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still owed.
+//# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
 #[test]
 fn bounds_are_met_by_answers_without_a_grant() {
     let mut s = Script::with(LockLimits { locks_max: 3, locks_per_session: 2, ..LockLimits::default() });

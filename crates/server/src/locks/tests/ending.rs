@@ -8,8 +8,7 @@ use Mode::{Exclusive, Shared};
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none is
-//# granted.
+//# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is granted.
 #[test]
 fn session_timing_out_is_granted_nothing() {
     let mut s = Script::new();
@@ -24,8 +23,7 @@ fn session_timing_out_is_granted_nothing() {
 //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none is
-//# granted.
+//# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is granted.
 //= wire-spec.md#11-4-locks
 //= type=test
 //# The server SHOULD pass over waiting sessions that are not in good standing.
@@ -93,7 +91,7 @@ fn releases_of_a_session_timing_out_count() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
+//# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
 #[test]
 fn locks_of_an_ended_session_stand_until_its_end_is_durable() {
     let mut s = Script::new();

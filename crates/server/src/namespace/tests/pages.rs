@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     //= wire-spec.md#11-5-caching-and-metadata
     //= type=test
-    //# A READDIR page MUST begin with the first name above the cookie, in byte order, whatever has happened to the directory.
+    //# A READDIR page MUST begin with the first name above the cookie, in byte order, whatever happened to the directory.
     #[test]
     fn every_page_goes_on_right_behind_its_cookie_whatever_happened(
         present in proptest::collection::btree_set(any::<u8>(), 0..120),

@@ -159,7 +159,7 @@ fn other_version_is_refused_with_the_range_spoken_here() {
 
 //= wire-spec.md#8-2-limits-of-a-server
 //= type=test
-//# A bound MUST be met by a refusal in words or by a demand, and never by forgetting a lock, a session or a reply that is still owed.
+//# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
 #[test]
 fn full_table_refuses_and_says_when_to_try_again() {
     let mut world = World::with(Config { sessions_max: 2, ..Config::default() });

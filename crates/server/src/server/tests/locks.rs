@@ -400,7 +400,7 @@ fn server_status_tells_who_asks_and_counts() {
 
 //= wire-spec.md#3-7-sizes-and-paths
 //= type=test
-//# Every message of the lanes handshake, control and notice, every receipt and every NACK MUST fit a datagram of 548 bytes.
+//# Every handshake message, control message, notice, receipt and NACK MUST fit a datagram of 548 bytes.
 #[test]
 fn answer_to_a_long_release_comes_in_several_small_messages() {
     let mut world = World::new();
@@ -490,10 +490,10 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# The server MUST end each wait for the advisory lock of an object that is gone by WAIT_OVER with ESTALE.
+//# The server MUST end each wait for the advisory lock of a removed object by WAIT_OVER with ESTALE.
 //= wire-spec.md#11-4-locks
 //= type=test
-//# The server MUST demand the advisory locks of an object that is gone from all their holders.
+//# The server MUST demand the advisory locks of a removed object from all their holders.
 //= wire-spec.md#11-4-locks
 //= type=test
 //# The server MUST tell each session with an advisory lock on an object that another session has removed it.

@@ -27,7 +27,7 @@ fn status(world: &mut World, peer: &mut Peer, from: SessionId, item: ReclaimItem
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# A reclaim MUST name object, mode, generation and the version of what is cached, and be answered with the current version.
+//# A reclaim MUST name object, mode, generation and version cached, and be answered with the current version.
 #[test]
 fn reclaimed_lock_is_the_same_grant_and_comes_with_the_current_version() {
     let mut world = World::new();

@@ -259,8 +259,7 @@ fn session_that_did_not_comply_is_taken_back_when_what_it_kept_is_back() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none
-//# is granted.
+//# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is granted.
 #[test]
 fn turns_that_came_while_the_session_was_away_are_taken_after_its_rescue() {
     let mut world = World::new();

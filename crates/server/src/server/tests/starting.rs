@@ -14,7 +14,7 @@ const RUN: u64 = 1_024;
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# The server MUST take all generations and tokens of a store from one counter that only grows, across restarts and restores.
+//# All generations and tokens of a store MUST come from one counter that only grows, across restarts and restores.
 #[test]
 fn tokens_after_a_restart_are_above_those_before() {
     let config = || Config { volatile: true, ..Config::default() };

@@ -100,7 +100,7 @@ fn release_while_timing_out_frees_that_lock_only() {
 //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
+//# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
 #[test]
 fn eviction_frees_nothing_before_the_timer_and_the_durable_end() {
     let mut world = World::new();
@@ -180,8 +180,7 @@ fn welcome_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none
-//# is granted.
+//# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is granted.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# The server MUST check the standing at the instant at which it executes a request.
@@ -211,8 +210,7 @@ fn parked_request_is_dropped_by_the_first_nack_and_never_executes() {
 //# What was parked MUST be dropped when the session ends.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# At D the server MUST park the session's requests that have not been executed and its waiting lock requests: none is executed, none
-//# is granted.
+//# At D the server MUST park the session's unexecuted requests and waiting lock requests: none is executed, none is granted.
 #[test]
 fn parked_request_is_dropped_at_the_end_of_its_session() {
     let mut world = World::new();
@@ -237,7 +235,7 @@ fn parked_request_is_dropped_at_the_end_of_its_session() {
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# When T has passed the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
+//# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
 //# A session MUST end whole: by T, by END_SESSION, or by its agent's next session (section 11.6).

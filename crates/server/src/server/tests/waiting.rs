@@ -241,8 +241,7 @@ fn waiters_that_die_each_in_its_turn_cost_one_bound_each() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Before the server grants a lock to a waiting session of which it has not heard lately, it SHOULD probe that session and wait
-//# for the receipt.
+//# Before the server grants a lock to a waiting session of which it has not heard lately, it SHOULD probe it and wait for the receipt.
 #[test]
 fn waiter_that_died_just_before_its_turn_delays_the_next_by_its_failed_delivery_alone_and_is_no_steal() {
     let mut world = World::new();
