@@ -371,8 +371,8 @@ impl Cache {
         let Some(mode) = mode.mode().filter(|_| self.open) else { return false };
         self.refused.seen(generation);
         //= wire-spec.md#11-4-locks
-        //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g
-        //# or less in that session.
+        //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock of generation g or
+        //# less in that session.
         if self.refused.is_refused(object, generation) && !bugs::is(Bug::M16) {
             return false;
         }
@@ -442,7 +442,7 @@ impl Cache {
             return ReceiptAnswer::NotHeld;
         };
         //= wire-spec.md#11-3-failure-and-ending
-        //# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
+        //# An agent MUST receipt a demand for a generation that it does not know or no longer holds, without effect.
         if entry.generation > up_to {
             // It was overtaken by a newer grant.
             return ReceiptAnswer::NotHeld;

@@ -167,8 +167,8 @@ fn of_an_object_that_has_changed_nothing_older_comes_back_under_the_same_lock() 
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g or
-//# less in that session.
+//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock of generation g or less in
+//# that session.
 #[test]
 fn what_was_refused_or_given_back_is_not_installed_while_a_request_could_bring_it() {
     let mut cache = cache();

@@ -288,7 +288,7 @@ impl Advisory {
     /// Whether the agent's grant allows local grants of this mode, tokens aside.
     fn covers(&self, mode: Mode) -> bool {
         //= wire-spec.md#11-4-locks
-        //# Once an advisory lock was demanded, the agent MUST send further local requests for it to the server instead of granting them.
+        //# Once an advisory lock was demanded, the agent MUST send further local requests for it to the server.
         // While a downgrade is under way its new generation is not known.
         self.releasing.is_none()
             && self.grant.is_some_and(|held| held.demanded.is_none() && (held.mode == Mode::Exclusive || mode == Mode::Shared))
@@ -338,7 +338,7 @@ impl Advisory {
         let Some(held) = &mut self.grant else { return };
         let Some(keep) = held.demanded else { return };
         //= wire-spec.md#11-4-locks
-        //# An agent SHOULD have at most one acquisition or conversion of a lock outstanding, and none while a release of it is unanswered.
+        //# An agent SHOULD have at most one acquisition or conversion of a lock outstanding, and none beside an unanswered release of it.
         // Until a downgrade or another run is answered, the generation that a release would have to name is not known.
         if self.releasing.is_some() || matches!(self.request, LockRequest::Extending(_)) {
             return;

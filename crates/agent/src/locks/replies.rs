@@ -109,7 +109,7 @@ impl Advisory {
         match &mut self.grant {
             // A newer one is held: the demand was overtaken.
             //= wire-spec.md#11-3-failure-and-ending
-            //# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
+            //# An agent MUST receipt a demand for a generation that it does not know or no longer holds, without effect.
             Some(held) if held.generation > up_to => ReceiptAnswer::NotHeld,
             Some(held) => {
                 held.generation = up_to;
@@ -187,8 +187,8 @@ impl Advisory {
 
     fn install(&mut self, (mode, generation, run): (Mode, Generation, u32)) -> Arrival {
         //= wire-spec.md#11-4-locks
-        //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g
-        //# or less in that session.
+        //# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock of generation g or
+        //# less in that session.
         if generation <= self.refused || self.grant.is_some_and(|held| held.generation > generation) {
             return Arrival::Void;
         }

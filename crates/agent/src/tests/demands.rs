@@ -40,8 +40,8 @@ fn a_demand_is_receipted_and_complied_with_in_the_same_datagram() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g or less
-//# in that session.
+//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock of generation g or less in
+//# that session.
 #[test]
 fn a_demand_that_overtakes_its_grant_keeps_the_grant_from_being_installed() {
     let mut script = Script::open(Config::default());
@@ -75,7 +75,7 @@ fn a_demand_covers_the_older_generation_that_is_held_while_the_newer_is_on_its_w
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
+//# An agent MUST receipt a demand for a generation that it does not know or no longer holds, without effect.
 #[test]
 fn a_demand_for_an_older_generation_than_the_one_held_touches_nothing() {
     let mut script = Script::open(Config::default());

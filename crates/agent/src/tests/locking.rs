@@ -201,7 +201,7 @@ fn a_request_whose_answer_was_lost_is_asked_on_after_its_cancellation() {
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# Once an advisory lock was demanded, the agent MUST send further local requests for it to the server instead of granting them.
+//# Once an advisory lock was demanded, the agent MUST send further local requests for it to the server.
 #[test]
 fn a_demand_is_answered_in_use_while_a_user_holds_and_the_lock_goes_back_when_he_ends() {
     let mut script = Script::open(Config::default());
@@ -273,8 +273,8 @@ fn a_demand_that_overtakes_the_grant_is_awaited_if_a_user_waits_and_he_gets_the_
 
 //= wire-spec.md#11-4-locks
 //= type=test
-//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock with a generation of g or less
-//# in that session.
+//# An agent that answered "not held" to a demand for g, or released g, MUST NOT install a grant of that lock of generation g or less in
+//# that session.
 #[test]
 fn a_demand_that_was_answered_awaited_is_complied_with_though_it_never_comes_again() {
     let mut script = Script::open(Config::default());
@@ -305,7 +305,7 @@ fn a_demand_that_overtakes_the_grant_is_not_held_if_nobody_waits_and_the_grant_i
 
 //= wire-spec.md#11-3-failure-and-ending
 //= type=test
-//# An agent MUST receipt a demand for a generation that it does not know or no longer holds, and change nothing by it.
+//# An agent MUST receipt a demand for a generation that it does not know or no longer holds, without effect.
 #[test]
 fn a_demand_for_a_lock_that_the_agent_knows_nothing_of_is_receipted_and_harmless() {
     let mut script = Script::open(Config::default());
