@@ -49,6 +49,8 @@ const NOT_VISIBLE: &[(Bug, &str)] = &[
     (Bug::M49, "how soon to send again follows from round trips that no datagram tells"),
     (Bug::M55, "one run is a run like any other: only a second one of the same seed differs"),
     (Bug::L1, "what a server keeps of a session is never said"),
+    (Bug::H1, "whether a session was still in good standing when a HELLO came is not said: the server may have given it up before"),
+    (Bug::H2, "from when an agent counts its lease is never said"),
     (Bug::H3, "whether a session that failed was rescued before a HELLO came is not said: the server may have given it up again"),
     (Bug::Q1, "the auditor has no rule for CANCELLED: what it says nothing of may have been given back, or never granted"),
     (Bug::U1, "any number may be the first one, 1 as well"),
@@ -57,6 +59,8 @@ const NOT_VISIBLE: &[(Bug, &str)] = &[
     (Bug::A5, "what an incarnation counts is an agent's affair, and nothing in a sound HELLO says that it is another's"),
     (Bug::A8, "a session whose floor has leapt is answered like any other"),
     (Bug::P1, "whether a waiter was asked shows in no rule, for a server may have heard of it just before"),
+    (Bug::G1, "which user of an agent has which token of a run is never said"),
+    (Bug::N1, "the auditor follows locks, not names: which object a name is may have changed unseen"),
     (Bug::W2, "silence may mean that nobody watches any more"),
 ];
 
@@ -167,8 +171,9 @@ fn shown(plan: &Plan, trace: &Trace, node: Node, path: &Path) -> std::io::Result
     let mut auditor = auditor(plan, side);
     for datagram in Reader::new(File::open(path)?) {
         let datagram = datagram.map_err(std::io::Error::other)?;
+        let before = auditor.found();
         // What an insider does wrong itself shows no bug.
-        if auditor.take((&datagram).into()) > 0 && !is_attacker(datagram.from) {
+        if auditor.take((&datagram).into()) > before && !is_attacker(datagram.from) {
             return Ok(auditor.newest().cloned());
         }
     }
