@@ -2,12 +2,17 @@
 //!
 //! Invariant: every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, a task, or
 //! put off.
+//! Invariant: at most [`REMOVALS_MAX`] removals are under way. Each waits in the line of its directory, and whoever frees that lets all that
+//! wait there run in one turn, at a cost that grows with the square of their number.
 
 use crate::config::PresenceLimits;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::{Handle, ObjectId, SessionId};
+
+/// Most removals that are under way together.
+const REMOVALS_MAX: usize = 128;
 
 /// One ephemeral file.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct Ephemerals {
     by_session: BTreeMap<SessionId, BTreeSet<ObjectId>>,
     /// Files whose sessions have ended and whose removal was not begun.
     orphans: VecDeque<ObjectId>,
+    /// How many removals were begun and have not ended.
+    removing: usize,
     /// Files whose removal has failed, and when it is tried again; in order of time.
     put_off: VecDeque<(Instant, ObjectId)>,
 }
@@ -84,14 +91,21 @@ impl Ephemerals {
         self.rows.len() + more <= limits.ephemerals_max && own + more <= limits.ephemerals_per_session
     }
 
-    /// Whether removals are left to be begun.
+    /// Whether removals are left that may begin now.
     pub(crate) fn has_orphans(&self) -> bool {
-        !self.orphans.is_empty()
+        !self.orphans.is_empty() && self.removing < REMOVALS_MAX
     }
 
-    /// Takes one of them, to begin its removal.
+    /// Takes one of them, to begin its removal, which ends with [`Self::removal_ended`].
     pub(crate) fn next_orphan(&mut self) -> Option<ObjectId> {
-        self.orphans.pop_front()
+        let object = if self.removing < REMOVALS_MAX { self.orphans.pop_front() } else { None };
+        self.removing += usize::from(object.is_some());
+        object
+    }
+
+    /// A removal has ended, well or not.
+    pub(crate) fn removal_ended(&mut self) {
+        self.removing -= 1;
     }
 
     /// The removal of a file has failed, and is begun again at `at`, which is no earlier than that of any before.
@@ -131,5 +145,25 @@ impl Ephemerals {
             Some((object, row.made_by))
         });
         rebound.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_removals_begin_than_may_be_under_way() {
+        let mut files = Ephemerals::default();
+        let count = 2 * REMOVALS_MAX;
+        (0..count as u64).for_each(|n| files.add(ObjectId(n + 1), Handle(1), SessionId(7)));
+        assert_eq!(files.orphan(SessionId(7)), count);
+        let begun: Vec<_> = core::iter::from_fn(|| files.next_orphan()).collect();
+        assert_eq!(begun.len(), REMOVALS_MAX);
+        assert!(!files.has_orphans(), "the loop does not spin for what may not begin");
+        files.removal_ended();
+        assert!(files.has_orphans());
+        assert!(files.next_orphan().is_some());
+        assert_eq!(files.next_orphan(), None);
     }
 }

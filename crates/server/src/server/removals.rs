@@ -117,6 +117,7 @@ impl Server {
                 self.ephemerals.put_off(now.plus(RETRY), object);
             }
         }
+        self.ephemerals.removal_ended();
         self.locks.mutation_leave(id.ticket());
     }
 
