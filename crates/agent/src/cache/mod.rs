@@ -308,7 +308,7 @@ impl Cache {
     pub(crate) fn drop_changed(&mut self, object: ObjectId) {
         self.drop_state(object);
         if let Some(entry) = self.entries.get_mut(&object) {
-            entry.floor += 1;
+            entry.floor = entry.floor.saturating_add(1);
         }
     }
 
