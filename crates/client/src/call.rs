@@ -6,7 +6,8 @@
 use crate::error::{Cause, Error, Subject};
 use crate::hub::{Done, Inner};
 use crate::op::Operation;
-use cistern_agent::api::{Command, OpId};
+use cistern_agent::api::{Command, OpError, OpId};
+use cistern_wire::Status;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -80,13 +81,15 @@ pub struct Call<K: Operation> {
     progress: Progress,
     /// What is asked when that has ended well.
     next: Option<Box<Command>>,
+    /// Nothing more is to be asked.
+    given_up: bool,
     subject: Subject,
     kind: Option<K>,
 }
 
 impl<K: Operation> Call<K> {
     pub(crate) fn new(inner: Arc<Inner>, progress: Progress, next: Option<Box<Command>>, subject: Subject, kind: K) -> Self {
-        Self { inner, progress, next, subject, kind: Some(kind) }
+        Self { inner, progress, next, given_up: false, subject, kind: Some(kind) }
     }
 
     /// Blocks until the operation has ended.
@@ -108,7 +111,7 @@ impl<K: Operation> Call<K> {
     /// # Errors
     /// As described.
     pub fn cancel(mut self) -> Result<K::Output, Error> {
-        self.next = None;
+        self.given_up = true;
         if let Progress::Running { op: Some(op), .. } = self.progress {
             // Its end is put where `wait` finds it.
             self.inner.cancel(op);
@@ -147,6 +150,7 @@ impl<K: Operation> Call<K> {
         self.progress = Progress::Ended(None);
         match (done, self.next.take()) {
             (Done::Failed(error), _) => Some(Err(self.error(error))),
+            (_, Some(_)) if self.given_up => Some(Err(self.error(OpError::Status(Status::ECANCELED)))),
             (_, Some(next)) => {
                 self.progress = self.inner.begin(*next);
                 None
@@ -155,7 +159,7 @@ impl<K: Operation> Call<K> {
         }
     }
 
-    fn error(&self, error: cistern_agent::api::OpError) -> Error {
+    fn error(&self, error: OpError) -> Error {
         let mut error = self.inner.error(error, self.subject.clone());
         error.place(|item| self.kind.as_ref().and_then(|kind| kind.place(item)));
         error

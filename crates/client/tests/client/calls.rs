@@ -118,6 +118,9 @@ fn an_operation_that_is_given_up_in_time_says_so() {
     assert_eq!((late.kind(), late.is_retryable()), (ErrorKind::TimedOut, true));
     let canceled = client.lock("/a").start().cancel().unwrap_err();
     assert_eq!(canceled.kind(), ErrorKind::Canceled);
+    // That the file is there is known here, so the first half of it has ended at once.
+    let canceled = client.lock("/a").create().start().cancel().unwrap_err();
+    assert_eq!(canceled.kind(), ErrorKind::Canceled);
     held.release().wait().unwrap();
     client.lock("/a").wait_timeout(PATIENCE).unwrap();
 }
