@@ -1,10 +1,10 @@
 //! What waits for the store: replies, welcomes and ends that would reveal what a crash could still take back (section 11.7).
 //!
 //! Decides that each leaves when its batch is durable, in the order in which they came to wait. Place in the walk: beside the loop;
-//! the driver takes work for the store after each turn and brings its answers before the next. Implements `wire-spec.md` section 10.2.
+//! the driver takes work for the store after each turn and brings its answers before the next.
 //! Invariant: nothing held here reaches anybody before its batch is durable; nothing that reveals no transaction waits (keep-alives).
 //! After a failed write nothing is answered any more.
-//! Leaves to others: what is held (`answers`, `handshake`, `ending`), the engine (`cistern-store`).
+//! Leaves to others: what is held (`answers`, `handshake`, `timing_out`), the engine (`cistern-store`).
 
 use crate::presence::Change;
 use crate::requests::{Call, TaskId};

@@ -3,7 +3,7 @@
 //! Decides: in which pages they are read, and that each of them is understood: one that is not known of would never be removed.
 //! Place in the walk: read once, while the server starts; never again. Nothing of it is on the wire.
 //! Invariant: what is taken out is all that there was, in order of the keys.
-//! Leaves to others: what they are good for (`crate::ephemerals`).
+//! Leaves to others: what they are good for (`presence::ephemerals`).
 
 use super::cache::StoreCache;
 use super::{Answer, EphemeralRecord, Query, ReadError};
