@@ -2,8 +2,8 @@
 //!
 //! Decides that a session somebody waits for always has an unreceipted notice on the way, or is probed within the probe period (section
 //! 11.3), and one that waits in line itself, too (section 11.4); that a cache lock demanded and receipted is back within the compliance
-//! time; and that both clocks run only while this server listens. Place in the walk: between the lock table and `sessions::notices`; its deadlines run
-//! when the socket is empty.
+//! time; and that both clocks run only while this server listens. Place in the walk: between the lock table and the
+//! notices; its deadlines run when the socket is empty.
 //! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing; those of a session that is timing
 //! out are kept for its rescue.
 //! Leaves to others: when a single notice has failed (`sessions::notices`), what D means (`timing_out`).
