@@ -488,6 +488,18 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
     assert!(!world.got(&holder).is_empty(), "it is told");
 }
 
+/// A holder, a waiter, and one who has removed their locked file by force, which is not durable yet.
+fn removed_by_force(world: &mut World) -> (Peer, Peer, Peer, ObjectId, Generation) {
+    let (mut holder, waiter, file, generation) = waiting(world);
+    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
+    let mut other = world.open(3);
+    world.stalled = true;
+    let ask = other.ask();
+    let unlink = cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force: true, terms: Terms::NONE };
+    world.send(&mut other, &[unlink.into()]);
+    (holder, waiter, other, file, generation)
+}
+
 //= wire-spec.md#11-4-locks
 //= type=test
 //# The server MUST end each wait for the advisory lock of a removed object by WAIT_OVER with ESTALE.
@@ -500,13 +512,7 @@ fn locked_object_is_unlinked_by_others_only_by_force() {
 #[test]
 fn holder_and_waiters_of_an_object_that_is_removed_by_force_are_told_when_that_is_durable() {
     let mut world = World::new();
-    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
-    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
-    let mut other = world.open(3);
-    world.stalled = true;
-    let ask = other.ask();
-    let unlink = cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force: true, terms: Terms::NONE };
-    world.send(&mut other, &[unlink.into()]);
+    let (mut holder, mut waiter, other, file, generation) = removed_by_force(&mut world);
     world.expect(&waiter, &[]);
     world.expect(&holder, &[]);
     world.stalled = false;
@@ -527,13 +533,7 @@ fn holder_and_waiters_of_an_object_that_is_removed_by_force_are_told_when_that_i
 #[test]
 fn who_is_granted_the_lock_of_an_object_that_is_being_removed_is_told() {
     let mut world = World::new();
-    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
-    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
-    let mut other = world.open(3);
-    world.stalled = true;
-    let ask = other.ask();
-    let unlink = cistern_wire::Unlink { ask, dir: ROOT, name: Bytes8(b"job"), force: true, terms: Terms::NONE };
-    world.send(&mut other, &[unlink.into()]);
+    let (mut holder, mut waiter, other, file, generation) = removed_by_force(&mut world);
     give_back(&mut world, &mut holder, file, generation);
     let got = world.got_one(&waiter);
     let Message::Grant(grant) = got.message() else { panic!("{got:?}") };
