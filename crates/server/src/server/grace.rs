@@ -42,8 +42,10 @@ impl Server {
     }
 
     /// Ends one session that did not come back; gives its window.
-    fn end_with_grace(&mut self, id: SessionId) -> u16 {
-        let Some(session) = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)) else {
+    pub(crate) fn end_with_grace(&mut self, id: SessionId) -> u16 {
+        let recorded = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id));
+        // Its agent may have said that its reclaim is complete since grace was closed.
+        let Some(session) = recorded.filter(|session| session.state == State::Lost) else {
             return 0;
         };
         let window = session.window;

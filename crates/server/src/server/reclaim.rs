@@ -194,8 +194,8 @@ impl Server {
         }
     }
 
-    /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. Of a session from which nothing can be reclaimed
-    /// the same is true already.
+    /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. One that did not come back in time, and that no slice
+    /// has reached yet, ends here: its agent is told no sooner. Of any other the same is true already.
     pub(crate) fn reclaim_complete(&mut self, call: Call, message: &ReclaimComplete, seen: &Seen) -> Run {
         let from = message.from;
         let ends_by = if self.may_reclaim(call.key, from) {
@@ -203,6 +203,10 @@ impl Server {
             self.rebind_ephemerals(from, call.key.id());
             Some(self.account_for(from))
         } else {
+            let agent = self.sessions.get(call.key).map(|session| session.agent);
+            if agent.is_some_and(|agent| self.grace.as_ref().is_some_and(|grace| grace.is_lost(from, agent))) {
+                self.end_with_grace(from);
+            }
             self.grace.as_ref().and_then(|grace| grace.accounting(from))
         };
         seen.note(ends_by.unwrap_or(0));

@@ -272,6 +272,11 @@ impl Grace {
         self.recorded.get(&id).is_some_and(|session| session.doomed)
     }
 
+    /// Whether a session of that agent did not come back in time, and its end is not written yet.
+    pub(crate) fn is_lost(&self, id: SessionId, agent: AgentId) -> bool {
+        self.recorded.get(&id).is_some_and(|session| session.agent == agent && session.state == State::Lost)
+    }
+
     /// Whether it is durable that nothing more can be reclaimed from a session.
     pub(crate) fn is_accounted_for(&self, id: SessionId) -> bool {
         self.recorded.get(&id).is_some_and(|session| session.state == State::Accounted)

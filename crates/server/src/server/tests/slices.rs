@@ -8,7 +8,11 @@ use crate::Config;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
-use cistern_wire::{Ask, Claim, EndReason, EndSession, Generation, GetAttr, LockWait, Message, ObjectId, Reply, SessionFate, Status, Want};
+use cistern_wire::{
+    Ask, Claim, Done, EndReason, EndSession, Generation, GetAttr, LockWait, Message, ObjectId, ReclaimComplete, Reply, SessionFate, Status,
+    Want,
+};
+use core::time::Duration;
 
 const LOCKS: usize = 100;
 const SLICE: u32 = 7;
@@ -45,7 +49,7 @@ fn no_turn_frees_more_than_a_slice_and_others_are_served_in_every_turn_until_all
     let (mut left, mut turns) = (world.server.status(world.now).locks, 0);
     assert!(left >= LOCKS - SLICE as usize, "a slice goes with the word of the store");
     while left > 0 {
-        assert_eq!(world.server.wake_after(world.now), Some(core::time::Duration::ZERO), "the loop comes again at once");
+        assert_eq!(world.server.wake_after(world.now), Some(Duration::ZERO), "the loop comes again at once");
         assert!(is_served(&mut world, &mut other));
         let now = world.server.status(world.now).locks;
         assert!(now < left && left - now <= SLICE as usize, "{left} locks, then {now}");
@@ -70,7 +74,7 @@ fn lock_that_no_slice_has_reached_goes_to_the_first_who_asks_and_to_nobody_else(
     assert!(world.server.status(world.now).locks > LOCKS / 2, "most locks have not been reached");
     world.got(&other);
     world.attend(&other);
-    world.pass(core::time::Duration::from_secs(1));
+    world.pass(Duration::from_secs(1));
     assert_eq!(world.server.status(world.now).locks, 1, "the sweep takes nothing away that was granted meanwhile");
     assert_eq!(world.server.locks.held(other.session, super::world::advisory(last)), Some(granted));
     world.got(&peer);
@@ -134,4 +138,37 @@ fn end_is_one_write_however_many_locks_there_are_and_a_crash_within_the_slices_b
     let told = world.reclaim(&mut peer, former, &[held(locks[0].0, locks[0].1)]);
     assert_ne!(told[0].status, Status::OK);
     assert_eq!(world.server.status(world.now).locks, 0);
+}
+
+#[test]
+fn completion_that_no_slice_of_the_end_of_grace_has_reached_is_answered_when_it_is_durable() {
+    const PEERS: u8 = 6;
+    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
+    let mut peers: Vec<Peer> = (1..=PEERS).map(|n| world.open(n)).collect();
+    world.crash();
+    let former: Vec<_> = peers.iter_mut().map(|peer| world.come_back(peer)).collect();
+    world.tick(world.server.config.wait());
+    world.server.handle_drained(world.now);
+    world.stalled = true;
+    world.serve_store();
+    let written = world.disk.batches.iter().flat_map(|batch| &batch.writes);
+    let ended = written.filter(|write| matches!(write, (Key::Session(_), None))).count();
+    assert_eq!(ended, 1, "a slice is one session");
+    for (peer, from) in peers.iter_mut().zip(&former) {
+        let ask = peer.ask_only();
+        world.post(peer, &[ReclaimComplete { ask, from: *from }.into()]);
+    }
+    world.transmit();
+    for peer in &peers {
+        world.expect(peer, &[]);
+    }
+    world.stalled = false;
+    world.serve_store();
+    world.transmit();
+    for (peer, from) in peers.iter().zip(former) {
+        assert_eq!(world.got_one(peer).reply(), Reply::Done(Done {}));
+        assert!(!world.disk.values.contains_key(&Key::Session(from)));
+    }
+    world.pass(Duration::from_millis(1));
+    assert!(!world.in_grace());
 }
