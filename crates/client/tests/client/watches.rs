@@ -1,6 +1,10 @@
 //! Watches and ephemeral files, as an application has them: blocking, awaited, and at their ends.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
+
+use futures_core::Stream;
 
 use cistern_client::{Client, ErrorKind, FileId, WatchEvent, Watcher};
 
@@ -32,6 +36,20 @@ fn changes_by_anybody_are_told_blocking_and_awaited() {
     assert_eq!(block_on(watcher.events().next()), Some(WatchEvent::Removed(file)));
     assert_eq!(block_on(watcher.events().next()), None, "nothing comes after that");
     assert_eq!(one.lease().unwrap().watches, 0);
+}
+
+#[test]
+fn a_stream_gives_the_same_events_and_ends_with_them() {
+    let (world, one) = World::with_file("/a");
+    let file = one.metadata("/a").wait().unwrap().id();
+    let watcher = watching(&one, file);
+    let mut events = watcher.events();
+    let mut next = || block_on(poll_fn(|cx| Stream::poll_next(Pin::new(&mut events), cx)));
+    let two = world.client();
+    let version = two.write("/a", "text").wait().unwrap().version();
+    assert_eq!(next(), Some(WatchEvent::Changed(version)));
+    two.remove_file("/a").wait().unwrap();
+    assert_eq!((next(), next()), (Some(WatchEvent::Removed(file)), None));
 }
 
 #[test]
