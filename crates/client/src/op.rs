@@ -47,7 +47,7 @@ pub struct Op<K> {
 pub(crate) struct Conditions {
     guard: Option<api::Guard>,
     expect: Vec<Expect>,
-    /// Two guards were asked for, of which a message carries one.
+    /// They cannot all hold: two guards, of which a message carries one, or a file that must be there and must not.
     contradict: bool,
 }
 
@@ -231,15 +231,12 @@ impl Op<kinds::ReadDir> {
 
 impl Op<kinds::Write> {
     /// Only if there is no file: it appears with its contents, as one change. Otherwise it fails with
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists). With what needs a file, [`at`](Self::at) or [`if_version`](Self::if_version), it
+    /// is [`InvalidInput`](crate::ErrorKind::InvalidInput).
     pub fn if_absent(mut self) -> Op<kinds::CreateNew> {
-        if let Command::Put { path, data, owner, .. } = self.command {
-            self.command = new_file(path, data, owner, false);
-        } else if let Command::Write { target: Target::Path(path), data, .. } = self.command {
-            self.command = new_file(path, data, self.inner.owning(FILE_MODE), false);
-        } else {
-            // An opened file is there.
-            self.conditions.contradict = true;
+        match self.command {
+            Command::Put { path, data, owner, .. } => self.command = new_file(path, data, owner, false),
+            _ => self.conditions.contradict = true,
         }
         self.with_kind(kinds::CreateNew)
     }

@@ -111,6 +111,22 @@ fn a_change_that_is_guarded_is_made_only_while_the_lock_is_held() {
 }
 
 #[test]
+fn a_file_that_must_be_missing_is_not_written_from_somewhere_in_it() {
+    let (_world, client) = World::with_file("/a");
+    let now = client.metadata("/a").wait().unwrap().version();
+    for (write, why) in [
+        (client.write("/b", "text").at(3), "bytes before it stay"),
+        (client.write("/b", "text").at(0), "bytes after it stay"),
+        (client.write("/b", "text").if_version(now), "a file has a version"),
+        (client.open("/a").wait().unwrap().write("text"), "an opened file is there"),
+    ] {
+        assert_eq!(write.if_absent().wait().unwrap_err().kind(), ErrorKind::InvalidInput, "{why}");
+    }
+    assert_eq!(client.metadata("/b").wait().unwrap_err().kind(), ErrorKind::NotFound);
+    client.write("/b", "text").if_absent().wait().unwrap();
+}
+
+#[test]
 fn an_operation_that_is_given_up_in_time_says_so() {
     let (_world, client) = World::with_file("/a");
     let held = client.lock("/a").wait().unwrap();
