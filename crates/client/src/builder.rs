@@ -117,7 +117,7 @@ impl Builder {
         let services = AgentServices { sources: sources.ok() };
         let spin = self.config.spin;
         let core = Agent::new(self.config, core_identity, seed, addresses);
-        let hub = Arc::new(Mutex::new(Hub::new(core, name.clone(), servers.clone(), give_up_after)));
+        let hub = Arc::new(Mutex::new(Hub::new(core, clock.clone(), name.clone(), servers.clone(), give_up_after)));
         let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
         let mut event_loop = EventLoop::new(ports, SharedHub(Arc::clone(&hub)), services, clock.clone(), options).map_err(Error::start)?;
         let (handle, stats) = (event_loop.handle(), event_loop.stats());

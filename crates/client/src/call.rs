@@ -6,8 +6,7 @@
 use crate::error::{Cause, Error, Subject};
 use crate::hub::{Done, Inner};
 use crate::op::Operation;
-use cistern_agent::api::{Command, OpError, OpId};
-use cistern_wire::Status;
+use cistern_agent::api::OpId;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -23,11 +22,22 @@ pub(crate) struct Pending {
 
 #[derive(Debug, Default)]
 struct PendingState {
+    /// The command that runs; none for the end of the client itself, which cannot be cancelled.
+    op: Option<OpId>,
     done: Option<Done>,
     waker: Option<Waker>,
 }
 
 impl Pending {
+    pub(crate) fn op(&self) -> Option<OpId> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).op
+    }
+
+    /// It is put here when this command has ended.
+    pub(crate) fn await_end_of(&self, op: OpId) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).op = Some(op);
+    }
+
     /// Gives whom to wake, once no lock is held: a waker may run anything, this library included.
     #[must_use]
     pub(crate) fn fill(&self, done: Done) -> Option<Waker> {
@@ -66,11 +76,7 @@ impl Pending {
 #[derive(Debug)]
 pub(crate) enum Progress {
     Ended(Option<Done>),
-    /// `op`: none for the end of the client itself, which cannot be cancelled.
-    Running {
-        op: Option<OpId>,
-        pending: Arc<Pending>,
-    },
+    Running(Arc<Pending>),
     Refused(Option<Error>),
 }
 
@@ -79,17 +85,13 @@ pub(crate) enum Progress {
 pub struct Call<K: Operation> {
     inner: Arc<Inner>,
     progress: Progress,
-    /// What is asked when that has ended well.
-    next: Option<Box<Command>>,
-    /// Nothing more is to be asked.
-    given_up: bool,
     subject: Subject,
     kind: Option<K>,
 }
 
 impl<K: Operation> Call<K> {
-    pub(crate) fn new(inner: Arc<Inner>, progress: Progress, next: Option<Box<Command>>, subject: Subject, kind: K) -> Self {
-        Self { inner, progress, next, given_up: false, subject, kind: Some(kind) }
+    pub(crate) fn new(inner: Arc<Inner>, progress: Progress, subject: Subject, kind: K) -> Self {
+        Self { inner, progress, subject, kind: Some(kind) }
     }
 
     /// Blocks until the operation has ended.
@@ -110,11 +112,10 @@ impl<K: Operation> Call<K> {
     ///
     /// # Errors
     /// As described.
-    pub fn cancel(mut self) -> Result<K::Output, Error> {
-        self.given_up = true;
-        if let Progress::Running { op: Some(op), .. } = self.progress {
+    pub fn cancel(self) -> Result<K::Output, Error> {
+        if let Progress::Running(pending) = &self.progress {
             // Its end is put where `wait` finds it.
-            self.inner.cancel(op);
+            self.inner.cancel(pending);
         }
         self.wait()
     }
@@ -123,46 +124,30 @@ impl<K: Operation> Call<K> {
         self.look(|pending| pending.wait(until))
     }
 
-    /// The result, as soon as `look` finds that the command has ended, and nothing more is to be asked.
+    /// The result, as soon as `look` finds that the operation has ended.
     fn look(&mut self, look: impl Fn(&Pending) -> Option<Done>) -> Option<Result<K::Output, Error>> {
-        loop {
-            if let Err(error) = self.inner.home.check() {
-                return Some(Err(error));
-            }
-            let done = match &mut self.progress {
-                Progress::Refused(error) => return Some(Err(error.take().unwrap_or_else(|| Cause::Closed.into()))),
-                Progress::Ended(done) => done.take(),
-                Progress::Running { pending, .. } => match self.inner.home.check_process() {
-                    Ok(()) => Some(look(pending)?),
-                    Err(error) => return Some(Err(error)),
-                },
-            };
-            // Its end was given before.
-            let Some(done) = done else { return Some(Err(Cause::Closed.into())) };
-            if let Some(result) = self.advance(done) {
-                return Some(result);
-            }
+        if let Err(error) = self.inner.home.check() {
+            return Some(Err(error));
         }
-    }
-
-    /// The result, unless there is more to ask.
-    fn advance(&mut self, done: Done) -> Option<Result<K::Output, Error>> {
+        let done = match &mut self.progress {
+            Progress::Refused(error) => return Some(Err(error.take().unwrap_or_else(|| Cause::Closed.into()))),
+            Progress::Ended(done) => done.take(),
+            Progress::Running(pending) => match self.inner.home.check_process() {
+                Ok(()) => Some(look(pending)?),
+                Err(error) => return Some(Err(error)),
+            },
+        };
         self.progress = Progress::Ended(None);
-        match (done, self.next.take()) {
-            (Done::Failed(error), _) => Some(Err(self.error(error))),
-            (_, Some(_)) if self.given_up => Some(Err(self.error(OpError::Status(Status::ECANCELED)))),
-            (_, Some(next)) => {
-                self.progress = self.inner.begin(*next);
-                None
+        // Its end was given before.
+        let (Some(done), Some(kind)) = (done, self.kind.take()) else { return Some(Err(Cause::Closed.into())) };
+        Some(match done {
+            Done::Failed(error) => {
+                let mut error = self.inner.error(error, self.subject.clone());
+                error.place(|item| kind.place(item));
+                Err(error)
             }
-            (done, None) => self.kind.take().map(|kind| kind.output(&self.inner, done)),
-        }
-    }
-
-    fn error(&self, error: OpError) -> Error {
-        let mut error = self.inner.error(error, self.subject.clone());
-        error.place(|item| self.kind.as_ref().and_then(|kind| kind.place(item)));
-        error
+            done => kind.output(&self.inner, done),
+        })
     }
 }
 
@@ -184,11 +169,9 @@ impl<K: Operation> Drop for Call<K> {
     fn drop(&mut self) {
         // It may have ended already: a lock that came must not stay held by nobody.
         let unseen = match &mut self.progress {
-            Progress::Running { .. } if self.inner.home.check_process().is_err() => return,
-            Progress::Running { op, pending } => {
-                if let Some(op) = *op {
-                    self.inner.cancel(op);
-                }
+            Progress::Running(_) if self.inner.home.check_process().is_err() => return,
+            Progress::Running(pending) => {
+                self.inner.cancel(pending);
                 pending.take()
             }
             Progress::Ended(done) => done.take(),

@@ -294,10 +294,10 @@ impl Client {
         });
         self.inner.wake();
         let progress = match begun.flatten() {
-            Ok(()) => Progress::Running { op: None, pending },
+            Ok(()) => Progress::Running(pending),
             Err(error) => Progress::Refused(Some(error)),
         };
-        Call::new(Arc::clone(&self.inner), progress, None, Subject::Named("the end of the session"), kinds::Close)
+        Call::new(Arc::clone(&self.inner), progress, Subject::Named("the end of the session"), kinds::Close)
     }
 }
 

@@ -158,7 +158,7 @@ impl Guard {
             Ok(Err(error)) => Progress::Ended(Some(Done::Failed(error))),
             Err(error) => Progress::Refused(Some(error)),
         };
-        Call::new(Arc::clone(&self.inner), progress, None, Subject::File(self.file()), kinds::Release)
+        Call::new(Arc::clone(&self.inner), progress, Subject::File(self.file()), kinds::Release)
     }
 }
 

@@ -37,7 +37,8 @@ pub(crate) enum Done {
 /// The agent and those who wait for it.
 pub(crate) struct Hub {
     pub(crate) agent: Agent,
-    pending: BTreeMap<OpId, Arc<Pending>>,
+    clock: Clock,
+    pending: BTreeMap<OpId, Waiting>,
     guards: BTreeMap<HolderId, Arc<Mailbox<LockState>>>,
     watches: BTreeMap<WatchId, (FileId, Arc<Mailbox<WatchEvent>>)>,
     /// Those who wait for the end of the session.
@@ -46,6 +47,8 @@ pub(crate) struct Hub {
     wakers: Vec<Waker>,
     /// When the driver wakes by itself, as it was told last; none: not before it is woken.
     wakes_at: Option<Instant>,
+    /// A command was begun by the end of another since then.
+    began_next: bool,
     /// The driver's thread has ended.
     over: bool,
     name: String,
@@ -55,16 +58,25 @@ pub(crate) struct Hub {
     give_up_after: Duration,
 }
 
+/// Where the end of a command is put.
+struct Waiting {
+    pending: Arc<Pending>,
+    /// What is asked when it has ended well; then the end of that is put there.
+    next: Option<Box<Command>>,
+}
+
 impl Hub {
-    pub(crate) fn new(agent: Agent, name: String, servers: String, give_up_after: Duration) -> Self {
+    pub(crate) fn new(agent: Agent, clock: Clock, name: String, servers: String, give_up_after: Duration) -> Self {
         Self {
             agent,
+            clock,
             pending: BTreeMap::new(),
             guards: BTreeMap::new(),
             watches: BTreeMap::new(),
             closers: Vec::new(),
             wakers: Vec::new(),
             wakes_at: None,
+            began_next: false,
             over: false,
             name,
             servers,
@@ -78,13 +90,42 @@ impl Hub {
         self.agent.wake_after(now).is_some_and(|span| span.is_zero() || earlier(now.plus(span)))
     }
 
+    /// Gives a command to the agent, and `next` when that has ended well; the end is put into `pending`, if there is one.
+    fn submit(&mut self, now: Instant, command: Command, next: Option<Box<Command>>, pending: Option<Arc<Pending>>) -> Progress {
+        match (self.agent.submit(now, command), next) {
+            (Submitted::Now(Ok(_)), Some(next)) => self.submit(now, *next, None, pending),
+            (Submitted::Now(result), _) => Progress::Ended(Some(self.done(result))),
+            (Submitted::Later(op), next) => {
+                let pending = pending.unwrap_or_default();
+                pending.await_end_of(op);
+                self.pending.insert(op, Waiting { pending: Arc::clone(&pending), next });
+                Progress::Running(pending)
+            }
+        }
+    }
+
+    /// How a command has ended; `None`: the next one has begun.
+    fn ended(&mut self, result: Result<Output, OpError>, next: Option<Box<Command>>, pending: &Arc<Pending>) -> Option<Done> {
+        match (result, next) {
+            (Ok(_), Some(next)) => match self.submit(self.clock.now(), *next, None, Some(Arc::clone(pending))) {
+                Progress::Ended(done) => done,
+                _ => {
+                    self.began_next = true;
+                    None
+                }
+            },
+            (result, _) => Some(self.done(result)),
+        }
+    }
+
     /// Hands everything that the agent has to tell to those who wait for it.
     fn dispatch(&mut self) {
         while let Some(event) = self.agent.poll_event() {
             match event {
                 Event::Done { op, result } => {
-                    let done = self.done(result);
-                    if let Some(pending) = self.pending.remove(&op) {
+                    if let Some(Waiting { pending, next }) = self.pending.remove(&op)
+                        && let Some(done) = self.ended(result, next, &pending)
+                    {
                         self.wakers.extend(pending.fill(done));
                     }
                 }
@@ -146,7 +187,8 @@ impl Hub {
     fn abandon(&mut self) {
         self.over = true;
         self.tell_closers();
-        for pending in std::mem::take(&mut self.pending).into_values().chain(std::mem::take(&mut self.closers)) {
+        let pending = std::mem::take(&mut self.pending).into_values().map(|waiting| waiting.pending);
+        for pending in pending.chain(std::mem::take(&mut self.closers)) {
             self.wakers.extend(pending.fill(Done::Failed(OpError::Closed)));
         }
         for guard in std::mem::take(&mut self.guards).into_values() {
@@ -174,19 +216,21 @@ impl Owner for SharedHub {
     type M = Hub;
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
-        with(self.0.lock(), f)
+        with(self.0.lock(), f).map(|(result, _)| result)
     }
 }
 
-/// Runs `f` on the hub, tells what has come of it, and wakes whom that concerns when the lock is free again.
-fn with<R>(hub: LockResult<MutexGuard<'_, Hub>>, f: impl FnOnce(&mut Hub) -> R) -> Result<R, Poisoned> {
+/// Runs `f` on the hub, tells what has come of it, and wakes whom that concerns when the lock is free again; also whether a command has
+/// begun of which the driver does not know yet.
+fn with<R>(hub: LockResult<MutexGuard<'_, Hub>>, f: impl FnOnce(&mut Hub) -> R) -> Result<(R, bool), Poisoned> {
     let mut hub = hub.map_err(|_| Poisoned)?;
     let result = f(&mut hub);
     hub.dispatch();
+    let began_next = hub.began_next;
     let wakers = std::mem::take(&mut hub.wakers);
     drop(hub);
     wakers.into_iter().for_each(Waker::wake);
-    Ok(result)
+    Ok((result, began_next))
 }
 
 /// Held by the driver's thread: with its end, also by a panic, everybody who waits is told.
@@ -221,6 +265,7 @@ impl Machine for Hub {
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {
         let span = self.agent.wake_after(now);
         self.wakes_at = span.map(|span| now.plus(span));
+        self.began_next = false;
         span
     }
 
@@ -283,11 +328,15 @@ impl Inner {
         // Before the lock, which a thread that does not exist in the child may hold.
         self.home.check()?;
         let hub = self.home.lock(&self.hub)?;
-        with(hub, f).map_err(|Poisoned| {
+        let (result, wake) = match with(hub, f) {
+            Ok((result, began_next)) => (Ok(result), began_next),
             // The driver may be asleep: it finds out when it is woken, ends, and tells all who wait.
+            Err(Poisoned) => (Err(Cause::Broken("a thread panicked while it used the agent").into()), true),
+        };
+        if wake {
             self.wake();
-            Cause::Broken("a thread panicked while it used the agent").into()
-        })
+        }
+        result
     }
 
     /// This process's user and group, as owner of what is made.
@@ -311,9 +360,9 @@ impl Inner {
         Progress::Refused(Some(self.error(OpError::Status(status), subject)))
     }
 
-    /// Gives a command to the agent: one critical section from the check of the lease to the answer.
-    pub(crate) fn begin(&self, command: Command) -> Progress {
-        if matches!(command, Command::Lock { .. })
+    /// Gives a command to the agent, and `next` when that has ended well: one critical section from the check of the lease to the answer.
+    pub(crate) fn begin(&self, command: Command, next: Option<Box<Command>>) -> Progress {
+        if matches!(next.as_deref().unwrap_or(&command), Command::Lock { .. })
             && let Err(error) = self.home.check_process()
         {
             return Progress::Refused(Some(error));
@@ -323,17 +372,12 @@ impl Inner {
         let taken = self.with(|hub| {
             hub.check_driven()?;
             let now = self.clock.now();
-            let submitted = hub.agent.submit(now, command);
+            let progress = hub.submit(now, command, next, None);
             wake = hub.must_wake(now);
-            Ok(match submitted {
-                Submitted::Now(result) => Progress::Ended(Some(hub.done(result))),
-                Submitted::Later(op) => {
-                    self.home.check_process()?;
-                    let pending = Arc::new(Pending::default());
-                    hub.pending.insert(op, Arc::clone(&pending));
-                    Progress::Running { op: Some(op), pending }
-                }
-            })
+            if let Progress::Running(_) = progress {
+                self.home.check_process()?;
+            }
+            Ok(progress)
         });
         if wake {
             self.wake();
@@ -341,9 +385,15 @@ impl Inner {
         taken.flatten().unwrap_or_else(|error| Progress::Refused(Some(error)))
     }
 
-    pub(crate) fn cancel(&self, op: OpId) {
+    pub(crate) fn cancel(&self, pending: &Pending) {
         // Its end is put where the caller still looks for a lock that came just now. After a panic there is nothing to cancel.
-        self.tell(|hub| hub.agent.cancel(self.clock.now(), op));
+        self.tell(|hub| {
+            // What has ended must not begin the next after that.
+            hub.dispatch();
+            if let Some(op) = pending.op() {
+                hub.agent.cancel(self.clock.now(), op);
+            }
+        });
     }
 
     /// Gives a lock back; the agent says whether it was held until then.

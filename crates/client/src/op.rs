@@ -80,14 +80,14 @@ impl<K: Operation> Op<K> {
         let Self { inner, subject, before, command, conditions, kind } = self;
         let command = match conditions.apply(command) {
             Ok(command) => command,
-            Err(status) => return Call::new(Arc::clone(&inner), inner.refused(subject.clone(), status), None, subject, kind),
+            Err(status) => return Call::new(Arc::clone(&inner), inner.refused(subject.clone(), status), subject, kind),
         };
         let (first, next) = match before {
             Some(before) => (*before, Some(Box::new(command))),
             None => (command, None),
         };
-        let progress = inner.begin(first);
-        Call::new(inner, progress, next, subject, kind)
+        let progress = inner.begin(first, next);
+        Call::new(inner, progress, subject, kind)
     }
 
     /// Does it, and blocks until it has ended.

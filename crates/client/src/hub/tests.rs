@@ -45,11 +45,11 @@ fn child_of_which_no_handler_told_gets_no_lock_and_waits_for_nothing() {
     let client = client();
     let child = child_of(&client);
     let command = Command::Lock { target: Target::Object(ObjectId(7)), mode: Mode::Exclusive, wait: Wait::Forever };
-    let call = |progress| Call::new(Arc::clone(&child), progress, None, Subject::Named("test"), kinds::Ping);
-    assert!(is_forked(call(child.begin(command)).wait()));
+    let call = |progress| Call::new(Arc::clone(&child), progress, Subject::Named("test"), kinds::Ping);
+    assert!(is_forked(call(child.begin(command, None)).wait()));
     assert!(client.lease().unwrap().session.is_none() && child.hub.lock().unwrap().pending.is_empty(), "nothing was begun");
 
-    let mut running = call(Progress::Running { op: Some(OpId(1)), pending: Arc::default() });
+    let mut running = call(Progress::Running(Arc::default()));
     assert!(running.wait_timeout(PATIENCE).is_some_and(is_forked));
     let polled = Pin::new(&mut running).poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(polled) = polled else { panic!("it waits") };
@@ -81,14 +81,14 @@ fn driver_that_sleeps_ends_when_a_use_finds_that_a_thread_has_panicked_under_the
 fn a_panic_under_the_lock_leaves_nobody_waiting() {
     let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [0; 16], label: Vec::new() };
     let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new());
-    let hub = Arc::new(Mutex::new(Hub::new(agent, "test".to_owned(), String::new(), Duration::ZERO)));
+    let hub = Arc::new(Mutex::new(Hub::new(agent, Clock::new().unwrap(), "test".to_owned(), String::new(), Duration::ZERO)));
     let (pending, guard) = (Arc::new(Pending::default()), Arc::new(Mailbox::new(1)));
     let until_over = UntilOver(Arc::clone(&hub));
     let (here, there) = (Arc::clone(&pending), Arc::clone(&guard));
     let panicked = std::thread::spawn(move || {
         let _until_over = until_over;
         let mut hub = hub.lock().unwrap();
-        hub.pending.insert(OpId(1), here);
+        hub.pending.insert(OpId(1), Waiting { pending: here, next: None });
         hub.guards.insert(HolderId(1), there);
         panic!("a defect");
     });

@@ -72,6 +72,17 @@ fn a_lock_that_came_and_was_never_looked_at_is_given_back() {
 }
 
 #[test]
+fn a_lock_whose_file_is_made_is_asked_for_though_nobody_waits_for_it() {
+    let world = World::new();
+    let (one, two) = (world.client(), world.client());
+    let call = two.lock("/new").create().start();
+    eventually("it is granted", || two.lease().unwrap().holders == 1);
+    assert_eq!(one.lock("/new").try_once().wait().unwrap_err().kind(), ErrorKind::Locked);
+    drop(call);
+    one.lock("/new").timeout(PATIENCE).wait().unwrap();
+}
+
+#[test]
 fn a_holder_is_told_that_its_lock_is_in_doubt_and_then_that_it_is_lost() {
     let (mut world, client) = World::with_file("/a");
     let guard = client.lock("/a").wait().unwrap();
