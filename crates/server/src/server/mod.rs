@@ -158,6 +158,8 @@ pub struct Server {
     namespace: Namespace,
     stages: Stages,
     ephemerals: Ephemerals,
+    /// How many ephemeral files may still be taken away in this turn.
+    removals_left: usize,
     watches: Watches,
     reply_buffer: Vec<u8>,
     /// Where what became of the locks of a RELEASE is gathered.
@@ -214,6 +216,7 @@ impl Server {
             namespace: Namespace::new(config.namespace),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
+            removals_left: 0,
             watches: Watches::default(),
             reply_buffer: Vec::new(),
             released_buffer: Vec::new(),
@@ -341,6 +344,7 @@ impl Machine for Server {
             }
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST empty its socket before it acts on a timeout.
+            server.removals_left = server.config.freed_per_turn as usize;
             server.run_timers();
             server.run_deadlines();
             server.run_work();

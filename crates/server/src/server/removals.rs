@@ -1,7 +1,8 @@
 //! The removal of ephemeral files.
 //!
 //! Decides when an ephemeral file goes: with the batch that ends its session if nothing is in the way, otherwise after it, by a mutation of
-//! the server's own that is queued like any and tried again later if it fails; in grace none goes. Its removals run from the loop, in slices.
+//! the server's own that is queued like any and tried again later if it fails; in grace none goes. A turn begins so many removals of either
+//! kind, however many sessions end in it and however fast the store is.
 //! Implements `wire-spec.md` sections 11.5 and 11.7.
 //! What a crash interrupts is found again at the start by the records of the store.
 
@@ -22,8 +23,6 @@ use log::{info, warn};
 
 /// After what time a removal that has failed is tried again: what cannot be read now may be readable then, and it is not urgent.
 const RETRY: Duration = Duration::from_secs(10);
-/// Most files that go with the end of their session: the loop shall not stand still when very many sessions end in one turn.
-const WITH_END_MAX: usize = 16;
 
 impl Server {
     /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
@@ -53,7 +52,8 @@ impl Server {
         if self.in_grace() {
             return;
         }
-        let files: Vec<ObjectId> = self.ephemerals.of(session).take(WITH_END_MAX).collect();
+        let files: Vec<ObjectId> = self.ephemerals.of(session).take(self.removals_left).collect();
+        self.removals_left -= files.len();
         for object in files {
             let nobody = |locks: &mut LockTable, affected: &[ObjectId]| {
                 if locks.nobody_but(session, affected) { Ok(()) } else { Err(Blocked::Turn.into()) }
@@ -83,10 +83,10 @@ impl Server {
         if self.phase != Phase::Serving || self.in_grace() {
             return;
         }
-        for _ in 0..self.config.freed_per_turn {
-            let Some(object) = self.ephemerals.next_orphan() else {
-                return;
-            };
+        while self.removals_left > 0
+            && let Some(object) = self.ephemerals.next_orphan()
+        {
+            self.removals_left -= 1;
             let id = self.tasks.next_id();
             self.remove_orphan(id, object, Progress::default());
         }
