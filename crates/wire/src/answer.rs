@@ -4,10 +4,12 @@
 //! Invariant: every kind that renews carries `echo`, the packet number of the transmission that it answers (section 11.1).
 //! Leaves to others: who may be answered what (`server::standing`).
 
-use crate::field::{Bytes8, List};
+use crate::field::{Bytes8, List, Writer};
 use crate::ids::{Generation, LockId};
+use crate::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use crate::locks::Holder;
 use crate::notice::Keep;
+use crate::registry::Kind;
 use crate::reply::Reply;
 
 codes! {
@@ -53,6 +55,26 @@ body! {
         pub echo: u64,
         /// The result.
         pub reply: Reply<'a>,
+    }
+}
+
+impl Ack<'_> {
+    /// Bytes of its body before the reply: nonce and echo.
+    const BEFORE: usize = 16;
+    /// Bytes of a datagram that carries one ACK and nothing else, besides its reply.
+    pub const AROUND: usize = HEADER_LEN + MESSAGE_HEADER_LEN + Self::BEFORE + CHECKSUM_LEN;
+
+    /// Appends an ACK, with its header, of a reply that was encoded before.
+    #[inline]
+    pub fn put_around(nonce: u64, echo: u64, reply: &[u8], w: &mut Writer) {
+        let len = u16::try_from(Self::BEFORE + reply.len()).unwrap_or(u16::MAX);
+        let mut head = [0; MESSAGE_HEADER_LEN + Self::BEFORE];
+        head[0] = Kind::Ack.code();
+        head[2..4].copy_from_slice(&len.to_be_bytes());
+        head[4..12].copy_from_slice(&nonce.to_be_bytes());
+        head[12..].copy_from_slice(&echo.to_be_bytes());
+        w.extend_from_slice(&head);
+        w.extend_from_slice(reply);
     }
 }
 

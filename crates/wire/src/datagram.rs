@@ -7,7 +7,8 @@
 
 use crate::field::{Field, Malformed, Reader, Writer};
 use crate::header::{FROM_SERVER, Form, Header, MessageHeader, RawHeader};
-use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, VERSION};
+use crate::ids::Ask;
+use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
 use crate::registry::{Direction, Kind, Lane, Message};
 use core::fmt;
 
@@ -216,7 +217,13 @@ impl<'a> Datagram<'a> {
     /// The messages, in the order in which they stand.
     #[must_use]
     pub const fn messages(&self) -> Messages<'a> {
-        Messages { rest: self.messages }
+        Messages { raw: self.raw() }
+    }
+
+    /// The same, not decoded.
+    #[must_use]
+    pub const fn raw(&self) -> RawMessages<'a> {
+        RawMessages { rest: self.messages }
     }
 }
 
@@ -271,20 +278,92 @@ pub(crate) const fn check_place(kind: Kind, header: &Header) -> Result<(), DropR
     if KNOWN[kind as usize] & place_of(header) != 0 { Ok(()) } else { Err(DropReason::Misplaced(kind)) }
 }
 
-/// Iterator over the messages of a datagram.
+/// A message of a valid datagram, not decoded yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw<'a> {
+    /// Its kind.
+    pub kind: Kind,
+    /// What stands after its header.
+    pub body: &'a [u8],
+}
+
+impl<'a> Raw<'a> {
+    /// The messages of a whole datagram that was found valid before, or that this side has made.
+    #[inline]
+    #[must_use]
+    pub fn all(datagram: &'a [u8]) -> RawMessages<'a> {
+        RawMessages { rest: datagram.get(HEADER_LEN..datagram.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default() }
+    }
+
+    /// The message.
+    #[inline]
+    #[must_use]
+    pub fn decode(self) -> Option<Message<'a>> {
+        // The datagram was validated whole, so this gives a message.
+        Message::decode(self.kind, self.body).ok()
+    }
+
+    /// With what its body begins, if it is a request.
+    #[inline]
+    #[must_use]
+    pub fn ask(self) -> Option<Ask> {
+        Reader::new(self.body).get().ok()
+    }
+
+    /// Hands the body to `act`, as what the kind says that it is.
+    #[inline]
+    pub fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
+        let mut reader = Reader::new(self.body);
+        match reader.get() {
+            Ok(message) => {
+                debug_assert!(reader.rest().is_empty(), "a {} is read as what it is", self.kind.name());
+                act(&message)
+            }
+            Err(_) => {
+                debug_assert!(false, "a validated message decodes");
+                R::default()
+            }
+        }
+    }
+}
+
+/// Iterator over the messages of a valid datagram, which are not decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct RawMessages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for RawMessages<'a> {
+    type Item = Raw<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Raw<'a>> {
+        let (head, tail) = self.rest.split_first_chunk::<MESSAGE_HEADER_LEN>()?;
+        let (body, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
+        self.rest = tail;
+        Some(Raw { kind: Kind::of(head[0])?, body })
+    }
+}
+
+/// Iterator over the messages of a valid datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Messages<'a> {
-    rest: &'a [u8],
+    raw: RawMessages<'a>,
+}
+
+impl<'a> Messages<'a> {
+    /// Those that are left, not decoded.
+    #[must_use]
+    pub const fn raw(self) -> RawMessages<'a> {
+        self.raw
+    }
 }
 
 impl<'a> Iterator for Messages<'a> {
     type Item = Message<'a>;
 
     fn next(&mut self) -> Option<Message<'a>> {
-        // The datagram was validated whole, so neither step can fail.
-        let (kind, body, tail) = split_message(self.rest).ok()?;
-        self.rest = tail;
-        Message::decode(kind, body).ok()
+        self.raw.next()?.decode()
     }
 }
 
@@ -319,27 +398,6 @@ impl<'b> Packer<'b> {
     pub fn push_encoded(&mut self, message: &[u8]) -> bool {
         let mark = self.buf.len();
         self.buf.extend_from_slice(message);
-        self.keep_if_fits(mark)
-    }
-
-    /// Appends an ACK around a reply that was encoded before, if it fits.
-    pub fn push_ack(&mut self, nonce: u64, echo: u64, reply: &[u8]) -> bool {
-        self.push_around(Kind::Ack, &[&nonce.to_be_bytes(), &echo.to_be_bytes(), reply])
-    }
-
-    /// Appends a RESULT around a reply that was encoded before, if it fits.
-    pub fn push_result(&mut self, nonce: u64, reply: &[u8]) -> bool {
-        self.push_around(Kind::Result, &[&nonce.to_be_bytes(), reply])
-    }
-
-    fn push_around(&mut self, kind: Kind, parts: &[&[u8]]) -> bool {
-        let mark = self.buf.len();
-        let len = u16::try_from(parts.iter().map(|part| part.len()).sum::<usize>()).unwrap_or(u16::MAX);
-        self.buf.extend_from_slice(&[kind.code(), 0]);
-        self.buf.extend_from_slice(&len.to_be_bytes());
-        for part in parts {
-            self.buf.extend_from_slice(part);
-        }
         self.keep_if_fits(mark)
     }
 

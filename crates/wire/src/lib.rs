@@ -51,7 +51,7 @@ pub use attr::{Attr, CacheGrant, Effect, GetAttr, ObjectKind, SetAttr, SetMask};
 pub use batch::{Batch, Item};
 pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseItem};
-pub use datagram::{Datagram, DropReason, Messages, Packer};
+pub use datagram::{Datagram, DropReason, Messages, Packer, Raw, RawMessages};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
 pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Refuse, RefuseReason, SessionFate, Welcome};
 pub use header::{Form, Header, MessageHeader, RawHeader};

@@ -15,7 +15,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use cistern_link::Question;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Messages, NackReason, SessionId};
+use cistern_wire::{Kind, Message, Messages, NackReason, SessionId};
 use log::{info, warn};
 
 impl Agent {
@@ -25,15 +25,15 @@ impl Agent {
         let id = channel.session();
         let mut fates = Fates::default();
         let mut refused = None;
-        for message in messages {
-            match message {
-                cistern_wire::Message::Nack(nack) if channel.was_sent(nack.echo) => {
+        for raw in messages.raw().filter(|raw| matches!(raw.kind, Kind::Nack | Kind::Result)) {
+            match raw.decode() {
+                Some(Message::Nack(nack)) if channel.was_sent(nack.echo) => {
                     refused = Some(nack.reason);
                     if nack.nonce != 0 {
                         fates.by_nonce.insert(nack.nonce, nack.fate);
                     }
                 }
-                cistern_wire::Message::Result(result) => fates.results.push((result.nonce, result.reply)),
+                Some(Message::Result(result)) => fates.results.push((result.nonce, result.reply)),
                 _ => {}
             }
         }

@@ -3,11 +3,10 @@
 use crate::auditor::Bench;
 use crate::event::{Event, Passage, What};
 use crate::rule::Rule;
-use crate::story::raw;
 use crate::vantage::Side;
 use crate::verdict::{Court, Why};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{DropReason, Kind, Lane};
+use cistern_wire::{DropReason, Kind, Lane, Raw};
 
 /// A datagram that its receiver drops: its sender's fault only where it cannot have been damaged since.
 pub(super) fn unreadable(bench: &Bench<'_>, event: &Event, reason: DropReason, _passage: Passage<'_>, court: &mut Court) {
@@ -45,7 +44,7 @@ pub(super) fn sizes(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, cour
             });
         }
     }
-    for (kind, body) in raw::bodies(passage.payload) {
+    for Raw { kind, body } in Raw::all(passage.payload) {
         let always = matches!(kind.lane(), Lane::Handshake | Lane::Control | Lane::Notice) || matches!(kind, Kind::Nack | Kind::Welcome);
         if always {
             let alone = HEADER_LEN + MESSAGE_HEADER_LEN + body.len() + CHECKSUM_LEN;

@@ -4,32 +4,19 @@
 //! Leaves to others: meaning.
 
 use super::session::Carried;
-use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Kind, Lane, Message};
+use cistern_wire::{Kind, Lane, Message, Raw};
 
 /// Bytes of an Ask: what may differ between transmissions of one request, with its nonce.
 pub(super) const ASK_LEN: usize = 12;
 
-/// The bodies of a datagram's messages, in order.
-pub(crate) fn bodies(payload: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> {
-    let mut rest = payload.get(HEADER_LEN..payload.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let (head, after) = rest.split_at_checked(MESSAGE_HEADER_LEN)?;
-        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
-        let (body, tail) = after.split_at_checked(length)?;
-        rest = tail;
-        Some((Kind::of(head[0])?, body))
-    })
-}
-
 /// The messages of a datagram with their bodies.
 pub(crate) fn messages(payload: &[u8]) -> impl Iterator<Item = (Message<'_>, &[u8])> {
-    bodies(payload).filter_map(|(kind, body)| Some((Message::decode(kind, body).ok()?, body)))
+    Raw::all(payload).filter_map(|raw| Some((raw.decode()?, raw.body)))
 }
 
 /// Whether a datagram carries a HINT, which stands alone and outside the numbers of its session.
 pub(super) fn is_hint(payload: &[u8]) -> bool {
-    bodies(payload).next().is_some_and(|(kind, _)| kind == Kind::Hint)
+    Raw::all(payload).next().is_some_and(|raw| raw.kind == Kind::Hint)
 }
 
 /// Bytes in short: two that differ are told apart, by chance and by whoever chooses them with the checksum of a datagram in mind.
@@ -43,7 +30,7 @@ fn be64(body: &[u8], at: usize) -> u64 {
 
 /// What answers may name of a datagram's messages.
 pub(super) fn carried(payload: &[u8]) -> Vec<Carried> {
-    let one = |(kind, body): (Kind, &[u8])| {
+    let one = |Raw { kind, body }: Raw<'_>| {
         let limit = match kind.lane() {
             Lane::Request => body.get(10..12).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]])),
             Lane::Control | Lane::Notice => 0,
@@ -51,5 +38,5 @@ pub(super) fn carried(payload: &[u8]) -> Vec<Carried> {
         };
         Some(Carried { kind, number: be64(body, 0), limit })
     };
-    bodies(payload).filter_map(one).collect()
+    Raw::all(payload).filter_map(one).collect()
 }

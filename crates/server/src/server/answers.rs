@@ -19,17 +19,14 @@ use crate::transport::lanes::{Travel, Urgency};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
-    Bytes8, CacheGrant, Changed, Effect, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason, Pending,
-    Queued, Reader, Reply, RowState,
+    Ack, Bytes8, CacheGrant, Changed, Effect, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
+    Pending, Queued, Reader, Reply, RowState,
 };
 use core::time::Duration;
 
 /// A read's reply up to this size is kept for its duplicates; a larger one is made again, so that an idle session stays small.
 const KEPT_READ_MAX: usize = 128;
-/// What stands around a reply in the smallest datagram: headers, checksum, nonce and echo.
-pub(crate) const AROUND_REPLY: usize = 44;
 
 /// The holder of a lock whose holder is not known.
 const NOBODY: Holder<'static> =
@@ -81,7 +78,7 @@ impl Server {
         match session.standing() {
             Standing::Good => {
                 if has_room(session, config, stats) {
-                    session.push(call.key, *now, sending, ack(call.limit), |bytes| put_ack(bytes, call.nonce, echo, reply));
+                    session.push(call.key, *now, sending, ack(call.limit), |bytes| Ack::put_around(call.nonce, echo, reply, bytes));
                 }
             }
             // Executed before D, durable after it.
@@ -109,7 +106,7 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
         // As `Session::push` does; the reply is the session's own.
-        session.out.push(sending.pool(), ack(limit), |bytes| put_ack(bytes, nonce, echo, reply));
+        session.out.push(sending.pool(), ack(limit), |bytes| Ack::put_around(nonce, echo, reply, bytes));
         session.renewed(*now);
         sending.line_up(key, &mut session.in_line);
         stats.repeated += 1;
@@ -249,19 +246,6 @@ pub(crate) fn has_room(session: &Session, config: &Config, stats: &mut Stats) ->
         stats.count_dropped(Dropped::Shed);
     }
     room
-}
-
-/// Appends an ACK around an encoded reply: the header of a message, nonce, echo, reply.
-fn put_ack(bytes: &mut Vec<u8>, nonce: u64, echo: u64, reply: &[u8]) {
-    const AROUND: usize = 16;
-    let len = u16::try_from(AROUND + reply.len()).unwrap_or(u16::MAX);
-    let mut head = [0; MESSAGE_HEADER_LEN + AROUND];
-    head[0] = Kind::Ack.code();
-    head[2..4].copy_from_slice(&len.to_be_bytes());
-    head[4..12].copy_from_slice(&nonce.to_be_bytes());
-    head[12..].copy_from_slice(&echo.to_be_bytes());
-    bytes.extend_from_slice(&head);
-    bytes.extend_from_slice(reply);
 }
 
 /// The cache's word in that of the wire.

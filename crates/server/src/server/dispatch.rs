@@ -13,57 +13,8 @@ use crate::sessions::standing::{Cause, Standing};
 use crate::stats::Dropped;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path};
-use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Ask, Datagram, Field, Kind, Message, Reader};
+use cistern_wire::{Datagram, Kind, Raw};
 use log::trace;
-
-/// A message of a valid datagram, not decoded yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw<'a> {
-    /// Its kind.
-    pub(crate) kind: Kind,
-    /// What stands after its header.
-    pub(crate) body: &'a [u8],
-}
-
-impl<'a> Raw<'a> {
-    /// The messages of a datagram that was found valid.
-    pub(crate) fn all(datagram: &'a [u8]) -> impl Iterator<Item = Self> {
-        let mut rest = &datagram[HEADER_LEN..datagram.len() - CHECKSUM_LEN];
-        core::iter::from_fn(move || {
-            let (head, tail) = rest.split_first_chunk::<MESSAGE_HEADER_LEN>()?;
-            let (body, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
-            rest = tail;
-            Some(Self { kind: Kind::of(head[0])?, body })
-        })
-    }
-
-    /// The message.
-    pub(crate) fn decode(self) -> Option<Message<'a>> {
-        // The datagram was validated whole, so this gives a message.
-        Message::decode(self.kind, self.body).ok()
-    }
-
-    /// With what its body begins, if it is a request.
-    pub(crate) fn ask(self) -> Option<Ask> {
-        Reader::new(self.body).get().ok()
-    }
-
-    /// Hands the body to `act`, as what the kind says that it is.
-    pub(crate) fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
-        let mut reader = Reader::new(self.body);
-        match reader.get() {
-            Ok(message) => {
-                debug_assert!(reader.rest().is_empty(), "a {} is read as what it is", self.kind.name());
-                act(&message)
-            }
-            Err(_) => {
-                debug_assert!(false, "a validated message decodes");
-                R::default()
-            }
-        }
-    }
-}
 
 /// Whether a message acts before the requests of its datagram (section 11.2).
 const fn goes_first(kind: Kind) -> bool {
@@ -139,14 +90,14 @@ impl Server {
         session.replay.note(header.packet);
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         // Who gives a superseded session up does not go on in it.
-        if !session.standing().is_good() && Raw::all(bytes).any(|raw| raw.kind != Kind::EndSession) {
+        if !session.standing().is_good() && datagram.raw().any(|raw| raw.kind != Kind::EndSession) {
             self.watch_for_clone(key, path);
         }
         self.came_by(key, path, bytes.len(), highest);
         self.foresee(header.session, bytes);
         let origin = MessageCx { key, packet: header.packet };
         if datagram.is_requests_only() {
-            for raw in Raw::all(bytes) {
+            for raw in datagram.raw() {
                 self.stats.count_in(raw.kind);
                 self.request(origin, raw);
             }
@@ -155,7 +106,7 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A server MUST act on receipts, releases and session ends in a datagram before the requests in it.
         let (mut others, mut refused) = (false, false);
-        for raw in Raw::all(bytes) {
+        for raw in datagram.raw() {
             self.stats.count_in(raw.kind);
             if goes_first(raw.kind) {
                 refused |= self.message(origin, raw) == Taken::Refused;
@@ -164,7 +115,7 @@ impl Server {
             }
         }
         if others {
-            for raw in Raw::all(bytes).filter(|raw| !goes_first(raw.kind)) {
+            for raw in datagram.raw().filter(|raw| !goes_first(raw.kind)) {
                 refused |= self.message(origin, raw) == Taken::Refused;
             }
         }

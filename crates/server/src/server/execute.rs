@@ -13,8 +13,7 @@ use crate::presence::ephemerals::Ephemerals;
 use crate::presence::{Change, Watches};
 use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::server::Server;
-use crate::server::answers::{AROUND_REPLY, Repeatable, millis};
-use crate::server::dispatch::Raw;
+use crate::server::answers::{Repeatable, millis};
 use crate::server::long::Recording;
 use crate::server::outcomes::keep_outcome;
 use crate::server::watching::hears;
@@ -26,8 +25,8 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass, LockId,
-    LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Reply, RowState, SessionId, Stage, Status, Terms, Want,
+    Ack, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass, LockId,
+    LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Reply, RowState, SessionId, Stage, Status, Terms, Want,
 };
 
 /// Retry hint for BUSY, in milliseconds.
@@ -157,7 +156,7 @@ impl Server {
             None if grants => locks.cache_grant(now, session, object, want),
             None => CacheGrant::NONE,
         };
-        let room = usize::from(call.limit) - AROUND_REPLY;
+        let room = usize::from(call.limit) - Ack::AROUND;
         let read = self.namespace.read(&view, reading, room, grant, &mut reply);
         self.looked_at(owners);
         self.reply_buffer = reply;
@@ -313,7 +312,7 @@ impl Server {
     }
 
     fn list_locks(&mut self, call: Call, message: &ListLocks, seen: &Seen) -> Run {
-        let room = usize::from(call.limit) - AROUND_REPLY - ROWS_AROUND;
+        let room = usize::from(call.limit) - Ack::AROUND - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
         let view = self.overlay.view(seen);

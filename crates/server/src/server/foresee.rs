@@ -7,8 +7,7 @@
 //! Leaves to others: everything that is done with what is found.
 
 use crate::server::Server;
-use crate::server::dispatch::Raw;
-use cistern_wire::{Kind, ObjectId, SessionId};
+use cistern_wire::{Kind, ObjectId, Raw, SessionId};
 use core::hint::black_box;
 
 /// From so many objects and locks in memory on it is worth while: fewer stay in the processor's caches.

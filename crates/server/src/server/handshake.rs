@@ -9,7 +9,6 @@
 //! Leaves to others: cookies, the end of former sessions (`timing_out`).
 
 use crate::server::Server;
-use crate::server::dispatch::Raw;
 use crate::server::durability::OnDurable;
 use crate::server::warnings::Reason;
 use crate::sessions::SessionKey;
@@ -28,8 +27,8 @@ use cistern_wire::limits::{
     CHECKSUM_LEN, COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION,
 };
 use cistern_wire::{
-    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Refuse, RefuseReason, SessionFate, SessionId,
-    Welcome,
+    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Raw, Refuse, RefuseReason, SessionFate,
+    SessionId, Welcome,
 };
 use core::time::Duration;
 use log::{debug, info, warn};

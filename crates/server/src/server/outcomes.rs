@@ -8,14 +8,14 @@
 
 use crate::requests::Call;
 use crate::server::Server;
-use crate::server::answers::{AROUND_REPLY, Repeatable, fate, stripped};
+use crate::server::answers::{Repeatable, fate, stripped};
 use crate::server::execute::{Done, Run};
 use crate::sessions::{SessionKey, Sessions};
 use crate::store::{self, OutcomeRecord, Seen, StoreCache};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{AgentId, Bytes16, Fate, Outcome, OutcomeTold, Reply, Status};
+use cistern_wire::{Ack, AgentId, Bytes16, Fate, Outcome, OutcomeTold, Reply, Status};
 
 /// What an OUTCOME_TOLD has besides the reply: kind, fate, length.
 const TOLD_AROUND: usize = 4;
@@ -88,7 +88,7 @@ impl Server {
         if self.sessions.get(call.key).is_none() {
             return Err(Status::EINVAL.into());
         }
-        let room = usize::from(call.limit) - AROUND_REPLY - TOLD_AROUND;
+        let room = usize::from(call.limit) - Ack::AROUND - TOLD_AROUND;
         let reply = Bytes16(if reply.len() <= room { reply } else { &[] });
         self.answer_with(&Reply::OutcomeTold(OutcomeTold { fate, reply }), Repeatable::Changes)
     }

@@ -8,12 +8,11 @@
 //! Leaves to others: the handshake, whose cookie proves the first address (`handshake`).
 
 use crate::server::Server;
-use crate::server::dispatch::Raw;
 use crate::sessions::SessionKey;
 use crate::stats::Dropped;
 use cistern_link::Path;
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Kind, Message, PathChallenge, PathResponse};
+use cistern_wire::{Kind, Message, PathChallenge, PathResponse, Raw};
 use log::{debug, info};
 
 /// Bytes of a datagram that carries one PATH_CHALLENGE.

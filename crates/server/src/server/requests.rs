@@ -8,8 +8,8 @@
 
 use crate::requests::{Answering, Blocked, Call, Origin, Progress, Task, TaskId, Wait};
 use crate::server::Server;
-use crate::server::answers::{AROUND_REPLY, Repeatable};
-use crate::server::dispatch::{MessageCx, Raw};
+use crate::server::answers::Repeatable;
+use crate::server::dispatch::MessageCx;
 use crate::server::durability::OnDurable;
 use crate::server::execute::{Done, Run, Stop, bounded};
 use crate::sessions::SessionKey;
@@ -19,7 +19,7 @@ use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};
-use cistern_wire::{Ask, Kind, Status};
+use cistern_wire::{Ack, Ask, Kind, Raw, Status};
 use core::hash::Hasher as _;
 use log::{debug, trace};
 use rustc_hash::FxHasher;
@@ -307,7 +307,7 @@ impl Server {
     /// Answers by what is in the reply buffer.
     fn reply_now(&mut self, call: Call, repeatable: Repeatable) {
         let reply = core::mem::take(&mut self.reply_buffer);
-        debug_assert!(reply.len() + AROUND_REPLY <= usize::from(call.limit), "a reply fits the datagram that was asked for");
+        debug_assert!(reply.len() + Ack::AROUND <= usize::from(call.limit), "a reply fits the datagram that was asked for");
         self.reply(call, &reply, repeatable);
         self.reply_buffer = reply;
     }

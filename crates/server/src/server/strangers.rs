@@ -7,14 +7,13 @@
 //! Leaves to others: sending.
 
 use crate::server::Server;
-use crate::server::dispatch::Raw;
 use crate::server::warnings::Reason;
 use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{AgentId, Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
+use cistern_wire::{AgentId, Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, Raw, SessionId};
 use log::{trace, warn};
 
 /// Bytes of a datagram that carries one HINT: its echo, and an empty detail.

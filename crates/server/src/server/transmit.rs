@@ -9,7 +9,6 @@
 
 use crate::server::Server;
 use crate::server::answers::has_room;
-use crate::server::dispatch::Raw;
 use crate::sessions::SessionKey;
 use crate::sessions::deadlines::Deadline;
 use crate::sessions::notices::Clock;
@@ -20,7 +19,7 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
-use cistern_wire::{Header, Kind, Message, Packer, SessionId};
+use cistern_wire::{Header, Kind, Message, Packer, Raw, SessionId};
 use core::time::Duration;
 use log::{trace, warn};
 
