@@ -11,7 +11,7 @@ use crate::field::{Fault, Field, List, Malformed, Reader, Writer};
 use crate::ids::{Ask, ObjectId, Terms};
 use crate::limits::MADE_BASE;
 use crate::names::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
-use crate::registry::Kind;
+use crate::registry::{Kind, Message};
 use crate::shape::{Case, Shape};
 use crate::xattr::{RemoveXattr, SetXattr};
 
@@ -34,9 +34,18 @@ macro_rules! items {
         #[allow(missing_docs, reason = "each variant's structure is documented where it is declared")]
         pub enum Item<'a> { $($name($name<'a>)),* }
 
-        impl Item<'_> {
+        impl<'a> Item<'a> {
             /// The kinds that can be items, in order of code.
             pub const KINDS: &'static [Kind] = &[$(Kind::$name),*];
+
+            /// What a mutation does, without its request; `None`: the message is none, or one of several items.
+            #[must_use]
+            pub fn of(message: &Message<'a>) -> Option<Self> {
+                match *message {
+                    $(Message::$name(part) => Some(part.into()),)*
+                    _ => None,
+                }
+            }
 
             /// The kind of the request that does the same alone.
             #[must_use]

@@ -60,7 +60,7 @@ pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStat
 pub use names::{Create, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
-pub use registry::{Direction, Kind, Lane, Message};
+pub use registry::{Class, Direction, Kind, Lane, Message};
 pub use reply::{
     BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
     Stated, Walked, Xattr, XattrNames,

@@ -6,6 +6,7 @@
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
+use crate::ids::{Ask, Terms};
 use crate::shape::{FieldInfo, Shape};
 use crate::{answer, attr, batch, content, control, handshake, locks, names, notice, recovery, watch, xattr};
 use alloc::vec::Vec;
@@ -38,8 +39,30 @@ pub enum Lane {
     Path,
 }
 
+/// What a request may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Nothing, but for the locks that come with its answer: executed again, it does no harm.
+    Read,
+    /// What is stored; it ends with [`Terms`].
+    Mutation,
+    /// What the server keeps of the session: its locks, stages and watches, what it reclaims.
+    Session,
+}
+
+/// The terms of a message, if its class has any.
+macro_rules! terms_of {
+    (Mutation $message:ident) => {
+        Some($message.terms)
+    };
+    ($class:ident $message:ident) => {{
+        let _ = $message;
+        None
+    }};
+}
+
 macro_rules! registry {
-    ($($code:literal $name:ident $text:literal $direction:ident $lane:ident $ty:ty;)*) => {
+    ($($code:literal $name:ident $text:literal $direction:ident $lane:ident $(/ $class:ident)? $ty:ty;)*) => {
         /// A message, borrowed from its datagram.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each variant's structure is documented where it is declared")]
@@ -86,6 +109,16 @@ macro_rules! registry {
             #[must_use]
             pub const fn lane(self) -> Lane {
                 match self { $(Self::$name => Lane::$lane),* }
+            }
+
+            /// What it may change, if it is a request.
+            #[inline]
+            #[must_use]
+            pub const fn class(self) -> Option<Class> {
+                match self {
+                    $( $( Self::$name => Some(Class::$class), )? )*
+                    _ => None,
+                }
             }
 
             /// Whether receiving it renews the lease (from the send time of the transmission echoed).
@@ -155,6 +188,27 @@ macro_rules! registry {
                 }
             }
 
+            /// With what a request begins; `None`: it is no request.
+            #[must_use]
+            pub const fn ask(&self) -> Option<Ask> {
+                match self {
+                    $( $( Self::$name(m) => {
+                        const _: Class = Class::$class;
+                        Some(m.ask)
+                    } )? )*
+                    _ => None,
+                }
+            }
+
+            /// With what a mutation ends; `None`: it is none.
+            #[must_use]
+            pub const fn terms(&self) -> Option<Terms<'a>> {
+                match self {
+                    $( $( Self::$name(m) => terms_of!($class m), )? )*
+                    _ => None,
+                }
+            }
+
             /// Appends the body.
             pub fn encode_body(&self, w: &mut Writer) {
                 match self { $(Self::$name(body) => body.put(w)),* }
@@ -171,64 +225,64 @@ macro_rules! registry {
 
 registry! {
     // Handshake: `wire-spec.md` section 6.1.
-    0x01 Hello         "HELLO"          Agent  Handshake handshake::Hello<'a>;
-    0x02 Challenge     "CHALLENGE"      Server Handshake handshake::Challenge<'a>;
-    0x03 Welcome       "WELCOME"        Server Renewal   handshake::Welcome<'a>;
-    0x04 Refuse        "REFUSE"         Server Handshake handshake::Refuse;
-    0x06 Known         "KNOWN"          Server Handshake handshake::Known;
+    0x01 Hello         "HELLO"          Agent  Handshake        handshake::Hello<'a>;
+    0x02 Challenge     "CHALLENGE"      Server Handshake        handshake::Challenge<'a>;
+    0x03 Welcome       "WELCOME"        Server Renewal          handshake::Welcome<'a>;
+    0x04 Refuse        "REFUSE"         Server Handshake        handshake::Refuse;
+    0x06 Known         "KNOWN"          Server Handshake        handshake::Known;
     // Control: section 6.3.
-    0x10 KeepAlive     "KEEPALIVE"      Agent  Control   control::KeepAlive;
-    0x11 Release       "RELEASE"        Agent  Control   control::Release<'a>;
-    0x13 Cancel        "CANCEL"         Agent  Control   control::Cancel;
-    0x14 EndSession    "END_SESSION"    Agent  Control   control::EndSession;
-    0x15 PathChallenge "PATH_CHALLENGE" Server Path      control::PathChallenge;
-    0x16 PathResponse  "PATH_RESPONSE"  Agent  Path      control::PathResponse;
+    0x10 KeepAlive     "KEEPALIVE"      Agent  Control          control::KeepAlive;
+    0x11 Release       "RELEASE"        Agent  Control          control::Release<'a>;
+    0x13 Cancel        "CANCEL"         Agent  Control          control::Cancel;
+    0x14 EndSession    "END_SESSION"    Agent  Control          control::EndSession;
+    0x15 PathChallenge "PATH_CHALLENGE" Server Path             control::PathChallenge;
+    0x16 PathResponse  "PATH_RESPONSE"  Agent  Path             control::PathResponse;
     // Notices and their receipt: section 6.4.
-    0x20 Demand        "DEMAND"         Server Notice    notice::Demand;
-    0x21 Grant         "GRANT"          Server Notice    notice::Grant;
-    0x22 WaitOver      "WAIT_OVER"      Server Notice    notice::WaitOver;
-    0x23 Probe         "PROBE"          Server Notice    notice::Probe;
-    0x24 WatchEvent    "WATCH_EVENT"    Server Notice    notice::WatchEvent;
-    0x28 Receipt       "RECEIPT"        Agent  Control   notice::Receipt;
+    0x20 Demand        "DEMAND"         Server Notice           notice::Demand;
+    0x21 Grant         "GRANT"          Server Notice           notice::Grant;
+    0x22 WaitOver      "WAIT_OVER"      Server Notice           notice::WaitOver;
+    0x23 Probe         "PROBE"          Server Notice           notice::Probe;
+    0x24 WatchEvent    "WATCH_EVENT"    Server Notice           notice::WatchEvent;
+    0x28 Receipt       "RECEIPT"        Agent  Control          notice::Receipt;
     // Requests: section 6.2.
-    0x30 Reclaim       "RECLAIM"        Agent  Request   recovery::Reclaim<'a>;
-    0x31 ReclaimComplete "RECLAIM_COMPLETE" Agent Request recovery::ReclaimComplete;
-    0x32 Outcome       "OUTCOME"        Agent  Request   recovery::Outcome;
-    0x40 Lookup        "LOOKUP"         Agent  Request   names::Lookup<'a>;
-    0x41 GetAttr       "GETATTR"        Agent  Request   attr::GetAttr;
-    0x42 SetAttr       "SETATTR"        Agent  Request   attr::SetAttr<'a>;
-    0x43 ReadDir       "READDIR"        Agent  Request   names::ReadDir<'a>;
-    0x44 Create        "CREATE"         Agent  Request   names::Create<'a>;
-    0x45 Mkdir         "MKDIR"          Agent  Request   names::Mkdir<'a>;
-    0x46 Symlink       "SYMLINK"        Agent  Request   names::Symlink<'a>;
-    0x47 Link          "LINK"           Agent  Request   names::Link<'a>;
-    0x48 Unlink        "UNLINK"         Agent  Request   names::Unlink<'a>;
-    0x49 Rmdir         "RMDIR"          Agent  Request   names::Rmdir<'a>;
-    0x4A Rename        "RENAME"         Agent  Request   names::Rename<'a>;
-    0x50 Read          "READ"           Agent  Request   content::Read;
-    0x51 Stage         "STAGE"          Agent  Request   content::Stage<'a>;
-    0x52 Write         "WRITE"          Agent  Request   content::Write<'a>;
-    0x53 Batch         "BATCH"          Agent  Request   batch::Batch<'a>;
-    0x54 GetXattr      "GETXATTR"       Agent  Request   xattr::GetXattr<'a>;
-    0x55 ListXattr     "LISTXATTR"      Agent  Request   xattr::ListXattr<'a>;
-    0x56 SetXattr      "SETXATTR"       Agent  Request   xattr::SetXattr<'a>;
-    0x57 RemoveXattr   "REMOVEXATTR"    Agent  Request   xattr::RemoveXattr<'a>;
-    0x60 Lock          "LOCK"           Agent  Request   locks::Lock;
-    0x62 ListLocks     "LIST_LOCKS"     Agent  Request   locks::ListLocks;
-    0x63 ServerStatus  "SERVER_STATUS"  Agent  Request   locks::ServerStatus;
-    0x64 Watch         "WATCH"          Agent  Request   watch::Watch;
-    0x65 Unwatch       "UNWATCH"        Agent  Request   watch::Unwatch;
+    0x30 Reclaim       "RECLAIM"        Agent  Request/Session  recovery::Reclaim<'a>;
+    0x31 ReclaimComplete "RECLAIM_COMPLETE" Agent  Request/Session  recovery::ReclaimComplete;
+    0x32 Outcome       "OUTCOME"        Agent  Request/Read     recovery::Outcome;
+    0x40 Lookup        "LOOKUP"         Agent  Request/Read     names::Lookup<'a>;
+    0x41 GetAttr       "GETATTR"        Agent  Request/Read     attr::GetAttr;
+    0x42 SetAttr       "SETATTR"        Agent  Request/Mutation attr::SetAttr<'a>;
+    0x43 ReadDir       "READDIR"        Agent  Request/Read     names::ReadDir<'a>;
+    0x44 Create        "CREATE"         Agent  Request/Mutation names::Create<'a>;
+    0x45 Mkdir         "MKDIR"          Agent  Request/Mutation names::Mkdir<'a>;
+    0x46 Symlink       "SYMLINK"        Agent  Request/Mutation names::Symlink<'a>;
+    0x47 Link          "LINK"           Agent  Request/Mutation names::Link<'a>;
+    0x48 Unlink        "UNLINK"         Agent  Request/Mutation names::Unlink<'a>;
+    0x49 Rmdir         "RMDIR"          Agent  Request/Mutation names::Rmdir<'a>;
+    0x4A Rename        "RENAME"         Agent  Request/Mutation names::Rename<'a>;
+    0x50 Read          "READ"           Agent  Request/Read     content::Read;
+    0x51 Stage         "STAGE"          Agent  Request/Session  content::Stage<'a>;
+    0x52 Write         "WRITE"          Agent  Request/Mutation content::Write<'a>;
+    0x53 Batch         "BATCH"          Agent  Request/Mutation batch::Batch<'a>;
+    0x54 GetXattr      "GETXATTR"       Agent  Request/Read     xattr::GetXattr<'a>;
+    0x55 ListXattr     "LISTXATTR"      Agent  Request/Read     xattr::ListXattr<'a>;
+    0x56 SetXattr      "SETXATTR"       Agent  Request/Mutation xattr::SetXattr<'a>;
+    0x57 RemoveXattr   "REMOVEXATTR"    Agent  Request/Mutation xattr::RemoveXattr<'a>;
+    0x60 Lock          "LOCK"           Agent  Request/Session  locks::Lock;
+    0x62 ListLocks     "LIST_LOCKS"     Agent  Request/Read     locks::ListLocks;
+    0x63 ServerStatus  "SERVER_STATUS"  Agent  Request/Read     locks::ServerStatus;
+    0x64 Watch         "WATCH"          Agent  Request/Session  watch::Watch;
+    0x65 Unwatch       "UNWATCH"        Agent  Request/Session  watch::Unwatch;
     // Answers: sections 6.5 and 7.
-    0x80 Ack           "ACK"            Server Renewal   answer::Ack<'a>;
-    0x81 Pending       "PENDING"        Server Renewal   answer::Pending;
-    0x82 Queued        "QUEUED"         Server Renewal   answer::Queued<'a>;
-    0x83 Result        "RESULT"         Server Answer    answer::RequestResult<'a>;
-    0x84 Nack          "NACK"           Server Answer    answer::Nack;
-    0x85 Alive         "ALIVE"          Server Renewal   answer::Alive;
-    0x86 Released      "RELEASED"       Server Renewal   answer::Released<'a>;
-    0x87 Cancelled     "CANCELLED"      Server Renewal   answer::Cancelled;
-    0x88 Ended         "ENDED"          Server Answer    answer::Ended;
-    0x89 Hint          "HINT"           Server Answer    answer::Hint<'a>;
+    0x80 Ack           "ACK"            Server Renewal          answer::Ack<'a>;
+    0x81 Pending       "PENDING"        Server Renewal          answer::Pending;
+    0x82 Queued        "QUEUED"         Server Renewal          answer::Queued<'a>;
+    0x83 Result        "RESULT"         Server Answer           answer::RequestResult<'a>;
+    0x84 Nack          "NACK"           Server Answer           answer::Nack;
+    0x85 Alive         "ALIVE"          Server Renewal          answer::Alive;
+    0x86 Released      "RELEASED"       Server Renewal          answer::Released<'a>;
+    0x87 Cancelled     "CANCELLED"      Server Renewal          answer::Cancelled;
+    0x88 Ended         "ENDED"          Server Answer           answer::Ended;
+    0x89 Hint          "HINT"           Server Answer           answer::Hint<'a>;
 }
 
 impl Message<'_> {
@@ -248,40 +302,5 @@ impl Message<'_> {
         // A body longer than its length field cannot be sent: the packer refuses it by its size before that.
         let len = u16::try_from(w.len() - start - crate::limits::MESSAGE_HEADER_LEN).unwrap_or(u16::MAX);
         w[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
-    }
-
-    /// What a request begins with; `None` for other lanes.
-    #[must_use]
-    pub const fn ask(&self) -> Option<crate::Ask> {
-        Some(match self {
-            Self::Reclaim(m) => m.ask,
-            Self::ReclaimComplete(m) => m.ask,
-            Self::Outcome(m) => m.ask,
-            Self::Lookup(m) => m.ask,
-            Self::GetAttr(m) => m.ask,
-            Self::SetAttr(m) => m.ask,
-            Self::ReadDir(m) => m.ask,
-            Self::Create(m) => m.ask,
-            Self::Mkdir(m) => m.ask,
-            Self::Symlink(m) => m.ask,
-            Self::Link(m) => m.ask,
-            Self::Unlink(m) => m.ask,
-            Self::Rmdir(m) => m.ask,
-            Self::Rename(m) => m.ask,
-            Self::Read(m) => m.ask,
-            Self::Stage(m) => m.ask,
-            Self::Write(m) => m.ask,
-            Self::Batch(m) => m.ask,
-            Self::GetXattr(m) => m.ask,
-            Self::ListXattr(m) => m.ask,
-            Self::SetXattr(m) => m.ask,
-            Self::RemoveXattr(m) => m.ask,
-            Self::Lock(m) => m.ask,
-            Self::ListLocks(m) => m.ask,
-            Self::ServerStatus(m) => m.ask,
-            Self::Watch(m) => m.ask,
-            Self::Unwatch(m) => m.ask,
-            _ => return None,
-        })
     }
 }

@@ -6,7 +6,7 @@ use crate::rule::Rule;
 use crate::story::Asked;
 use crate::verdict::{Court, Why};
 use cistern_wire::limits::DATAGRAM_MIN;
-use cistern_wire::{Fate, Kind, LockWait, Status};
+use cistern_wire::{Class, Fate, Kind, LockWait, Status};
 
 pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
     let name = answer.kind.name();
@@ -90,22 +90,7 @@ fn reply_name(answer: &Answer) -> &'static str {
 
 /// Whether the reply to a request is kept as it is: those to reads may be made anew (section 11.2).
 const fn is_kept(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::SetAttr
-            | Kind::Create
-            | Kind::Mkdir
-            | Kind::Symlink
-            | Kind::Link
-            | Kind::Unlink
-            | Kind::Rmdir
-            | Kind::Rename
-            | Kind::Write
-            | Kind::Batch
-            | Kind::SetXattr
-            | Kind::RemoveXattr
-            | Kind::Lock
-    )
+    matches!(kind.class(), Some(Class::Mutation)) || matches!(kind, Kind::Lock)
 }
 
 /// A receipt is of a notice that was sent.

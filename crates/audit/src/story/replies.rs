@@ -6,7 +6,7 @@
 use super::raw;
 use super::session::{Asked, Request};
 use crate::event::{Grant, How};
-use cistern_wire::{Attr, CacheGrant, Field, Kind, LockClass, LockId, ObjectId, Reclaimed, Reply, ReplyKind, Status};
+use cistern_wire::{Attr, CacheGrant, Class, Field, Kind, LockClass, LockId, ObjectId, Reclaimed, Reply, ReplyKind, Status};
 
 /// The bytes of a reply in short, without the grants in it, as a RESULT has them.
 pub(super) fn bare(reply: &Reply<'_>, bytes: &[u8]) -> u64 {
@@ -109,20 +109,7 @@ pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str
         ReplyKind::Stated => request.kind == Kind::GetAttr,
         ReplyKind::Listing => request.kind == Kind::ReadDir,
         ReplyKind::Data => request.kind == Kind::Read,
-        ReplyKind::Changed => matches!(
-            request.kind,
-            Kind::SetAttr
-                | Kind::Create
-                | Kind::Mkdir
-                | Kind::Symlink
-                | Kind::Link
-                | Kind::Unlink
-                | Kind::Rmdir
-                | Kind::Rename
-                | Kind::Write
-                | Kind::SetXattr
-                | Kind::RemoveXattr
-        ),
+        ReplyKind::Changed => request.kind.class() == Some(Class::Mutation) && request.kind != Kind::Batch,
         ReplyKind::Granted => request.kind == Kind::Lock,
         ReplyKind::LockRefused => request.kind == Kind::Lock,
         ReplyKind::LockRows => request.kind == Kind::ListLocks,

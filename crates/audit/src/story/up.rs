@@ -10,7 +10,7 @@ use super::session::{Asked, Control, Request, Session};
 use super::{Seen, Story, raw};
 use crate::event::What;
 use crate::verdict::Why;
-use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId, Terms};
+use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId};
 use std::time::Duration;
 
 /// How far below the newest packet number a datagram may be and is still taken (section 3.2).
@@ -115,7 +115,7 @@ impl Story {
     /// Locks that a request names as its session's own.
     fn uses(&mut self, seen: &Seen<'_>, message: &Message<'_>) {
         let mut named: Vec<(LockId, Generation)> = Vec::new();
-        if let Some(terms) = terms_of(message) {
+        if let Some(terms) = message.terms() {
             let cache = |object| LockId { object, class: LockClass::Cache };
             named.extend(terms.held.iter().map(|held| (cache(held.object), held.generation)));
         }
@@ -270,23 +270,4 @@ fn asked(message: &Message<'_>) -> Asked {
         Message::Symlink(m) => Asked::Object(m.dir),
         _ => Asked::Nothing,
     }
-}
-
-/// The terms of a mutation.
-fn terms_of<'a>(message: &Message<'a>) -> Option<Terms<'a>> {
-    Some(match message {
-        Message::SetAttr(m) => m.terms,
-        Message::Create(m) => m.terms,
-        Message::Mkdir(m) => m.terms,
-        Message::Symlink(m) => m.terms,
-        Message::Link(m) => m.terms,
-        Message::Unlink(m) => m.terms,
-        Message::Rmdir(m) => m.terms,
-        Message::Rename(m) => m.terms,
-        Message::Write(m) => m.terms,
-        Message::Batch(m) => m.terms,
-        Message::SetXattr(m) => m.terms,
-        Message::RemoveXattr(m) => m.terms,
-        _ => return None,
-    })
 }

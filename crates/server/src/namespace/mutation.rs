@@ -23,22 +23,11 @@ impl<'a> Mutation<'a> {
     /// The mutation that a message asks for, if it asks for one.
     #[must_use]
     pub fn of(message: &Message<'a>) -> Option<Self> {
-        let (item, terms) = match *message {
-            Message::SetAttr(m) => (m.into(), m.terms),
-            Message::Create(m) => (m.into(), m.terms),
-            Message::Mkdir(m) => (m.into(), m.terms),
-            Message::Symlink(m) => (m.into(), m.terms),
-            Message::Link(m) => (m.into(), m.terms),
-            Message::Unlink(m) => (m.into(), m.terms),
-            Message::Rmdir(m) => (m.into(), m.terms),
-            Message::Rename(m) => (m.into(), m.terms),
-            Message::Write(m) => (m.into(), m.terms),
-            Message::SetXattr(m) => (m.into(), m.terms),
-            Message::RemoveXattr(m) => (m.into(), m.terms),
-            Message::Batch(m) => return Some(Self { items: Items::Batch(m.items), terms: m.terms }),
-            _ => return None,
+        let items = match message {
+            Message::Batch(batch) => Items::Batch(batch.items),
+            _ => Items::One(Item::of(message)?),
         };
-        Some(Self { items: Items::One(item), terms })
+        Some(Self { items, terms: message.terms()? })
     }
 
     /// A mutation of the server's own: nobody is answered, and it goes by no terms.

@@ -149,59 +149,9 @@ impl Server {
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
             // What it proves was proven before anything of its datagram acted.
             Kind::PathResponse => Taken::Done,
-            Kind::Lookup
-            | Kind::GetAttr
-            | Kind::SetAttr
-            | Kind::ReadDir
-            | Kind::Create
-            | Kind::Mkdir
-            | Kind::Symlink
-            | Kind::Link
-            | Kind::Unlink
-            | Kind::Rmdir
-            | Kind::Rename
-            | Kind::Read
-            | Kind::Stage
-            | Kind::Write
-            | Kind::Batch
-            | Kind::GetXattr
-            | Kind::ListXattr
-            | Kind::SetXattr
-            | Kind::RemoveXattr
-            | Kind::Lock
-            | Kind::ListLocks
-            | Kind::ServerStatus
-            | Kind::Watch
-            | Kind::Unwatch
-            | Kind::Reclaim
-            | Kind::ReclaimComplete
-            | Kind::Outcome => {
+            kind => {
+                debug_assert!(kind.class().is_some(), "the decoder lets no {} through from an agent in a session", kind.name());
                 self.request(origin, raw);
-                Taken::Done
-            }
-            // The decoder lets none of these through from an agent in a session.
-            Kind::Hello
-            | Kind::Challenge
-            | Kind::Welcome
-            | Kind::Refuse
-            | Kind::Demand
-            | Kind::Grant
-            | Kind::WaitOver
-            | Kind::Probe
-            | Kind::WatchEvent
-            | Kind::Ack
-            | Kind::Pending
-            | Kind::Queued
-            | Kind::Result
-            | Kind::Nack
-            | Kind::Alive
-            | Kind::Released
-            | Kind::Cancelled
-            | Kind::Ended
-            | Kind::PathChallenge
-            | Kind::Known
-            | Kind::Hint => {
-                debug_assert!(false, "{} came from an agent in a session", raw.kind.name());
                 Taken::Done
             }
         }

@@ -19,7 +19,7 @@ use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};
-use cistern_wire::{Ack, Ask, Kind, Raw, Status};
+use cistern_wire::{Ack, Ask, Class, Kind, Raw, Status};
 use core::hash::Hasher as _;
 use log::{debug, trace};
 use rustc_hash::FxHasher;
@@ -152,7 +152,7 @@ impl Server {
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
     fn make_again(&mut self, key: SessionKey, ask: Ask, packet: u64, limit: u16, raw: Raw<'_>) {
-        if !reads(raw.kind) {
+        if raw.kind.class() != Some(Class::Read) {
             return self.reply_once(key, raw, ask.nonce, packet, Status::NONCE_REUSED);
         }
         self.stats.repeated += 1;
@@ -340,20 +340,4 @@ fn digest(raw: Raw<'_>) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(raw.body.get(ASK_LEN..).unwrap_or_default());
     hasher.finish() << 8 | u64::from(raw.kind.code())
-}
-
-/// Whether a request only reads, so that a duplicate may run again.
-const fn reads(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Lookup
-            | Kind::GetAttr
-            | Kind::ReadDir
-            | Kind::Read
-            | Kind::GetXattr
-            | Kind::ListXattr
-            | Kind::ListLocks
-            | Kind::ServerStatus
-            | Kind::Outcome
-    )
 }

@@ -48,7 +48,7 @@ impl Family for Outcomes {
         }
         if let Some(packet) = case.received_by_server() {
             for message in &packet.messages {
-                if let (Some(ask), true) = (message.ask(), is_mutation(message)) {
+                if let (Some(ask), true) = (message.ask(), message.terms().is_some()) {
                     self.mutations.insert((packet.session(), ask.nonce));
                 }
                 if let Message::Outcome(outcome) = message {
@@ -164,24 +164,6 @@ impl Outcomes {
         }
         Ok(())
     }
-}
-
-fn is_mutation(message: &Message<'_>) -> bool {
-    matches!(
-        message,
-        Message::SetAttr(_)
-            | Message::Create(_)
-            | Message::Mkdir(_)
-            | Message::Symlink(_)
-            | Message::Link(_)
-            | Message::Unlink(_)
-            | Message::Rmdir(_)
-            | Message::Rename(_)
-            | Message::Write(_)
-            | Message::SetXattr(_)
-            | Message::RemoveXattr(_)
-            | Message::Batch(_)
-    )
 }
 
 #[cfg(test)]
