@@ -4,9 +4,9 @@
 //! Invariant: every kind that renews carries `echo`, the packet number of the transmission that it answers (section 11.1).
 //! Leaves to others: who may be answered what (`server::standing`).
 
-use crate::field::{Bytes8, List, Writer};
+use crate::field::{Bytes8, Field, List, Writer};
 use crate::ids::{Generation, LockId};
-use crate::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use crate::limits::{DATAGRAM_MIN, MESSAGE_HEADER_LEN, OVERHEAD};
 use crate::locks::Holder;
 use crate::notice::Keep;
 use crate::registry::Kind;
@@ -62,7 +62,7 @@ impl Ack<'_> {
     /// Bytes of its body before the reply: nonce and echo.
     const BEFORE: usize = 16;
     /// Bytes of a datagram that carries one ACK and nothing else, besides its reply.
-    pub const AROUND: usize = HEADER_LEN + MESSAGE_HEADER_LEN + Self::BEFORE + CHECKSUM_LEN;
+    pub const AROUND: usize = OVERHEAD + Self::BEFORE;
 
     /// Appends an ACK, with its header, of a reply that was encoded before.
     #[inline]
@@ -162,6 +162,11 @@ body! {
         /// What became of each lock named.
         pub items: List<'a, ReleasedItem>,
     }
+}
+
+impl Released<'_> {
+    /// Most items of one RELEASED: as many as fit the smallest datagram.
+    pub const ITEMS_MAX: usize = (DATAGRAM_MIN - OVERHEAD - <Self as Field<'_>>::MIN_LEN) / <ReleasedItem as Field<'_>>::LEN;
 }
 
 body! {

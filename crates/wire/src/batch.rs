@@ -47,6 +47,12 @@ macro_rules! items {
                 }
             }
 
+            /// A request that does the same alone; its `ask` is `NONE`.
+            #[must_use]
+            pub fn under(self, terms: Terms<'a>) -> Message<'a> {
+                match self { $(Self::$name(part) => Message::$name($name { terms, ..part })),* }
+            }
+
             /// The kind of the request that does the same alone.
             #[must_use]
             pub const fn kind(&self) -> Kind {

@@ -125,6 +125,9 @@ pub trait Field<'a>: Sized {
     /// Bytes that each value takes; 0: not all take the same.
     const LEN: usize = 0;
 
+    /// Fewest bytes that a value takes.
+    const MIN_LEN: usize = Self::LEN;
+
     /// Reads the value.
     ///
     /// # Errors
@@ -166,6 +169,16 @@ pub(crate) const fn len_of_all(lens: &[usize]) -> usize {
         if lens[at] == 0 {
             return 0;
         }
+        sum += lens[at];
+        at += 1;
+    }
+    sum
+}
+
+/// The least length of all fields of a structure together.
+pub(crate) const fn sum(lens: &[usize]) -> usize {
+    let (mut sum, mut at) = (0, 0);
+    while at < lens.len() {
         sum += lens[at];
         at += 1;
     }
@@ -255,6 +268,7 @@ impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     const TYPE: &'static str = "optional";
     const ITEM: &'static str = T::TYPE;
     const SHAPE: &'static Shape = &Shape::Optional(T::SHAPE);
+    const MIN_LEN: usize = 1;
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         if bool::get(r)? { T::get(r).map(Some) } else { Ok(None) }
     }
@@ -275,6 +289,7 @@ macro_rules! byte_strings {
         impl<'a> Field<'a> for $name<'a> {
             const TYPE: &'static str = $text;
             const SHAPE: &'static Shape = &Shape::Bytes { ty: $text, prefix: $prefix, shown: Shown::$shown };
+            const MIN_LEN: usize = $prefix;
             #[inline]
             fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
                 let len = $len::get(r)?;
@@ -419,6 +434,7 @@ impl<'a, T: Field<'a> + Clone> Field<'a> for List<'a, T> {
     const TYPE: &'static str = "list";
     const ITEM: &'static str = T::TYPE;
     const SHAPE: &'static Shape = &Shape::List(T::SHAPE);
+    const MIN_LEN: usize = 2;
 
     fn get(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = u16::get(r)?;

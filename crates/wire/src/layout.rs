@@ -30,6 +30,7 @@ macro_rules! body {
             const SHAPE: &'static crate::Shape =
                 &crate::Shape::Structure { ty: stringify!($name), fields: Self::FIELDS };
             const LEN: usize = crate::field::len_of_all(&[$(<$ty as crate::Field<'a>>::LEN),*]);
+            const MIN_LEN: usize = crate::field::sum(&[$(<$ty as crate::Field<'a>>::MIN_LEN),*]);
             #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn get(r: &mut crate::Reader<'a>) -> Result<Self, crate::Malformed> {

@@ -60,8 +60,14 @@ macro_rules! replies {
             }
         } )*
 
+        impl Reply<'_> {
+            /// Bytes before the fields of a reply: its kind.
+            pub const KIND_LEN: usize = 1;
+        }
+
         impl<'a> Field<'a> for Reply<'a> {
             const TYPE: &'static str = "Reply";
+            const MIN_LEN: usize = Self::KIND_LEN;
             const SHAPE: &'static Shape = &Shape::Union {
                 ty: "Reply",
                 words: &[$(($code, $text)),*],

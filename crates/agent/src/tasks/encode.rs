@@ -11,10 +11,7 @@ use crate::cache::Cache;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::HELD_MAX;
-use cistern_wire::{Ask, Batch, Bytes8, Bytes16, Item, List, Message, ObjectId, SetMask, Terms};
-
-/// Bytes of a named lock in a mutation's terms.
-const HELD_LEN: usize = 16;
+use cistern_wire::{Ask, Batch, Bytes8, Bytes16, Field as _, Held, Item, List, Message, ObjectId, SetMask, Terms};
 
 impl Mutation {
     /// The message.
@@ -26,7 +23,7 @@ impl Mutation {
                 Message::from(Batch { ask, items: List::of(&items), terms }).to_bytes()
             }
             // Every other change is an item.
-            one => one.item().map(|item| under(item, terms).to_bytes()).unwrap_or_default(),
+            one => one.item().map(|item| item.under(terms).to_bytes()).unwrap_or_default(),
         }
     }
 
@@ -84,7 +81,7 @@ impl Mutation {
         let brought: usize = self.brought().filter(|(stage, _)| **stage == 0).map(|(_, data)| data.len()).sum();
         // A string longer than its length field is cut when it is encoded: it is too long whatever its message says.
         let encoded = self.encode(Terms::NONE).len() - cistern_wire::limits::MESSAGE_HEADER_LEN;
-        encoded.max(brought) + HELD_LEN * self.affected(cache).len().min(HELD_MAX)
+        encoded.max(brought) + Held::LEN * self.affected(cache).len().min(HELD_MAX)
     }
 
     /// Has the largest of what it brings itself brought by a stage; gives the bytes. `None`: it brings nothing itself.
@@ -118,23 +115,6 @@ impl Mutation {
             _ => None,
         });
         each.collect()
-    }
-}
-
-/// An item as a request of its own.
-fn under<'a>(item: Item<'a>, terms: Terms<'a>) -> Message<'a> {
-    match item {
-        Item::SetAttr(m) => Message::from(cistern_wire::SetAttr { terms, ..m }),
-        Item::Create(m) => Message::from(cistern_wire::Create { terms, ..m }),
-        Item::Mkdir(m) => Message::from(cistern_wire::Mkdir { terms, ..m }),
-        Item::Symlink(m) => Message::from(cistern_wire::Symlink { terms, ..m }),
-        Item::Link(m) => Message::from(cistern_wire::Link { terms, ..m }),
-        Item::Unlink(m) => Message::from(cistern_wire::Unlink { terms, ..m }),
-        Item::Rmdir(m) => Message::from(cistern_wire::Rmdir { terms, ..m }),
-        Item::Rename(m) => Message::from(cistern_wire::Rename { terms, ..m }),
-        Item::Write(m) => Message::from(cistern_wire::Write { terms, ..m }),
-        Item::SetXattr(m) => Message::from(cistern_wire::SetXattr { terms, ..m }),
-        Item::RemoveXattr(m) => Message::from(cistern_wire::RemoveXattr { terms, ..m }),
     }
 }
 

@@ -6,13 +6,10 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Cancel, EndReason, EndSession, KeepAlive, List, Message, Packer, Release, ReleaseItem, ReleasedItem};
+use cistern_wire::{Cancel, EndReason, EndSession, KeepAlive, List, Message, Packer, Release, ReleaseItem, Released, ReleasedItem};
 
-/// Bytes of one item of RELEASED: lock, two generations, keep.
-const RELEASED_ITEM: usize = 9 + 8 + 1 + 8;
 /// Most items of one RELEASE: so many that its answer is one message in the smallest datagram. More go into further ones.
-const ITEMS_MAX: usize = (DATAGRAM_MIN - HEADER_LEN - CHECKSUM_LEN - MESSAGE_HEADER_LEN - 8 - 8 - 2) / RELEASED_ITEM;
+const ITEMS_MAX: usize = Released::ITEMS_MAX;
 
 /// What a control message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,6 +218,7 @@ fn message(serial: u64, body: &Control, now: Instant) -> Message<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cistern_wire::limits::DATAGRAM_MIN;
     use cistern_wire::{Generation, Header, Keep, LockClass, LockId, ObjectId, SessionId};
 
     const NOW: Instant = Instant::new(5_000_000, 0);

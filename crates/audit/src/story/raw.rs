@@ -6,9 +6,6 @@
 use super::session::Carried;
 use cistern_wire::{Kind, Lane, Message, Raw};
 
-/// Bytes of an Ask: what may differ between transmissions of one request, with its nonce.
-pub(super) const ASK_LEN: usize = 12;
-
 /// The messages of a datagram with their bodies.
 pub(crate) fn messages(payload: &[u8]) -> impl Iterator<Item = (Message<'_>, &[u8])> {
     Raw::all(payload).filter_map(|raw| Some((raw.decode()?, raw.body)))

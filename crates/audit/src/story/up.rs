@@ -10,7 +10,9 @@ use super::session::{Asked, Control, Request, Session};
 use super::{Seen, Story, raw};
 use crate::event::What;
 use crate::verdict::Why;
-use cistern_wire::{Ask, EndReason, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId};
+use cistern_wire::{
+    Ask, EndReason, Field as _, Generation, Kind, LockClass, LockId, Message, Receipt, ReceiptAnswer, ReleaseItem, SessionId,
+};
 use std::time::Duration;
 
 /// How far below the newest packet number a datagram may be and is still taken (section 3.2).
@@ -26,7 +28,7 @@ impl Story {
     pub(super) fn up(&mut self, seen: &Seen<'_>) {
         for (message, body) in raw::messages(seen.passage.payload) {
             match (&message, message.ask()) {
-                (_, Some(ask)) => self.request(seen, &message, ask, raw::sum(&body[raw::ASK_LEN..])),
+                (_, Some(ask)) => self.request(seen, &message, ask, raw::sum(&body[Ask::LEN..])),
                 (Message::Receipt(receipt), _) => self.receipt(seen, *receipt),
                 (Message::PathResponse(path), _) => {
                     self.responded(seen, path.token);

@@ -5,16 +5,14 @@
 //! one asked for is refused, so a listing that is put together is of one version.
 //! Leaves to others: which locks are granted.
 
-use super::read::{ATTR_LEN, GRANT_LEN, check_version};
+use super::read::check_version;
 use super::{directory, entered};
 use crate::store::{EntryRecord, ReadError, View};
 use alloc::vec::Vec;
 use cistern_wire::{Bytes8, CacheGrant, Entry, Field as _, List, Listing, ObjectId, ReadDir, Reply, Stated, Status, Want, Writer};
 
-/// A LISTING reply without entries: kind, attributes, grant, end, count.
-const LISTING_AROUND: usize = 1 + ATTR_LEN + GRANT_LEN + 1 + 2;
-/// An entry without its name and its detail: length of the name, object, kind, whether there is detail.
-const ENTRY_AROUND: usize = 1 + 8 + 1 + 1;
+/// A LISTING reply without entries.
+const LISTING_AROUND: usize = Reply::KIND_LEN + Listing::MIN_LEN;
 
 /// Executes READDIR, as `Namespace::read` says.
 pub(super) fn read_dir(
@@ -27,7 +25,8 @@ pub(super) fn read_dir(
     let dir = directory(view, m.dir)?.attr;
     check_version(&dir, m.version)?;
     let mut left = room.checked_sub(LISTING_AROUND).ok_or(Status::EINVAL)?;
-    let around = ENTRY_AROUND + if m.detail { ATTR_LEN + GRANT_LEN } else { 0 };
+    // An entry without its name.
+    let around = Entry::MIN_LEN + if m.detail { Stated::LEN } else { 0 };
     // One more than can fit, to know whether there is more.
     let most = left / (around + 1) + 1;
     view.know_entries(m.dir, m.after.0, most)?;

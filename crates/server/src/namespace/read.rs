@@ -15,13 +15,10 @@ use cistern_wire::{
     Stated, Status, Walked, Want, Writer,
 };
 
-/// Bytes of encoded attributes, and of a cache lock.
-pub(super) const ATTR_LEN: usize = 71;
-pub(super) const GRANT_LEN: usize = 9;
-/// A WALKED reply without steps and target: kind, status, count of steps, length of the target.
-const WALKED_AROUND: usize = 1 + 2 + 2 + 2;
-/// A DATA reply without bytes: kind, attributes, grant, offset, length.
-const DATA_AROUND: usize = 1 + ATTR_LEN + GRANT_LEN + 8 + 2;
+/// A WALKED reply without steps and target.
+const WALKED_AROUND: usize = Reply::KIND_LEN + Walked::MIN_LEN;
+/// A DATA reply without bytes.
+const DATA_AROUND: usize = Reply::KIND_LEN + Data::MIN_LEN;
 
 /// A request that changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +87,7 @@ impl Namespace {
         grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
-        let most = room.saturating_sub(WALKED_AROUND) / (ATTR_LEN + GRANT_LEN);
+        let most = room.saturating_sub(WALKED_AROUND) / Stated::LEN;
         if most == 0 {
             return Err(Status::EINVAL.into());
         }
@@ -115,7 +112,7 @@ impl Namespace {
             }
             self.steps.push(Stated { attr: last, grant: CacheGrant::NONE });
         }
-        let left = room - WALKED_AROUND - self.steps.len() * (ATTR_LEN + GRANT_LEN);
+        let left = room - WALKED_AROUND - self.steps.len() * Stated::LEN;
         // A target that does not fit beside the steps is left out; READ gives it.
         let target = match last.kind {
             ObjectKind::Symlink if last.size <= left as u64 => view.block(last.object, 0)?.map_or(&[][..], |target| target),

@@ -18,10 +18,10 @@ use cistern_wire::{
     XattrRule,
 };
 
-/// An XATTR reply without bytes: kind, object, version, total, offset, length.
-const XATTR_AROUND: usize = 1 + 8 + 8 + 4 + 4 + 2;
-/// An XATTR_NAMES reply without names: kind, object, version, end, count.
-const NAMES_AROUND: usize = 1 + 8 + 8 + 1 + 2;
+/// An XATTR reply without bytes.
+const XATTR_AROUND: usize = Reply::KIND_LEN + Xattr::MIN_LEN;
+/// An XATTR_NAMES reply without names.
+const NAMES_AROUND: usize = Reply::KIND_LEN + XattrNames::MIN_LEN;
 
 /// Whether there can be an attribute of this name.
 fn check_xattr_name(name: &[u8]) -> Result<(), Status> {

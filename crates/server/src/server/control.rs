@@ -19,9 +19,6 @@ use cistern_wire::{
 };
 use log::debug;
 
-/// Most items of one RELEASED: (548 - 20 - 4 - 4 - 16 - 2) / 26. The answer to a longer RELEASE is several messages.
-const RELEASED_ITEMS_MAX: usize = 19;
-
 /// What became of a control message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -71,7 +68,7 @@ impl Server {
         }
         //= wire-spec.md#6-3-control
         //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
-        let mut parts = items.chunks(RELEASED_ITEMS_MAX);
+        let mut parts = items.chunks(Released::ITEMS_MAX);
         let first = parts.next().unwrap_or_default();
         for part in core::iter::once(first).chain(parts) {
             let items = List::of(part);

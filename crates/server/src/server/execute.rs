@@ -33,9 +33,8 @@ use cistern_wire::{
 const BUSY_RETRY_MS: u32 = 100;
 /// Longest path of an object in a row of LIST_LOCKS, in bytes.
 const PLACE_MAX: usize = 255;
-/// What a LIST_LOCKS reply has besides its rows (kind, end, count), and the least that a row has (all but label and place).
-const ROWS_AROUND: usize = 4;
-const ROW_MIN: usize = 47;
+/// What a LIST_LOCKS reply has besides its rows.
+const ROWS_AROUND: usize = Reply::KIND_LEN + LockRows::MIN_LEN;
 
 /// Why a run does not go on.
 #[derive(Debug)]
@@ -314,7 +313,7 @@ impl Server {
     fn list_locks(&mut self, call: Call, message: &ListLocks, seen: &Seen) -> Run {
         let room = usize::from(call.limit) - Ack::AROUND - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
-        let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / ROW_MIN);
+        let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / LockRow::MIN_LEN);
         let view = self.overlay.view(seen);
         let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         let mut known = Places::new();
@@ -336,7 +335,7 @@ impl Server {
         let listed: Vec<LockRow<'_>> = rows.iter().zip(&places).map(|(row, place)| self.lock_row(row, place)).collect();
         let mut left = room;
         let fit = listed.iter().take_while(|row| {
-            let len = ROW_MIN + row.label.0.len() + row.place.0.len();
+            let len = LockRow::MIN_LEN + row.label.0.len() + row.place.0.len();
             let fits = len <= left;
             left = left.saturating_sub(len);
             fits

@@ -23,12 +23,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Path, Question, first_packet, is_first_packet};
-use cistern_wire::limits::{
-    CHECKSUM_LEN, COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, HEADER_LEN, LABEL_MAX, MESSAGE_HEADER_LEN, VERSION,
-};
+use cistern_wire::limits::{COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, LABEL_MAX, OVERHEAD, VERSION};
 use cistern_wire::{
-    Bytes8, Challenge, Claim, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Raw, Refuse, RefuseReason, SessionFate,
-    SessionId, Welcome,
+    Bytes8, Challenge, Claim, Field as _, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Raw, Refuse, RefuseReason,
+    SessionFate, SessionId, Welcome,
 };
 use core::time::Duration;
 use log::{debug, info, warn};
@@ -38,12 +36,6 @@ const BUSY_RETRY_MS: u32 = 1_000;
 /// How far above the incarnation of a live session the next one of its agent may be: who has started so often since has not been here for
 /// that long, and his session is probed.
 const JUMP_MAX: u64 = 65_536;
-/// Bytes around one message in a datagram.
-const AROUND: usize = HEADER_LEN + MESSAGE_HEADER_LEN + CHECKSUM_LEN;
-/// Bytes of the body of REFUSE.
-const REFUSE_LEN: usize = 8 + 8 + 1 + 1 + 1 + 4;
-/// Bytes of the body of KNOWN.
-const KNOWN_LEN: usize = 8 + 8 + 8;
 
 /// What a WELCOME waits with until the session's record is durable.
 #[derive(Debug)]
@@ -159,7 +151,7 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO, with or without a cookie, that names as continuing a session of its agent and incarnation in good standing MUST be
         //# answered KNOWN and MUST NOT change anything.
-        if self.may_answer(path, AROUND + KNOWN_LEN, len) {
+        if self.may_answer(path, OVERHEAD + Known::LEN, len) {
             self.send_handshake(path, &Message::Known(Known { handshake, echo: packet, session }), None);
         }
     }
@@ -168,7 +160,7 @@ impl Server {
     fn challenge(&mut self, path: Path, packet: u64, hello: &Hello<'_>, len: usize) {
         let cookie = self.cookies.make(self.now, path.remote, hello);
         let handshake = hello.handshake;
-        if !self.may_answer(path, AROUND + 8 + 8 + 1 + cookie.len(), len) {
+        if !self.may_answer(path, OVERHEAD + Challenge::MIN_LEN + cookie.len(), len) {
             return;
         }
         //= wire-spec.md#3-7-sizes-and-paths
@@ -179,7 +171,7 @@ impl Server {
     }
 
     fn refuse_hello(&mut self, path: Path, packet: u64, handshake: u64, len: usize, reason: RefuseReason, retry_ms: u32) {
-        if !self.may_answer(path, AROUND + REFUSE_LEN, len) {
+        if !self.may_answer(path, OVERHEAD + Refuse::LEN, len) {
             return;
         }
         debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);
@@ -465,7 +457,7 @@ impl Server {
 }
 
 // A WELCOME that names as many former sessions as a HELLO may fits the smallest datagram.
-const _: () = assert!(AROUND + 8 + 8 + 1 + 8 + 8 + 16 + 1 + 8 + 8 + 8 + 4 + 4 + 4 + 2 + 2 + 8 + 2 + 9 * FORMER_MAX <= DATAGRAM_MIN);
+const _: () = assert!(OVERHEAD + Welcome::MIN_LEN + FORMER_MAX * FormerFate::LEN <= DATAGRAM_MIN);
 
 /// A configured span of at most an hour in whole microseconds.
 fn micros32(span: Duration) -> u32 {

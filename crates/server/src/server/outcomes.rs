@@ -15,10 +15,10 @@ use crate::store::{self, OutcomeRecord, Seen, StoreCache};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Ack, AgentId, Bytes16, Fate, Outcome, OutcomeTold, Reply, Status};
+use cistern_wire::{Ack, AgentId, Bytes16, Fate, Field as _, Outcome, OutcomeTold, Reply, Status};
 
-/// What an OUTCOME_TOLD has besides the reply: kind, fate, length.
-const TOLD_AROUND: usize = 4;
+/// What an OUTCOME_TOLD has besides the reply.
+const TOLD_AROUND: usize = Reply::KIND_LEN + OutcomeTold::MIN_LEN;
 
 impl Server {
     /// A session ends: its outcomes go with it.

@@ -11,12 +11,12 @@ use crate::server::Server;
 use crate::sessions::SessionKey;
 use crate::stats::Dropped;
 use cistern_link::Path;
-use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Kind, Message, PathChallenge, PathResponse, Raw};
+use cistern_wire::limits::OVERHEAD;
+use cistern_wire::{Field as _, Kind, Message, PathChallenge, PathResponse, Raw};
 use log::{debug, info};
 
 /// Bytes of a datagram that carries one PATH_CHALLENGE.
-const CHALLENGE_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + CHECKSUM_LEN;
+const CHALLENGE_LEN: usize = OVERHEAD + PathChallenge::LEN;
 
 impl Server {
     /// A fresh datagram of `len` bytes came for the session by `path`, which is proven; `highest`: its packet number is above all before.

@@ -19,13 +19,10 @@ use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Admission, Stored};
-use cistern_wire::{Ack, Ask, Class, Kind, Raw, Status};
+use cistern_wire::{Ack, Ask, Class, Field as _, Raw, Status};
 use core::hash::Hasher as _;
 use log::{debug, trace};
 use rustc_hash::FxHasher;
-
-/// Bytes of `Ask` at the front of a request's body: they differ from transmission to transmission, the rest must not.
-const ASK_LEN: usize = 12;
 
 /// What the reply cache said, without the borrow.
 enum Verdict {
@@ -338,6 +335,6 @@ impl Server {
 /// is then answered for the first of them; it could not make one act in place of another kind.
 fn digest(raw: Raw<'_>) -> u64 {
     let mut hasher = FxHasher::default();
-    hasher.write(raw.body.get(ASK_LEN..).unwrap_or_default());
+    hasher.write(raw.body.get(Ask::LEN..).unwrap_or_default());
     hasher.finish() << 8 | u64::from(raw.kind.code())
 }

@@ -12,12 +12,12 @@ use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{AgentId, Bytes8, Ended, Fate, Header, Hint, Kind, Message, Nack, NackReason, Raw, SessionId};
+use cistern_wire::limits::OVERHEAD;
+use cistern_wire::{AgentId, Bytes8, Ended, Fate, Field as _, Header, Hint, Kind, Message, Nack, NackReason, Raw, SessionId};
 use log::{trace, warn};
 
 /// Bytes of a datagram that carries one HINT: its echo, and an empty detail.
-const HINT_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 8 + 1 + CHECKSUM_LEN;
+const HINT_LEN: usize = OVERHEAD + Hint::MIN_LEN;
 
 impl Server {
     /// A valid datagram for a session that is not in the table.
