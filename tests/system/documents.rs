@@ -1,4 +1,4 @@
-//! Every block of commands in README.md, in docs/ and in the examples of `--help` does what it says when it is pasted.
+//! Every block of commands in README.md, CONTRIBUTING.md, docs/ and the examples of `--help` does what it says when it is pasted.
 //!
 //! Decides: how a document is carried out: its blocks one after the other, in one shell, by a plain user with an empty home directory, in a
 //! network of its own in which 10.0.0.1 is this machine. A program that stays goes on until another of its kind starts; whoever looks on
@@ -44,17 +44,13 @@ struct Line {
 #[test]
 fn every_block_of_commands_in_the_documents_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut documents: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
-    documents.push(root.join("README.md"));
-    documents.sort();
     let mut lines = 0;
-    for document in documents {
+    for document in documents() {
         let name = document.strip_prefix(root).unwrap().display().to_string();
         // The manual's pages are about a server that runs.
         let server =
             Line { text: "cisternd --store ./store --new-cluster --metrics 9311".to_owned(), place: "before the document".to_owned() };
-        let before = if name == "README.md" { Vec::new() } else { vec![server] };
+        let before = if ["README.md", "docs/start.md"].contains(&name.as_str()) { Vec::new() } else { vec![server] };
         let block = lines_of(&fs::read_to_string(&document).unwrap(), &name);
         lines += block.len();
         if !block.is_empty() {
@@ -62,6 +58,48 @@ fn every_block_of_commands_in_the_documents_runs() {
         }
     }
     assert!(lines > 40, "only {lines} lines of commands were found");
+}
+
+/// The pages that people read.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut documents: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root.join(name)).into();
+    for dir in ["docs", "docs/lab-notes", "docs/decisions"] {
+        let entries = fs::read_dir(root.join(dir)).unwrap().map(|entry| entry.unwrap().path());
+        documents.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    documents.sort();
+    documents
+}
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for document in documents().into_iter().chain([root.join("wire-spec.md")]) {
+        let text = fs::read_to_string(&document).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(link, _)| link));
+        for link in links.filter(|link| !link.contains("://") && !link.contains(' ')) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { document.clone() } else { document.parent().unwrap().join(path) };
+            let found = target.exists() && (anchor.is_empty() || anchors(&target).iter().any(|known| known == anchor));
+            if !found {
+                wrong.push(format!("{}: {link}", document.strip_prefix(root).unwrap().display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The names of a page's headings, as they stand in links.
+fn anchors(page: &Path) -> Vec<String> {
+    let Ok(text) = fs::read_to_string(page) else { return Vec::new() };
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let name = |heading: &str| {
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(name).collect()
 }
 
 #[test]
