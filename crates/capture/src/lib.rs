@@ -12,32 +12,21 @@
 //! Formats: pcap and pcapng are described in the drafts of the IETF's opsawg group (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng),
 //! link types in draft-ietf-opsawg-pcaplinktype.
 
-#[cfg(feature = "read")]
 mod blocks;
-#[cfg(feature = "read")]
 mod classic;
-#[cfg(feature = "read")]
 mod datagram;
-#[cfg(feature = "read")]
 mod feed;
-#[cfg(feature = "read")]
 mod frame;
 pub mod private;
-#[cfg(feature = "read")]
 mod reader;
 mod record;
 mod recorder;
-#[cfg(feature = "read")]
 mod search;
-#[cfg(feature = "read")]
 mod tally;
 mod writer;
 
-#[cfg(feature = "read")]
 pub use datagram::Datagram;
-#[cfg(feature = "read")]
 pub use reader::{ReadError, Reader};
 pub use recorder::{Recorded, Recorder};
-#[cfg(feature = "read")]
 pub use tally::{Rubbish, Skip, Tally};
 pub use writer::{CreateError, Writer};

@@ -3,8 +3,8 @@
 //! Decides: where such a file may be made, and what becomes of one that is there. Invariants: no symbolic link is followed to a file that
 //! is made or written; what is made is new, and no other user can read or write it.
 
-use nix::libc::O_NOFOLLOW;
-use nix::unistd::geteuid;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -14,6 +14,8 @@ use std::path::Path;
 const BY_OTHERS: u32 = 0o002;
 /// Permission to write for the group and everybody.
 const BY_GROUP_OR_OTHERS: u32 = 0o022;
+/// A symbolic link is not opened.
+const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 const STICKY: u32 = 0o1000;
 
 /// Makes a file at `path`, with mode 0600. A file of this user that is there is removed first: whoever has it open does not get what is
@@ -29,7 +31,7 @@ pub fn create(path: &Path) -> io::Result<File> {
             return Err(io::Error::other("it is a symbolic link, which is not followed; remove it, or name another file"));
         }
         Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_char_device() => {
-            return OpenOptions::new().write(true).custom_flags(O_NOFOLLOW).open(path);
+            return OpenOptions::new().write(true).custom_flags(NO_FOLLOW).open(path);
         }
         Ok(meta) if meta.is_file() && meta.uid() != geteuid().as_raw() => {
             return Err(io::Error::other(format!("it belongs to user {}; name another file", meta.uid())));
@@ -56,7 +58,7 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// # Errors
 /// It is a symbolic link, or cannot be opened.
 pub fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(O_NOFOLLOW).open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(path)
 }
 
 /// Whether a directory is this user's own: its, or the system's, and nobody else can write in it.

@@ -5,14 +5,11 @@
 //! seed means the same for ever. Invariant: a seed is never weak; a system that cannot give one is an error (section 11.6:
 //! session ids are random). Leaves to the cores: how the stream is used.
 
-use rand::TryRng;
-use rand::rngs::{SysError, SysRng};
-
 /// The system gave no randomness, so no session id could be safe.
 #[derive(Debug, thiserror::Error)]
 #[error("the system's random source gave nothing: {source}; getrandom(2) or /dev/urandom must be available")]
 pub struct EntropyError {
-    source: SysError,
+    source: getrandom::Error,
 }
 
 /// A fresh 256-bit seed for one core, from the system's random source.
@@ -20,7 +17,7 @@ pub struct EntropyError {
 /// Blocks only on a machine that has just booted and whose source is not ready yet.
 pub fn seed() -> Result<[u8; 32], EntropyError> {
     let mut seed = [0; 32];
-    SysRng.try_fill_bytes(&mut seed).map_err(|source| EntropyError { source })?;
+    getrandom::fill(&mut seed).map_err(|source| EntropyError { source })?;
     Ok(seed)
 }
 

@@ -28,8 +28,6 @@ pub mod tap;
 mod turn;
 mod tx_batch;
 
-use crc32fast as _;
-
 pub use address::{Address, AddressError, DEFAULT_PORT};
 /// Files for their owner alone.
 pub use cistern_capture::private;

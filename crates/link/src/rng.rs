@@ -11,8 +11,8 @@ use crate::bugs::{self, Bug};
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use rand::rngs::ChaCha12Rng;
-use rand::{Rng as _, SeedableRng};
+use chacha20::ChaCha12Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng};
 
 use crate::time::whole_ns;
 

@@ -1,0 +1,61 @@
+//! Whether every library of the workspace is built once, whichever package `-p` names.
+//!
+//! Cargo unites the features that the chosen packages and all below them ask of a crate. Where two choices come to different features of
+//! one crate, it and everything above it is compiled again. `Cargo.toml` therefore asks for all features at one place; where a feature comes
+//! from a crate of others, a package names that crate for its features alone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// Packages with the features that they get; one may get two sets: for a macro or build script, and for the program.
+type Features = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn no_choice_of_packages_builds_a_library_again() {
+    let packages = packages();
+    assert!(packages.len() > 10, "{packages:?}");
+    let alone: Vec<Features> = packages.iter().map(|package| features(&["-p", package], "normal,build")).collect();
+    let mut others = vec![("--workspace".to_owned(), features(&["--workspace"], "normal,build,dev"))];
+    others.extend(packages.iter().map(|package| (format!("the tests of {package}"), features(&["-p", package], "normal,build,dev"))));
+    others.extend(packages.iter().map(|package| format!("-p {package}")).zip(alone.iter().cloned()));
+    let mut found = BTreeSet::new();
+    for (package, below) in packages.iter().zip(&alone) {
+        for (choice, other) in others.iter().filter(|(_, other)| other.contains_key(package)) {
+            for (name, wanted) in below.iter().filter(|(name, wanted)| !other.get(*name).is_some_and(|got| got.is_superset(wanted))) {
+                found.insert(format!("{name} below {package}: {wanted:?}, with {choice}: {:?}", other.get(name)));
+            }
+        }
+    }
+    let found: Vec<String> = found.into_iter().collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The packages of the workspace.
+fn packages() -> Vec<String> {
+    let tree = cargo_tree(&["--workspace", "--depth", "0"]);
+    tree.lines().filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// What a choice of packages builds: packages of the workspace by name, others by name and version.
+fn features(choice: &[&str], edges: &str) -> Features {
+    let mut found = Features::new();
+    for line in cargo_tree(&[choice, &["-e", edges, "--format", "{p}|{f}"]].concat()).lines() {
+        if let Some((package, features)) = line.split_once('|') {
+            let own = package.contains('/');
+            let words: Vec<&str> = package.split(' ').take(if own { 1 } else { 2 }).collect();
+            found.entry(words.join(" ")).or_default().insert(features.trim_end_matches(" (*)").to_owned());
+        }
+    }
+    found
+}
+
+fn cargo_tree(arguments: &[&str]) -> String {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    command.args(["tree", "--offline", "--locked", "--quiet", "--prefix", "none"]).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
