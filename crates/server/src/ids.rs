@@ -25,6 +25,22 @@ impl SessionKey {
     }
 }
 
-/// Number of a mutation: chosen by the caller, larger for each one that arrives, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+/// Number of a task since the server started. Numbers grow in order of arrival: among the mutations in line it is a place, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskId(pub(crate) u64);
+
+impl TaskId {
+    /// Of what is answered at once.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// A session in the lock table, from [`crate::locks::LockTable::open`] until its last lock was taken away after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockSlot(pub(crate) u32);
+
+impl LockSlot {
+    /// Of a session that the lock table does not know: it holds nothing and is granted nothing.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+    /// Of the server's own mutations: there from the start, for ever.
+    pub(crate) const SERVER: Self = Self(0);
+}

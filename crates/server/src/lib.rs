@@ -13,6 +13,7 @@ extern crate alloc;
 extern crate std;
 
 mod ids;
+mod locks;
 mod presence;
 mod requests;
 mod server;
@@ -20,12 +21,12 @@ mod sessions;
 mod transport;
 
 pub mod config;
-pub mod locks;
 pub mod namespace;
 pub mod stats;
 pub mod store;
 
 pub use config::{Config, ConfigError};
+pub use locks::LockCounts;
 pub use server::{Identity, Server};
 pub use server::{live, status};
 pub use sessions::standing::Cause;

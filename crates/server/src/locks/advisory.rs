@@ -1,19 +1,20 @@
 //! Advisory locks: who gets one, who waits, in which order.
 //!
 //! Decides: grant, refuse, queue, or say that waiting would never end. Place in the walk: LOCK and CANCEL come here from
-//! execution and control; grants from the queue leave by `poll_action`. Implements `wire-spec.md` section 11.4.
+//! execution and control; grants from the queue leave by `poll_decision`. Implements `wire-spec.md` section 11.4.
 //! Invariant: requests are served in order of arrival, shared ones together; nobody passes one who waits, but an upgrade, which
 //! everybody behind it would wait for anyway. Waiters that are not in good standing keep their places and delay nobody (section 11.3).
 //! Leaves to others: what is granted locally on an agent; how long a request waits (its agent cancels it).
 
-use super::table::{Hold, Waiter};
-use super::{Action, CancelResult, LockOutcome, LockTable};
+use super::table::{Hold, LockWaiter};
+use super::{CancelResult, LockDecision, LockOutcome, LockTable};
+use crate::ids::{LockSlot, SessionKey};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::index::hash;
 use cistern_link::slab::NONE;
-use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, SessionId, Status};
+use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, Status};
 use core::time::Duration;
 
 /// A waiter that was heard of so recently is granted its lock at once: longer than a burst of requests takes, shorter than anybody dies by.
@@ -39,10 +40,10 @@ impl LockTable {
     /// A session that holds the lock already gets a new run of tokens under a new generation, and the exclusive mode if it asks for
     /// that and nobody else holds the lock. Asking for less than it holds takes nothing away, for a local user may hold more. Those who hold what the request waits for are asked to give it back, also for a request that only tries: an agent
     /// that keeps the lock unused then gives it up.
-    pub fn lock(&mut self, now: Instant, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
-        let Some(slot) = self.table.good(session) else { return LockOutcome::Busy };
+    pub(crate) fn lock(&mut self, now: Instant, slot: LockSlot, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
+        let Some(slot) = self.table.good(slot) else { return LockOutcome::Busy };
         let entry = self.table.entry_or_new(advisory(object));
-        let own = self.table.own(entry, slot);
+        let own = self.table.hold_of(entry, slot);
         let chance = self.chance(entry, slot, own, mode);
         let outcome = match (chance, wait) {
             (Chance::Now, _) if own.is_none() && !self.has_room(slot) => {
@@ -54,7 +55,7 @@ impl LockTable {
             (Chance::Now, _) => match self.grant(now, entry, slot, own, mode) {
                 Some(at) => {
                     self.granted_at_once(at, nonce);
-                    self.press_for_waiters(now, at);
+                    self.demand_for_waiters(now, at);
                     let hold = &self.table.holds[at];
                     // It is held, so it is not idle.
                     return LockOutcome::Granted { mode: hold.mode, generation: hold.generation, run: hold.run };
@@ -67,8 +68,8 @@ impl LockTable {
                 None => LockOutcome::Busy,
             },
             (Chance::Later | Chance::Never, LockWait::Try) => {
-                let holder = self.holder_info(advisory(object), session);
-                self.press(now, entry, slot, mode);
+                let holder = self.other_holder(entry, slot);
+                self.demand_conflicting(now, entry, slot, mode);
                 holder.map_or(LockOutcome::Busy, |holder| LockOutcome::Refused { holder })
             }
             (Chance::Later, LockWait::Queue) => self.enqueue(now, entry, slot, nonce, mode, own),
@@ -92,7 +93,7 @@ impl LockTable {
         }
         //= wire-spec.md#11-4-locks
         //# Once an exclusive request for an advisory lock waits, a later shared one MUST NOT be granted before it.
-        if clear && (!self.is_pressing(entry) || bugs::is(Bug::M23)) { Chance::Now } else { Chance::Later }
+        if clear && (!self.has_waiters(entry) || bugs::is(Bug::M23)) { Chance::Now } else { Chance::Later }
     }
 
     /// Whether no other session holds the lock in a mode that conflicts.
@@ -104,11 +105,11 @@ impl LockTable {
         self.waiters(entry).any(|waiter| waiter.upgrade && self.table.is_good(waiter.session))
     }
 
-    pub(super) fn waiters(&self, entry: u32) -> impl Iterator<Item = &Waiter> {
+    pub(super) fn waiters(&self, entry: u32) -> impl Iterator<Item = &LockWaiter> {
         self.table.entries[entry].queue.iter().flat_map(|queue| queue.waiters.iter())
     }
 
-    fn waiter(&self, entry: u32, place: usize) -> Option<Waiter> {
+    fn waiter(&self, entry: u32, place: usize) -> Option<LockWaiter> {
         self.table.entries[entry].queue.as_ref()?.waiters.get(place).copied()
     }
 
@@ -138,7 +139,7 @@ impl LockTable {
             return LockOutcome::Busy;
         }
         let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
-        let waiter = Waiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false };
+        let waiter = LockWaiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false };
         let counted = self.waiters(entry).filter(|other| self.table.is_good(other.session)).count();
         let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
         let waiters = &mut self.table.queue_mut(entry).waiters;
@@ -151,18 +152,17 @@ impl LockTable {
         debug_assert!(former.is_none(), "a nonce waits once");
         self.table.sessions[session].waits += 1;
         self.waiting += 1;
-        self.press(now, entry, session, mode);
-        let lock = self.table.entries[entry].lock;
-        LockOutcome::Queued { ahead, holder: self.holder_info(lock, self.table.sessions[session].id) }
+        self.demand_conflicting(now, entry, session, mode);
+        LockOutcome::Queued { ahead, holder: self.other_holder(entry, session) }
     }
 
     /// Asks back what conflicts with a request.
-    fn press(&mut self, now: Instant, entry: u32, session: u32, mode: Mode) {
+    fn demand_conflicting(&mut self, now: Instant, entry: u32, session: u32, mode: Mode) {
         let keep = if mode == Mode::Shared { Keep::Shared } else { Keep::Nothing };
         let mut at = self.table.next_of(entry, NONE);
         while at != NONE {
             let hold = &self.table.holds[at];
-            if self.table.stands(hold) && hold.session != session && !hold.mode.compatible(mode) {
+            if self.table.is_live(hold) && hold.session != session && !hold.mode.compatible(mode) {
                 self.demand(now, at, keep);
             }
             at = self.table.next_of(entry, at);
@@ -170,7 +170,7 @@ impl LockTable {
     }
 
     /// Asks a lock back if a request waits for it: it has a new generation, which no demand has covered.
-    pub(super) fn press_for_waiters(&mut self, now: Instant, at: u32) {
+    pub(super) fn demand_for_waiters(&mut self, now: Instant, at: u32) {
         let Hold { entry, session, mode, .. } = self.table.holds[at];
         if self.table.entries[entry].queue.is_none() {
             return;
@@ -187,7 +187,7 @@ impl LockTable {
     }
 
     /// Something changed: grants those whose turn has come.
-    pub(super) fn pump(&mut self, now: Instant, entry: u32) {
+    pub(super) fn grant_waiters(&mut self, now: Instant, entry: u32) {
         if self.table.entries[entry].queue.is_none() {
             return self.table.drop_if_idle(entry);
         }
@@ -203,7 +203,7 @@ impl LockTable {
             if !self.is_clear(entry, waiter.session, waiter.mode) || silent && waiter.mode == Mode::Exclusive {
                 break;
             }
-            let own = self.table.own(entry, waiter.session);
+            let own = self.table.hold_of(entry, waiter.session);
             if own.is_none() && !self.has_room(waiter.session) {
                 self.end_wait(entry, place, Status::BUSY);
                 continue;
@@ -230,7 +230,7 @@ impl LockTable {
             granted.push(at);
         }
         for at in granted {
-            self.press_for_waiters(now, at);
+            self.demand_for_waiters(now, at);
         }
         self.table.drop_if_idle(entry);
     }
@@ -241,13 +241,13 @@ impl LockTable {
         if let Some(waiter) = waiter {
             waiter.asked = true;
             let slot = waiter.session;
-            self.actions.push_back(Action::Ask { session: self.table.sessions[slot].id });
+            self.decisions.push_back(LockDecision::Probe { session: self.table.sessions[slot].key });
         }
     }
 
     /// A session has receipted a notice: it is there, and its turn may have come.
-    pub fn heard_of(&mut self, now: Instant, session: SessionId) {
-        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].waits > 0) else { return };
+    pub(crate) fn heard_of(&mut self, now: Instant, slot: LockSlot) {
+        let Some(slot) = self.table.session(slot).filter(|slot| self.table.sessions[*slot].waits > 0) else { return };
         let mut asked = Vec::new();
         for (nonce, entry) in self.waits_of(slot) {
             for waiter in self.table.queue_mut(entry).waiters.iter_mut().filter(|waiter| waiter.session == slot) {
@@ -257,13 +257,12 @@ impl LockTable {
                 }
             }
         }
-        self.pump_all(now, asked);
+        self.grant_waiters_of(now, asked);
     }
 
     /// Whether a session waits for advisory locks and holds none.
-    #[must_use]
-    pub fn only_waits(&self, session: SessionId) -> bool {
-        let Some(slot) = self.table.session(session).filter(|slot| self.table.sessions[*slot].waits > 0) else { return false };
+    pub(crate) fn only_waits(&self, slot: LockSlot) -> bool {
+        let Some(slot) = self.table.session(slot).filter(|slot| self.table.sessions[*slot].waits > 0) else { return false };
         let mut at = self.table.sessions[slot].first;
         while at != NONE {
             let hold = &self.table.holds[at];
@@ -294,17 +293,17 @@ impl LockTable {
         }
     }
 
-    fn granted_from_queue(&mut self, at: u32, waiter: Waiter) {
+    fn granted_from_queue(&mut self, at: u32, waiter: LockWaiter) {
         self.answers(at, waiter.nonce);
         let hold = &self.table.holds[at];
         let (mode, generation, run) = (hold.mode, hold.generation, hold.run);
         let lock = self.table.entries[hold.entry].lock;
-        let session = self.table.sessions[waiter.session].id;
-        self.actions.push_back(Action::GrantQueued { session, nonce: waiter.nonce, lock, mode, generation, run });
+        let session = self.table.sessions[waiter.session].key;
+        self.decisions.push_back(LockDecision::Grant { session, nonce: waiter.nonce, lock, mode, generation, run });
     }
 
     /// Takes a waiter out of its queue.
-    pub(super) fn take_waiter(&mut self, entry: u32, place: usize) -> Option<Waiter> {
+    pub(super) fn take_waiter(&mut self, entry: u32, place: usize) -> Option<LockWaiter> {
         let waiter = self.table.queue_mut(entry).waiters.remove(place)?;
         self.waits.remove(&(waiter.session, waiter.nonce));
         self.table.sessions[waiter.session].waits -= 1;
@@ -315,14 +314,14 @@ impl LockTable {
     /// Ends a wait without a grant.
     pub(super) fn end_wait(&mut self, entry: u32, place: usize, status: Status) {
         if let Some(waiter) = self.take_waiter(entry, place) {
-            let (session, lock) = (self.table.sessions[waiter.session].id, self.table.entries[entry].lock);
-            self.actions.push_back(Action::WaitOver { session, nonce: waiter.nonce, lock, status });
+            let (session, lock) = (self.table.sessions[waiter.session].key, self.table.entries[entry].lock);
+            self.decisions.push_back(LockDecision::WaitOver { session, nonce: waiter.nonce, lock, status });
         }
     }
 
     /// Ends the wait of a request, if it waits.
-    pub fn cancel(&mut self, now: Instant, session: SessionId, nonce: u64) -> CancelResult {
-        let Some(slot) = self.table.session(session) else { return CancelResult::Unknown };
+    pub(crate) fn cancel(&mut self, now: Instant, slot: LockSlot, nonce: u64) -> CancelResult {
+        let Some(slot) = self.table.session(slot) else { return CancelResult::Unknown };
         if let Some(at) = self.granted(slot, nonce) {
             let hold = &self.table.holds[at];
             return CancelResult::Granted { lock: self.table.entries[hold.entry].lock, generation: hold.generation };
@@ -330,7 +329,7 @@ impl LockTable {
         let Some(entry) = self.waits.get(&(slot, nonce)).copied() else { return CancelResult::Unknown };
         if !bugs::is(Bug::M47) {
             self.drop_waiter(entry, slot, nonce);
-            self.pump(now, entry);
+            self.grant_waiters(now, entry);
         }
         CancelResult::Cancelled
     }
@@ -344,7 +343,7 @@ impl LockTable {
 
     /// The object is gone: whoever waits for its advisory lock waits in vain, and is told so (ESTALE); whoever holds it is asked to give it
     /// back, for nobody can ask for it any more.
-    pub fn object_gone(&mut self, now: Instant, object: ObjectId) {
+    pub(crate) fn object_gone(&mut self, now: Instant, object: ObjectId) {
         let Some(entry) = self.table.entry(advisory(object)) else { return };
         //= wire-spec.md#11-4-locks
         //# The server MUST end each wait for the advisory lock of a removed object by WAIT_OVER with ESTALE.
@@ -359,9 +358,9 @@ impl LockTable {
     }
 
     /// The sessions that hold the advisory lock of an object.
-    pub(crate) fn holders_of(&self, object: ObjectId) -> Vec<SessionId> {
+    pub(crate) fn holders_of(&self, object: ObjectId) -> Vec<SessionKey> {
         let Some(entry) = self.table.entry(advisory(object)) else { return Vec::new() };
-        self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].id).collect()
+        self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].key).collect()
     }
 
     /// Whether somebody holds the advisory lock of an object or waits for it.
@@ -371,9 +370,8 @@ impl LockTable {
 
     /// Whether a session holds the advisory lock of `object` without a break since it was given `token`: what a guarded mutation
     /// asks (section 11.4). Any token of its runs will do, for which local user acts is the agent's to know.
-    #[must_use]
-    pub fn guard_current(&self, session: SessionId, object: ObjectId, token: Generation) -> bool {
-        self.find(session, advisory(object)).is_some_and(|at| {
+    pub(crate) fn guard_is_current(&self, slot: LockSlot, object: ObjectId, token: Generation) -> bool {
+        self.find(slot, advisory(object)).is_some_and(|at| {
             let hold = &self.table.holds[at];
             let first = if hold.downgraded { hold.generation } else { hold.before };
             token >= first && token.0 - hold.generation.0.min(token.0) < u64::from(hold.run)
@@ -381,8 +379,7 @@ impl LockTable {
     }
 
     /// Whether a session other than `by` holds an advisory lock on the object, so that its name may not be taken away (section 11.4).
-    #[must_use]
-    pub fn unlink_blocked(&self, object: ObjectId, by: SessionId) -> bool {
+    pub(crate) fn removal_blocked(&self, object: ObjectId, by: LockSlot) -> bool {
         // A session that is not known holds nothing itself.
         let by = self.table.session(by).unwrap_or(NONE);
         self.table.entry(advisory(object)).is_some_and(|entry| self.table.other(entry, by).is_some())

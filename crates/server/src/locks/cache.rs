@@ -8,36 +8,37 @@
 
 use super::LockTable;
 use super::table::LockAccess;
+use crate::ids::LockSlot;
 use cistern_link::Instant;
-use cistern_wire::{CacheGrant, Keep, LockClass, LockId, Mode, ObjectId, SessionId, Want};
+use cistern_wire::{CacheGrant, Keep, LockClass, LockId, Mode, ObjectId, Want};
 
 impl LockTable {
-    /// The cache lock that comes with an object's data to `session`, which would like `want`; less than that, or none, if others are in
+    /// The cache lock that comes with an object's data to a session that would like `want`; less than that, or none, if others are in
     /// the way. Every grant has a new generation, also when the session holds the lock already.
     ///
     /// None when a mutation waits or executes, when another session holds it exclusively (which is then asked to keep a shared one,
     /// so that the next reader may cache), when the object is demanded all the time, when the session is not in good standing or
     /// is long, and when a bound is reached.
-    pub fn cache_grant(&mut self, now: Instant, session: SessionId, object: ObjectId, want: Want) -> CacheGrant {
+    pub(crate) fn cache_grant(&mut self, now: Instant, slot: LockSlot, object: ObjectId, want: Want) -> CacheGrant {
         let Some(mode) = want.mode() else { return CacheGrant::NONE };
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
-        let Some(session) = self.table.good(session).filter(|slot| self.table.sessions[*slot].caches) else { return CacheGrant::NONE };
+        let Some(session) = self.table.good(slot).filter(|slot| self.table.sessions[*slot].caches) else { return CacheGrant::NONE };
         let lock = LockId { object, class: LockClass::Cache };
         let entry = self.table.entry(lock);
         let (mut own, mut other) = (None, None);
         if let Some(entry) = entry {
             //= wire-spec.md#11-4-locks
             //# Once a mutation waits for an object, the server MUST NOT grant a shared lock on it before.
-            if self.is_pressing(entry) {
+            if self.has_waiters(entry) {
                 return CacheGrant::NONE;
             }
-            own = self.table.own(entry, session);
+            own = self.table.hold_of(entry, session);
             other = self.table.other(entry, session);
             //= wire-spec.md#11-4-locks
             //# A read MUST NOT wait for a cache lock.
             if let Some(at) = other.filter(|at| self.table.holds[*at].mode == Mode::Exclusive) {
-                if self.table.sessions[self.table.holds[at].session].state == LockAccess::Active {
+                if self.table.sessions[self.table.holds[at].session].access == LockAccess::Active {
                     self.demand(now, at, Keep::Shared);
                 }
                 return CacheGrant::NONE;

@@ -1,13 +1,13 @@
 //! Demands: which locks are asked back, when the demand goes out, and which objects are too hot to be cached.
 //!
 //! Decides: what an agent is told to give back. Place in the walk: called by every decision that lets somebody wait; demands leave
-//! by `poll_action`. Implements `wire-spec.md` sections 11.3 and 11.4.
+//! by `poll_decision`. Implements `wire-spec.md` sections 11.3 and 11.4.
 //! Invariant: one demand for each generation and kind; at most so many unanswered as the bound says, the others wait their turn.
 //! A demand to a session that is timing out waits for its rescue; to one that has ended none goes out, but its lock is freed first.
 //! Leaves to others: delivering it, and what happens when it is not complied with (the machine).
 
 use super::table::{Hold, LockAccess};
-use super::{Action, LockLimits, LockTable};
+use super::{LockDecision, LockLimits, LockTable};
 use alloc::collections::VecDeque;
 use cistern_link::Instant;
 use cistern_wire::{Generation, Keep, LockClass, ObjectId};
@@ -54,7 +54,7 @@ impl LockTable {
         if !stronger(keep, hold.demand) {
             return;
         }
-        if !matches!(self.table.sessions[hold.session].state, LockAccess::Active | LockAccess::Suspended) {
+        if !matches!(self.table.sessions[hold.session].access, LockAccess::Active | LockAccess::Suspended) {
             // Nobody is told any more: what is waited for is only noted, so that the sweep comes to it first.
             self.table.holds[at].demand = Some(keep);
             if first {
@@ -77,8 +77,8 @@ impl LockTable {
         if !due_already {
             self.demands.due.push_back((at, generation));
             if self.demands.outstanding + self.demands.due.len() > self.limits.demands_outstanding {
-                let session = self.table.sessions[self.table.holds[at].session].id;
-                self.actions.push_back(Action::DemandHeldBack { session });
+                let session = self.table.sessions[self.table.holds[at].session].key;
+                self.decisions.push_back(LockDecision::DemandDelayed { session });
             }
         }
     }
@@ -91,16 +91,16 @@ impl LockTable {
     }
 
     /// The next demand that may go out.
-    pub(super) fn poll_demand(&mut self) -> Option<Action> {
+    pub(super) fn poll_demand(&mut self) -> Option<LockDecision> {
         for _ in 0..self.demands.due.len() {
             let (at, generation) = *self.demands.due.front()?;
-            let meant = |hold: &&Hold| hold.generation == generation && hold.demand != hold.sent && self.table.stands(hold);
+            let meant = |hold: &&Hold| hold.generation == generation && hold.demand != hold.sent && self.table.is_live(hold);
             let hold = self.table.holds.get(at).filter(meant);
             let Some((keep, sent, session, entry)) = hold.and_then(|hold| Some((hold.demand?, hold.sent, hold.session, hold.entry))) else {
                 self.demands.due.pop_front();
                 continue;
             };
-            match self.table.sessions[session].state {
+            match self.table.sessions[session].access {
                 LockAccess::Active => {}
                 LockAccess::Suspended => {
                     self.demands.due.pop_front();
@@ -125,7 +125,7 @@ impl LockTable {
             self.demands.sent += 1;
             self.table.holds[at].sent = Some(keep);
             let lock = self.table.entries[entry].lock;
-            return Some(Action::Demand { session: self.table.sessions[session].id, lock, generation, keep });
+            return Some(LockDecision::Demand { session: self.table.sessions[session].key, lock, generation, keep });
         }
         None
     }

@@ -13,12 +13,12 @@ const NODE: u64 = 64;
 
 /// A set of objects.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct ObjectSet {
     /// Under `n`: which of the objects from 64 n on are in it; never none of them.
     nodes: BTreeMap<u64, u64>,
 }
 
-impl Listed {
+impl ObjectSet {
     pub(super) fn insert(&mut self, object: ObjectId) {
         *self.nodes.entry(object.0 / NODE).or_default() |= 1 << (object.0 % NODE);
     }
@@ -62,7 +62,7 @@ mod tests {
             first in 0u64..400,
             len in 0u64..400,
         ) {
-            let (mut listed, mut plain) = (Listed::default(), BTreeSet::new());
+            let (mut listed, mut plain) = (ObjectSet::default(), BTreeSet::new());
             for (at, add) in changes {
                 // Both ends of what an id may be.
                 let object = ObjectId(if at < 200 { at } else { u64::MAX - (at - 200) });

@@ -1,6 +1,6 @@
 //! The lock table: who gets which lock when.
 //!
-//! Decides, and does nothing else: it is told what happened and says what is to be done ([`Action`]); it sends nothing, waits for
+//! Decides, and does nothing else: it is told what happened and says what is to be done ([`LockDecision`]); it sends nothing, waits for
 //! nothing and reads no clock. Place in the walk: asked by execution for grants and turns, told by control messages and receipts of
 //! releases, told by the machine of standing. Implements `wire-spec.md` section 11.4.
 //! Invariant: no two sessions hold conflicting modes of one lock. A lock leaves a session only by a release that names its
@@ -15,8 +15,7 @@
 //! | `release` | what a release acts on |
 //! | `restore` | what is held again after a restart |
 //! | `demand` | what is asked back, and when |
-//! | `sessions` | from when on a session's locks are anybody's |
-//! | `sweep` | which of them are taken away first |
+//! | `ending` | when a session's locks become available, which of them first |
 //! | `rows` | what is told about all that |
 //! | `tokens` | the number of the next grant |
 //! | `table`, `listed` | where it is kept |
@@ -24,43 +23,43 @@
 mod advisory;
 mod cache;
 mod demand;
+mod ending;
 mod listed;
 mod mutation;
 mod release;
 mod restore;
 mod rows;
-mod sessions;
-mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 use crate::config::LockLimits;
-pub use crate::ids::Ticket;
-pub use restore::Restored;
-pub use tokens::Tokens;
+use crate::ids::{LockSlot, SessionKey, TaskId};
+pub(crate) use restore::Restored;
+pub(crate) use tokens::Tokens;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::Index;
 use cistern_link::slab::NONE;
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, SessionId, Status};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, Status};
 use demand::Demands;
-use mutation::Mutant;
-use sweep::Sweep;
-use table::{LockAccess, Table};
+use ending::Sweep;
+use mutation::MutationWaiter;
+pub(crate) use table::LockAccess;
+use table::Table;
 
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
 const ASKED_FOR_ROOM: usize = 16;
 
 /// What becomes of a mutation that asked for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// It is its turn: nothing conflicts. It is to be executed now, then to leave.
     Ready,
-    /// Its turn comes later: [`Action::MutationReady`] says when.
+    /// Its turn comes later: [`LockDecision::Turn`] says when.
     Waiting,
     /// Too many mutations wait for one of its objects; it has no place.
     Busy,
@@ -68,7 +67,7 @@ pub enum Turn {
 
 /// The answer to a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockOutcome {
+pub(crate) enum LockOutcome {
     /// The session holds the lock.
     Granted {
         /// How it holds it: exclusively, if it did so already, also when it asked for less.
@@ -83,7 +82,7 @@ pub enum LockOutcome {
         /// One who does.
         holder: Row,
     },
-    /// It waits in line; [`Action::GrantQueued`] or [`Action::WaitOver`] follows.
+    /// It waits in line; [`LockDecision::Grant`] or [`LockDecision::WaitOver`] follows.
     Queued {
         /// How many requests that count stand before it.
         ahead: u32,
@@ -98,24 +97,24 @@ pub enum LockOutcome {
 
 /// One who holds an advisory lock or waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub(crate) struct Row {
     /// The lock.
-    pub lock: LockId,
+    pub(crate) lock: LockId,
     /// Holds or waits.
-    pub state: RowState,
+    pub(crate) state: RowState,
     /// The mode held or asked for.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The grant; 0 for one who waits.
-    pub generation: Generation,
+    pub(crate) generation: Generation,
     /// Its session.
-    pub session: SessionId,
+    pub(crate) session: SessionKey,
     /// Since when it holds or waits.
-    pub since: Instant,
+    pub(crate) since: Instant,
 }
 
 /// How a cancellation ended, as far as the lock table knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CancelResult {
+pub(crate) enum CancelResult {
     /// The request waited, and does so no more.
     Cancelled,
     /// The request was granted, at once or from the queue, and that grant stands.
@@ -131,11 +130,11 @@ pub enum CancelResult {
 
 /// What the lock table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum LockDecision {
     /// A demand is to be sent.
     Demand {
         /// To this session.
-        session: SessionId,
+        session: SessionKey,
         /// The lock.
         lock: LockId,
         /// The newest generation granted to the session.
@@ -144,19 +143,19 @@ pub enum Action {
         keep: Keep,
     },
     /// A demand will be sent when others are complied with: until then its session is waited for without knowing it.
-    DemandHeldBack {
+    DemandDelayed {
         /// That session.
-        session: SessionId,
+        session: SessionKey,
     },
     /// A session is to be probed: a lock is kept free for it until [`LockTable::heard_of`] says that it is there, or it fails.
-    Ask {
+    Probe {
         /// That session.
-        session: SessionId,
+        session: SessionKey,
     },
     /// A grant is to be sent for a request that was answered "queued".
-    GrantQueued {
+    Grant {
         /// To this session.
-        session: SessionId,
+        session: SessionKey,
         /// The request.
         nonce: u64,
         /// The lock.
@@ -171,7 +170,7 @@ pub enum Action {
     /// A request that was answered "queued" ended without a grant.
     WaitOver {
         /// Of this session.
-        session: SessionId,
+        session: SessionKey,
         /// The request.
         nonce: u64,
         /// The lock.
@@ -180,9 +179,9 @@ pub enum Action {
         status: Status,
     },
     /// The turn of a mutation has come: it is to be planned anew, and executed if its plan is the same; otherwise it enters again.
-    MutationReady {
+    Turn {
         /// The mutation.
-        ticket: Ticket,
+        task: TaskId,
     },
 }
 
@@ -203,12 +202,12 @@ pub struct LockCounts {
 
 /// All locks of a server, and all who wait for one.
 #[derive(Debug)]
-pub struct LockTable {
+pub(crate) struct LockTable {
     limits: LockLimits,
     tokens: Tokens,
     table: Table,
     demands: Demands,
-    mutants: BTreeMap<Ticket, Mutant>,
+    mutations: BTreeMap<TaskId, MutationWaiter>,
     /// The entry in whose queue each lock request waits, by session and nonce.
     waits: BTreeMap<(u32, u64), u32>,
     /// The hold that each lock request was given, as long as that grant stands, by session and nonce.
@@ -221,34 +220,36 @@ pub struct LockTable {
     starved: Vec<LockId>,
     /// Where the search for locks that may make room goes on.
     hand: u32,
-    actions: VecDeque<Action>,
+    decisions: VecDeque<LockDecision>,
 }
 
 impl LockTable {
-    /// No locks, no sessions. `limits` bound it, `tokens` number its grants.
-    #[must_use]
-    pub fn new(limits: LockLimits, tokens: Tokens) -> Self {
-        Self {
+    /// No locks; no session but the server's own, which never ends. `limits` bound it, `tokens` number its grants.
+    pub(crate) fn new(limits: LockLimits, tokens: Tokens) -> Self {
+        let mut table = Self {
             limits,
             tokens,
             table: Table::new(),
             demands: Demands::default(),
-            mutants: BTreeMap::new(),
+            mutations: BTreeMap::new(),
             waits: BTreeMap::new(),
             granted: Index::default(),
             waiting: 0,
             sweep: Sweep::default(),
             starved: Vec::new(),
             hand: 0,
-            actions: VecDeque::new(),
-        }
+            decisions: VecDeque::new(),
+        };
+        let server = table.open(SessionKey::SERVER, true);
+        debug_assert_eq!(server, LockSlot::SERVER);
+        table
     }
 
     /// What is to be done next; to be asked until there is nothing more.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        while let Some(action) = self.actions.pop_front() {
+    pub(crate) fn poll_decision(&mut self) -> Option<LockDecision> {
+        while let Some(action) = self.decisions.pop_front() {
             match action {
-                Action::MutationReady { ticket } if !self.heard(ticket) => {}
+                LockDecision::Turn { task } if !self.heard(task) => {}
                 _ => return Some(action),
             }
         }
@@ -256,16 +257,16 @@ impl LockTable {
     }
 
     /// The upper end of a block of tokens that is to be made durable now, as `Counter::Tokens`; `None`: nothing to do.
-    pub fn tokens_wanted(&mut self) -> Option<u64> {
+    pub(crate) fn tokens_wanted(&mut self) -> Option<u64> {
         self.tokens.wanted()
     }
 
     /// That block is durable.
-    pub fn tokens_durable(&mut self, now: Instant, up_to: u64) {
+    pub(crate) fn tokens_durable(&mut self, now: Instant, up_to: u64) {
         self.tokens.durable(up_to);
         for lock in core::mem::take(&mut self.starved) {
             if let Some(entry) = self.table.entry(lock) {
-                self.pump(now, entry);
+                self.grant_waiters(now, entry);
             }
         }
     }
@@ -276,16 +277,16 @@ impl LockTable {
     }
 
     /// Brings near what is known of a session and of an object's advisory lock; gives nothing that means anything.
-    pub(crate) fn foresee(&self, session: SessionId, object: ObjectId) -> u64 {
-        let known = self.table.session(session).map_or(0, |at| u64::from(self.table.sessions[at].held));
+    pub(crate) fn foresee(&self, slot: LockSlot, object: ObjectId) -> u64 {
+        let known = self.table.session(slot).map_or(0, |at| u64::from(self.table.sessions[at].held));
         let entry = self.table.entry(advisory::advisory(object));
-        known + entry.and_then(|entry| self.table.own(entry, NONE)).map_or(0, u64::from)
+        known + entry.and_then(|entry| self.table.hold_of(entry, NONE)).map_or(0, u64::from)
     }
 
     /// What a session holds of a lock.
-    fn find(&self, session: SessionId, lock: LockId) -> Option<u32> {
-        let session = self.table.session(session).filter(|at| self.table.sessions[*at].state != LockAccess::Freed)?;
-        self.table.own(self.table.entry(lock)?, session)
+    fn find(&self, slot: LockSlot, lock: LockId) -> Option<u32> {
+        let session = self.table.session(slot).filter(|at| self.table.sessions[*at].access != LockAccess::Freed)?;
+        self.table.hold_of(self.table.entry(lock)?, session)
     }
 
     /// Whether the bounds allow a session one lock more.
@@ -311,13 +312,13 @@ impl LockTable {
     fn ask_for_room(&mut self, now: Instant, at: u32) {
         let Some(hold) = self.table.holds.get(at) else { return };
         let cache = self.table.entries[hold.entry].lock.class == LockClass::Cache;
-        if cache && hold.demand.is_none() && self.table.stands(hold) {
+        if cache && hold.demand.is_none() && self.table.is_live(hold) {
             self.demand(now, at, Keep::Nothing);
         }
     }
 
     /// Whether anybody who counts waits for a lock.
-    fn is_pressing(&self, entry: u32) -> bool {
-        self.table.pressing(entry, |ticket| self.is_good_ticket(ticket))
+    fn has_waiters(&self, entry: u32) -> bool {
+        self.table.pressing(entry, |task| self.task_is_good(task))
     }
 }

@@ -7,17 +7,18 @@
 
 use super::LockTable;
 use super::table::Hold;
+use crate::ids::LockSlot;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::index::hash;
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ReleaseItem, ReleasedItem, SessionId};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ReleaseItem, ReleasedItem};
 
 impl LockTable {
     /// A session gives a lock back, or keeps a shared one of it.
-    pub fn release(&mut self, now: Instant, session: SessionId, item: ReleaseItem) -> ReleasedItem {
+    pub(crate) fn release(&mut self, now: Instant, slot: LockSlot, item: ReleaseItem) -> ReleasedItem {
         let ReleaseItem { lock, generation, keep } = item;
         let nothing = ReleasedItem { lock, generation, keep: Keep::Nothing, now: Generation(0) };
-        let Some(at) = self.find(session, lock) else { return nothing };
+        let Some(at) = self.find(slot, lock) else { return nothing };
         let hold = &self.table.holds[at];
         //= wire-spec.md#11-4-locks
         //# A release MUST act on no other generation than the one it names.
@@ -42,18 +43,18 @@ impl LockTable {
         hold.before = generation;
         let entry = hold.entry;
         match lock.class {
-            LockClass::Cache => self.press_for_tickets(now, at),
+            LockClass::Cache => self.demand_for_mutations(now, at),
             LockClass::Advisory => {
-                self.pump(now, entry);
-                self.press_for_waiters(now, at);
+                self.grant_waiters(now, entry);
+                self.demand_for_waiters(now, at);
             }
         }
         ReleasedItem { keep, now: kept, ..nothing }
     }
 
     /// The agent said NOT_HELD to a demand for `up_to`: it has no generation up to that, and will install none (section 11.4).
-    pub fn disowned(&mut self, now: Instant, session: SessionId, lock: LockId, up_to: Generation) {
-        if let Some(at) = self.find(session, lock).filter(|at| self.table.holds[*at].generation <= up_to) {
+    pub(crate) fn on_not_held(&mut self, now: Instant, slot: LockSlot, lock: LockId, up_to: Generation) {
+        if let Some(at) = self.find(slot, lock).filter(|at| self.table.holds[*at].generation <= up_to) {
             self.free(now, at);
         }
     }
@@ -65,8 +66,8 @@ impl LockTable {
         self.demand_settled(entry, session, sent);
         self.table.remove_hold(at);
         match self.table.entries[entry].lock.class {
-            LockClass::Cache => self.wake(entry),
-            LockClass::Advisory => self.pump(now, entry),
+            LockClass::Cache => self.retry_mutations(entry),
+            LockClass::Advisory => self.grant_waiters(now, entry),
         }
     }
 

@@ -6,31 +6,31 @@
 //! Leaves to others: who may reclaim from which session, what a conflict entails (`reclaim`).
 
 use super::LockTable;
+use crate::ids::{LockSlot, SessionKey};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Generation, LockId};
-use cistern_wire::{LockClass, Mode, ObjectId, ReclaimItem, SessionId, Status};
+use cistern_wire::{Generation, LockClass, LockId, Mode, ObjectId, ReclaimItem, Status};
 
 /// Longest run of tokens that was ever granted: the largest that can be set.
 const RUN_MAX: u32 = 1 << 20;
 
 /// What became of a lock to be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Restored {
+pub(crate) enum Restored {
     /// The session holds it, as it did.
     Held,
     /// It cannot have held it, or there is no room for it.
     Refused(Status),
     /// These sessions hold it in a mode that conflicts.
-    Conflict(Vec<SessionId>),
+    Conflict(Vec<SessionKey>),
 }
 
 impl LockTable {
     /// Gives a session a lock under the generation and with the run that an earlier start of the server granted. Repeated, it is
     /// answered alike.
-    pub fn restore(&mut self, now: Instant, session: SessionId, item: &ReclaimItem) -> Restored {
-        let Some(slot) = self.table.good(session) else { return Restored::Refused(Status::NOT_HELD) };
+    pub(crate) fn restore(&mut self, now: Instant, slot: LockSlot, item: &ReclaimItem) -> Restored {
+        let Some(slot) = self.table.good(slot) else { return Restored::Refused(Status::NOT_HELD) };
         let ReclaimItem { lock, mode, generation, first, .. } = *item;
         let run = if lock.class == LockClass::Cache { 1 } else { item.run };
         if !(1..=RUN_MAX).contains(&run)
@@ -44,13 +44,13 @@ impl LockTable {
             return Restored::Refused(Status::NOT_HELD);
         }
         if let Some(entry) = self.table.entry(lock) {
-            if let Some(at) = self.table.own(entry, slot) {
+            if let Some(at) = self.table.hold_of(entry, slot) {
                 let hold = &self.table.holds[at];
                 let same = hold.generation == generation && hold.mode == mode;
                 return if same { Restored::Held } else { Restored::Refused(Status::NOT_HELD) };
             }
             let others = self.table.holds_of(entry).filter(|at| !self.table.holds[*at].mode.compatible(mode));
-            let others: Vec<SessionId> = others.map(|at| self.table.sessions[self.table.holds[at].session].id).collect();
+            let others: Vec<SessionKey> = others.map(|at| self.table.sessions[self.table.holds[at].session].key).collect();
             if !others.is_empty() {
                 return Restored::Conflict(others);
             }
@@ -66,10 +66,9 @@ impl LockTable {
     }
 
     /// Whether a session holds the cache locks of all these objects exclusively.
-    #[must_use]
-    pub fn all_exclusive(&self, session: SessionId, objects: &[ObjectId]) -> bool {
+    pub(crate) fn holds_all_exclusively(&self, slot: LockSlot, objects: &[ObjectId]) -> bool {
         objects.iter().all(|object| {
-            let at = self.find(session, LockId { object: *object, class: LockClass::Cache });
+            let at = self.find(slot, LockId { object: *object, class: LockClass::Cache });
             at.is_some_and(|at| self.table.holds[at].mode == Mode::Exclusive)
         })
     }

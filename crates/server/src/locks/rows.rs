@@ -7,51 +7,58 @@
 
 use super::advisory::advisory;
 use super::{LockCounts, LockTable, Row};
+use crate::ids::LockSlot;
 use alloc::vec::Vec;
-use cistern_wire::{Generation, LockId, ObjectId, RowState, SessionId};
+use cistern_wire::{Generation, LockId, ObjectId, RowState};
 
 impl LockTable {
     /// The generation under which a session holds a lock now; `None`: it does not hold it.
-    #[must_use]
-    pub fn held(&self, session: SessionId, lock: LockId) -> Option<Generation> {
-        self.find(session, lock).map(|at| self.table.holds[at].generation)
+    pub(crate) fn held(&self, slot: LockSlot, lock: LockId) -> Option<Generation> {
+        self.find(slot, lock).map(|at| self.table.holds[at].generation)
+    }
+
+    /// Whether a session holds the advisory lock of an object or waits for it.
+    pub(crate) fn involves(&self, slot: LockSlot, object: ObjectId) -> bool {
+        let found = self.table.session(slot).zip(self.table.entry(advisory(object)));
+        found.is_some_and(|(slot, entry)| {
+            self.table.hold_of(entry, slot).is_some() || self.waiters(entry).any(|waiter| waiter.session == slot)
+        })
     }
 
     /// Whether somebody in good standing waits for this session to give a lock back (section 11.3).
-    #[must_use]
-    pub fn waiting_on(&self, session: SessionId) -> bool {
-        let slot = self.table.session(session);
-        slot.is_some_and(|slot| self.table.demanded_of(slot).any(|at| self.is_pressing(self.table.holds[at].entry)))
+    pub(crate) fn is_waited_for(&self, slot: LockSlot) -> bool {
+        let slot = self.table.session(slot);
+        slot.is_some_and(|slot| self.table.demanded_of(slot).any(|at| self.has_waiters(self.table.holds[at].entry)))
     }
 
     /// How many lock requests of a session wait (section 11.4).
-    #[must_use]
-    pub fn waits(&self, session: SessionId) -> usize {
-        self.table.session(session).map_or(0, |slot| self.table.sessions[slot].waits as usize)
+    pub(crate) fn waits(&self, slot: LockSlot) -> usize {
+        self.table.session(slot).map_or(0, |slot| self.table.sessions[slot].waits as usize)
     }
 
     /// Whether a request for a lock still waits, or has what it was granted.
-    #[must_use]
-    pub fn is_pending(&self, session: SessionId, nonce: u64) -> bool {
-        self.table.session(session).is_some_and(|slot| self.waits.contains_key(&(slot, nonce)) || self.granted(slot, nonce).is_some())
+    pub(crate) fn is_pending(&self, slot: LockSlot, nonce: u64) -> bool {
+        self.table.session(slot).is_some_and(|slot| self.waits.contains_key(&(slot, nonce)) || self.granted(slot, nonce).is_some())
     }
 
     /// How many locks of both classes a session holds.
-    #[must_use]
-    pub fn holds(&self, session: SessionId) -> usize {
-        self.table.session(session).map_or(0, |slot| self.table.sessions[slot].held as usize)
+    pub(crate) fn holds(&self, slot: LockSlot) -> usize {
+        self.table.session(slot).map_or(0, |slot| self.table.sessions[slot].held as usize)
     }
 
     /// One who holds the lock, or else waits for it longest, other than `asking`.
-    #[must_use]
-    pub fn holder_info(&self, lock: LockId, asking: SessionId) -> Option<Row> {
-        self.rows_of(self.table.entry(lock)?).find(|row| row.session != asking)
+    pub(crate) fn holder_info(&self, lock: LockId, asking: LockSlot) -> Option<Row> {
+        self.other_holder(self.table.entry(lock)?, asking.0)
+    }
+
+    pub(super) fn other_holder(&self, entry: u32, asking: u32) -> Option<Row> {
+        let asking = self.table.sessions.get(asking).map(|session| session.key);
+        self.rows_of(entry).find(|row| Some(row.session) != asking)
     }
 
     /// Advisory locks, for LIST_LOCKS: of `object` or of all, going on after so many rows of the object in `after`; at most `max` rows,
     /// and whether these are the last.
-    #[must_use]
-    pub fn rows(&self, object: Option<ObjectId>, after: (ObjectId, u32), max: usize) -> (Vec<Row>, bool) {
+    pub(crate) fn rows(&self, object: Option<ObjectId>, after: (ObjectId, u32), max: usize) -> (Vec<Row>, bool) {
         let mut rows = Vec::new();
         let last = object.unwrap_or(ObjectId(u64::MAX));
         let first = object.unwrap_or_default().max(after.0);
@@ -73,23 +80,22 @@ impl LockTable {
         let lock = self.table.entries[entry].lock;
         let holders = self.table.holds_of(entry).map(move |at| {
             let hold = &self.table.holds[at];
-            let session = self.table.sessions[hold.session].id;
+            let session = self.table.sessions[hold.session].key;
             Row { lock, state: RowState::Holds, mode: hold.mode, generation: hold.generation, session, since: hold.since }
         });
         let waiters = self.waiters(entry).map(move |waiter| {
-            let session = self.table.sessions[waiter.session].id;
+            let session = self.table.sessions[waiter.session].key;
             Row { lock, state: RowState::Waits, mode: waiter.mode, generation: Generation(0), session, since: waiter.since }
         });
         holders.chain(waiters)
     }
 
     /// Figures for status and bounds.
-    #[must_use]
-    pub fn counts(&self) -> LockCounts {
+    pub(crate) fn counts(&self) -> LockCounts {
         LockCounts {
             held: self.table.holds.len(),
             waiters: self.waiting,
-            mutations: self.mutants.len(),
+            mutations: self.mutations.len(),
             demands_outstanding: self.demands.outstanding,
             demands: self.demands.sent,
         }

@@ -1,21 +1,20 @@
 //! What the lock table is made of: holds, entries, sessions, and the links between them.
 //!
-//! Decides: which holds stand. Place in the walk: under every decision of `locks`; a hold is in the list of its lock and in the
+//! Decides: which holds are live. Place in the walk: under every decision of `locks`; a hold is in the list of its lock and in the
 //! list of its session, so either can be walked without searching.
 //! Invariant: an entry exists exactly while somebody holds its lock or waits for it. Demanded holds stand first in their
 //! session's list. A hold of a session that was freed conflicts with nobody, though its memory is given back later, in slices.
 //! Leaves to others: who is granted what (`cache`, `advisory`, `mutation`), what is demanded (`demand`).
 
-use super::Ticket;
-use super::listed::Listed;
+use super::listed::ObjectSet;
+use crate::ids::{LockSlot, SessionKey, TaskId};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::{Index, hash};
 use cistern_link::slab::{NONE, Slab};
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, SessionId};
-use core::cell::Cell;
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode};
 
 /// One lock held by one session.
 #[derive(Clone, Debug)]
@@ -57,14 +56,14 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Lock requests, in line; an upgrade stands first.
-    pub(super) waiters: VecDeque<Waiter>,
+    pub(super) waiters: VecDeque<LockWaiter>,
     /// Mutations that wait or execute, in order of arrival.
-    pub(super) tickets: Vec<Ticket>,
+    pub(super) tasks: Vec<TaskId>,
 }
 
 /// A lock request in line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
+pub(super) struct LockWaiter {
     pub(super) session: u32,
     pub(super) nonce: u64,
     pub(super) mode: Mode,
@@ -76,24 +75,24 @@ pub(super) struct Waiter {
     pub(super) asked: bool,
 }
 
-/// What a session may do.
+/// What a session may do with locks: its standing, as far as they are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LockAccess {
+pub(crate) enum LockAccess {
     /// In good standing.
     Active,
     /// Timing out: holds what it holds, gets nothing.
     Suspended,
     /// Its end is not durable yet: the same, for good.
     Ended,
-    /// Its end is durable: its holds stand no more.
+    /// Its end is durable: its holds are not live any more.
     Freed,
 }
 
 /// A session, as the lock table sees it.
 #[derive(Debug)]
 pub(super) struct SessionLocks {
-    pub(super) id: SessionId,
-    pub(super) state: LockAccess,
+    pub(super) key: SessionKey,
+    pub(super) access: LockAccess,
     /// Whether it may have cache locks.
     pub(super) caches: bool,
     pub(super) held: u32,
@@ -109,24 +108,24 @@ pub(super) struct SessionLocks {
 #[derive(Debug, Default)]
 struct More {
     /// Its mutations that wait or execute.
-    tickets: Vec<Ticket>,
+    tasks: Vec<TaskId>,
     /// Demands that wait for its rescue: hold and generation.
     held_back: Vec<(u32, Generation)>,
 }
 
 impl SessionLocks {
     /// Its mutations that wait or execute.
-    pub(super) fn tickets(&self) -> &[Ticket] {
-        self.more.as_ref().map(|more| more.tickets.as_slice()).unwrap_or_default()
+    pub(super) fn tasks(&self) -> &[TaskId] {
+        self.more.as_ref().map(|more| more.tasks.as_slice()).unwrap_or_default()
     }
 
-    pub(super) fn add_ticket(&mut self, ticket: Ticket) {
-        self.more.get_or_insert_default().tickets.push(ticket);
+    pub(super) fn add_task(&mut self, task: TaskId) {
+        self.more.get_or_insert_default().tasks.push(task);
     }
 
-    pub(super) fn drop_ticket(&mut self, ticket: Ticket) {
+    pub(super) fn drop_task(&mut self, task: TaskId) {
         if let Some(more) = &mut self.more {
-            more.tickets.retain(|other| *other != ticket);
+            more.tasks.retain(|other| *other != task);
         }
         self.shrink();
     }
@@ -144,7 +143,7 @@ impl SessionLocks {
 
     /// Gives back the memory of what it has no more.
     fn shrink(&mut self) {
-        self.more.take_if(|more| more.tickets.is_empty() && more.held_back.is_empty());
+        self.more.take_if(|more| more.tasks.is_empty() && more.held_back.is_empty());
     }
 }
 
@@ -159,12 +158,8 @@ pub(super) struct Table {
     /// Holds, by entry and session: a session has one at most, and a lock may have ten thousand. The first of a lock's list need not be
     /// in it, and is not if the lock had no other before: most locks never have.
     owners: Index,
-    /// Sessions, by id.
-    names: Index,
-    /// The session asked about last: one that asks much is found without the index.
-    recent: Cell<u32>,
     /// Objects whose advisory lock somebody holds or waits for, for lists.
-    pub(super) advisory: Listed,
+    pub(super) advisory: ObjectSet,
     /// Queues that are empty: kept, so that a mutation needs no new one.
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     spare: Vec<Box<Queue>>,
@@ -181,42 +176,33 @@ impl Table {
             sessions: Slab::new(),
             index: Index::default(),
             owners: Index::default(),
-            names: Index::default(),
-            recent: Cell::new(NONE),
-            advisory: Listed::default(),
+            advisory: ObjectSet::default(),
             spare: Vec::new(),
         }
     }
 
-    pub(super) fn open_session(&mut self, id: SessionId) {
-        let session = SessionLocks { id, state: LockAccess::Active, caches: true, held: 0, waits: 0, more: None, first: NONE, last: NONE };
-        debug_assert!(self.session(id).is_none(), "session {id} is opened twice");
-        let at = self.sessions.insert(session);
-        self.names.insert(hash(id.0, 0), at);
+    pub(super) fn open(&mut self, key: SessionKey, caches: bool) -> u32 {
+        let access = LockAccess::Active;
+        self.sessions.insert(SessionLocks { key, access, caches, held: 0, waits: 0, more: None, first: NONE, last: NONE })
     }
 
     pub(super) fn forget_session(&mut self, at: u32) {
         let session = self.sessions.remove(at);
-        debug_assert!(session.held == 0 && session.waits == 0 && session.tickets().is_empty(), "a session that still has something");
-        self.names.remove(hash(session.id.0, 0), at);
+        debug_assert!(session.held == 0 && session.waits == 0 && session.tasks().is_empty(), "a session that still has something");
     }
 
-    pub(super) fn session(&self, id: SessionId) -> Option<u32> {
-        let recent = self.recent.get();
-        if self.sessions.get(recent).is_some_and(|session| session.id == id) {
-            return Some(recent);
-        }
-        let found = self.names.find(hash(id.0, 0), |at| self.sessions[at].id == id);
-        found.inspect(|at| self.recent.set(*at))
+    /// The session of a slot; `None`: it was never opened.
+    pub(super) fn session(&self, slot: LockSlot) -> Option<u32> {
+        self.sessions.get(slot.0).map(|_| slot.0)
     }
 
     /// The session, if it is in good standing.
-    pub(super) fn good(&self, id: SessionId) -> Option<u32> {
-        self.session(id).filter(|at| self.is_good(*at))
+    pub(super) fn good(&self, slot: LockSlot) -> Option<u32> {
+        self.sessions.get(slot.0).filter(|session| session.access == LockAccess::Active).map(|_| slot.0)
     }
 
     pub(super) fn is_good(&self, session: u32) -> bool {
-        self.sessions[session].state == LockAccess::Active
+        self.sessions[session].access == LockAccess::Active
     }
 
     pub(super) fn entry(&self, lock: LockId) -> Option<u32> {
@@ -239,7 +225,7 @@ impl Table {
     pub(super) fn drop_if_idle(&mut self, entry: u32) {
         let Entry { lock, first, queue, .. } = &mut self.entries[entry];
         let lock = *lock;
-        if queue.as_ref().is_some_and(|queue| queue.waiters.is_empty() && queue.tickets.is_empty())
+        if queue.as_ref().is_some_and(|queue| queue.waiters.is_empty() && queue.tasks.is_empty())
             && let Some(queue) = queue.take()
             && self.spare.len() < SPARE_MAX
         {
@@ -260,23 +246,23 @@ impl Table {
         self.entries[entry].queue.get_or_insert_with(|| spare.pop().unwrap_or_default())
     }
 
-    /// The holds of a lock that stand, oldest first.
+    /// The live holds of a lock, oldest first.
     pub(super) fn holds_of(&self, entry: u32) -> impl Iterator<Item = u32> {
         let mut at = self.entries[entry].first;
         let all = core::iter::from_fn(move || {
             let hold = self.holds.get(at)?;
             Some((core::mem::replace(&mut at, hold.entry_next), hold))
         });
-        all.filter(|(_, hold)| self.stands(hold)).map(|(at, _)| at)
+        all.filter(|(_, hold)| self.is_live(hold)).map(|(at, _)| at)
     }
 
-    /// The hold after `at` in its lock's list, standing or not; of [`NONE`] the first.
+    /// The hold after `at` in its lock's list, live or not; of [`NONE`] the first.
     pub(super) fn next_of(&self, entry: u32, at: u32) -> u32 {
         if at == NONE { self.entries[entry].first } else { self.holds[at].entry_next }
     }
 
     /// What a session holds of a lock.
-    pub(super) fn own(&self, entry: u32, session: u32) -> Option<u32> {
+    pub(super) fn hold_of(&self, entry: u32, session: u32) -> Option<u32> {
         let first = self.entries[entry].first;
         let hold = self.holds.get(first)?;
         if hold.session == session {
@@ -289,14 +275,14 @@ impl Table {
         self.owners.find(hash(entry.into(), session.into()), is_it)
     }
 
-    /// The oldest hold of a lock by another session that stands. If any of them is exclusive this is it, for then there is no other.
+    /// The oldest hold of a lock by another session that is live. If any of them is exclusive this is it, for then there is no other.
     pub(super) fn other(&self, entry: u32, session: u32) -> Option<u32> {
         self.holds_of(entry).find(|at| self.holds[*at].session != session)
     }
 
     /// Whether a hold counts.
-    pub(super) fn stands(&self, hold: &Hold) -> bool {
-        self.sessions[hold.session].state != LockAccess::Freed
+    pub(super) fn is_live(&self, hold: &Hold) -> bool {
+        self.sessions[hold.session].access != LockAccess::Freed
     }
 
     /// Adds a hold.
@@ -402,7 +388,7 @@ impl Table {
         }
     }
 
-    /// The holds of a session, standing or not, the demanded ones first.
+    /// The holds of a session, live or not, the demanded ones first.
     pub(super) fn holds_of_session(&self, session: u32) -> impl Iterator<Item = u32> {
         let mut at = self.sessions[session].first;
         core::iter::from_fn(move || {
@@ -421,9 +407,9 @@ impl Table {
     }
 
     /// Whether anybody in good standing waits for the lock.
-    pub(super) fn pressing(&self, entry: u32, ticket_is_good: impl Fn(Ticket) -> bool) -> bool {
+    pub(super) fn pressing(&self, entry: u32, task_is_good: impl Fn(TaskId) -> bool) -> bool {
         self.entries[entry].queue.as_ref().is_some_and(|queue| {
-            queue.waiters.iter().any(|waiter| self.is_good(waiter.session)) || queue.tickets.iter().any(|ticket| ticket_is_good(*ticket))
+            queue.waiters.iter().any(|waiter| self.is_good(waiter.session)) || queue.tasks.iter().any(|task| task_is_good(*task))
         })
     }
 }
@@ -435,10 +421,9 @@ mod tests {
     #[test]
     fn a_lock_of_one_holder_costs_at_most_128_bytes_and_one_of_many_for_each_too() {
         let hold = Slab::<Hold>::size_of_one();
-        let alone = hold + Slab::<Entry>::size_of_one() + Index::size_of_one() + Listed::size_of_one();
+        let alone = hold + Slab::<Entry>::size_of_one() + Index::size_of_one() + ObjectSet::size_of_one();
         let shared = hold + Index::size_of_one();
         assert!(alone <= 128 && shared <= 128, "{alone} and {shared} bytes");
-        // With two indexes that are as empty as they can be.
-        assert!(Slab::<SessionLocks>::size_of_one() <= 56);
+        assert!(Slab::<SessionLocks>::size_of_one() <= 48);
     }
 }

@@ -24,7 +24,7 @@ const COUNT: u32 = 56;
 
 /// The counter.
 #[derive(Debug)]
-pub struct Tokens {
+pub(crate) struct Tokens {
     /// The next to be given out.
     next: u64,
     /// The last that may be given out.
@@ -46,8 +46,7 @@ pub struct Tokens {
 impl Tokens {
     /// Goes on after `reserved`, the value of `Counter::Tokens` in the store (0 in a new one), in `epoch` of the store. Nothing can be
     /// given out before the first block is durable.
-    #[must_use]
-    pub fn new(epoch: u8, reserved: u64) -> Self {
+    pub(crate) fn new(epoch: u8, reserved: u64) -> Self {
         //= wire-spec.md#11-4-locks
         //# All generations and tokens of a store MUST come from one counter that only grows, across restarts and restores.
         let first = u64::from(epoch) << COUNT;
@@ -70,7 +69,7 @@ impl Tokens {
     }
 
     /// The first of `run` consecutive tokens; `None`: a block has to become durable first.
-    pub fn take(&mut self, run: u32) -> Option<Generation> {
+    pub(crate) fn take(&mut self, run: u32) -> Option<Generation> {
         self.take_leaving(run, RESERVE)
     }
 
@@ -97,7 +96,7 @@ impl Tokens {
 
     /// The upper end of a block that is to be made durable now, as `Counter::Tokens`; `None`: there is nothing to do. Each end is
     /// asked for once.
-    pub fn wanted(&mut self) -> Option<u64> {
+    pub(crate) fn wanted(&mut self) -> Option<u64> {
         if self.asked != 0 || self.durable - (self.next - 1) > self.block / 2 || self.durable >= self.last {
             return None;
         }
@@ -113,7 +112,7 @@ impl Tokens {
     }
 
     /// A block is durable up to its upper end.
-    pub fn durable(&mut self, up_to: u64) {
+    pub(crate) fn durable(&mut self, up_to: u64) {
         debug_assert!(up_to <= self.asked, "nobody asked for this block");
         self.durable = self.durable.max(up_to);
         self.asked = 0;

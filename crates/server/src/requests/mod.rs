@@ -1,9 +1,10 @@
 //! Tasks: what cannot go on yet, a request or work of the server's own, and what each waits for.
 //!
 //! Decides which tasks a loaded value wakes. Invariant: a task has had no effect; so it can be dropped at any time, and its nonce fenced. It
-//! runs again from its start. A task's number is its place among the mutations in line, too: numbers grow in order of arrival.
+//! runs again from its start.
 
-use crate::ids::{SessionKey, Ticket};
+pub(crate) use crate::ids::TaskId;
+use crate::ids::{LockSlot, SessionKey};
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -13,20 +14,6 @@ use cistern_wire::{Kind, ObjectId};
 /// Most rounds of loading for one run. What was loaded and cannot be read is forgotten with every turn, so a run that needs two such values
 /// would ask for one of them for ever. The deepest directory that RENAME can look above takes a round for each level.
 const LOADS_MAX: u16 = 4_096;
-
-/// Number of a task since the server started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TaskId(pub(crate) u64);
-
-impl TaskId {
-    /// Of what is answered at once.
-    pub(crate) const NONE: Self = Self(0);
-
-    /// Its place in the queues of the lock table.
-    pub(crate) const fn ticket(self) -> Ticket {
-        Ticket(self.0)
-    }
-}
 
 /// What a run waits for.
 #[derive(Debug)]
@@ -83,6 +70,7 @@ pub(crate) struct Call {
     pub(crate) id: TaskId,
     /// The session whose it is.
     pub(crate) key: SessionKey,
+    pub(crate) slot: LockSlot,
     pub(crate) kind: Kind,
     /// When it came, in nanoseconds of the boot clock.
     pub(crate) came_ns: u64,

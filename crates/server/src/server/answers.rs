@@ -7,7 +7,7 @@
 //! Leaves to others: executing, sending.
 
 use crate::config::Config;
-use crate::locks::Row;
+use crate::locks::{LockAccess, Row};
 use crate::requests::{Answering, Call};
 use crate::server::Server;
 use crate::sessions::SessionKey;
@@ -121,7 +121,7 @@ impl Server {
         let message = Message::Queued(Queued { nonce, echo, lock, ahead, holder }).to_bytes();
         let travel = Travel { kind: Kind::Queued, urgency: Urgency::Urgent, limit: SMALL };
         self.push(key, travel, |bytes| bytes.extend_from_slice(&message));
-        self.watch(key.id());
+        self.watch(key);
     }
 
     /// A holder of a lock, as other agents are told of it.
@@ -136,7 +136,7 @@ impl Server {
             Standing::Good if row.state == RowState::Holds => Some(self.config.failover_bound(session.lease())),
             standing => standing.bound(self.now),
         };
-        match self.sessions.find(row.session).and_then(|key| self.sessions.get(key)) {
+        match self.sessions.get(row.session) {
             Some(session) => Holder {
                 label: Bytes8(&session.label),
                 handle: session.handle,
@@ -186,7 +186,7 @@ impl Server {
         if bugs::is(Bug::M13) && refused.is_ok() {
             self.lease_timers.cancel(key);
             self.sessions.pardon(key);
-            self.locks.unpark(self.now, key.id());
+            self.set_access(key, LockAccess::Active);
         }
     }
 
@@ -194,7 +194,7 @@ impl Server {
     pub(crate) fn discard(&mut self, call: &Call) {
         self.long.note(call.key.id());
         if call.progress.in_line {
-            self.locks.mutation_leave(call.id.ticket());
+            self.locks.leave(call.id);
         }
         if call.answering == Answering::First
             && let Some(session) = self.sessions.get_mut(call.key)

@@ -57,7 +57,7 @@ impl Server {
             debug!("{}: session {} releases {} generation {}", self.who, key.id(), item.lock, item.generation);
             //= wire-spec.md#11-3-failure-and-ending
             //# A release in a session that is timing out MUST free the lock that it names.
-            items.push(self.locks.release(self.now, key.id(), item));
+            items.push(self.locks.release(self.now, origin.slot, item));
             self.gave_back(key, item.lock, item.generation);
         }
         // What was demanded may be among them: that is all that a session which did not comply was missing.
@@ -98,7 +98,7 @@ impl Server {
         //# A CANCEL MUST be answered "granted" with the generation while a grant to its request stands unchanged.
         //= wire-spec.md#11-4-locks
         //# A CANCEL of a request without a standing grant MUST be answered "cancelled" or "answered".
-        let (outcome, generation) = match self.locks.cancel(self.now, key.id(), nonce) {
+        let (outcome, generation) = match self.locks.cancel(self.now, origin.slot, nonce) {
             CancelResult::Cancelled => {
                 if let Some(outbox) = self.outbox(key) {
                     outbox.wait_ended(nonce, None);

@@ -8,8 +8,7 @@
 //! out are kept for its rescue.
 //! Leaves to others: when a single notice has failed (`sessions::notices`), what D means (`timing_out`).
 
-use crate::locks::Action;
-use crate::requests::TaskId;
+use crate::locks::LockDecision;
 use crate::server::Server;
 use crate::sessions::SessionKey;
 use crate::sessions::deadlines::Deadline;
@@ -30,35 +29,32 @@ const PROBED_AT_ONCE: usize = 8;
 impl Server {
     /// Carries out all that the lock table has decided, and what it decides meanwhile.
     pub(crate) fn carry_out(&mut self) {
-        while let Some(action) = self.locks.poll_action() {
-            match action {
-                Action::Demand { session, lock, generation, keep } => {
-                    debug!("{}: demands {lock} generation {generation} of session {session}, which may keep {keep}", self.who);
+        while let Some(decision) = self.locks.poll_decision() {
+            match decision {
+                LockDecision::Demand { session, lock, generation, keep } => {
+                    debug!("{}: demands {lock} generation {generation} of session {}, which may keep {keep}", self.who, session.id());
                     self.notify(session, Body::Demand { lock, generation, keep });
                 }
-                Action::DemandHeldBack { session } => self.watch(session),
-                Action::Ask { session } => self.notify(session, Body::Probe),
-                Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
-                    debug!("{}: grants {lock} {mode} generation {generation} to session {session}, which waited", self.who);
+                LockDecision::DemandDelayed { session } => self.watch(session),
+                LockDecision::Probe { session } => self.notify(session, Body::Probe),
+                LockDecision::Grant { session, nonce, lock, mode, generation, run } => {
+                    debug!("{}: grants {lock} {mode} generation {generation} to session {}, which waited", self.who, session.id());
                     //= wire-spec.md#11-2-delivery
                     //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
                     self.notify(session, Body::Grant { nonce, lock, mode, generation, run });
                 }
-                Action::WaitOver { session, nonce, lock, status } => {
-                    self.long.note(session);
+                LockDecision::WaitOver { session, nonce, lock, status } => {
+                    self.long.note(session.id());
                     self.notify(session, Body::WaitOver { nonce, lock, status });
                 }
-                Action::MutationReady { ticket } => self.turn_came(TaskId(ticket.0)),
+                LockDecision::Turn { task } => self.turn_came(task),
             }
         }
         self.tidy_long();
     }
 
     /// Adds a notice. A session that is timing out is told when it is rescued: how a queued request ended is said only once.
-    pub(crate) fn notify(&mut self, session: SessionId, body: Body) {
-        let Some(key) = self.sessions.find(session) else {
-            return;
-        };
+    pub(crate) fn notify(&mut self, key: SessionKey, body: Body) {
         let (good, timing_out) = match self.sessions.get(key).map(Session::standing) {
             Some(Standing::Good) => (true, false),
             Some(Standing::TimingOut { .. }) => (false, true),
@@ -79,7 +75,7 @@ impl Server {
     pub(crate) fn tell_over(&mut self, key: SessionKey, nonce: u64, lock: LockId) {
         let told = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).is_some_and(|outbox| outbox.tells_of(nonce));
         if !told {
-            self.notify(key.id(), Body::WaitOver { nonce, lock, status: Status::ECANCELED });
+            self.notify(key, Body::WaitOver { nonce, lock, status: Status::ECANCELED });
         }
     }
 
@@ -97,34 +93,35 @@ impl Server {
             // Settled before: by a release, by a newer demand, or by the first copy of this receipt.
             return;
         };
+        let slot = self.sessions.slot(key);
         match (body, answer) {
             (Body::Demand { lock, generation, .. } | Body::Grant { lock, generation, .. }, ReceiptAnswer::NotHeld) => {
                 //= wire-spec.md#11-3-failure-and-ending
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
-                self.locks.disowned(self.now, key.id(), lock, generation);
+                self.locks.on_not_held(self.now, slot, lock, generation);
                 self.long.note(key.id());
                 //= wire-spec.md#6-4-notices
                 //# A GRANT whose generation a DEMAND named that was receipted "not held" MUST be replaced by WAIT_OVER with ECANCELED.
                 if let Some(Body::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
-                    self.notify(key.id(), Body::WaitOver { nonce, lock, status: Status::ECANCELED });
+                    self.notify(key, Body::WaitOver { nonce, lock, status: Status::ECANCELED });
                 }
             }
             (Body::Demand { lock, generation, .. }, _) if bugs::is(Bug::M20) => {
-                self.locks.disowned(self.now, key.id(), lock, generation);
+                self.locks.on_not_held(self.now, slot, lock, generation);
             }
             // Nobody holds a cache lock "in use" for longer than an operation, so that too is a promise to comply.
             (Body::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
             (Body::WatchEvent { object, .. }, _) => self.watcher_heard(key, object),
             (Body::Demand { .. } | Body::Grant { .. } | Body::WaitOver { .. } | Body::Probe, _) => {}
         }
-        self.locks.heard_of(self.now, key.id());
+        self.locks.heard_of(self.now, slot);
         self.try_rescue(key);
         self.listen(key);
     }
 
     /// A demand for a cache lock was receipted: from now on it is owed, unless it came back already.
     fn promised(&mut self, key: SessionKey, lock: LockId, generation: Generation) {
-        if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
+        if self.locks.held(self.sessions.slot(key), lock).is_some_and(|held| held <= generation) {
             let by = self.delivery.elapsed() + self.config.compliance_time;
             if let Some(outbox) = self.outbox(key) {
                 outbox.owe(lock, generation, by);
@@ -136,8 +133,9 @@ impl Server {
     /// lock all the same, it has named a generation that it was never granted: that receipts a demand, and does not comply with it.
     /// Gives the GRANT that is settled so, if there was one.
     pub(crate) fn gave_back(&mut self, key: SessionKey, lock: LockId, generation: Generation) -> Option<Body> {
-        let outbox = self.sessions.get_mut(key)?.outbox.as_mut()?;
-        let held = self.locks.held(key.id(), lock).filter(|held| *held <= generation);
+        let session = self.sessions.get_mut(key)?;
+        let outbox = session.outbox.as_mut()?;
+        let held = self.locks.held(session.slot, lock).filter(|held| *held <= generation);
         match held {
             None => outbox.released(lock, generation),
             Some(held) => {
@@ -181,15 +179,13 @@ impl Server {
         //# The server SHOULD probe the sessions that wait for a lock, so that those that are gone fail side by side.
         //= wire-spec.md#11-5-caching-and-metadata
         //# An owner MUST be probed on account of its ephemeral files only while another session watches or looks at one.
-        self.locks.waiting_on(key.id()) || self.locks.waits(key.id()) > 0 || self.is_watched_owner(key.id())
+        let slot = self.sessions.slot(key);
+        self.locks.is_waited_for(slot) || self.locks.waits(slot) > 0 || self.is_watched_owner(key.id())
     }
 
     /// Somebody began to wait for a session, or it began to wait itself: it is probed in time even if nothing is on the way to it.
-    pub(crate) fn watch(&mut self, session: SessionId) {
-        if let Some(key) = self.sessions.find(session)
-            && self.is_good(key)
-            && self.outbox(key).is_some()
-        {
+    pub(crate) fn watch(&mut self, key: SessionKey) {
+        if self.is_good(key) && self.outbox(key).is_some() {
             self.listen(key);
         }
     }
@@ -257,9 +253,10 @@ impl Server {
     /// A cache lock that the session holds although the time to give it back is over.
     fn kept_too_long(&mut self, key: SessionKey) -> Option<LockId> {
         let listened = self.delivery.elapsed();
-        let outbox = self.sessions.get_mut(key)?.outbox.as_mut()?;
+        let session = self.sessions.get_mut(key)?;
+        let outbox = session.outbox.as_mut()?;
         while let Some((lock, generation)) = outbox.overdue(listened) {
-            if self.locks.held(key.id(), lock).is_some_and(|held| held <= generation) {
+            if self.locks.held(session.slot, lock).is_some_and(|held| held <= generation) {
                 return Some(lock);
             }
             // It came back by a way that says nothing about demands.

@@ -6,6 +6,7 @@
 //! but a counter; every drop has a name, a counter and a line at level trace.
 //! Leaves to others: handshakes (`handshake`), what each message does (`control`, `requests`), answers without a session (`strangers`).
 
+use crate::ids::LockSlot;
 use crate::server::Server;
 use crate::server::control::Taken;
 use crate::sessions::SessionKey;
@@ -26,6 +27,8 @@ const fn goes_first(kind: Kind) -> bool {
 pub(crate) struct MessageCx {
     /// The session.
     pub(crate) key: SessionKey,
+    /// Its name in the lock table.
+    pub(crate) slot: LockSlot,
     /// The datagram's packet number: what answers echo.
     pub(crate) packet: u64,
 }
@@ -88,14 +91,15 @@ impl Server {
             return self.drop_datagram(path, Dropped::UnprovenAddress);
         }
         session.replay.note(header.packet);
+        let slot = session.slot;
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         // Who gives a superseded session up does not go on in it.
         if !session.standing().is_good() && datagram.raw().any(|raw| raw.kind != Kind::EndSession) {
             self.watch_for_clone(key, path);
         }
         self.came_by(key, path, bytes.len(), highest);
-        self.foresee(header.session, bytes);
-        let origin = MessageCx { key, packet: header.packet };
+        self.foresee(slot, bytes);
+        let origin = MessageCx { key, slot, packet: header.packet };
         if datagram.is_requests_only() {
             for raw in datagram.raw() {
                 self.stats.count_in(raw.kind);

@@ -6,6 +6,7 @@
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
 use crate::config::PresenceLimits;
+use crate::ids::LockSlot;
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Applied, Became, Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
@@ -14,11 +15,12 @@ use crate::presence::{Change, Watches};
 use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::server::Server;
 use crate::server::answers::{Repeatable, millis};
+use crate::server::dispatch::MessageCx;
 use crate::server::long::Recording;
 use crate::server::outcomes::keep_outcome;
 use crate::server::watching::hears;
+use crate::sessions::Sessions;
 use crate::sessions::grace::Grace;
-use crate::sessions::{SessionKey, Sessions};
 use crate::stats::Fared;
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
@@ -152,7 +154,7 @@ impl Server {
                 owners.push(owner);
                 CacheGrant::NONE
             }
-            None if grants => locks.cache_grant(now, session, object, want),
+            None if grants => locks.cache_grant(now, call.slot, object, want),
             None => CacheGrant::NONE,
         };
         let room = usize::from(call.limit) - Ack::AROUND;
@@ -185,11 +187,11 @@ impl Server {
         //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
         //# mutations of objects that the requester has reclaimed exclusively.
         // An object that goes may be locked by a session that has yet to reclaim.
-        if in_grace && (plan.removes().next().is_some() || !locks.all_exclusive(session, plan.affected())) {
+        if in_grace && (plan.removes().next().is_some() || !locks.holds_all_exclusively(call.slot, plan.affected())) {
             return Err(Status::IN_GRACE.into());
         }
         let terms = mutation.terms();
-        allowed(locks, grace.as_ref(), call.key, &terms, &plan).map_err(|(status, item)| {
+        allowed(locks, grace.as_ref(), call.slot, &terms, &plan).map_err(|(status, item)| {
             let item = item.filter(|_| mutation.is_batch());
             Stop::Failed { status, item }
         })?;
@@ -197,7 +199,7 @@ impl Server {
         if made > 0 && !ephemerals.has_room(session, made, config.presence) {
             return Err(Status::BUSY.into());
         }
-        match locks.mutation_enter(now, call.id.ticket(), session, plan.affected(), terms.held) {
+        match locks.enter(now, call.id, call.slot, plan.affected(), terms.held) {
             Turn::Ready => {}
             Turn::Waiting => return Err(Blocked::Turn.into()),
             Turn::Busy => return Err(Status::BUSY.into()),
@@ -205,7 +207,7 @@ impl Server {
         let changes_something = !plan.affected().is_empty();
         let applied = plan.commit(&mut overlay.view(seen));
         // Its turn ends, then the requester is granted what it wants, then it is answered.
-        locks.mutation_leave(call.id.ticket());
+        locks.leave(call.id);
         let changes = note_changes(&applied, session, ephemerals, watches, locks, sessions, config.presence);
         // What changed nothing can as well be done again.
         if changes_something {
@@ -217,7 +219,7 @@ impl Server {
         let want = if in_grace { Want::Nothing } else { terms.want };
         let grant = |object| match ephemerals.owner_besides(session, object) {
             Some(_) => CacheGrant::NONE,
-            None => locks.cache_grant(now, session, object, want),
+            None => locks.cache_grant(now, call.slot, object, want),
         };
         applied.encode(grant, reply);
         self.tell_when_durable(session, changes);
@@ -257,7 +259,7 @@ impl Server {
         }
         self.long.note(key.id());
         let lock = LockId { object: message.object, class: LockClass::Advisory };
-        match self.locks.lock(self.now, key.id(), call.nonce, message.object, message.mode, message.wait) {
+        match self.locks.lock(self.now, call.slot, call.nonce, message.object, message.mode, message.wait) {
             LockOutcome::Granted { mode, generation, run } => {
                 self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
             }
@@ -281,24 +283,25 @@ impl Server {
     }
 
     /// A duplicate of a request that was answered QUEUED: the same answer, with what is known now. Its outcome is a notice.
-    pub(crate) fn queued_again(&mut self, key: SessionKey, nonce: u64, echo: u64, message: &Message<'_>) {
+    pub(crate) fn queued_again(&mut self, origin: MessageCx, nonce: u64, message: &Message<'_>) {
+        let MessageCx { key, slot, packet: echo } = origin;
         let Message::Lock(lock) = message else {
             debug_assert!(false, "only lock requests are queued");
             return;
         };
         self.stats.repeated += 1;
         if bugs::is(Bug::M25) {
-            self.locks.lock(self.now, key.id(), nonce, lock.object, lock.mode, lock.wait);
+            self.locks.lock(self.now, slot, nonce, lock.object, lock.mode, lock.wait);
         }
         let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
         let waits = |row: &&Row| row.state == RowState::Waits;
-        let ahead = rows.iter().filter(waits).take_while(|row| row.session != key.id()).count();
+        let ahead = rows.iter().filter(waits).take_while(|row| row.session != key).count();
         let lock = LockId { object: lock.object, class: LockClass::Advisory };
-        if !self.locks.is_pending(key.id(), nonce) {
+        if !self.locks.is_pending(slot, nonce) {
             // It waits no more, and what it was granted is given back already, perhaps unseen: whoever asks still must hear of an end.
             self.tell_over(key, nonce, lock);
         }
-        let holder = self.locks.holder_info(lock, key.id());
+        let holder = self.locks.holder_info(lock, slot);
         self.queued(key, nonce, echo, lock, u32::try_from(ahead).unwrap_or(u32::MAX), holder);
     }
 
@@ -402,18 +405,18 @@ impl Server {
 fn allowed(
     locks: &LockTable,
     grace: Option<&Grace>,
-    by: SessionKey,
+    by: LockSlot,
     terms: &Terms<'_>,
     plan: &Plan<'_>,
 ) -> Result<(), (Status, Option<u16>)> {
     let guarded = terms.guard_object.0 != 0;
     //= wire-spec.md#11-4-locks
     //# A mutation whose guard is not a token of the session's present hold MUST fail with STALE_GUARD.
-    if guarded && !locks.guard_current(by.id(), terms.guard_object, terms.guard_generation) {
+    if guarded && !locks.guard_is_current(by, terms.guard_object, terms.guard_generation) {
         return Err((Status::STALE_GUARD, None));
     }
     // Another session has an advisory lock on it, or may have one that it has yet to reclaim.
-    let protected = |object| grace.is_some_and(|grace| grace.withholds(object)) || locks.unlink_blocked(object, by.id());
+    let protected = |object| grace.is_some_and(|grace| grace.withholds(object)) || locks.removal_blocked(object, by);
     //= wire-spec.md#11-4-locks
     //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
     //# advisory lock, unless forced.

@@ -6,8 +6,9 @@
 //! guess costs time and no more.
 //! Leaves to others: everything that is done with what is found.
 
+use crate::ids::LockSlot;
 use crate::server::Server;
-use cistern_wire::{Kind, ObjectId, Raw, SessionId};
+use cistern_wire::{Kind, ObjectId, Raw};
 use core::hint::black_box;
 
 /// From so many objects and locks in memory on it is worth while: fewer stay in the processor's caches.
@@ -20,8 +21,8 @@ const REQUEST_OBJECT: usize = 12;
 const RELEASED_OBJECT: usize = 10;
 
 impl Server {
-    /// Looks up what the messages of a valid datagram of `session` are about.
-    pub(crate) fn foresee(&self, session: SessionId, datagram: &[u8]) {
+    /// Looks up what the messages of a valid datagram of a session are about.
+    pub(crate) fn foresee(&self, slot: LockSlot, datagram: &[u8]) {
         let (objects, locks) = (self.overlay.objects_known() >= WORTH_FROM, self.locks.held_by_all() >= WORTH_FROM);
         if !objects && !locks {
             return;
@@ -40,7 +41,7 @@ impl Server {
                 black_box(self.overlay.prefetch(object));
             }
             if locks && matches!(raw.kind, Kind::Lock | Kind::Release) {
-                black_box(self.locks.foresee(session, object));
+                black_box(self.locks.foresee(slot, object));
             }
         }
     }

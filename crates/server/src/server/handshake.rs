@@ -402,14 +402,14 @@ impl Server {
         };
         match self.sessions.apply(key, Event::Recorded) {
             Ok(Some(Standing::Good)) => {
-                self.locks.open_session(key.id());
-                if self.long.contains(key.id()) {
-                    self.locks.deny_cache_locks(key.id());
-                }
+                //= wire-spec.md#11-7-restart-and-recovery
+                //# A long session MUST NOT be given a cache lock.
+                let slot = self.locks.open(key, !self.long.contains(key.id()));
                 if bugs::is(Bug::M46) {
                     self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
                 }
-                if let Some(session) = self.sessions.get(key) {
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.slot = slot;
                     info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
                 }
                 self.stats.welcomes += 1;

@@ -17,7 +17,7 @@ use crate::store::{self, BatchId, SessionRecord};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Kind, LockClass, LockId, ObjectId, SessionId};
+use cistern_wire::{Kind, ObjectId, SessionId};
 use log::info;
 
 /// Most objects of which a long session holds the lock or waits for it: its record is written whole for each.
@@ -132,10 +132,10 @@ impl Server {
             if session.filter(goes_on).is_none_or(|session| session.tasks.iter().any(asks)) {
                 continue;
             }
-            let locks = &self.locks;
+            let (slot, locks) = (self.sessions.slot(key), &self.locks);
             let Some(long) = self.long.sessions.get_mut(&id) else { continue };
             let before = long.objects.len();
-            long.objects.retain(|object, _| locks.involves(id, LockId { object: *object, class: LockClass::Advisory }));
+            long.objects.retain(|object, _| locks.involves(slot, *object));
             if long.objects.len() < before {
                 self.write_long(key);
             }

@@ -127,7 +127,7 @@ impl Server {
         let mut items = Vec::with_capacity(message.items.len());
         for (at, item) in message.items.iter().enumerate() {
             let version = versions.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
-            let status = version.map_or_else(|status| status, |_| self.reclaim_item(call.key, message.from, &item, &mut against));
+            let status = version.map_or_else(|status| status, |_| self.reclaim_item(call, message.from, &item, &mut against));
             let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
             //= wire-spec.md#11-7-restart-and-recovery
             //# A reclaim MUST name object, mode, generation and version cached, and be answered with the current version.
@@ -148,7 +148,8 @@ impl Server {
     }
 
     /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
-    fn reclaim_item(&mut self, key: SessionKey, from: SessionId, item: &ReclaimItem, against: &mut Vec<SessionId>) -> Status {
+    fn reclaim_item(&mut self, call: Call, from: SessionId, item: &ReclaimItem, against: &mut Vec<SessionKey>) -> Status {
+        let key = call.key;
         //= wire-spec.md#11-7-restart-and-recovery
         //# After the common grace only advisory locks whose objects the former session's record names MUST be reclaimable.
         if self.grace.as_ref().is_some_and(|grace| !grace.may_have_held(from, item.lock)) {
@@ -157,19 +158,20 @@ impl Server {
         if self.record_lock(key, item.lock.object) == Recording::Full {
             return Status::BUSY;
         }
-        match self.locks.restore(self.now, key.id(), item) {
+        match self.locks.restore(self.now, call.slot, item) {
             Restored::Held => Status::OK,
             Restored::Refused(status) => status,
             Restored::Conflict(others) => {
                 // What an earlier session of the agent itself has reclaimed stays with that until it ends.
                 let agent = |key| self.sessions.get(key).map(|session| session.agent);
                 let own = agent(key);
-                let foreign = others.into_iter().filter(|id| self.sessions.find(*id).and_then(agent) != own);
+                let foreign = others.into_iter().filter(|key| agent(*key) != own);
                 for other in foreign {
                     warn!(
-                        "{}: sessions {} and {other} both reclaim {} {}; both are failed; was a state directory or a machine copied?",
+                        "{}: sessions {} and {} both reclaim {} {}; both are failed; was a state directory or a machine copied?",
                         self.who,
                         key.id(),
+                        other.id(),
                         item.lock,
                         item.mode
                     );
@@ -181,13 +183,12 @@ impl Server {
     }
 
     /// Two agents reclaim what only one of them can have held: neither is believed (section 11.7).
-    fn conflict(&mut self, key: SessionKey, from: SessionId, against: &[SessionId]) {
+    fn conflict(&mut self, key: SessionKey, from: SessionId, against: &[SessionKey]) {
         self.stats.reclaim_conflicts += 1;
         self.doom(from);
         //= wire-spec.md#11-7-restart-and-recovery
         //# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
-        let keys = against.iter().filter_map(|id| self.sessions.find(*id)).chain([key]).collect::<Vec<_>>();
-        for key in keys {
+        for key in against.iter().copied().chain([key]) {
             if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
                 self.fail(key, Cause::ReclaimConflict);
             }

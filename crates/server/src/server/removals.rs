@@ -6,7 +6,7 @@
 //! Implements `wire-spec.md` sections 11.5 and 11.7.
 //! What a crash interrupts is found again at the start by the records of the store.
 
-use crate::ids::SessionKey;
+use crate::ids::{LockSlot, SessionKey};
 use crate::locks::{LockTable, Turn};
 use crate::namespace::{Mutation, MutationCx};
 use crate::requests::{Blocked, Origin, Progress, TaskId};
@@ -52,11 +52,12 @@ impl Server {
         if self.in_grace() {
             return;
         }
+        let slot = self.sessions.find(session).map_or(LockSlot::NONE, |key| self.sessions.slot(key));
         let files: Vec<ObjectId> = self.ephemerals.of(session).take(self.removals_left).collect();
         self.removals_left -= files.len();
         for object in files {
             let nobody = |locks: &mut LockTable, affected: &[ObjectId]| {
-                if locks.nobody_but(session, affected) { Ok(()) } else { Err(Blocked::Turn.into()) }
+                if locks.nobody_but(slot, affected) { Ok(()) } else { Err(Blocked::Turn.into()) }
             };
             // What is not in memory, fails or is in the way is looked at again when the end is durable.
             let _later = self.remove(object, nobody);
@@ -73,7 +74,9 @@ impl Server {
         for (object, made_by) in self.ephemerals.rebind(from, to) {
             self.overlay.view(&Seen::default()).bind_ephemeral(made_by, object, Some(to));
         }
-        if self.is_watched_owner(to) {
+        if self.is_watched_owner(to)
+            && let Some(to) = self.sessions.find(to)
+        {
             self.watch(to);
         }
     }
@@ -95,13 +98,7 @@ impl Server {
     /// Removes a file whose session has ended, when its turn comes; nobody is answered.
     pub(crate) fn remove_orphan(&mut self, id: TaskId, object: ObjectId, progress: Progress) {
         let now = self.now;
-        let turn = |locks: &mut LockTable, affected: &[ObjectId]| match locks.mutation_enter(
-            now,
-            id.ticket(),
-            SessionKey::SERVER.id(),
-            affected,
-            [],
-        ) {
+        let turn = |locks: &mut LockTable, affected: &[ObjectId]| match locks.enter(now, id, LockSlot::SERVER, affected, []) {
             Turn::Ready => Ok(()),
             Turn::Waiting => Err(Blocked::Turn.into()),
             Turn::Busy => Err(Status::BUSY.into()),
@@ -118,7 +115,7 @@ impl Server {
             }
         }
         self.ephemerals.removal_ended();
-        self.locks.mutation_leave(id.ticket());
+        self.locks.leave(id);
     }
 
     /// Removes an ephemeral file by the open batch, if it is there and `may` says of what that affects that it can be done.

@@ -85,7 +85,7 @@ impl Server {
                 session.cache.begin(nonce, digest, packet);
                 self.stats.requests += 1;
                 let id = self.tasks.next_id();
-                let call = self.call(id, key, raw, nonce, limit, Answering::First);
+                let call = self.call(id, origin, raw, nonce, limit, Answering::First);
                 if crowded {
                     self.conclude(call, raw, Err(Status::BUSY.into()), &Seen::default());
                 } else {
@@ -102,18 +102,18 @@ impl Server {
             Verdict::Kept => {
                 self.repeat(key, nonce, packet, limit);
             }
-            Verdict::TooLargeToKeep => self.make_again(key, ask, packet, limit, raw),
+            Verdict::TooLargeToKeep => self.make_again(origin, ask, limit, raw),
             Verdict::Queued => {
                 if let Some(message) = raw.decode() {
-                    self.queued_again(key, nonce, packet, &message);
+                    self.queued_again(origin, nonce, &message);
                 }
             }
-            Verdict::Fenced => self.reply_once(key, raw, nonce, packet, Status::ECANCELED),
+            Verdict::Fenced => self.reply_once(origin, raw, nonce, Status::ECANCELED),
             Verdict::OtherBody => {
                 debug!("{}: session {} used nonce {nonce} for two requests", self.who, key.id());
                 //= wire-spec.md#11-2-delivery
                 //# A request under a nonce first used for another request MUST NOT be executed, and is answered NONCE_REUSED.
-                self.reply_once(key, raw, nonce, packet, Status::NONCE_REUSED);
+                self.reply_once(origin, raw, nonce, Status::NONCE_REUSED);
             }
             Verdict::Drop(reason) => {
                 self.stats.count_dropped(reason);
@@ -143,14 +143,16 @@ impl Server {
     }
 
     /// A request that came now.
-    fn call(&self, id: TaskId, key: SessionKey, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Call {
-        Call { id, key, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
+    fn call(&self, id: TaskId, origin: MessageCx, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Call {
+        let MessageCx { key, slot, .. } = origin;
+        Call { id, key, slot, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
-    fn make_again(&mut self, key: SessionKey, ask: Ask, packet: u64, limit: u16, raw: Raw<'_>) {
+    fn make_again(&mut self, origin: MessageCx, ask: Ask, limit: u16, raw: Raw<'_>) {
+        let MessageCx { key, packet, .. } = origin;
         if raw.kind.class() != Some(Class::Read) {
-            return self.reply_once(key, raw, ask.nonce, packet, Status::NONCE_REUSED);
+            return self.reply_once(origin, raw, ask.nonce, Status::NONCE_REUSED);
         }
         self.stats.repeated += 1;
         let answering = Answering::Again { packet };
@@ -160,13 +162,13 @@ impl Server {
             return self.pending(key, ask.nonce, packet);
         }
         let id = self.tasks.next_id();
-        let call = self.call(id, key, raw, ask.nonce, limit, answering);
+        let call = self.call(id, origin, raw, ask.nonce, limit, answering);
         self.start(call, raw);
     }
 
     /// Answers a transmission whose nonce executes nothing; nothing is kept.
-    fn reply_once(&mut self, key: SessionKey, raw: Raw<'_>, nonce: u64, packet: u64, status: Status) {
-        let call = self.call(TaskId::NONE, key, raw, nonce, SMALL, Answering::Again { packet });
+    fn reply_once(&mut self, origin: MessageCx, raw: Raw<'_>, nonce: u64, status: Status) {
+        let call = self.call(TaskId::NONE, origin, raw, nonce, SMALL, Answering::Again { packet: origin.packet });
         self.conclude(call, raw, Err(status.into()), &Seen::default());
     }
 
@@ -288,7 +290,7 @@ impl Server {
             }
             Err(Stop::Failed { status, item }) => {
                 if call.progress.in_line {
-                    self.locks.mutation_leave(call.id.ticket());
+                    self.locks.leave(call.id);
                 }
                 self.put_failure(status, item);
                 if matches!(status, Status::BUSY | Status::IN_GRACE) {

@@ -12,7 +12,6 @@ use crate::locks::{LockTable, Tokens};
 use crate::requests::{Blocked, Origin};
 use crate::server::durability::OnDurable;
 use crate::server::{Phase, Server};
-use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
 use crate::store::{Counter, FIRST_EPOCH, ID_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
 use alloc::format;
@@ -125,8 +124,6 @@ impl Server {
         //# The server MUST have stored the largest T that it promises before it promises it.
         self.overlay.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
-        // The server's own mutations take their turns as those of a session that never ends.
-        self.locks.open_session(SessionKey::SERVER.id());
         if owed || !sessions.is_empty() {
             self.grace = Some(Grace::new(self.started, &self.config, stored, sessions, owed));
         }

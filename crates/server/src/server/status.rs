@@ -171,11 +171,11 @@ impl Server {
             standing: session.standing().name(),
             left: session.standing().bound(now),
             age: Duration::from_nanos(now.boot_ns.saturating_sub(session.opened_ns)),
-            locks: self.locks.holds(session.id),
-            waits: self.locks.waits(session.id),
+            locks: self.locks.holds(session.slot),
+            waits: self.locks.waits(session.slot),
             lease: session.lease(),
             failover: self.config.failover_bound(session.lease()),
-            waited_for: self.locks.waiting_on(session.id),
+            waited_for: self.locks.is_waited_for(session.slot),
             notices: session.outbox.as_ref().map_or(0, |outbox| outbox.len()),
         };
         self.sessions.iter().map(|(_, session)| row(session)).collect()

@@ -8,6 +8,7 @@
 //! Invariant: one lease timer per session timing out, none else; no lock of a failed session goes to anybody before it.
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
+use crate::locks::LockAccess;
 use crate::requests::Wait;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
@@ -52,7 +53,7 @@ impl Server {
         self.listening.forget(key);
         //= wire-spec.md#11-3-failure-and-ending
         //# A session that is timing out MUST NOT hold up the grant of a lock that it does not hold.
-        self.locks.park(self.now, key.id());
+        self.set_access(key, LockAccess::Suspended);
         self.stats.failures += 1;
         if bugs::is(Bug::E1) {
             self.session_left_files(key.id());
@@ -109,7 +110,7 @@ impl Server {
         let late = self.now.since(decided);
         info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
         let parked = session.tasks.clone();
-        self.locks.unpark(self.now, key.id());
+        self.set_access(key, LockAccess::Active);
         for id in parked {
             if self.tasks.get(id).is_some_and(|task| task.wait == Wait::Standing) {
                 self.resume(id);
@@ -139,16 +140,17 @@ impl Server {
                 );
             }
             if bugs::is(Bug::M24) {
-                self.locks.end_session(self.now, key.id());
-                self.locks.free_session(key.id());
-                while self.locks.reclaim_some(self.now, usize::MAX >> 1) {}
-                self.locks.open_session(key.id());
+                self.set_access(key, LockAccess::Ended);
+                self.set_access(key, LockAccess::Freed);
+                while self.locks.sweep(self.now, usize::MAX >> 1) {}
+                let slot = self.locks.open(key, true);
+                self.sessions.get_mut(key).into_iter().for_each(|session| session.slot = slot);
                 self.sessions.pardon(key);
                 continue;
             }
             match self.sessions.apply(key, Event::Waited { now: self.now }) {
                 Ok(_) => {
-                    if self.locks.only_waits(key.id()) && !self.ephemerals.any_of(key.id()) {
+                    if self.locks.only_waits(self.sessions.slot(key)) && !self.ephemerals.any_of(key.id()) {
                         info!("{}: session {} has timed out; it only waited for locks", self.who, key.id());
                     } else {
                         self.stats.steals += 1;
@@ -180,7 +182,7 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# What was parked MUST be dropped when the session ends.
         self.discard_all(parked);
-        self.locks.end_session(self.now, key.id());
+        self.set_access(key, LockAccess::Ended);
         if let Some(session) = self.sessions.get_mut(key) {
             session.out.drop_renewals(self.sending.pool());
         }
@@ -210,12 +212,12 @@ impl Server {
             Ok(_) => return,
             Err(illegal) => return self.illegal(key, illegal),
         };
+        self.set_access(key, LockAccess::Freed);
         let Some(mut session) = self.sessions.remove(key) else {
             return;
         };
         //= wire-spec.md#11-3-failure-and-ending
         //# A session MUST end whole: by T, by END_SESSION, or by its agent's next session (section 11.6).
-        self.locks.free_session(key.id());
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());
         self.session_left_files(key.id());
@@ -229,9 +231,14 @@ impl Server {
         log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());
     }
 
+    /// Tells the lock table of a session's standing.
+    pub(crate) fn set_access(&mut self, key: SessionKey, access: LockAccess) {
+        self.locks.set_access(self.now, self.sessions.slot(key), access);
+    }
+
     /// Frees a slice of what ended sessions held.
     pub(crate) fn free_some(&mut self) {
-        self.locks.reclaim_some(self.now, self.config.freed_per_turn as usize);
+        self.locks.sweep(self.now, self.config.freed_per_turn as usize);
     }
 
     /// Evicts an agent, for an operator: its sessions are timed out, without a way back; their locks are free after T at the earliest.

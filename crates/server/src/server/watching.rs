@@ -24,7 +24,9 @@ impl Server {
         let attr = self.namespace.attr(&self.overlay.view(seen), message.object)?;
         self.watches.add(call.key.id(), message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
-        if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id()) {
+        if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id())
+            && let Some(owner) = self.sessions.find(owner)
+        {
             self.watch(owner);
         }
         self.answer_with(&Reply::Watched(Watched { attr }), Repeatable::Changes)
@@ -65,7 +67,7 @@ impl Server {
                 //# The server MUST tell each session with an advisory lock on an object that another session has removed it.
                 // Who waited when it was taken away may have been granted the lock since.
                 let sessions = &self.sessions;
-                let holders = self.locks.holders_of(change.object).into_iter();
+                let holders = self.locks.holders_of(change.object).into_iter().map(SessionKey::id);
                 let holders = holders.filter(|holder| *holder != by && hears(sessions, *holder));
                 self.watches.concern(change.object, holders, self.config.presence);
             }
@@ -89,6 +91,9 @@ impl Server {
 
     fn tell_change(&mut self, session: SessionId, change: Change) {
         let Change { object, version, gone } = change;
+        let Some(session) = self.sessions.find(session) else {
+            return;
+        };
         self.notify(session, Body::WatchEvent { object, version, gone });
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod session;
 pub(crate) mod standing;
 pub(crate) mod tombstones;
 
+use crate::ids::LockSlot;
 pub(crate) use crate::ids::SessionKey;
 use crate::sessions::networks::{Listing, Network, Networks};
 use crate::sessions::session::Session;
@@ -111,6 +112,11 @@ impl Sessions {
     /// The session of a key, unless it is gone.
     pub(crate) fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
         self.places.get_mut(key.place).map(|place| &mut place.session).filter(|session| session.id == key.id)
+    }
+
+    /// The name of a session in the lock table.
+    pub(crate) fn slot(&self, key: SessionKey) -> LockSlot {
+        self.get(key).map_or(LockSlot::NONE, |session| session.slot)
     }
 
     /// What is known of an agent.

@@ -8,7 +8,7 @@
 //! [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
-use crate::ids::SessionKey;
+use crate::ids::{LockSlot, SessionKey};
 use crate::requests::TaskId;
 use crate::sessions::notices::Outbox;
 use crate::sessions::standing::Standing;
@@ -33,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// Its name before other agents.
     pub(crate) handle: Handle,
+    /// Its name in the lock table, once it is open.
+    pub(crate) slot: LockSlot,
     /// Whose it is.
     pub(crate) agent: AgentId,
     /// Which start of the agent.
@@ -108,6 +110,7 @@ impl Session {
         Self {
             id: from.id,
             handle: from.handle,
+            slot: LockSlot::NONE,
             agent: from.agent,
             incarnation: from.incarnation,
             handshake: from.handshake,
@@ -215,7 +218,7 @@ impl Session {
         // Exhaustive, so that a new field is looked at.
         let Self {
             id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
-            outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, tasks: _, outbox: _,
+            slot: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, tasks: _, outbox: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());

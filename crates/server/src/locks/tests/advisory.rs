@@ -1,7 +1,7 @@
 //! Claims about advisory locks.
 
-use super::super::{Action, CancelResult, LockLimits, LockOutcome, Row};
-use super::{A, B, C, Script, X, Y, advisory, demand, granted};
+use super::super::{CancelResult, LockDecision, LockLimits, LockOutcome, Row};
+use super::{A, B, C, Script, X, Y, advisory, demand, granted, key};
 use cistern_wire::{Generation, Keep, LockWait, Mode, ObjectId, RowState, Status};
 
 use Mode::{Exclusive, Shared};
@@ -25,10 +25,10 @@ fn try_names_the_holder_and_asks_it_to_give_back_what_it_does_not_use() {
     let a = s.locked(A, 1, X, Exclusive);
     let since = s.now;
     s.pass(500);
-    let holder = Row { lock: advisory(X), state: RowState::Holds, mode: Exclusive, generation: a, session: A, since };
+    let holder = Row { lock: advisory(X), state: RowState::Holds, mode: Exclusive, generation: a, session: key(A), since };
     assert_eq!(s.lock(B, 1, X, Shared, LockWait::Try), LockOutcome::Refused { holder });
-    assert_eq!(s.actions(), [demand(A, advisory(X), a, Keep::Shared)]);
-    assert!(!s.table.waiting_on(A), "nobody waits");
+    assert_eq!(s.decisions(), [demand(A, advisory(X), a, Keep::Shared)]);
+    assert!(!s.table.is_waited_for(A), "nobody waits");
     assert_eq!((s.table.counts().waiters, s.table.waits(B)), (0, 0));
 }
 
@@ -37,9 +37,9 @@ fn waiters_are_served_in_order_and_shared_ones_together() {
     let mut s = Script::new();
     let a = s.locked(A, 1, X, Exclusive);
     assert_eq!((s.queued(B, 1, X, Shared), s.queued(C, 1, X, Shared), s.queued(B, 2, X, Exclusive)), (0, 1, 2));
-    assert_eq!(s.actions(), [demand(A, advisory(X), a, Keep::Shared), demand(A, advisory(X), a, Keep::Nothing)][1..]);
+    assert_eq!(s.decisions(), [demand(A, advisory(X), a, Keep::Shared), demand(A, advisory(X), a, Keep::Nothing)][1..]);
     s.give(A, advisory(X), a);
-    assert_eq!(granted(&s.actions()), [(B, 1), (C, 1)]);
+    assert_eq!(granted(&s.decisions()), [(B, 1), (C, 1)]);
 }
 
 //= wire-spec.md#11-4-locks
@@ -52,14 +52,14 @@ fn no_shared_lock_passes_an_exclusive_request_that_waits() {
     s.queued(B, 1, X, Exclusive);
     assert_eq!(s.queued(C, 1, X, Shared), 1);
     assert!(matches!(s.lock(C, 2, X, Shared, LockWait::Try), LockOutcome::Refused { .. }));
-    s.actions();
+    s.decisions();
     s.give(A, advisory(X), a);
-    let actions = s.actions();
-    assert_eq!(granted(&actions), [(B, 1)]);
+    let decisions = s.decisions();
+    assert_eq!(granted(&decisions), [(B, 1)]);
     let b = s.table.held(B, advisory(X)).unwrap();
-    assert!(actions.contains(&demand(B, advisory(X), b, Keep::Shared)), "C waits behind it");
+    assert!(decisions.contains(&demand(B, advisory(X), b, Keep::Shared)), "C waits behind it");
     s.give(B, advisory(X), b);
-    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    assert_eq!(granted(&s.decisions()), [(C, 1)]);
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn holder_of_an_exclusive_lock_may_keep_a_shared_one_when_only_readers_wait() {
     let mut s = Script::new();
     let a = s.locked(A, 1, X, Exclusive);
     s.queued(B, 1, X, Shared);
-    assert_eq!(s.actions(), [demand(A, advisory(X), a, Keep::Shared)]);
+    assert_eq!(s.decisions(), [demand(A, advisory(X), a, Keep::Shared)]);
     let released = s.release(A, advisory(X), a, Keep::Shared);
     assert_eq!(s.table.held(A, advisory(X)), Some(released.now));
-    assert_eq!(granted(&s.actions()), [(B, 1)]);
+    assert_eq!(granted(&s.decisions()), [(B, 1)]);
     assert_eq!(s.release(A, advisory(X), a, Keep::Shared), released, "repeated");
 }
 
@@ -83,9 +83,9 @@ fn session_that_holds_the_lock_gets_a_new_run_unless_others_wait() {
     assert!(second.0 >= first.0 + 1_024);
     s.queued(B, 1, X, Exclusive);
     assert_eq!(s.queued(A, 3, X, Exclusive), 1, "section 11.4: behind the one who waits");
-    s.actions();
+    s.decisions();
     s.give(A, advisory(X), second);
-    assert_eq!(granted(&s.actions()), [(B, 1)]);
+    assert_eq!(granted(&s.decisions()), [(B, 1)]);
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn second_upgrade_is_told_of_the_deadlock() {
     let mut s = Script::new();
     let (a, b) = (s.locked(A, 1, X, Shared), s.locked(B, 1, X, Shared));
     assert_eq!(s.queued(A, 2, X, Exclusive), 0);
-    assert_eq!(s.actions(), [demand(B, advisory(X), b, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(B, advisory(X), b, Keep::Nothing)]);
     assert_eq!(s.lock(B, 2, X, Exclusive, LockWait::Queue), LockOutcome::Deadlock);
     assert!(matches!(s.lock(B, 3, X, Exclusive, LockWait::Try), LockOutcome::Refused { .. }), "who only tries waits for nobody");
-    s.actions();
+    s.decisions();
     s.give(B, advisory(X), b);
-    assert_eq!(granted(&s.actions()), [(A, 2)]);
+    assert_eq!(granted(&s.decisions()), [(A, 2)]);
     assert!(s.table.held(A, advisory(X)).unwrap() > a);
 }
 
@@ -121,12 +121,12 @@ fn upgrade_stands_before_those_who_would_wait_for_it_anyway() {
     let b = s.locked(B, 1, X, Shared);
     s.queued(C, 1, X, Exclusive);
     assert_eq!(s.queued(A, 2, X, Exclusive), 0);
-    s.actions();
+    s.decisions();
     s.give(B, advisory(X), b);
-    assert_eq!(granted(&s.actions()), [(A, 2)]);
+    assert_eq!(granted(&s.decisions()), [(A, 2)]);
     let a = s.table.held(A, advisory(X)).unwrap();
     s.give(A, advisory(X), a);
-    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    assert_eq!(granted(&s.decisions()), [(C, 1)]);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn cancelled_wait_is_over_and_lets_others_come() {
     s.locked(A, 1, X, Shared);
     s.queued(B, 1, X, Exclusive);
     s.queued(C, 1, X, Shared);
-    s.actions();
+    s.decisions();
     assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Cancelled);
-    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    assert_eq!(granted(&s.decisions()), [(C, 1)]);
     assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Unknown);
     assert_eq!(s.table.cancel(s.now, B, 77), CancelResult::Unknown);
 }
@@ -165,15 +165,15 @@ fn shared_requests_are_asked_side_by_side_and_a_silent_one_holds_up_no_other() {
     s.queued(C, 1, X, Shared);
     s.queued(A, 2, X, Exclusive);
     s.pass(500);
-    s.actions();
+    s.decisions();
     s.give(A, advisory(X), a);
-    assert_eq!(s.actions(), [Action::Ask { session: B }, Action::Ask { session: C }]);
+    assert_eq!(s.decisions(), [LockDecision::Probe { session: key(B) }, LockDecision::Probe { session: key(C) }]);
     s.table.heard_of(s.now, A);
-    assert_eq!(s.actions(), [], "not before those who asked earlier");
+    assert_eq!(s.decisions(), [], "not before those who asked earlier");
     s.table.heard_of(s.now, C);
-    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    assert_eq!(granted(&s.decisions()), [(C, 1)]);
     s.table.heard_of(s.now, B);
-    assert_eq!(granted(&s.actions()), [(B, 1)]);
+    assert_eq!(granted(&s.decisions()), [(B, 1)]);
 }
 
 #[test]
@@ -189,10 +189,10 @@ fn session_that_is_asked_about_two_requests_for_one_lock_and_has_no_room_loses_b
     s.give(B, advisory(X), b);
     s.give(A, advisory(X), a);
     s.locked(A, 4, Y, Exclusive);
-    s.actions();
+    s.decisions();
     s.table.heard_of(s.now, A);
-    let over = |nonce| Action::WaitOver { session: A, nonce, lock: advisory(X), status: Status::BUSY };
-    assert_eq!(s.actions(), [over(3), over(2)]);
+    let over = |nonce| LockDecision::WaitOver { session: key(A), nonce, lock: advisory(X), status: Status::BUSY };
+    assert_eq!(s.decisions(), [over(3), over(2)]);
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn waits_of_an_object_that_is_gone_end() {
     let a = s.locked(A, 1, X, Exclusive);
     s.queued(B, 1, X, Exclusive);
     s.queued(C, 5, X, Shared);
-    s.actions();
+    s.decisions();
     s.table.object_gone(s.now, X);
-    let over = |session, nonce| Action::WaitOver { session, nonce, lock: advisory(X), status: Status::ESTALE };
-    assert_eq!(s.actions(), [over(B, 1), over(C, 5)]);
+    let over = |session, nonce| LockDecision::WaitOver { session: key(session), nonce, lock: advisory(X), status: Status::ESTALE };
+    assert_eq!(s.decisions(), [over(B, 1), over(C, 5)]);
     assert_eq!(s.table.held(A, advisory(X)), Some(a), "a lock leaves only by release or by the end of its session");
     assert_eq!(s.table.counts().waiters, 0);
 }
@@ -229,9 +229,9 @@ fn bound_on_locks_is_answered_busy_and_ends_a_wait() {
     assert_eq!(s.lock(A, 2, Y, Exclusive, LockWait::Queue), LockOutcome::Busy);
     s.queued(B, 1, X, Exclusive);
     s.locked(B, 2, Y, Exclusive);
-    s.actions();
+    s.decisions();
     s.give(A, advisory(X), a);
-    assert_eq!(s.actions(), [Action::WaitOver { session: B, nonce: 1, lock: advisory(X), status: Status::BUSY }]);
+    assert_eq!(s.decisions(), [LockDecision::WaitOver { session: key(B), nonce: 1, lock: advisory(X), status: Status::BUSY }]);
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn lock_of_what_is_held_gives_another_run_until_somebody_waits() {
     };
     assert!(generation.0 >= first.0 + 1_024);
     s.queued(B, 1, X, Exclusive);
-    assert!(matches!(s.lock(A, 91, X, Shared, LockWait::Try), LockOutcome::Refused { holder } if holder.session == B));
-    assert!(s.table.guard_current(A, X, generation), "what it has stays as it is");
+    assert!(matches!(s.lock(A, 91, X, Shared, LockWait::Try), LockOutcome::Refused { holder } if holder.session == key(B)));
+    assert!(s.table.guard_is_current(A, X, generation), "what it has stays as it is");
 }
 
 #[test]
@@ -253,27 +253,27 @@ fn guard_is_current_from_the_first_token_held_without_a_break_to_the_end_of_the_
     let first = s.locked(A, 1, X, Exclusive);
     let second = s.locked(A, 90, X, Exclusive);
     for token in [first, Generation(first.0 + 3), second, Generation(second.0 + 1_023)] {
-        assert!(s.table.guard_current(A, X, token), "{token}");
+        assert!(s.table.guard_is_current(A, X, token), "{token}");
     }
-    assert!(!s.table.guard_current(A, X, Generation(first.0 - 1)));
-    assert!(!s.table.guard_current(A, X, Generation(second.0 + 1_024)));
-    assert!(!s.table.guard_current(B, X, second) && !s.table.guard_current(A, Y, second));
+    assert!(!s.table.guard_is_current(A, X, Generation(first.0 - 1)));
+    assert!(!s.table.guard_is_current(A, X, Generation(second.0 + 1_024)));
+    assert!(!s.table.guard_is_current(B, X, second) && !s.table.guard_is_current(A, Y, second));
     let kept = s.release(A, advisory(X), second, Keep::Shared).now;
-    assert!(!s.table.guard_current(A, X, second), "it was exclusive");
-    assert!(s.table.guard_current(A, X, kept));
+    assert!(!s.table.guard_is_current(A, X, second), "it was exclusive");
+    assert!(s.table.guard_is_current(A, X, kept));
     s.give(A, advisory(X), kept);
     let third = s.locked(A, 2, X, Exclusive);
-    assert!(s.table.guard_current(A, X, third) && !s.table.guard_current(A, X, kept));
+    assert!(s.table.guard_is_current(A, X, third) && !s.table.guard_is_current(A, X, kept));
 }
 
 #[test]
 fn name_of_a_locked_object_may_be_taken_away_by_the_holder_only() {
     let mut s = Script::new();
-    assert!(!s.table.unlink_blocked(X, B));
+    assert!(!s.table.removal_blocked(X, B));
     s.locked(A, 1, X, Shared);
-    assert!(s.table.unlink_blocked(X, B) && !s.table.unlink_blocked(X, A));
+    assert!(s.table.removal_blocked(X, B) && !s.table.removal_blocked(X, A));
     s.exclusive(A, Y);
-    assert!(!s.table.unlink_blocked(Y, B), "a cache lock is asked back instead");
+    assert!(!s.table.removal_blocked(Y, B), "a cache lock is asked back instead");
 }
 
 #[test]
@@ -284,9 +284,9 @@ fn request_waits_for_tokens_and_is_granted_when_they_come() {
     assert_eq!(s.queued(B, 1, X, Exclusive), 1);
     s.quiet();
     s.tokens();
-    let actions = s.actions();
-    assert_eq!(granted(&actions), [(A, 2)]);
-    assert_eq!(actions.len(), 2, "and B's wait is A's demand: {actions:?}");
+    let decisions = s.decisions();
+    assert_eq!(granted(&decisions), [(A, 2)]);
+    assert_eq!(decisions.len(), 2, "and B's wait is A's demand: {decisions:?}");
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn rows_list_holders_then_waiters_object_by_object_and_go_on_where_they_stopped(
     s.locked(B, 1, X, Shared);
     s.queued(C, 1, X, Exclusive);
     s.exclusive(C, X);
-    let short = |row: &Row| (row.lock.object, row.state, row.session);
+    let short = |row: &Row| (row.lock.object, row.state, crate::ids::LockSlot(row.session.place));
     let (rows, end) = s.table.rows(None, (ObjectId(0), 0), 100);
     let all = [(X, RowState::Holds, A), (X, RowState::Holds, B), (X, RowState::Waits, C), (Y, RowState::Holds, A)];
     assert_eq!((rows.iter().map(short).collect::<alloc::vec::Vec<_>>(), end), (all.to_vec(), true));
@@ -317,8 +317,8 @@ fn local_request_behind_others_is_granted_when_its_turn_comes_also_to_the_holder
     let first = s.locked(A, 1, X, Exclusive);
     s.queued(B, 1, X, Exclusive);
     s.queued(A, 2, X, Exclusive);
-    s.actions();
+    s.decisions();
     assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Cancelled);
-    assert_eq!(granted(&s.actions()), [(A, 2)]);
+    assert_eq!(granted(&s.decisions()), [(A, 2)]);
     assert!(s.table.held(A, advisory(X)).unwrap() > first);
 }

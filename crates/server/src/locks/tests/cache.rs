@@ -22,7 +22,7 @@ fn creator_gets_an_exclusive_lock_and_a_later_reader_makes_it_share() {
     let mut s = Script::new();
     let a = s.exclusive(A, X);
     assert_eq!(s.grant(B, X, Want::Shared), CacheGrant::NONE);
-    assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Shared)]);
+    assert_eq!(s.decisions(), [demand(A, cache(X), a, Keep::Shared)]);
     assert_eq!(s.grant(C, X, Want::Shared), CacheGrant::NONE);
     s.quiet();
     let released = s.release(A, cache(X), a, Keep::Shared);
@@ -97,9 +97,9 @@ fn not_held_frees_every_generation_up_to_the_one_demanded() {
     let mut s = Script::new();
     let first = s.shared(A, X);
     let second = s.shared(A, X);
-    s.table.disowned(s.now, A, cache(X), first);
+    s.table.on_not_held(s.now, A, cache(X), first);
     assert_eq!(s.table.held(A, cache(X)), Some(second), "a newer grant is on its way");
-    s.table.disowned(s.now, A, cache(X), second);
+    s.table.on_not_held(s.now, A, cache(X), second);
     assert_eq!(s.table.held(A, cache(X)), None);
 }
 
@@ -111,12 +111,12 @@ fn no_grant_while_a_mutation_waits_or_executes() {
     let mut s = Script::new();
     let a = s.shared(A, X);
     assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
-    assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(A, cache(X), a, Keep::Nothing)]);
     for session in [A, B, C] {
         assert_eq!(s.grant(session, X, Want::Shared), CacheGrant::NONE);
     }
     s.give(A, cache(X), a);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
     assert_eq!(s.grant(A, X, Want::Shared), CacheGrant::NONE);
     s.leave(1);
     s.shared(A, X);
@@ -162,16 +162,16 @@ fn object_demanded_again_and_again_before_use_gets_no_cache_locks_for_a_while() 
     let mut s =
         Script::with(LockLimits { hot_below: Duration::from_millis(50), cooling: Duration::from_millis(10), ..LockLimits::default() });
     let mut waits = 0;
-    for ticket in 1..=3 {
+    for task in 1..=3 {
         while s.grant(A, X, Want::Shared) == CacheGrant::NONE {
             s.pass(1);
             waits += 1;
         }
         let a = s.table.held(A, cache(X)).expect("just granted");
-        assert_eq!(s.enter(ticket, B, &[X]), Turn::Waiting);
+        assert_eq!(s.enter(task, B, &[X]), Turn::Waiting);
         s.give(A, cache(X), a);
-        s.leave(ticket);
-        s.actions();
+        s.leave(task);
+        s.decisions();
     }
     assert_eq!(waits, 10, "not after the first time, 10 ms after the second");
     assert_eq!(s.grant(A, X, Want::Shared), CacheGrant::NONE);
@@ -194,12 +194,12 @@ fn demands_beyond_the_bound_go_out_when_others_are_complied_with() {
     let mut s = Script::with(LockLimits { demands_outstanding: 1, ..LockLimits::default() });
     let (a, b) = (s.shared(A, X), s.shared(B, X));
     assert_eq!(s.enter(1, C, &[X]), Turn::Waiting);
-    assert_eq!(s.actions(), [held_back(B), demand(A, cache(X), a, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [held_back(B), demand(A, cache(X), a, Keep::Nothing)]);
     assert_eq!(s.table.counts().demands_outstanding, 1);
     s.give(A, cache(X), a);
-    assert_eq!(s.actions(), [demand(B, cache(X), b, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(B, cache(X), b, Keep::Nothing)]);
     s.give(B, cache(X), b);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
     assert_eq!((s.table.counts().demands_outstanding, s.table.counts().demands), (0, 2));
 }
 
@@ -208,9 +208,9 @@ fn a_stronger_demand_follows_a_weaker_one_and_no_demand_is_made_twice() {
     let mut s = Script::new();
     let a = s.exclusive(A, X);
     assert_eq!(s.grant(B, X, Want::Shared), CacheGrant::NONE);
-    assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Shared)]);
+    assert_eq!(s.decisions(), [demand(A, cache(X), a, Keep::Shared)]);
     assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
-    assert_eq!(s.actions(), [demand(A, cache(X), a, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(A, cache(X), a, Keep::Nothing)]);
     assert_eq!(s.enter(2, C, &[X]), Turn::Waiting);
     s.quiet();
     assert_eq!(s.table.counts().demands_outstanding, 1, "both are about one lock");
@@ -221,11 +221,11 @@ fn downgrade_that_crosses_a_stronger_demand_is_followed_by_a_demand_for_the_rest
     let mut s = Script::new();
     let a = s.exclusive(A, X);
     assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
-    s.actions();
+    s.decisions();
     let kept = s.release(A, cache(X), a, Keep::Shared).now;
-    assert_eq!(s.actions(), [demand(A, cache(X), kept, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(A, cache(X), kept, Keep::Nothing)]);
     s.give(A, cache(X), kept);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn locks_of_one_object_and_of_two_classes_are_different_locks() {
 impl Script {
     #[track_caller]
     fn quiet_but_for_demand_of(&mut self, lock: LockId) {
-        let actions = self.actions();
-        assert!(matches!(actions[..], [super::Action::Demand { lock: demanded, .. }] if demanded == lock), "{actions:?}");
+        let decisions = self.decisions();
+        assert!(matches!(decisions[..], [super::LockDecision::Demand { lock: demanded, .. }] if demanded == lock), "{decisions:?}");
     }
 }

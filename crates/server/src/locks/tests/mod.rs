@@ -7,21 +7,25 @@ mod model;
 mod mutations;
 mod sweep;
 
-use super::{Action, LockLimits, LockOutcome, LockTable, Ticket, Tokens, Turn};
+use super::{LockDecision, LockLimits, LockOutcome, LockTable, Tokens, Turn};
+use crate::ids::{LockSlot, SessionKey, TaskId};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{
-    CacheGrant, Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, ReleasedItem, SessionId, Want,
-};
+use cistern_wire::{CacheGrant, Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, ReleasedItem, Want};
 use core::time::Duration;
 
 /// Two objects.
 const X: ObjectId = ObjectId(10);
 const Y: ObjectId = ObjectId(20);
 /// Three sessions.
-const A: SessionId = SessionId(0xA);
-const B: SessionId = SessionId(0xB);
-const C: SessionId = SessionId(0xC);
+const A: LockSlot = LockSlot(1);
+const B: LockSlot = LockSlot(2);
+const C: LockSlot = LockSlot(3);
+
+/// The key of the session in a slot.
+const fn key(slot: LockSlot) -> SessionKey {
+    SessionKey::for_test(slot.0)
+}
 
 const fn cache(object: ObjectId) -> LockId {
     LockId { object, class: LockClass::Cache }
@@ -51,7 +55,7 @@ impl Script {
     fn without_tokens(limits: LockLimits) -> Self {
         let mut table = LockTable::new(limits, Tokens::new(1, 0));
         for session in [A, B, C] {
-            table.open_session(session);
+            assert_eq!(table.open(key(session), true), session);
         }
         // Long after the start, so that no lock looks as if it had just been granted.
         Self { table, now: Instant::new(0, 0).plus(Duration::from_secs(1_000)) }
@@ -68,23 +72,23 @@ impl Script {
     }
 
     /// All that the table wants done.
-    fn actions(&mut self) -> Vec<Action> {
-        core::iter::from_fn(|| self.table.poll_action()).collect()
+    fn decisions(&mut self) -> Vec<LockDecision> {
+        core::iter::from_fn(|| self.table.poll_decision()).collect()
     }
 
     /// Insists that nothing is to be done.
     #[track_caller]
     fn quiet(&mut self) {
-        assert_eq!(self.actions(), []);
+        assert_eq!(self.decisions(), []);
     }
 
-    fn grant(&mut self, session: SessionId, object: ObjectId, want: Want) -> CacheGrant {
+    fn grant(&mut self, session: LockSlot, object: ObjectId, want: Want) -> CacheGrant {
         self.table.cache_grant(self.now, session, object, want)
     }
 
     /// A shared cache lock that must be granted.
     #[track_caller]
-    fn shared(&mut self, session: SessionId, object: ObjectId) -> Generation {
+    fn shared(&mut self, session: LockSlot, object: ObjectId) -> Generation {
         let grant = self.grant(session, object, Want::Shared);
         assert_eq!(grant.mode, Want::Shared);
         grant.generation
@@ -92,32 +96,32 @@ impl Script {
 
     /// An exclusive cache lock that must be granted.
     #[track_caller]
-    fn exclusive(&mut self, session: SessionId, object: ObjectId) -> Generation {
+    fn exclusive(&mut self, session: LockSlot, object: ObjectId) -> Generation {
         let grant = self.grant(session, object, Want::Exclusive);
         assert_eq!(grant.mode, Want::Exclusive);
         grant.generation
     }
 
-    fn enter(&mut self, ticket: u64, session: SessionId, objects: &[ObjectId]) -> Turn {
-        self.enter_holding(ticket, session, objects, &[])
+    fn enter(&mut self, task: u64, session: LockSlot, objects: &[ObjectId]) -> Turn {
+        self.enter_holding(task, session, objects, &[])
     }
 
-    fn enter_holding(&mut self, ticket: u64, session: SessionId, objects: &[ObjectId], held: &[(ObjectId, Generation)]) -> Turn {
+    fn enter_holding(&mut self, task: u64, session: LockSlot, objects: &[ObjectId], held: &[(ObjectId, Generation)]) -> Turn {
         let held = held.iter().map(|(object, generation)| Held { object: *object, generation: *generation });
-        self.table.mutation_enter(self.now, Ticket(ticket), session, objects, held)
+        self.table.enter(self.now, TaskId(task), session, objects, held)
     }
 
-    fn leave(&mut self, ticket: u64) {
-        self.table.mutation_leave(Ticket(ticket));
+    fn leave(&mut self, task: u64) {
+        self.table.leave(TaskId(task));
     }
 
-    fn lock(&mut self, session: SessionId, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
+    fn lock(&mut self, session: LockSlot, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
         self.table.lock(self.now, session, nonce, object, mode, wait)
     }
 
     /// An advisory lock that must be granted at once.
     #[track_caller]
-    fn locked(&mut self, session: SessionId, nonce: u64, object: ObjectId, mode: Mode) -> Generation {
+    fn locked(&mut self, session: LockSlot, nonce: u64, object: ObjectId, mode: Mode) -> Generation {
         match self.lock(session, nonce, object, mode, LockWait::Queue) {
             LockOutcome::Granted { generation, .. } => generation,
             other => panic!("{other:?}"),
@@ -126,40 +130,40 @@ impl Script {
 
     /// An advisory lock that must be waited for; how many stand before it.
     #[track_caller]
-    fn queued(&mut self, session: SessionId, nonce: u64, object: ObjectId, mode: Mode) -> u32 {
+    fn queued(&mut self, session: LockSlot, nonce: u64, object: ObjectId, mode: Mode) -> u32 {
         match self.lock(session, nonce, object, mode, LockWait::Queue) {
             LockOutcome::Queued { ahead, .. } => ahead,
             other => panic!("{other:?}"),
         }
     }
 
-    fn release(&mut self, session: SessionId, lock: LockId, generation: Generation, keep: Keep) -> ReleasedItem {
+    fn release(&mut self, session: LockSlot, lock: LockId, generation: Generation, keep: Keep) -> ReleasedItem {
         self.table.release(self.now, session, ReleaseItem { lock, generation, keep })
     }
 
     /// Gives a lock back for good.
-    fn give(&mut self, session: SessionId, lock: LockId, generation: Generation) {
+    fn give(&mut self, session: LockSlot, lock: LockId, generation: Generation) {
         let released = self.release(session, lock, generation, Keep::Nothing);
         assert_eq!((released.keep, released.now), (Keep::Nothing, Generation(0)));
     }
 }
 
-const fn demand(session: SessionId, lock: LockId, generation: Generation, keep: Keep) -> Action {
-    Action::Demand { session, lock, generation, keep }
+const fn demand(session: LockSlot, lock: LockId, generation: Generation, keep: Keep) -> LockDecision {
+    LockDecision::Demand { session: key(session), lock, generation, keep }
 }
 
-const fn held_back(session: SessionId) -> Action {
-    Action::DemandHeldBack { session }
+const fn held_back(session: LockSlot) -> LockDecision {
+    LockDecision::DemandDelayed { session: key(session) }
 }
 
-const fn ready(ticket: u64) -> Action {
-    Action::MutationReady { ticket: Ticket(ticket) }
+const fn ready(task: u64) -> LockDecision {
+    LockDecision::Turn { task: TaskId(task) }
 }
 
 /// The requests that were granted from the queue, in order.
-fn granted(actions: &[Action]) -> Vec<(SessionId, u64)> {
-    let grants = actions.iter().filter_map(|action| match action {
-        Action::GrantQueued { session, nonce, .. } => Some((*session, *nonce)),
+fn granted(decisions: &[LockDecision]) -> Vec<(LockSlot, u64)> {
+    let grants = decisions.iter().filter_map(|action| match action {
+        LockDecision::Grant { session, nonce, .. } => Some((LockSlot(session.place), *nonce)),
         _ => None,
     });
     grants.collect()

@@ -4,12 +4,13 @@
 //! the model holds; nobody stands before one who was served; whoever could go on was told; whoever is waited for was told. At
 //! the end everybody complies, and then nobody waits any more.
 
-use super::super::{Action, CancelResult, LockLimits, LockOutcome, LockTable, Ticket, Tokens, Turn};
+use super::super::{CancelResult, LockAccess, LockDecision, LockLimits, LockOutcome, LockTable, Tokens, Turn};
+use crate::ids::{LockSlot, SessionKey, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, SessionId, Want};
+use cistern_wire::{Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, Want};
 use core::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -74,7 +75,7 @@ enum Standing {
 
 #[derive(Clone, Debug)]
 struct Mutation {
-    session: SessionId,
+    session: LockSlot,
     objects: BTreeSet<ObjectId>,
     held: Vec<Held>,
     ready: bool,
@@ -82,7 +83,7 @@ struct Mutation {
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    session: SessionId,
+    session: LockSlot,
     nonce: u64,
     mode: Mode,
 }
@@ -90,12 +91,12 @@ struct Waiting {
 struct Model {
     table: LockTable,
     now: Instant,
-    names: Vec<SessionId>,
-    standing: BTreeMap<SessionId, Standing>,
-    held: BTreeMap<(SessionId, LockId), (Generation, Mode)>,
+    names: Vec<LockSlot>,
+    standing: BTreeMap<LockSlot, Standing>,
+    held: BTreeMap<(LockSlot, LockId), (Generation, Mode)>,
     /// The newest demand of each lock.
-    demanded: BTreeMap<(SessionId, LockId), (Generation, Keep)>,
-    mutations: BTreeMap<Ticket, Mutation>,
+    demanded: BTreeMap<(LockSlot, LockId), (Generation, Keep)>,
+    mutations: BTreeMap<TaskId, Mutation>,
     lines: BTreeMap<ObjectId, Vec<Waiting>>,
     newest: u64,
     next: u64,
@@ -114,7 +115,7 @@ impl Model {
         let mut model = Self {
             table: LockTable::new(limits, Tokens::new(0, 0)),
             now: Instant::new(0, 0),
-            names: (0..SESSIONS).map(|n| SessionId(u64::from(n) + 1)).collect(),
+            names: Vec::new(),
             standing: BTreeMap::new(),
             held: BTreeMap::new(),
             demanded: BTreeMap::new(),
@@ -125,15 +126,19 @@ impl Model {
             tokens: false,
             swept: true,
         };
-        for name in model.names.clone() {
-            model.open(name);
+        for _ in 0..SESSIONS {
+            let session = model.open();
+            model.names.push(session);
         }
         model
     }
 
-    fn open(&mut self, name: SessionId) {
-        self.table.open_session(name);
-        self.standing.insert(name, Standing::Good);
+    fn open(&mut self) -> LockSlot {
+        let key = SessionKey::for_test(self.table.table.sessions.next_name());
+        let session = self.table.open(key, true);
+        assert_eq!(session, slot_of(key), "decisions name the key, everything else the slot");
+        self.standing.insert(session, Standing::Good);
+        session
     }
 
     fn fresh(&mut self) -> u64 {
@@ -141,7 +146,7 @@ impl Model {
         self.next
     }
 
-    fn good(&self, session: SessionId) -> bool {
+    fn good(&self, session: LockSlot) -> bool {
         self.standing.get(&session) == Some(&Standing::Good)
     }
 
@@ -150,7 +155,7 @@ impl Model {
         self.newest = generation.0 + u64::from(run) - 1;
     }
 
-    fn granted(&mut self, session: SessionId, lock: LockId, generation: Generation, mode: Mode, run: u32) {
+    fn granted(&mut self, session: LockSlot, lock: LockId, generation: Generation, mode: Mode, run: u32) {
         assert!(self.good(session), "granted to a session that is not in good standing");
         self.grew(generation, run);
         self.held.insert((session, lock), (generation, mode));
@@ -169,19 +174,19 @@ impl Model {
             }
             Move::Enter { session, objects, held } => {
                 let session = self.names[usize::from(*session)];
-                let ticket = Ticket(self.fresh());
-                self.enter(ticket, session, *objects, *held);
+                let task = TaskId(self.fresh());
+                self.enter(task, session, *objects, *held);
             }
             Move::EnterAgain { which, objects } => {
-                if let Some((ticket, mutation)) = pick(&self.mutations, which) {
-                    self.enter(ticket, mutation.session, *objects, true);
+                if let Some((task, mutation)) = pick(&self.mutations, which) {
+                    self.enter(task, mutation.session, *objects, true);
                 }
             }
             Move::Leave(which) => {
                 let ready: BTreeMap<_, _> = self.mutations.iter().filter(|(_, m)| m.ready).map(|(t, m)| (*t, m.clone())).collect();
-                if let Some((ticket, _)) = pick(&ready, which) {
-                    self.table.mutation_leave(ticket);
-                    self.mutations.remove(&ticket);
+                if let Some((task, _)) = pick(&ready, which) {
+                    self.table.leave(task);
+                    self.mutations.remove(&task);
                 }
             }
             Move::Lock { session, object, mode, wait } => self.lock(self.names[usize::from(*session)], ObjectId(*object), *mode, *wait),
@@ -189,14 +194,14 @@ impl Model {
             Move::Release { which, keep, old } => self.release(which, *keep, *old),
             Move::Disowned { which } => {
                 if let Some(((session, lock), (generation, _))) = pick(&self.held, which) {
-                    self.table.disowned(self.now, session, lock, generation);
+                    self.table.on_not_held(self.now, session, lock, generation);
                     self.held.remove(&(session, lock));
                 }
             }
             Move::Gone(object) => {
                 self.table.object_gone(self.now, ObjectId(*object));
             }
-            Move::Reclaim(budget) => self.swept = !self.table.reclaim_some(self.now, *budget) || self.swept,
+            Move::Reclaim(budget) => self.swept = !self.table.sweep(self.now, *budget) || self.swept,
             Move::Tokens => {
                 if let Some(up_to) = self.table.tokens_wanted() {
                     self.table.tokens_durable(self.now, up_to);
@@ -213,34 +218,32 @@ impl Model {
         let session = self.names[usize::from(*n)];
         match (step, self.standing[&session]) {
             (Move::Park(_), Standing::Good) => {
-                self.table.park(self.now, session);
+                self.table.set_access(self.now, session, LockAccess::Suspended);
                 self.standing.insert(session, Standing::Parked);
                 self.mutations.values_mut().filter(|mutation| mutation.session == session).for_each(|mutation| mutation.ready = false);
             }
             (Move::Unpark(_), Standing::Parked) => {
-                self.table.unpark(self.now, session);
+                self.table.set_access(self.now, session, LockAccess::Active);
                 self.standing.insert(session, Standing::Good);
             }
             (Move::End(_), Standing::Good | Standing::Parked) => {
-                self.table.end_session(self.now, session);
+                self.table.set_access(self.now, session, LockAccess::Ended);
                 self.standing.insert(session, Standing::Ended);
                 self.mutations.retain(|_, mutation| mutation.session != session);
                 self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.session != session));
             }
             (Move::Free(_), Standing::Ended) => {
-                self.table.free_session(session);
+                self.table.set_access(self.now, session, LockAccess::Freed);
                 self.standing.remove(&session);
                 self.held.retain(|(of, _), _| *of != session);
                 self.swept = false;
-                let name = SessionId(self.fresh());
-                self.names[usize::from(*n)] = name;
-                self.open(name);
+                self.names[usize::from(*n)] = self.open();
             }
             _ => {}
         }
     }
 
-    fn enter(&mut self, ticket: Ticket, session: SessionId, mask: u8, held: bool) {
+    fn enter(&mut self, task: TaskId, session: LockSlot, mask: u8, held: bool) {
         if !self.good(session) {
             return;
         }
@@ -251,29 +254,29 @@ impl Model {
             Some(Held { object: *object, generation: *generation })
         });
         let held: Vec<_> = named.collect();
-        let turn = self.table.mutation_enter(self.now, ticket, session, &list, held.iter().copied());
+        let turn = self.table.enter(self.now, task, session, &list, held.iter().copied());
         assert_ne!(turn, Turn::Busy);
-        self.mutations.insert(ticket, Mutation { session, objects, held, ready: false });
+        self.mutations.insert(task, Mutation { session, objects, held, ready: false });
         if turn == Turn::Ready {
-            self.ready(ticket);
+            self.ready(task);
         }
     }
 
-    fn ready(&mut self, ticket: Ticket) {
-        assert!(self.may_go_on(ticket), "{ticket:?} is ready too early");
-        self.mutations.get_mut(&ticket).expect("it entered").ready = true;
+    fn ready(&mut self, task: TaskId) {
+        assert!(self.may_go_on(task), "{task:?} is ready too early");
+        self.mutations.get_mut(&task).expect("it entered").ready = true;
     }
 
     /// Whether it is a mutation's turn: first in line, nothing in the way.
-    fn may_go_on(&self, ticket: Ticket) -> bool {
-        let mutation = &self.mutations[&ticket];
+    fn may_go_on(&self, task: TaskId) -> bool {
+        let mutation = &self.mutations[&task];
         let meets = |other: &Mutation| !other.objects.is_disjoint(&mutation.objects);
-        let before = self.mutations.range(..ticket).any(|(_, other)| self.good(other.session) && meets(other));
-        let after = self.mutations.range(ticket..).skip(1).any(|(_, other)| other.ready && meets(other));
+        let before = self.mutations.range(..task).any(|(_, other)| self.good(other.session) && meets(other));
+        let after = self.mutations.range(task..).skip(1).any(|(_, other)| other.ready && meets(other));
         self.good(mutation.session) && !before && !after && !self.held.iter().any(|(key, hold)| in_the_way(mutation, key, hold))
     }
 
-    fn lock(&mut self, session: SessionId, object: ObjectId, mode: Mode, wait: LockWait) {
+    fn lock(&mut self, session: LockSlot, object: ObjectId, mode: Mode, wait: LockWait) {
         let nonce = self.fresh();
         let lock = lock(object, LockClass::Advisory);
         match self.table.lock(self.now, session, nonce, object, mode, wait) {
@@ -289,7 +292,7 @@ impl Model {
                 let line = self.lines.entry(object).or_default();
                 line.insert(if upgrade { 0 } else { line.len() }, Waiting { session, nonce, mode });
             }
-            LockOutcome::Refused { holder } => assert_ne!(holder.session, session),
+            LockOutcome::Refused { holder } => assert_ne!(slot_of(holder.session), session),
             // Nobody else is there to be named while a lock that stands no more waits to be swept.
             LockOutcome::Busy => assert!(!self.good(session) || !self.tokens || !self.swept),
             LockOutcome::Deadlock => {}
@@ -297,7 +300,7 @@ impl Model {
     }
 
     /// An advisory grant: a session that holds more already keeps that.
-    fn granted_in(&mut self, session: SessionId, lock: LockId, mode: Mode, generation: Generation, run: u32) {
+    fn granted_in(&mut self, session: LockSlot, lock: LockId, mode: Mode, generation: Generation, run: u32) {
         let mode = match self.held.get(&(session, lock)) {
             Some((_, Mode::Exclusive)) => Mode::Exclusive,
             _ => mode,
@@ -334,34 +337,39 @@ impl Model {
         }
     }
 
-    fn take_actions(&mut self) -> Vec<Action> {
-        let mut actions = Vec::new();
-        while let Some(action) = self.table.poll_action() {
-            actions.push(action);
+    fn take_actions(&mut self) -> Vec<LockDecision> {
+        let mut decisions = Vec::new();
+        while let Some(action) = self.table.poll_decision() {
+            decisions.push(action);
             match action {
-                Action::Demand { session, lock, generation, keep } => {
+                LockDecision::Demand { session, lock, generation, keep } => {
+                    let session = slot_of(session);
                     assert!(self.good(session), "demanded from a session that cannot hear it");
                     assert_eq!(self.held.get(&(session, lock)).map(|held| held.0), Some(generation));
                     let before = self.demanded.insert((session, lock), (generation, keep));
                     assert!(before.is_none_or(|(old, kept)| old < generation || (kept, keep) == (Keep::Shared, Keep::Nothing)), "twice");
                 }
-                Action::GrantQueued { session, nonce, lock, mode, generation, run } => {
+                LockDecision::Grant { session, nonce, lock, mode, generation, run } => {
+                    let session = slot_of(session);
                     let place = self.serve(lock.object, nonce);
                     let wanted = place.expect("it waited").mode;
                     self.granted_in(session, lock, wanted, generation, run);
                     assert_eq!(self.held[&(session, lock)].1, mode);
                 }
-                Action::WaitOver { nonce, .. } => self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.nonce != nonce)),
-                Action::DemandHeldBack { .. } => {}
+                LockDecision::WaitOver { nonce, .. } => {
+                    self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.nonce != nonce))
+                }
+                LockDecision::DemandDelayed { .. } => {}
                 // Whoever is in good standing answers.
-                Action::Ask { session } => {
+                LockDecision::Probe { session } => {
+                    let session = slot_of(session);
                     assert!(self.good(session), "asked one that is not to be granted anything");
                     self.table.heard_of(self.now, session);
                 }
-                Action::MutationReady { ticket } => self.ready(ticket),
+                LockDecision::Turn { task } => self.ready(task),
             }
         }
-        actions
+        decisions
     }
 
     /// Takes a request out of its line; insists that nobody who counts stood before it.
@@ -378,9 +386,9 @@ impl Model {
     fn check(&self) {
         let holds: Vec<_> = self.held.iter().collect();
         for ((session, lock), (generation, mode)) in &holds {
-            assert_eq!(self.table.held(*session, *lock), Some(*generation), "{lock} of {session}");
+            assert_eq!(self.table.held(*session, *lock), Some(*generation), "{lock} of {session:?}");
             let conflict = holds.iter().find(|((other, of), (_, theirs))| of == lock && other != session && !mode.compatible(*theirs));
-            assert!(conflict.is_none(), "{lock} of {session} against {conflict:?}");
+            assert!(conflict.is_none(), "{lock} of {session:?} against {conflict:?}");
         }
         for session in &self.names {
             for n in 0..OBJECTS {
@@ -399,8 +407,8 @@ impl Model {
     }
 
     fn check_nobody_forgotten(&self) {
-        for (ticket, mutation) in self.mutations.iter().filter(|(_, mutation)| self.good(mutation.session)) {
-            assert!(mutation.ready || !self.may_go_on(*ticket), "{ticket:?} was not told");
+        for (task, mutation) in self.mutations.iter().filter(|(_, mutation)| self.good(mutation.session)) {
+            assert!(mutation.ready || !self.may_go_on(*task), "{task:?} was not told");
             for (key, hold) in self.held.iter().filter(|(key, hold)| in_the_way(mutation, key, hold)) {
                 self.check_demanded(*key, hold.0, Keep::Nothing);
             }
@@ -408,7 +416,7 @@ impl Model {
         for (object, line) in &self.lines {
             for (place, waiting) in line.iter().filter(|waiting| self.good(waiting.session)).enumerate() {
                 let lock = lock(*object, LockClass::Advisory);
-                let blocks = |key: &(SessionId, LockId), hold: &(Generation, Mode)| {
+                let blocks = |key: &(LockSlot, LockId), hold: &(Generation, Mode)| {
                     key.1 == lock && key.0 != waiting.session && !hold.1.compatible(waiting.mode)
                 };
                 let mut blocked = false;
@@ -422,11 +430,11 @@ impl Model {
     }
 
     /// section 11.3: somebody waits for this hold.
-    fn check_demanded(&self, key: (SessionId, LockId), generation: Generation, keep: Keep) {
+    fn check_demanded(&self, key: (LockSlot, LockId), generation: Generation, keep: Keep) {
         if self.good(key.0) {
             let demanded = self.demanded.get(&key).filter(|demanded| demanded.0 == generation);
             assert!(demanded.is_some_and(|demanded| demanded.1 <= keep), "{key:?} is waited for and was not told: {demanded:?}");
-            assert!(self.table.waiting_on(key.0));
+            assert!(self.table.is_waited_for(key.0));
         }
     }
 
@@ -437,20 +445,20 @@ impl Model {
             self.run(&step);
             self.take_actions();
         }
-        while self.table.reclaim_some(self.now, 100) {}
+        while self.table.sweep(self.now, 100) {}
         self.swept = true;
         loop {
             self.take_actions();
             self.check();
-            let ready: Vec<_> = self.mutations.iter().filter(|(_, mutation)| mutation.ready).map(|(ticket, _)| *ticket).collect();
+            let ready: Vec<_> = self.mutations.iter().filter(|(_, mutation)| mutation.ready).map(|(task, _)| *task).collect();
             let asked: Vec<_> = self.demanded.iter().filter(|(key, (g, _))| self.held.get(key).is_some_and(|held| held.0 == *g)).collect();
             let asked: Vec<_> = asked.into_iter().map(|(key, (generation, _))| (*key, *generation)).collect();
             if ready.is_empty() && asked.is_empty() {
                 break;
             }
-            for ticket in ready {
-                self.table.mutation_leave(ticket);
-                self.mutations.remove(&ticket);
+            for task in ready {
+                self.table.leave(task);
+                self.mutations.remove(&task);
             }
             for ((session, lock), generation) in asked {
                 self.table.release(self.now, session, ReleaseItem { lock, generation, keep: Keep::Nothing });
@@ -463,7 +471,11 @@ impl Model {
     }
 }
 
-fn in_the_way(mutation: &Mutation, (session, lock): &(SessionId, LockId), (generation, _): &(Generation, Mode)) -> bool {
+const fn slot_of(key: SessionKey) -> LockSlot {
+    LockSlot(key.place)
+}
+
+fn in_the_way(mutation: &Mutation, (session, lock): &(LockSlot, LockId), (generation, _): &(Generation, Mode)) -> bool {
     let suspended = *session == mutation.session && mutation.held.contains(&Held { object: lock.object, generation: *generation });
     lock.class == LockClass::Cache && mutation.objects.contains(&lock.object) && !suspended
 }

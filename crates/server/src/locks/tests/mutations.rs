@@ -1,6 +1,6 @@
 //! Claims about the turns of mutations.
 
-use super::super::{LockLimits, Turn};
+use super::super::{LockAccess, LockLimits, Turn};
 use super::{A, B, C, Generation, Script, X, Y, cache, demand, ready};
 use cistern_wire::{CacheGrant, Keep, Want};
 
@@ -27,9 +27,9 @@ fn requester_keeps_the_locks_that_it_names_and_gives_back_the_others() {
     assert_eq!(s.enter_holding(1, A, &[X, Y], &[(X, x), (Y, y)]), Turn::Ready);
     s.leave(1);
     assert_eq!(s.enter_holding(2, A, &[X, Y], &[(X, x)]), Turn::Waiting);
-    assert_eq!(s.actions(), [demand(A, cache(Y), y, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(A, cache(Y), y, Keep::Nothing)]);
     s.give(A, cache(Y), y);
-    assert_eq!(s.actions(), [ready(2)]);
+    assert_eq!(s.decisions(), [ready(2)]);
     assert_eq!(s.table.held(A, cache(X)), Some(x));
 }
 
@@ -39,7 +39,7 @@ fn naming_an_older_generation_suspends_nothing() {
     let old = s.shared(A, X);
     let new = s.shared(A, X);
     assert_eq!(s.enter_holding(1, A, &[X], &[(X, old)]), Turn::Waiting);
-    assert_eq!(s.actions(), [demand(A, cache(X), new, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(A, cache(X), new, Keep::Nothing)]);
 }
 
 //= wire-spec.md#11-4-locks
@@ -53,11 +53,11 @@ fn mutations_of_one_object_take_turns_in_order_of_arrival() {
     let mut s = Script::new();
     let c = s.shared(C, X);
     assert_eq!((s.enter(1, A, &[X]), s.enter(2, B, &[X]), s.enter(3, A, &[X])), (Turn::Waiting, Turn::Waiting, Turn::Waiting));
-    assert_eq!(s.actions(), [demand(C, cache(X), c, Keep::Nothing)]);
+    assert_eq!(s.decisions(), [demand(C, cache(X), c, Keep::Nothing)]);
     s.give(C, cache(X), c);
-    for ticket in 1..=3 {
-        assert_eq!(s.actions(), [ready(ticket)]);
-        s.leave(ticket);
+    for task in 1..=3 {
+        assert_eq!(s.decisions(), [ready(task)]);
+        s.leave(task);
     }
     s.quiet();
 }
@@ -71,13 +71,13 @@ fn crossing_renames_do_not_wait_for_each_other() {
     let (x, y) = (s.shared(C, X), s.shared(C, Y));
     assert_eq!(s.enter(1, A, &[X, Y]), Turn::Waiting);
     assert_eq!(s.enter(2, B, &[Y, X]), Turn::Waiting);
-    s.actions();
+    s.decisions();
     s.give(C, cache(Y), y);
     s.quiet();
     s.give(C, cache(X), x);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
     s.leave(1);
-    assert_eq!(s.actions(), [ready(2)]);
+    assert_eq!(s.decisions(), [ready(2)]);
 }
 
 #[test]
@@ -94,15 +94,15 @@ fn changed_plan_keeps_its_place_in_order_of_arrival() {
     let x = s.shared(C, X);
     assert_eq!(s.enter(1, A, &[X]), Turn::Waiting);
     assert_eq!(s.enter(2, B, &[Y]), Turn::Ready);
-    s.actions();
+    s.decisions();
     assert_eq!(s.enter(3, B, &[Y]), Turn::Waiting);
     s.give(C, cache(X), x);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
     assert_eq!(s.enter(1, A, &[X, Y]), Turn::Waiting, "2 executes");
     s.leave(2);
-    assert_eq!(s.actions(), [ready(1)], "before 3, which came later");
+    assert_eq!(s.decisions(), [ready(1)], "before 3, which came later");
     s.leave(1);
-    assert_eq!(s.actions(), [ready(3)]);
+    assert_eq!(s.decisions(), [ready(3)]);
 }
 
 //= wire-spec.md#11-4-locks
@@ -114,9 +114,9 @@ fn two_mutations_whose_plans_grow_into_each_other_do_not_deadlock() {
     assert_eq!((s.enter(1, A, &[X]), s.enter(2, B, &[Y])), (Turn::Ready, Turn::Ready));
     assert_eq!(s.enter(1, A, &[X, Y]), Turn::Waiting);
     assert_eq!(s.enter(2, B, &[Y, X]), Turn::Waiting);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
     s.leave(1);
-    assert_eq!(s.actions(), [ready(2)]);
+    assert_eq!(s.decisions(), [ready(2)]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn shrunk_plan_lets_others_come() {
     assert_eq!(s.enter(1, A, &[X, Y]), Turn::Ready);
     assert_eq!(s.enter(2, B, &[Y]), Turn::Waiting);
     assert_eq!(s.enter(1, A, &[X]), Turn::Ready);
-    assert_eq!(s.actions(), [ready(2)]);
+    assert_eq!(s.decisions(), [ready(2)]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn grants_of_a_mutation_come_only_if_nobody_waits_behind_it() {
     assert_eq!(s.enter(2, B, &[X]), Turn::Waiting);
     s.leave(1);
     assert_eq!(s.grant(A, X, Want::Exclusive), CacheGrant::NONE);
-    assert_eq!(s.actions(), [ready(2)]);
+    assert_eq!(s.decisions(), [ready(2)]);
     s.leave(2);
     s.exclusive(B, X);
 }
@@ -169,10 +169,10 @@ fn session_timing_out_delays_nobody_with_its_mutations_and_everybody_with_its_lo
     let y = s.shared(A, Y);
     let x = s.shared(C, X);
     assert_eq!((s.enter(1, A, &[X]), s.enter(2, B, &[X]), s.enter(3, B, &[Y])), (Turn::Waiting, Turn::Waiting, Turn::Waiting));
-    assert_eq!(s.actions(), [demand(C, cache(X), x, Keep::Nothing), demand(A, cache(Y), y, Keep::Nothing)]);
-    s.table.park(s.now, A);
+    assert_eq!(s.decisions(), [demand(C, cache(X), x, Keep::Nothing), demand(A, cache(Y), y, Keep::Nothing)]);
+    s.table.set_access(s.now, A, LockAccess::Suspended);
     s.give(C, cache(X), x);
-    assert_eq!(s.actions(), [ready(2)], "not 1, which stands before it");
+    assert_eq!(s.decisions(), [ready(2)], "not 1, which stands before it");
     s.leave(2);
     s.shared(B, X);
     s.quiet();
@@ -182,14 +182,14 @@ fn session_timing_out_delays_nobody_with_its_mutations_and_everybody_with_its_lo
 fn rescued_session_has_its_places_again() {
     let mut s = Script::new();
     assert_eq!(s.enter(1, A, &[X]), Turn::Ready);
-    s.table.park(s.now, A);
+    s.table.set_access(s.now, A, LockAccess::Suspended);
     let b = s.shared(B, X);
-    s.table.unpark(s.now, A);
-    assert_eq!(s.actions(), [demand(B, cache(X), b, Keep::Nothing)]);
+    s.table.set_access(s.now, A, LockAccess::Active);
+    assert_eq!(s.decisions(), [demand(B, cache(X), b, Keep::Nothing)]);
     assert_eq!(s.enter(2, B, &[X]), Turn::Waiting);
-    assert_eq!(s.actions(), []);
+    assert_eq!(s.decisions(), []);
     s.give(B, cache(X), b);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
 }
 
 #[test]
@@ -197,12 +197,12 @@ fn turn_that_came_before_the_session_failed_is_not_announced_after() {
     let mut s = Script::new();
     let x = s.shared(C, X);
     assert_eq!(s.enter(1, A, &[X]), Turn::Waiting);
-    s.actions();
+    s.decisions();
     s.give(C, cache(X), x);
-    s.table.park(s.now, A);
+    s.table.set_access(s.now, A, LockAccess::Suspended);
     s.quiet();
-    s.table.unpark(s.now, A);
-    assert_eq!(s.actions(), [ready(1)]);
+    s.table.set_access(s.now, A, LockAccess::Active);
+    assert_eq!(s.decisions(), [ready(1)]);
 }
 
 #[test]
@@ -213,22 +213,22 @@ fn too_many_mutations_of_one_object_are_refused_and_those_that_wait_keep_their_p
     assert_eq!(s.enter(3, B, &[X, Y]), Turn::Busy);
     assert_eq!(s.enter(4, B, &[Y]), Turn::Ready);
     assert_eq!(s.enter(1, A, &[X]), Turn::Waiting);
-    s.actions();
+    s.decisions();
     s.give(C, cache(X), x);
-    assert_eq!(s.actions(), [ready(1)]);
+    assert_eq!(s.decisions(), [ready(1)]);
 }
 
 #[test]
 fn somebody_waits_for_the_holder_until_it_complied() {
     let mut s = Script::new();
     let a = s.shared(A, X);
-    assert!(!s.table.waiting_on(A));
+    assert!(!s.table.is_waited_for(A));
     assert_eq!(s.enter(1, B, &[X]), Turn::Waiting);
-    assert!(s.table.waiting_on(A) && !s.table.waiting_on(B));
+    assert!(s.table.is_waited_for(A) && !s.table.is_waited_for(B));
     s.leave(1);
-    assert!(!s.table.waiting_on(A), "the demand stands, but nobody waits");
+    assert!(!s.table.is_waited_for(A), "the demand stands, but nobody waits");
     assert_eq!(s.enter(2, B, &[X]), Turn::Waiting);
     s.give(A, cache(X), a);
-    assert!(!s.table.waiting_on(A));
+    assert!(!s.table.is_waited_for(A));
     assert_eq!(s.table.held(A, cache(X)), None::<Generation>);
 }

@@ -1,8 +1,9 @@
 //! Claims about the order in which locks that stand no more are taken away, and about who cannot delay that.
 
-use super::super::Turn;
-use super::{A, B, C, Script, X, Y, granted, ready};
-use cistern_wire::{Mode, ObjectId, SessionId};
+use super::super::{LockAccess, Turn};
+use super::{A, B, C, Script, X, Y, granted, key, ready};
+use crate::ids::LockSlot;
+use cistern_wire::{Mode, ObjectId};
 
 use Mode::Exclusive;
 
@@ -11,11 +12,11 @@ const SLICE: usize = 10;
 /// Far more than so many.
 const MANY: u32 = 1_000;
 /// One more session.
-const D: SessionId = SessionId(0xD);
+const D: LockSlot = LockSlot(4);
 
 impl Script {
     /// A session takes many advisory locks that nobody else wants.
-    fn takes_many(&mut self, session: SessionId) {
+    fn takes_many(&mut self, session: LockSlot) {
         for n in 0..u64::from(MANY) {
             self.tokens();
             self.locked(session, n, ObjectId(100 + n), Exclusive);
@@ -24,13 +25,13 @@ impl Script {
     }
 
     /// The end of a session is decided and durable.
-    fn ends(&mut self, session: SessionId) {
-        self.table.end_session(self.now, session);
-        self.table.free_session(session);
+    fn ends(&mut self, session: LockSlot) {
+        self.table.set_access(self.now, session, LockAccess::Ended);
+        self.table.set_access(self.now, session, LockAccess::Freed);
     }
 
     fn slice(&mut self) -> bool {
-        self.table.reclaim_some(self.now, SLICE)
+        self.table.sweep(self.now, SLICE)
     }
 }
 
@@ -40,11 +41,11 @@ fn waiter_for_the_second_of_two_sessions_that_end_together_does_not_wait_for_the
     s.takes_many(A);
     s.locked(B, 1, X, Exclusive);
     s.queued(C, 1, X, Exclusive);
-    s.actions();
+    s.decisions();
     s.ends(A);
     s.ends(B);
     assert!(s.slice());
-    assert_eq!(granted(&s.actions()), [(C, 1)]);
+    assert_eq!(granted(&s.decisions()), [(C, 1)]);
     assert!(s.table.holds(A) >= MANY as usize - SLICE, "a turn takes no more than a slice away");
 }
 
@@ -54,17 +55,17 @@ fn who_begins_to_wait_between_the_end_of_a_session_and_the_word_of_the_store_com
     s.takes_many(A);
     s.locked(A, MANY.into(), X, Exclusive);
     s.shared(A, Y);
-    s.table.end_session(s.now, A);
+    s.table.set_access(s.now, A, LockAccess::Ended);
     s.queued(B, 1, X, Exclusive);
     s.queued(C, 1, X, Exclusive);
     assert_eq!(s.enter(1, B, &[Y]), Turn::Waiting);
     // No demand: nobody is there to hear it.
     s.quiet();
-    s.table.free_session(A);
+    s.table.set_access(s.now, A, LockAccess::Freed);
     s.slice();
-    let actions = s.actions();
-    assert!(actions.contains(&ready(1)), "{actions:?}");
-    assert_eq!(granted(&actions), [(B, 1)], "in order of arrival");
+    let decisions = s.decisions();
+    assert!(decisions.contains(&ready(1)), "{decisions:?}");
+    assert_eq!(granted(&decisions), [(B, 1)], "in order of arrival");
     assert_eq!(s.table.counts().demands_outstanding, 0);
     while s.slice() {}
     assert_eq!(s.table.counts().held, 1);
@@ -73,7 +74,7 @@ fn who_begins_to_wait_between_the_end_of_a_session_and_the_word_of_the_store_com
 #[test]
 fn demanded_locks_of_all_sessions_that_end_together_come_before_the_others_of_any() {
     let mut s = Script::new();
-    s.table.open_session(D);
+    assert_eq!(s.table.open(key(D), true), D);
     s.takes_many(A);
     s.locked(B, 1, X, Exclusive);
     s.shared(B, Y);
@@ -81,13 +82,13 @@ fn demanded_locks_of_all_sessions_that_end_together_come_before_the_others_of_an
     assert_eq!(s.enter(1, D, &[Y]), Turn::Waiting);
     s.locked(A, u64::from(MANY), ObjectId(1), Exclusive);
     s.queued(C, 2, ObjectId(1), Exclusive);
-    s.actions();
+    s.decisions();
     s.ends(A);
     s.ends(B);
     s.slice();
-    let actions = s.actions();
-    assert_eq!(granted(&actions), [(C, 2), (C, 1)]);
-    assert!(actions.contains(&ready(1)), "{actions:?}");
+    let decisions = s.decisions();
+    assert_eq!(granted(&decisions), [(C, 2), (C, 1)]);
+    assert!(decisions.contains(&ready(1)), "{decisions:?}");
     while s.slice() {}
     assert_eq!((s.table.holds(A), s.table.holds(B)), (0, 0));
 }

@@ -76,7 +76,8 @@ fn lock_that_no_slice_has_reached_goes_to_the_first_who_asks_and_to_nobody_else(
     world.attend(&other);
     world.pass(Duration::from_secs(1));
     assert_eq!(world.server.status(world.now).locks, 1, "the sweep takes nothing away that was granted meanwhile");
-    assert_eq!(world.server.locks.held(other.session, super::world::advisory(last)), Some(granted));
+    let slot = world.server.sessions.slot(world.server.sessions.find(other.session).unwrap());
+    assert_eq!(world.server.locks.held(slot, super::world::advisory(last)), Some(granted));
     world.got(&peer);
     world.got(&other);
 }
