@@ -115,7 +115,7 @@ impl Client {
     /// Replaces a file's contents, whole and at once; makes the file if it is missing. At most 1 MiB.
     pub fn write(&self, path: impl AsRef<Path>, data: impl Into<Bytes>) -> Op<kinds::Write> {
         let (data, owner) = (data.into(), self.inner.owning(FILE_MODE));
-        self.on_path(path, kinds::Write, |path| Command::Put { path, data, owner, guard: None })
+        self.on_path(path, kinds::Write, |path| Command::Put { path, data, owner })
     }
 
     /// Makes an empty file if there is none.
@@ -173,26 +173,19 @@ impl Client {
     pub fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>, value: impl Into<Bytes>) -> Op<kinds::SetXattr> {
         let (name, value) = (Bytes::copy_from_slice(name.as_ref().as_bytes()), value.into());
         let rule = XattrRule::Any;
-        self.on_path(path, kinds::SetXattr, |path| Command::SetXattr {
-            target: Target::Path(path),
-            follow: true,
-            name,
-            value,
-            rule,
-            guard: None,
-        })
+        self.on_path(path, kinds::SetXattr, |path| Command::SetXattr { target: Target::Path(path), follow: true, name, value, rule })
     }
 
     /// Removes an extended attribute; symbolic links are followed.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Op<kinds::RemoveXattr> {
         let name = Bytes::copy_from_slice(name.as_ref().as_bytes());
-        let command = |path| Command::RemoveXattr { target: Target::Path(path), follow: true, name, guard: None };
+        let command = |path| Command::RemoveXattr { target: Target::Path(path), follow: true, name };
         self.on_path(path, kinds::RemoveXattr, command)
     }
 
     /// Several changes that are made as one; see [`Op::add`].
     pub fn batch(&self) -> Op<kinds::Batch> {
-        self.op(Subject::Named("the batch"), Command::Batch { items: Vec::new(), guard: None }, kinds::Batch(Vec::new()))
+        self.op(Subject::Named("the batch"), Command::Batch { items: Vec::new() }, kinds::Batch(Vec::new()))
     }
 
     /// Reads a file, computes new contents from the old, and writes them unless the file was changed meanwhile: then it begins again. A file
@@ -306,7 +299,7 @@ const fn lock(target: Target) -> Command {
 }
 
 fn set_attr(target: Target) -> Command {
-    Command::SetAttr { target, follow: true, change: AttrChange::default(), guard: None }
+    Command::SetAttr { target, follow: true, change: AttrChange::default() }
 }
 
 /// An opened file: operations on it by its id, whatever its name is by now. There is nothing to close: an opened file holds nothing at
@@ -341,7 +334,7 @@ impl File {
     /// Replaces its contents, whole and at once.
     pub fn write(&self, data: impl Into<Bytes>) -> Op<kinds::Write> {
         let data = data.into();
-        self.op(kinds::Write, |target| Command::Write { target, offset: 0, data, truncate: true, guard: None })
+        self.op(kinds::Write, |target| Command::Write { target, offset: 0, data, truncate: true })
     }
 
     /// Sets attributes.

@@ -145,7 +145,7 @@ impl<K: Mutation> Op<K> {
         match &mut self.command {
             Command::Put { data, .. } => {
                 let data = std::mem::take(data);
-                self.command = Command::Write { target: file, offset: 0, data, truncate: true, guard: None };
+                self.command = Command::Write { target: file, offset: 0, data, truncate: true };
             }
             Command::Write { target, .. }
             | Command::SetAttr { target, .. }
@@ -245,7 +245,7 @@ impl Op<kinds::Write> {
     pub fn at(mut self, from: u64) -> Self {
         if let Command::Put { path, data, .. } = &mut self.command {
             let (path, data) = (std::mem::take(path), std::mem::take(data));
-            self.command = Command::Write { target: Target::Path(path), offset: from, data, truncate: false, guard: None };
+            self.command = Command::Write { target: Target::Path(path), offset: from, data, truncate: false };
         } else if let Command::Write { offset, truncate, .. } = &mut self.command {
             (*offset, *truncate) = (from, false);
         }
@@ -263,8 +263,8 @@ fn new_file(path: Bytes, data: Bytes, owner: Ownership, ephemeral: bool) -> Comm
     if data.is_empty() {
         return make;
     }
-    let write = Command::Write { target: Target::Path(path), offset: 0, data, truncate: false, guard: None };
-    Command::Batch { items: vec![make, write], guard: None }
+    let write = Command::Write { target: Target::Path(path), offset: 0, data, truncate: false };
+    Command::Batch { items: vec![make, write] }
 }
 
 impl Op<kinds::CreateNew> {
@@ -420,7 +420,7 @@ impl Op<kinds::Batch> {
         match op.command {
             Command::Put { path, data, owner, .. } => {
                 items.push(Command::Create { path: path.clone(), exclusive: false, ephemeral: false, owner });
-                items.push(Command::Write { target: Target::Path(path), offset: 0, data, truncate: true, guard: None });
+                items.push(Command::Write { target: Target::Path(path), offset: 0, data, truncate: true });
             }
             Command::Batch { items: parts, .. } => items.extend(parts),
             command => items.push(command),

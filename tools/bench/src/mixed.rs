@@ -135,7 +135,7 @@ impl Mixed {
         for dir in 0..DIRS {
             workers[0].member.run(Command::Mkdir { path: format!("/{dir}").into(), owner: OWNER })?;
             for file in 0..FILES {
-                let put = Command::Put { path: path(dir * FILES + file).into(), data: vec![0; WRITTEN].into(), owner: OWNER, guard: None };
+                let put = Command::Put { path: path(dir * FILES + file).into(), data: vec![0; WRITTEN].into(), owner: OWNER };
                 workers[0].member.run(put)?;
             }
         }
@@ -236,10 +236,10 @@ impl Worker {
                 let dir = file.rsplit_once('/').map_or("/", |(dir, _)| dir).to_owned();
                 Command::List { target: Target::Path(dir.into()), detail: false }
             }
-            Kind::Write => Command::Write { target: target(), offset: 0, data: vec![1; WRITTEN].into(), truncate: false, guard: None },
+            Kind::Write => Command::Write { target: target(), offset: 0, data: vec![1; WRITTEN].into(), truncate: false },
             Kind::SetAttr => {
                 let change = AttrChange { mode: Some(0o640), ..AttrChange::default() };
-                Command::SetAttr { target: target(), follow: true, change, guard: None }
+                Command::SetAttr { target: target(), follow: true, change }
             }
             Kind::Unlink if self.own.len() > EACH => {
                 // The oldest: its making has long ended.

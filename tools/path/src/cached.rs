@@ -36,7 +36,7 @@ impl Cached {
         let parent = Bytes::from_static(b"/jobs");
         pair.run(Command::Mkdir { path: parent, owner: Ownership { mode: 0o755, ..OWNER } }).expect("a directory can be made");
         let path = Bytes::from_static(FILE);
-        let put = Command::Put { path, data: Bytes::from_static(b"contents"), owner: OWNER, guard: None };
+        let put = Command::Put { path, data: Bytes::from_static(b"contents"), owner: OWNER };
         pair.run(put).expect("a file can be made");
         for _ in 0..2 {
             for kind in Self::ALL {

@@ -120,8 +120,6 @@ pub enum Command {
         data: Bytes,
         /// Whether what was after them is cut off.
         truncate: bool,
-        /// The lock that guards it.
-        guard: Option<Guard>,
     },
     /// Makes a file if it is missing, then replaces its contents → [`Output::Attr`](super::Output::Attr).
     Put {
@@ -131,8 +129,6 @@ pub enum Command {
         data: Bytes,
         /// Who owns it, when it is new.
         owner: Ownership,
-        /// The lock that guards it.
-        guard: Option<Guard>,
     },
     /// Makes an empty file → [`Output::Attr`](super::Output::Attr).
     Create {
@@ -199,8 +195,6 @@ pub enum Command {
         follow: bool,
         /// What to set.
         change: AttrChange,
-        /// The lock that guards it.
-        guard: Option<Guard>,
     },
     /// The value of an extended attribute, all of one version → [`Output::Xattr`](super::Output::Xattr).
     GetXattr {
@@ -230,8 +224,6 @@ pub enum Command {
         value: Bytes,
         /// What happens when it exists, or does not.
         rule: XattrRule,
-        /// The lock that guards it.
-        guard: Option<Guard>,
     },
     /// Takes an extended attribute away → [`Output::Attr`](super::Output::Attr).
     RemoveXattr {
@@ -241,18 +233,13 @@ pub enum Command {
         follow: bool,
         /// The attribute's name.
         name: Bytes,
-        /// The lock that guards it.
-        guard: Option<Guard>,
     },
     /// Several changes, all of them or none → [`Output::Batched`](super::Output::Batched), or [`OpError::Item`](super::OpError::Item).
     Batch {
-        /// Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr, without guards of their own; 1 to
-        /// 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
+        /// Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr; 1 to 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
         /// one through a name that an item before has exchanged fails with EINVAL. All that is staged together: at most 4 MiB, or E2BIG.
         /// Create does not follow a symbolic link (EEXIST).
         items: Vec<Command>,
-        /// The lock that guards them.
-        guard: Option<Guard>,
     },
     /// A change that is made only under a lock that is held, and only if objects have the versions expected; otherwise it fails with
     /// STALE_GUARD or VERSION_CHANGED and changes nothing → as the command. Of a command that makes several changes the first depends on
@@ -301,18 +288,27 @@ pub enum Command {
 }
 
 impl Command {
-    /// The guard of a command that changes something, if it has one.
+    /// The same, under the lock that guards it.
     #[must_use]
-    pub fn guard(&self) -> Option<Guard> {
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self::Expecting { guard: Some(guard), expect: Vec::new(), command: Box::new(self) }
+    }
+
+    /// The guard that it is under, if there is one.
+    #[must_use]
+    pub const fn guard(&self) -> Option<Guard> {
         match self {
-            Self::SetAttr { guard, .. }
-            | Self::Write { guard, .. }
-            | Self::Put { guard, .. }
-            | Self::SetXattr { guard, .. }
-            | Self::RemoveXattr { guard, .. }
-            | Self::Batch { guard, .. } => *guard,
-            Self::Expecting { guard, command, .. } => guard.or_else(|| command.guard()),
+            Self::Expecting { guard, .. } => *guard,
             _ => None,
+        }
+    }
+
+    /// The command without what it depends on.
+    #[must_use]
+    pub fn unconditional(&self) -> &Self {
+        match self {
+            Self::Expecting { command, .. } => command,
+            command => command,
         }
     }
 }

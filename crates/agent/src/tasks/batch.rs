@@ -9,7 +9,7 @@ use super::carry::check_attribute;
 use super::request::Mutation;
 use super::resolve::{Leg, leg};
 use super::task::Task;
-use crate::api::{Command, Guard};
+use crate::api::Command;
 use crate::tasks::walk::{End, Found, NOT_AN_ANSWER};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -120,7 +120,7 @@ impl Task {
                 check_attribute(name, &Bytes::new())?;
                 Ok(Mutation::RemoveXattr { object: object()?, name: name.clone() })
             }
-            item => self.to_change(item, base).map(|(change, _)| change),
+            item => self.to_change(item, base),
         }
     }
 
@@ -137,36 +137,35 @@ impl Task {
     }
 }
 
-/// The guard of a command that makes one change, and so can be an item of a batch; `None`: it is no such command.
-pub(super) const fn guard_of(command: &Command) -> Option<&Option<Guard>> {
-    Some(match command {
+/// Whether a command makes one change, and so can be an item of a batch.
+pub(super) const fn is_one_change(command: &Command) -> bool {
+    matches!(
+        command,
         Command::Create { .. }
-        | Command::Mkdir { .. }
-        | Command::Symlink { .. }
-        | Command::Link { .. }
-        | Command::Unlink { .. }
-        | Command::Rmdir { .. }
-        | Command::Rename { .. } => &None,
-        Command::SetAttr { guard, .. }
-        | Command::Write { guard, .. }
-        | Command::SetXattr { guard, .. }
-        | Command::RemoveXattr { guard, .. } => guard,
-        _ => return None,
-    })
+            | Command::Mkdir { .. }
+            | Command::Symlink { .. }
+            | Command::Link { .. }
+            | Command::Unlink { .. }
+            | Command::Rmdir { .. }
+            | Command::Rename { .. }
+            | Command::SetAttr { .. }
+            | Command::Write { .. }
+            | Command::SetXattr { .. }
+            | Command::RemoveXattr { .. }
+    )
 }
 
-/// Refuses what is put together in a way that means nothing: items that are no changes or have guards of their own, and expectations of
-/// what changes nothing.
+/// Refuses what is put together in a way that means nothing: items that are no changes, and expectations of what changes nothing.
 pub(super) fn check(command: &Command) -> Result<(), Status> {
-    let (expect, conditional, command) = match command {
-        Command::Expecting { expect, command, .. } => (expect.len(), true, &**command),
-        command => (0, false, command),
+    let (expect, conditional) = match command {
+        Command::Expecting { expect, .. } => (expect.len(), true),
+        _ => (0, false),
     };
-    let sound = match command {
-        Command::Batch { items, .. } => items.iter().all(|item| matches!(guard_of(item), Some(None))),
+    let sound = match command.unconditional() {
+        Command::Batch { items, .. } => items.iter().all(is_one_change),
         Command::Put { .. } => true,
         Command::Expecting { .. } => false,
-        command => !conditional || guard_of(command).is_some(),
+        command => !conditional || is_one_change(command),
     };
     match (expect > EXPECT_MAX, sound) {
         (true, _) => Err(Status::E2BIG),

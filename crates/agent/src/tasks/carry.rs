@@ -10,7 +10,7 @@ use super::put::{PIECES_AT_ONCE, STAGE_FIELDS, STAGINGS_MAX, room};
 use super::request::{Mutation, Request};
 use super::staging::{STAGED_MAX, STAGES_MAX};
 use super::task::{Call, Desk, Flow, Stage, Task};
-use crate::api::{Command, Guard, OpError, Output};
+use crate::api::{Command, OpError, Output};
 use crate::tasks::walk::NOT_AN_ANSWER;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -21,7 +21,6 @@ use cistern_wire::{BatchFailed, Reply, Status};
 #[derive(Debug)]
 pub(super) struct Carrying {
     change: Mutation,
-    guard: Option<Guard>,
     /// What is staged, each under its number.
     staged: Vec<(u64, Bytes)>,
     /// Which of these is being sent, and how many bytes of it have been.
@@ -33,23 +32,23 @@ pub(super) struct Carrying {
 impl Task {
     pub(super) fn carry(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let made = match &self.command {
-            Command::SetXattr { name, value, rule, guard, .. } => self.object().ok_or(NOT_AN_ANSWER).and_then(|(object, _)| {
+            Command::SetXattr { name, value, rule, .. } => self.object().ok_or(NOT_AN_ANSWER).and_then(|(object, _)| {
                 check_attribute(name, value)?;
-                Ok((Mutation::SetXattr { object, name: name.clone(), rule: *rule, stage: 0, value: value.clone() }, *guard))
+                Ok(Mutation::SetXattr { object, name: name.clone(), rule: *rule, stage: 0, value: value.clone() })
             }),
-            Command::RemoveXattr { name, guard, .. } => self.object().ok_or(NOT_AN_ANSWER).and_then(|(object, _)| {
+            Command::RemoveXattr { name, .. } => self.object().ok_or(NOT_AN_ANSWER).and_then(|(object, _)| {
                 check_attribute(name, &Bytes::new())?;
-                Ok((Mutation::RemoveXattr { object, name: name.clone() }, *guard))
+                Ok(Mutation::RemoveXattr { object, name: name.clone() })
             }),
-            Command::Batch { items, guard } => match self.to_batch(items) {
-                Ok(changes) => Ok((Mutation::Batch { items: changes }, *guard)),
+            Command::Batch { items } => match self.to_batch(items) {
+                Ok(changes) => Ok(Mutation::Batch { items: changes }),
                 Err((item, status)) => return Flow::End(Err(OpError::Item { item, status })),
             },
             _ => Err(NOT_AN_ANSWER),
         };
         match made {
-            Ok((change, guard)) => {
-                self.stage = Stage::Carrying(Carrying { change, guard, staged: Vec::new(), at: 0, sent: 0, stagings: 0 });
+            Ok(change) => {
+                self.stage = Stage::Carrying(Carrying { change, staged: Vec::new(), at: 0, sent: 0, stagings: 0 });
                 self.load_up(desk)
             }
             Err(status) => Flow::failed(status),
@@ -103,8 +102,8 @@ impl Task {
             return Flow::Wait;
         }
         let Stage::Carrying(carrying) = &self.stage else { return Flow::failed(NOT_AN_ANSWER) };
-        let (change, guard) = (carrying.change.clone(), carrying.guard);
-        self.ask_change(desk, change, guard);
+        let change = carrying.change.clone();
+        self.ask_change(desk, change);
         Flow::Wait
     }
 

@@ -9,7 +9,7 @@
 use super::effects;
 use super::request::{Mutation, Request};
 use super::task::{Call, Desk, Flow, Stage, Task};
-use crate::api::{AttrChange, Command, Guard, Output, Ownership};
+use crate::api::{AttrChange, Command, Output, Ownership};
 use crate::tasks::walk::{Found, Last, NOT_AN_ANSWER};
 use bytes::Bytes;
 use cistern_wire::limits::{CONTENT_MAX, SYMLINK_MAX};
@@ -27,13 +27,13 @@ impl Task {
             // Only the server can say whether it is as expected.
             let Some((object, _)) = self.object() else { return Flow::failed(NOT_AN_ANSWER) };
             self.stage = Stage::Asked;
-            self.ask_change(desk, Mutation::SetAttr { object, change: AttrChange::default() }, None);
+            self.ask_change(desk, Mutation::SetAttr { object, change: AttrChange::default() });
             return Flow::Wait;
         }
         match self.to_change(&self.command, 0) {
-            Ok((change, guard)) => {
+            Ok(change) => {
                 self.stage = Stage::Asked;
-                self.ask_change(desk, change, guard);
+                self.ask_change(desk, change);
                 Flow::Wait
             }
             Err(status) => Flow::failed(status),
@@ -52,7 +52,7 @@ impl Task {
     }
 
     /// What a command becomes whose walks ended in the places from `at` on.
-    pub(super) fn to_change(&self, command: &Command, at: usize) -> Result<(Mutation, Option<Guard>), Status> {
+    pub(super) fn to_change(&self, command: &Command, at: usize) -> Result<Mutation, Status> {
         let change = match command {
             Command::Create { exclusive: false, ephemeral: true, .. } => return Err(Status::EINVAL),
             Command::Create { path, exclusive, ephemeral, owner } => {
@@ -97,10 +97,10 @@ impl Task {
                 let (to_dir, to_name) = self.name(at + 1, |_| Status::EBUSY)?;
                 Mutation::Rename { from_dir, from_name, to_dir, to_name, rule: *rule, force: *force }
             }
-            Command::SetAttr { change, guard, .. } => return Ok((self.to_set_attr(at, change)?, *guard)),
+            Command::SetAttr { change, .. } => self.to_set_attr(at, change)?,
             _ => return Err(NOT_AN_ANSWER),
         };
-        Ok((change, None))
+        Ok(change)
     }
 
     fn to_set_attr(&self, at: usize, change: &AttrChange) -> Result<Mutation, Status> {

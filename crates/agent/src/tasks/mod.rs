@@ -262,10 +262,7 @@ impl Ops {
 
     /// Which items of a command make ephemeral files, if it is a batch that still runs.
     pub(crate) fn ephemerals_made(&self, id: TaskId) -> Vec<usize> {
-        let command = self.tasks.get(&id).map(|task| match &task.command {
-            Command::Expecting { command, .. } => &**command,
-            command => command,
-        });
+        let command = self.tasks.get(&id).map(|task| &task.command);
         let Some(Command::Batch { items, .. }) = command else { return Vec::new() };
         let made = items.iter().enumerate().filter(|(_, item)| matches!(item, Command::Create { ephemeral: true, .. }));
         made.map(|(at, _)| at).collect()

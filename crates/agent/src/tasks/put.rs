@@ -9,7 +9,7 @@ use super::change::{checked, is_overtaken};
 use super::effects;
 use super::request::{Mutation, Request};
 use super::task::{Call, Desk, Flow, Stage, Task};
-use crate::api::{Command, Guard, Output};
+use crate::api::{Command, Output};
 use crate::tasks::walk::NOT_AN_ANSWER;
 use bytes::Bytes;
 use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN, TAG_LEN};
@@ -40,7 +40,6 @@ pub(super) struct Putting {
     offset: u64,
     truncate: bool,
     data: Bytes,
-    guard: Option<Guard>,
     /// The stage in use; 0: none.
     stage: u64,
     /// How many bytes have been sent to it.
@@ -50,9 +49,9 @@ pub(super) struct Putting {
 
 impl Task {
     pub(super) fn put(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let (offset, truncate, data, guard) = match &self.command {
-            Command::Write { offset, data, truncate, guard, .. } => (*offset, *truncate, data.clone(), *guard),
-            Command::Put { data, guard, .. } => (0, true, data.clone(), *guard),
+        let (offset, truncate, data) = match &self.command {
+            Command::Write { offset, data, truncate, .. } => (*offset, *truncate, data.clone()),
+            Command::Put { data, .. } => (0, true, data.clone()),
             _ => return Flow::failed(NOT_AN_ANSWER),
         };
         if offset.saturating_add(data.len() as u64) > CONTENT_MAX as u64 {
@@ -65,16 +64,16 @@ impl Task {
             _ => {}
         }
         let object = object.map(|(object, _)| object);
-        self.stage = Stage::Putting(Putting { object, offset, truncate, data, guard, stage: 0, sent: 0, stagings: 0 });
-        if object.is_some() { self.write(desk) } else { self.make_file(desk, guard) }
+        self.stage = Stage::Putting(Putting { object, offset, truncate, data, stage: 0, sent: 0, stagings: 0 });
+        if object.is_some() { self.write(desk) } else { self.make_file(desk) }
     }
 
-    fn make_file(&mut self, desk: &mut Desk<'_, '_>, guard: Option<Guard>) -> Flow {
+    fn make_file(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let Command::Put { owner, .. } = self.command else { return Flow::failed(NOT_AN_ANSWER) };
         let made = self.name(0, |_| Status::EISDIR).and_then(|name| Ok((name, checked(owner)?)));
         match made {
             Ok(((dir, name), owner)) => {
-                self.ask_change(desk, Mutation::Create { dir, name, exclusive: false, ephemeral: false, owner }, guard);
+                self.ask_change(desk, Mutation::Create { dir, name, exclusive: false, ephemeral: false, owner });
                 Flow::Wait
             }
             Err(status) => Flow::failed(status),
@@ -134,8 +133,7 @@ impl Task {
             stage: putting.stage,
             data: putting.data.clone(),
         };
-        let guard = putting.guard;
-        self.ask_change(desk, change, guard);
+        self.ask_change(desk, change);
         Flow::Wait
     }
 

@@ -330,10 +330,10 @@ impl Task {
         View { cache: desk.ctx.cache, open: allowed && !self.cold, taking: desk.taking }
     }
 
-    /// Sends a mutation; the first of a command depends on what the command expects.
-    pub(super) fn ask_change(&mut self, desk: &mut Desk<'_, '_>, change: Mutation, guard: Option<Guard>) {
+    /// Sends a mutation, under the guard of the command; its first depends on what it expects.
+    pub(super) fn ask_change(&mut self, desk: &mut Desk<'_, '_>, change: Mutation) {
         let expect = if self.changed { Vec::new() } else { self.expect.clone() };
-        self.ask(desk, Request::Change { change, guard: guard.or(self.guard), expect });
+        self.ask(desk, Request::Change { change, guard: self.guard, expect });
     }
 
     /// Whether the command depends on something that only the server knows.

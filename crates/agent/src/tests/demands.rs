@@ -183,7 +183,7 @@ fn a_lock_demanded_while_the_own_change_of_its_object_waits_is_given_up_at_once(
     let mut script = Script::open(Config::default());
     script.cache(7, 2, 40);
     let (target, data) = (crate::api::Target::Object(cistern_wire::ObjectId(7)), bytes::Bytes::from_static(b"new"));
-    script.start(Command::Write { target, offset: 0, data, truncate: true, guard: None });
+    script.start(Command::Write { target, offset: 0, data, truncate: true });
     let sent = script.one();
     let [Message::Write(write)] = sent.messages()[..] else { panic!("not a WRITE: {:?}", sent.messages()) };
     assert_eq!(write.terms.held.iter().map(|held| held.generation).collect::<Vec<_>>(), [Generation(40)]);

@@ -9,8 +9,8 @@ use cistern_wire::{Ack, Done, Keep, List, Message, Mode, ObjectId, ReceiptAnswer
 
 /// A change of object 9 that the holder of lock 7 makes under `token`.
 fn write(token: u64) -> Command {
-    let guard = Some(Guard { object: ObjectId(7), token });
-    Command::Write { target: Target::Object(ObjectId(9)), offset: 0, data: Bytes::from_static(b"x"), truncate: true, guard }
+    let write = Command::Write { target: Target::Object(ObjectId(9)), offset: 0, data: Bytes::from_static(b"x"), truncate: true };
+    write.guarded(Guard { object: ObjectId(7), token })
 }
 
 /// Takes lock 7, which the agent holds, for another local user.
@@ -93,7 +93,7 @@ fn reply_of_another_kind_than_was_asked_for_ends_the_request_and_says_nothing() 
     script.say(&[Ack { nonce: 2, echo, reply: Reply::Done(Done {}) }.into()]);
     script.hears(&[Script::failed(read, OpError::Status(Status::EPROTO))]);
     let target = Target::Object(ObjectId(9));
-    let write = script.start(Command::Write { target, offset: 0, data: Bytes::from_static(b"x"), truncate: true, guard: None });
+    let write = script.start(Command::Write { target, offset: 0, data: Bytes::from_static(b"x"), truncate: true });
     let echo = script.one().packet();
     script.say(&[Ack { nonce: 3, echo, reply: Reply::Done(Done {}) }.into()]);
     script.hears(&[Script::failed(write, OpError::OutcomeUnknown)]);

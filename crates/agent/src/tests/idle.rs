@@ -285,7 +285,7 @@ fn an_outcome_that_nobody_waits_for_is_not_asked_of_a_dead_server_for_ever() {
     let mut script = Script::open(config(IdlePolicy::Auto));
     let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
     let target = Target::Object(ObjectId(7));
-    let op = script.start(Command::SetAttr { target, follow: true, change, guard: None });
+    let op = script.start(Command::SetAttr { target, follow: true, change });
     script.run(60_000);
     script.hears(&[Script::failed(op, OpError::OutcomeUnknown)]);
     script.silence(600_000);

@@ -169,13 +169,7 @@ fn another_store_is_not_asked_what_became_of_a_mutation() {
 }
 
 fn write() -> Command {
-    Command::Write {
-        target: crate::api::Target::Object(ObjectId(9)),
-        offset: 0,
-        data: Bytes::from_static(b"new"),
-        truncate: false,
-        guard: None,
-    }
+    Command::Write { target: crate::api::Target::Object(ObjectId(9)), offset: 0, data: Bytes::from_static(b"new"), truncate: false }
 }
 
 //= wire-spec.md#11-5-caching-and-metadata

@@ -24,7 +24,7 @@ fn mkdir() -> Command {
 
 fn write(bytes: usize) -> Command {
     let data = Bytes::from(vec![7; bytes]);
-    Command::Write { target: Target::Object(ObjectId(9)), offset: 0, data, truncate: true, guard: None }
+    Command::Write { target: Target::Object(ObjectId(9)), offset: 0, data, truncate: true }
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn agent_keeps_account_of_ephemeral_files_that_it_makes_in_batches() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
     let owner = Ownership { mode: 0o600, uid: 1, gid: 1 };
     let make = |name, ephemeral| Command::Create { path: Bytes::from_static(name), exclusive: true, ephemeral, owner };
-    let op = script.start(Command::Batch { items: alloc::vec![make(b"/f", false), make(b"/m", true)], guard: None });
+    let op = script.start(Command::Batch { items: alloc::vec![make(b"/f", false), make(b"/m", true)] });
     let create = |name, ephemeral| Create {
         ask: cistern_wire::Ask::NONE,
         dir: ObjectId(1),

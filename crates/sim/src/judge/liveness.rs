@@ -312,10 +312,7 @@ mod tests {
         };
         let all = [
             (Command::Ping, Output::Pong { round_trip: Duration::ZERO }),
-            (
-                Command::Write { target: target(), offset: 0, data: Default::default(), truncate: true, guard: None },
-                Output::Attr(attr(7, 1)),
-            ),
+            (Command::Write { target: target(), offset: 0, data: Default::default(), truncate: true }, Output::Attr(attr(7, 1))),
             (Command::Read { target: target(), offset: 0, length: None }, Output::Done),
             (Command::Lock { target: target(), mode: Mode::Exclusive, wait: Wait::Forever }, Output::Locked(locked)),
         ];

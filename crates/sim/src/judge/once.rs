@@ -201,8 +201,7 @@ impl Once {
 
 /// The path of a file that everybody writes, if the command changes it and nothing else.
 fn hot_write(command: &Command) -> Option<&[u8]> {
-    match command {
-        Command::Expecting { command, .. } => hot_write(command),
+    match command.unconditional() {
         // All that a batch does to one file is one version of it.
         Command::Batch { items, .. } => items.first().and_then(hot_write),
         Command::Write { target: Target::Path(path), .. }
@@ -233,7 +232,7 @@ mod tests {
 
     fn write() -> Command {
         let target = Target::Path(Bytes::from_static(b"/hot/h0"));
-        Command::Write { target, offset: 0, data: Bytes::new(), truncate: true, guard: None }
+        Command::Write { target, offset: 0, data: Bytes::new(), truncate: true }
     }
 
     fn error(status: Status) -> Result<Output, OpError> {

@@ -14,7 +14,7 @@ use super::durable::number;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, UserOp};
 use crate::users::written_by;
-use cistern_agent::api::{Command, HolderId, Locked, Output};
+use cistern_agent::api::{Command, Guard, HolderId, Locked, Output};
 use cistern_server::store::{Counter, Key};
 use cistern_wire::{Mode, ObjectId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,16 +65,18 @@ impl Family for TokensGrow {
             Seen::Restored => self.guarded.clear(),
             Seen::Ended { agent, result: Some(Ok(Output::Locked(locked))), .. } if !case.sight.fence_only => self.shows(*agent, locked)?,
             Seen::Ended { agent, op, result: Some(Ok(Output::Attr(attr))) } => {
-                if let Some(Command::Write { guard: Some(guard), .. }) = facts.asked.get(op).map(|asked| &asked.command) {
+                if let Some((_, guard)) = facts.asked.get(op).and_then(|asked| guarded_write(&asked.command)) {
                     let process = (*agent, facts.sessions.agents[*agent].start);
                     self.wrote(guard.object, attr.version, (guard.token, process))?;
                 }
             }
-            Seen::Submitted { agent, command: Command::Write { data, guard: Some(guard), .. }, .. } => {
-                let token = written_by(data).map_or(0, |written| written.1);
-                // Who does not know that it has given the lock back uses nothing but the store.
-                if token > 0 {
-                    self.used(case, facts, *agent, guard.object, token)?;
+            Seen::Submitted { agent, command, .. } => {
+                if let Some((data, guard)) = guarded_write(command) {
+                    let token = written_by(data).map_or(0, |written| written.1);
+                    // Who does not know that it has given the lock back uses nothing but the store.
+                    if token > 0 {
+                        self.used(case, facts, *agent, guard.object, token)?;
+                    }
                 }
             }
             _ => {}
@@ -193,13 +195,21 @@ impl TokensGrow {
     }
 }
 
+/// What is written under a guard, and under which.
+fn guarded_write(command: &Command) -> Option<(&[u8], Guard)> {
+    match command.unconditional() {
+        Command::Write { data, .. } => Some((&data[..], command.guard()?)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::bench::{Bench, T0, attr, counter_record, fired};
     use super::*;
     use crate::observe::UserOp;
     use crate::users::content;
-    use cistern_agent::api::{Guard, Target};
+    use cistern_agent::api::Target;
     use cistern_wire::{Ack, Generation, Granted, LockClass, LockId, Message, Reply};
 
     const UNTIL: u64 = T0 + 1_000;
@@ -261,7 +271,7 @@ mod tests {
     fn guarded(op: u64, token: u64) -> Command {
         let guard = Guard { object: ObjectId(7), token };
         let data = content(UserOp(op), token, false);
-        Command::Write { target: Target::Object(ObjectId(7)), offset: 0, data, truncate: true, guard: Some(guard) }
+        Command::Write { target: Target::Object(ObjectId(7)), offset: 0, data, truncate: true }.guarded(guard)
     }
 
     #[test]

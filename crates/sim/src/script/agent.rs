@@ -160,12 +160,12 @@ impl Agent {
 
     /// Replaces a file's contents, making it if need be.
     pub fn put(&self, path: &str, text: &str) -> Op {
-        self.does(Command::Put { path: bytes(path), data: bytes(text), owner: OWNER, guard: None })
+        self.does(Command::Put { path: bytes(path), data: bytes(text), owner: OWNER })
     }
 
     /// As [`Agent::put`], under a lock: it fails if that is not current any more.
     pub fn put_under(&self, held: &Held, path: &str, text: &str) -> Op {
-        self.does(Command::Put { path: bytes(path), data: bytes(text), owner: OWNER, guard: Some(held.guard()) })
+        self.does(Command::Put { path: bytes(path), data: bytes(text), owner: OWNER }.guarded(held.guard()))
     }
 
     /// Reads a file.

@@ -42,11 +42,12 @@ pub(super) fn command(command: &Command) -> String {
     match command {
         Command::Lock { target, mode, wait } => format!("lock {} {mode:?} {wait:?}", place(target)),
         Command::Unlock { holder } => format!("unlock holder {}", holder.0),
-        Command::Write { target, offset, data, truncate, guard } => {
-            format!("write {} bytes to {} at {offset}, truncate {truncate}, guard {guard:?}", data.len(), place(target))
+        Command::Write { target, offset, data, truncate } => {
+            format!("write {} bytes to {} at {offset}, truncate {truncate}", data.len(), place(target))
         }
-        Command::Put { path, data, guard, .. } => {
-            format!("put {} bytes as {}, guard {guard:?}", data.len(), String::from_utf8_lossy(path))
+        Command::Put { path, data, .. } => format!("put {} bytes as {}", data.len(), String::from_utf8_lossy(path)),
+        Command::Expecting { guard, expect, command: change } => {
+            format!("{}, guard {guard:?}, expects {}", self::command(change), cut(&format!("{expect:?}"), WORDS_MAX))
         }
         other => cut(&format!("{other:?}"), WORDS_MAX),
     }

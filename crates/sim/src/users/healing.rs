@@ -68,7 +68,7 @@ impl Healing {
                 ephemeral: false,
                 owner: Ownership { mode: 0o644, uid: 1, gid: 1 },
             },
-            Step::Write => Command::Write { target: target(0), offset: 0, data: content(op, 0, false), truncate: true, guard: None },
+            Step::Write => Command::Write { target: target(0), offset: 0, data: content(op, 0, false), truncate: true },
             Step::Read => Command::Read { target: target(0), offset: 0, length: None },
             Step::Lock(hot) => Command::Lock { target: target(hot), mode: Mode::Exclusive, wait: Wait::Forever },
             Step::Unlock(holder) => Command::Unlock { holder },

@@ -209,7 +209,7 @@ impl User {
         let guard = Guard { object: held.locked.object, token: held.locked.token };
         let guard = self.rng.chance(work.guard_ppm).then_some(guard);
         let data = content(op, held.locked.token, self.rng.chance(work.large_ppm));
-        Some(Command::Write { target, offset: 0, data, truncate: true, guard })
+        Some(write(target, data, guard))
     }
 
     fn choose(&mut self, work: &Workload, op: UserOp, known: &[Bytes]) -> (Doing, Command) {
@@ -231,11 +231,11 @@ impl User {
             let data = content(op, 0, self.rng.chance(work.large_ppm));
             // Now and then one does not know that it has given the lock back.
             let guard = self.former.filter(|_| self.rng.chance(work.guard_ppm / 2));
-            return (Doing::Other, Command::Write { target, offset: 0, data, truncate: true, guard });
+            return (Doing::Other, write(target, data, guard));
         }
         if falls(work.weights.set_attr) {
             let change = AttrChange { mtime_ns: i64::try_from(op.0).ok(), ..AttrChange::default() };
-            return (Doing::Other, Command::SetAttr { target, follow: true, change, guard: None });
+            return (Doing::Other, Command::SetAttr { target, follow: true, change });
         }
         if falls(work.weights.list) {
             let path: &'static [u8] = if self.rng.chance(800_000) { b"/hot" } else { b"/u" };
@@ -277,12 +277,12 @@ impl User {
     /// Attributes, several changes as one, and changes that depend on what was read.
     fn whole(&mut self, op: UserOp, target: Target) -> (Doing, Command) {
         let (name, value) = (Bytes::from_static(b"user.op"), Bytes::from(op.0.to_string()));
-        let set = |target| Command::SetXattr { target, follow: true, name: name.clone(), value, rule: XattrRule::Any, guard: None };
-        let write = |target| Command::Write { target, offset: 0, data: content(op, 0, false), truncate: true, guard: None };
+        let set = |target| Command::SetXattr { target, follow: true, name: name.clone(), value, rule: XattrRule::Any };
+        let write = |target| Command::Write { target, offset: 0, data: content(op, 0, false), truncate: true };
         let command = match self.rng.below(6) {
             0 => set(target),
             1 => Command::GetXattr { target, follow: true, name },
-            2 => Command::Batch { items: vec![write(target.clone()), set(target)], guard: None },
+            2 => Command::Batch { items: vec![write(target.clone()), set(target)] },
             3 | 4 => match self.seen.take() {
                 Some(expect) => Command::Expecting { guard: None, expect: vec![expect], command: Box::new(write(target)) },
                 None => Command::Read { target, offset: 0, length: None },
@@ -291,7 +291,7 @@ impl User {
                 let path = Bytes::from(format!("/u/b{}", op.0));
                 let make = Command::Create { path: path.clone(), exclusive: true, ephemeral: false, owner: OWNER };
                 let items = vec![make, write(Target::Path(path.clone())), set(Target::Path(path.clone()))];
-                return (Doing::Create(path), Command::Batch { items, guard: None });
+                return (Doing::Create(path), Command::Batch { items });
             }
         };
         (Doing::Other, command)
@@ -481,6 +481,15 @@ impl User {
         self.to_watch = None;
         self.watches.clear();
         self.think(work, now);
+    }
+}
+
+/// Replaces the contents of a file, under a guard if there is one.
+fn write(target: Target, data: Bytes, guard: Option<Guard>) -> Command {
+    let write = Command::Write { target, offset: 0, data, truncate: true };
+    match guard {
+        Some(guard) => write.guarded(guard),
+        None => write,
     }
 }
 

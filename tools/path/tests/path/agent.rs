@@ -16,7 +16,7 @@ fn path(of: &'static str) -> Target {
 /// A pair with a file of which the agent has read all that it can keep.
 fn pair() -> Pair {
     let mut pair = Pair::new();
-    let put = Command::Put { path: Bytes::from_static(b"/file"), data: Bytes::from_static(b"contents"), owner: OWNER, guard: None };
+    let put = Command::Put { path: Bytes::from_static(b"/file"), data: Bytes::from_static(b"contents"), owner: OWNER };
     pair.run(put).unwrap();
     for _ in 0..2 {
         pair.run(stat(path("/file"))).unwrap();

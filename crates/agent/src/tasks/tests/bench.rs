@@ -218,7 +218,7 @@ pub(super) fn list(path: &str) -> Command {
 }
 
 pub(super) fn put(path: &str, data: &[u8]) -> Command {
-    Command::Put { path: bytes(path), data: Bytes::copy_from_slice(data), owner: OWNER, guard: None }
+    Command::Put { path: bytes(path), data: Bytes::copy_from_slice(data), owner: OWNER }
 }
 
 pub(super) fn create(path: &str) -> Command {

@@ -26,7 +26,7 @@ fn bench() -> (Bench, [u64; 3]) {
 
 fn chmod(object: u64, mode: u16) -> Command {
     let change = AttrChange { mode: Some(mode), ..AttrChange::default() };
-    Command::SetAttr { target: Target::Object(ObjectId(object)), follow: true, change, guard: None }
+    Command::SetAttr { target: Target::Object(ObjectId(object)), follow: true, change }
 }
 
 fn rename(from: &str, to: &str, rule: RenameRule) -> Command {
@@ -92,9 +92,9 @@ fn the_maker_asks_for_an_exclusive_lock_and_a_guard_goes_along() {
     bench.start(create("/e/new"));
     let Message::Create(message) = decode(&bench.out[0].message) else { panic!("a CREATE") };
     assert_eq!((message.terms.want, message.terms.guard_object), (Want::Exclusive, ObjectId(0)));
-    let guard = Some(Guard { object: ObjectId(9), token: 77 });
+    let guard = Guard { object: ObjectId(9), token: 77 };
     let target = Target::Object(ObjectId(f));
-    bench.start(Command::Write { target, offset: 2, data: bytes("x"), truncate: false, guard });
+    bench.start(Command::Write { target, offset: 2, data: bytes("x"), truncate: false }.guarded(guard));
     let Message::Write(message) = decode(&bench.out[1].message) else { panic!("a WRITE") };
     assert_eq!((message.terms.want, message.terms.guard_object, message.terms.guard_generation.0), (Want::Shared, ObjectId(9), 77));
     assert!(!message.truncate);
@@ -181,17 +181,13 @@ fn a_name_that_moved_unseen_is_learned_from_the_outcome() {
 #[test]
 fn a_file_cut_shorter_is_known_as_far_as_it_goes() {
     let (mut bench, _) = bench();
-    let size = |size| Command::SetAttr {
-        target: at("/d/f"),
-        follow: true,
-        change: AttrChange { size: Some(size), ..AttrChange::default() },
-        guard: None,
-    };
+    let size =
+        |size| Command::SetAttr { target: at("/d/f"), follow: true, change: AttrChange { size: Some(size), ..AttrChange::default() } };
     bench.run(size(3)).unwrap();
     assert_eq!(data(&bench.cached(read("/d/f"))), b"hel");
     bench.run(size(6)).unwrap();
     assert_eq!(data(&bench.run(read("/d/f"))), b"hel\0\0\0");
-    let write = |offset, text, truncate| Command::Write { target: at("/d/f"), offset, data: bytes(text), truncate, guard: None };
+    let write = |offset, text, truncate| Command::Write { target: at("/d/f"), offset, data: bytes(text), truncate };
     bench.run(write(1, "EL", false)).unwrap();
     assert_eq!(data(&bench.cached(read("/d/f"))), b"hEL\0\0\0");
     bench.run(write(2, "!", true)).unwrap();

@@ -115,7 +115,7 @@ impl World {
             6..=8 => Command::Read { target: at(&path), offset: self.rng.below(6), length: None },
             9..=10 => Command::List { target: at(&path), detail: self.below(2) == 0 },
             11 => Command::ReadLink { target: at(&path) },
-            12 => Command::Put { path: bytes(&path), data: bytes(&text), owner: OWNER, guard: None },
+            12 => Command::Put { path: bytes(&path), data: bytes(&text), owner: OWNER },
             13 => Command::Create { path: bytes(&path), exclusive: self.below(2) == 0, ephemeral: false, owner: OWNER },
             14 => Command::Mkdir { path: bytes(&path), owner: OWNER },
             15 => Command::Unlink { path: bytes(&path), force: false },
@@ -131,7 +131,7 @@ impl World {
             _ => {
                 let size = (self.below(2) == 0).then(|| self.rng.below(8));
                 let change = AttrChange { mode: Some(0o600), size, ..AttrChange::default() };
-                Command::SetAttr { target: at(&path), follow: true, change, guard: None }
+                Command::SetAttr { target: at(&path), follow: true, change }
             }
         }
     }

@@ -270,14 +270,9 @@ fn a_server_that_keeps_no_stage_is_an_error_that_says_so() {
 fn contents_beyond_a_mebibyte_are_refused_at_once() {
     let (mut bench, f) = bench(b"");
     bench.run(stat("/f")).unwrap();
-    let too_far = Command::Write {
-        target: Target::Object(ObjectId(f)),
-        offset: MIB as u64,
-        data: Bytes::from_static(b"x"),
-        truncate: false,
-        guard: None,
-    };
-    let too_much = Command::Put { path: Bytes::from_static(b"/f"), data: Bytes::from(alloc::vec![0; MIB + 1]), owner: OWNER, guard: None };
+    let too_far =
+        Command::Write { target: Target::Object(ObjectId(f)), offset: MIB as u64, data: Bytes::from_static(b"x"), truncate: false };
+    let too_much = Command::Put { path: Bytes::from_static(b"/f"), data: Bytes::from(alloc::vec![0; MIB + 1]), owner: OWNER };
     assert_eq!(bench.cached(too_far), Err(OpError::Status(Status::EFBIG)));
     assert_eq!(bench.cached(too_much), Err(OpError::Status(Status::EFBIG)));
 }

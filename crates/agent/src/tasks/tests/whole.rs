@@ -28,16 +28,16 @@ fn bench() -> (Bench, [u64; 3]) {
 }
 
 fn write(path: &str, data: &[u8]) -> Command {
-    Command::Write { target: at(path), offset: 0, data: Bytes::copy_from_slice(data), truncate: true, guard: None }
+    Command::Write { target: at(path), offset: 0, data: Bytes::copy_from_slice(data), truncate: true }
 }
 
 fn set(path: &str, value: &[u8]) -> Command {
     let (name, value) = (bytes("user.a"), Bytes::copy_from_slice(value));
-    Command::SetXattr { target: at(path), follow: true, name, value, rule: XattrRule::Any, guard: None }
+    Command::SetXattr { target: at(path), follow: true, name, value, rule: XattrRule::Any }
 }
 
 fn batch(items: Vec<Command>) -> Command {
-    Command::Batch { items, guard: None }
+    Command::Batch { items }
 }
 
 fn is_later(submitted: &Submitted) -> bool {
@@ -186,8 +186,8 @@ fn what_is_expected_goes_with_the_first_change_of_a_command() {
 #[test]
 fn every_change_goes_under_the_guard_of_its_command_with_each_of_its_requests() {
     let (mut bench, _) = bench();
-    let guard = Some(Guard { object: ObjectId(7), token: 40 });
-    let guarded = |command| Command::Expecting { guard, expect: Vec::new(), command: Box::new(command) };
+    let guard = Guard { object: ObjectId(7), token: 40 };
+    let guarded = |command: Command| command.guarded(guard);
     bench.start(guarded(Command::Unlink { path: bytes("/g"), force: false }));
     let Message::Unlink(message) = decode(&bench.out[0].message) else { panic!("an UNLINK") };
     assert_eq!((message.terms.guard_object, message.terms.guard_generation), (ObjectId(7), Generation(40)));
@@ -206,7 +206,7 @@ fn every_change_goes_under_the_guard_of_its_command_with_each_of_its_requests() 
         bench.deliver(&answer);
     }
     assert_eq!(changes, 2, "the file is made, and written");
-    let look = Command::SetAttr { target: at("/d/f"), follow: true, change: AttrChange::default(), guard: None };
+    let look = Command::SetAttr { target: at("/d/f"), follow: true, change: AttrChange::default() };
     bench.start(guarded(look));
     assert!(matches!(decode(&bench.out[0].message), Message::SetAttr(_)), "only the server knows whether the guard is current");
 }
