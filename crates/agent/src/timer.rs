@@ -40,3 +40,10 @@ pub(crate) enum Timer {
     /// A former session can be surrendered, or END_SESSION was not answered.
     Former(SessionId),
 }
+
+impl Timer {
+    /// Whether it is about what was asked in the present session, and is nothing any more when that is over.
+    pub(crate) const fn is_of_session(self) -> bool {
+        matches!(self, Self::Request(_) | Self::Control(_) | Self::LockRetry(_) | Self::Again(_))
+    }
+}

@@ -10,6 +10,7 @@
 //! Leaves to the owner: what a deadline does; to `delivery_clock`: time that counts only while the loop runs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::time::Instant;
@@ -67,6 +68,13 @@ impl<K: Ord + Copy> TimerQueue<K> {
         let by_boot = self.by_boot.remove(&(entry.at.boot_ns, key));
         debug_assert!(by_raw || by_boot, "every deadline is in some order");
         true
+    }
+
+    /// Forgets the deadlines of all keys of which `gone` says so.
+    pub fn cancel_where(&mut self, gone: impl Fn(K) -> bool) {
+        for key in self.entries.keys().copied().filter(|key| gone(*key)).collect::<Vec<_>>() {
+            self.cancel(key);
+        }
     }
 
     /// The deadline of `key`, if it has one.

@@ -10,7 +10,7 @@ use crate::api::{Event, HolderId, LockEvent, OpError};
 use crate::session::reclaim::{Reclaim, Source};
 use crate::session::{SessionState, Users};
 use crate::timer::Timer;
-use crate::transport::Requests;
+use crate::transport::Flights;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use cistern_link::Question;
@@ -76,7 +76,6 @@ impl Agent {
         let Some(id) = self.sessions.present() else { return };
         self.session_over("nothing was used for a while", &Fates::default());
         self.sessions.end(id);
-        self.output_due = true;
     }
 
     /// The only way out of *open*. Gives the session that was left, if there was one.
@@ -85,42 +84,42 @@ impl Agent {
         //# After an accepted NACK the agent MUST NOT renew the session, use what it holds under it, or install anything of it, in whatever
         //# order messages arrive.
         let id = self.sessions.present()?;
-        let requests = match exit {
+        self.timers.cancel_where(Timer::is_of_session);
+        let flights = match exit {
             Exit::Source => {
-                let requests = self.sessions.shut(&mut self.timers, SessionState::Source(Source::default()))?;
+                let flights = self.sessions.shut(SessionState::Source(Source::default()))?;
                 let mut reclaim = self.reclaim.take().unwrap_or_else(|| Reclaim::new(self.lease.next()));
                 reclaim.restart(&mut self.sessions);
                 self.reclaim = Some(reclaim);
-                requests
+                flights
             }
             Exit::Lost => {
-                let requests = self.sessions.shut(&mut self.timers, SessionState::Lost)?;
+                let flights = self.sessions.shut(SessionState::Lost)?;
                 self.lose_sources(Some(id));
-                requests
+                flights
             }
             Exit::Closing => {
-                let requests = self.sessions.close(&mut self.timers)?;
+                let flights = self.sessions.close()?;
                 self.lose_sources(None);
-                requests
+                flights
             }
         };
-        self.on_discarded(id, exit, requests, fates);
+        self.on_discarded(id, exit, flights, fates);
         Some(id)
     }
 
     /// What the end of a session leads to, whatever ended it.
-    fn on_discarded(&mut self, id: SessionId, exit: Exit, requests: Requests, fates: &Fates<'_>) {
+    fn on_discarded(&mut self, id: SessionId, exit: Exit, flights: Flights, fates: &Fates<'_>) {
         let keeps_locks = exit == Exit::Source;
         // Requests for locks are made anew for those who wait; what operations have not sent yet is sent in the next session.
         self.queue.session_over();
         if !keeps_locks {
             self.lease.close();
-            self.own_ephemerals.clear();
             self.timers.cancel(Timer::Phase);
         }
         self.watches_are_over();
         self.wait_anew();
-        self.remember_mutations(id, &requests, fates);
+        self.remember_mutations(id, &flights, fates);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
         if keeps_locks {
@@ -139,7 +138,7 @@ impl Agent {
             self.ops.discard_all(&mut self.cache, &self.queue.tasks);
             self.ops.go_on(&mut self.cache, self.questions.values().copied());
         }
-        self.close_requests(id, requests, fates);
+        self.close_requests(id, flights, fates);
         self.settle();
     }
 
@@ -185,7 +184,6 @@ impl Agent {
         for timer in [Timer::Phase, Timer::GiveUp, Timer::Watches] {
             self.timers.cancel(timer);
         }
-        self.output_due = true;
         if left.is_none() || in_use && !self.config.surrender {
             return self.closed();
         }
@@ -208,6 +206,7 @@ impl Agent {
         if let Closing::Asked(session) = self.closing {
             self.closing = Closing::Done;
             self.timers.cancel(Timer::Closing);
+            self.timers.cancel_where(Timer::is_of_session);
             if let Some(session) = session {
                 self.sessions.forget(&mut self.timers, session);
                 self.events.push_back(Event::SessionEnded { session, why: "the agent has closed it" });

@@ -100,6 +100,5 @@ impl Agent {
         self.not_before = Some(self.now.plus(channel.tau() / KNOWN_PART));
         channel.keep_alive();
         channel.hurry();
-        self.output_due = true;
     }
 }

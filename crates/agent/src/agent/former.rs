@@ -27,7 +27,6 @@ impl Agent {
         let is_asked_about = |id: SessionId| questions.keys().any(|(session, _)| *session == id);
         for surrendered in sessions.surrender(*now, timers, is_asked_about) {
             info!("{}: surrenders session {surrendered}", self.who);
-            self.output_due = true;
         }
     }
 

@@ -41,7 +41,7 @@ impl Agent {
     /// Whether a local user holds, waits, watches or runs something, or has made a file that goes with the session.
     pub(super) fn has_user(&self) -> bool {
         let counts = self.locks.counts();
-        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0 || self.watches.has_users() || !self.own_ephemerals.is_empty()
+        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0 || self.watches.has_users() || self.sessions.ephemerals() > 0
     }
 
     /// The same, or a request is out that outlives its command: a mutation whose outcome is not known.
@@ -66,7 +66,7 @@ impl Agent {
         let held = (channel.tau() / RTO_PART_HELD).min(PAUSE_MAX);
         channel.set_rto_cap(if holds || in_use { held } else { RTO_LONGEST.min(channel.tau() / RTO_PART_FREE) });
         if has_user {
-            self.output_due |= channel.wake();
+            channel.wake();
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# An agent whose own address has changed SHOULD send a keep-alive at once if it would renew its lease.
@@ -105,7 +105,6 @@ impl Agent {
         let answer_by = asked.map(|asked| asked.plus(channel.rto())).filter(|by| !self.now.waited(*by));
         if answer_by.is_none() {
             channel.keep_alive();
-            self.output_due = true;
         }
         self.time(Timer::Phase, answer_by, Question::Waited);
     }

@@ -29,6 +29,8 @@ impl Agent {
             Ok(datagram) => datagram,
             Err(reason) => return self.undecoded(path, &reason),
         };
+        // Its upkeep waits until the socket is empty, once for all of a turn.
+        (self.dirty, self.output_due) = (true, true);
         if datagram.header.session.0 == 0 {
             return self.handshake(path, datagram.messages());
         }
@@ -81,7 +83,6 @@ impl Agent {
         if let Err(reason) = channel.receive(header.packet) {
             return self.dropped(reason);
         }
-        self.output_due = true;
         self.server_is_at(path);
         //= wire-spec.md#11-2-delivery
         //# An agent MUST act on the NACKs in a datagram before anything else in it.
@@ -194,7 +195,7 @@ impl Agent {
         }
         self.arrived(ack.nonce);
         if let Some(flight) = self.retire(ack.nonce) {
-            self.note_ephemerals(&ack.reply, |at| flight.makes_ephemeral(at));
+            self.note_ephemerals(&flight, &ack.reply);
             self.answered(flight.asker, &ack.reply);
         }
     }
@@ -208,6 +209,14 @@ impl Agent {
     /// The request is answered; gives it if it was still awaited.
     fn retire(&mut self, nonce: u64) -> Option<Flight> {
         self.sessions.channel_mut()?.retire(self.now, &mut self.timers, nonce)
+    }
+
+    /// Keeps account of the files that go with the session, for which its lease is renewed. Of one that somebody else takes away the server
+    /// tells.
+    fn note_ephemerals(&mut self, flight: &Flight, reply: &Reply<'_>) {
+        if let Some(present) = self.sessions.present() {
+            self.sessions.note_ephemerals(present, reply, |at| flight.makes_ephemeral(at));
+        }
     }
 
     fn answered(&mut self, asker: Asker, reply: &Reply<'_>) {
@@ -250,7 +259,7 @@ impl Agent {
             && let Some(flight) = self.retire(result.nonce)
             && let Asker::Op(task, call) = flight.asker
         {
-            self.note_ephemerals(&result.reply, |at| flight.makes_ephemeral(at));
+            self.note_ephemerals(&flight, &result.reply);
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
         }
     }

@@ -45,7 +45,7 @@ impl Agent {
             advisory_locks: counts.held as u64,
             holders: counts.holders as u64,
             watches: self.watches.len() as u64,
-            ephemerals: self.own_ephemerals.len() as u64,
+            ephemerals: self.sessions.ephemerals() as u64,
             requests: self.stats.requests,
             datagrams_out: self.stats.datagrams_out,
             datagrams_in: self.stats.datagrams_in,
@@ -58,7 +58,7 @@ impl Agent {
     /// Whether an ephemeral file goes with this agent's session, as far as is known.
     #[must_use]
     pub fn owns_ephemeral(&self, object: ObjectId) -> bool {
-        self.own_ephemerals.contains(&object)
+        self.sessions.owns_ephemeral(object)
     }
 
     /// How many changes were given up whose outcome the agent still waits for: what they make may come later, and be this agent's.

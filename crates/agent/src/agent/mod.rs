@@ -37,13 +37,13 @@ use crate::stats::Stats;
 use crate::tasks::{Ctx, Ops};
 use crate::timer::{Timer, Timers};
 use crate::transport::SendQueue;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Machine, Path, Question, Rng};
 use cistern_wire::limits::LABEL_MAX;
-use cistern_wire::{AgentId, ObjectId, SessionId, Status};
+use cistern_wire::{AgentId, SessionId, Status};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -115,12 +115,10 @@ pub struct Agent {
     queue: SendQueue,
     waits: BTreeMap<OpId, Waiting>,
     watches: Watches,
-    /// Files that go with the session.
-    own_ephemerals: BTreeSet<ObjectId>,
     events: VecDeque<Event>,
     /// Something changed that [`Agent::upkeep`] has to look at before the call returns.
     dirty: bool,
-    /// There may be something to send: set by all that adds to it or lets it go, cleared only by `poll_transmit` giving `None`.
+    /// There may be something to send: set whenever anything has changed, cleared only by `poll_transmit` giving `None`.
     output_due: bool,
     // Time.
     timers: Timers,
@@ -161,7 +159,6 @@ impl Agent {
             queue: SendQueue::default(),
             waits: BTreeMap::new(),
             watches: Watches::default(),
-            own_ephemerals: BTreeSet::new(),
             events: VecDeque::new(),
             dirty: false,
             output_due: false,
@@ -252,6 +249,7 @@ impl Agent {
     pub fn close(&mut self, now: Instant) {
         self.enter(now, |agent| {
             if agent.closing == Closing::No {
+                agent.dirty = true;
                 agent.begin_close();
             }
         });
@@ -293,7 +291,10 @@ impl Agent {
         if core::mem::take(&mut self.dirty) {
             self.upkeep();
             self.settle();
+            // Whatever has changed may have made something to send, or room for it.
+            self.output_due = true;
         }
+        debug_assert_eq!(self.stuck(), None, "{}: nothing would make it go on", self.who);
         result
     }
 
@@ -317,10 +318,7 @@ impl Agent {
     fn with_ops<R>(&mut self, call: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
         let permit = self.permit();
         let Self { ops, cache, locks, queue: SendQueue { tasks: out, .. }, events, now, timers, .. } = self;
-        let unsent = out.len();
-        let result = call(ops, &mut Ctx { now: *now, permit, cache, locks, out, events, timers });
-        self.output_due |= self.queue.tasks.len() > unsent;
-        result
+        call(ops, &mut Ctx { now: *now, permit, cache, locks, out, events, timers })
     }
 }
 
@@ -336,17 +334,18 @@ impl Machine for Agent {
         self.enter(now, |agent| {
             agent.run_timers();
             agent.dirty = true;
-            agent.output_due = true;
         });
     }
 
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
-        self.act(now, |agent| {
+        let path = self.act(now, |agent| {
             let path = if agent.output_due { agent.next_datagram(buf) } else { None };
             agent.output_due = path.is_some();
             agent.stats.datagrams_out += u64::from(path.is_some());
             path
-        })
+        });
+        debug_assert_eq!(self.stuck(), None, "{}: nothing would make it go on", self.who);
+        path
     }
 
     fn wake_after(&mut self, now: Instant) -> Option<Duration> {

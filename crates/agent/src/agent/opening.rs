@@ -111,8 +111,6 @@ pub(super) struct Opening {
 impl Agent {
     /// Begins a handshake if something needs a session, and stops one that nothing needs any more.
     pub(super) fn want_session(&mut self) {
-        let counts = self.locks.counts();
-        let needed = self.closing == Closing::No && (self.ops.count() > 0 || counts.waiters > 0 || self.watches.has_users());
         let tried = self.opening.as_ref().map(|opening| opening.counter.count());
         if let Some(channel) = self.sessions.channel() {
             // The session is verified. If nobody waits for the truth, it is not sought for ever.
@@ -121,7 +119,7 @@ impl Agent {
             }
             return;
         }
-        if !needed {
+        if !self.needs_session() {
             return self.stop_opening();
         }
         if tried.is_some() || self.servers.is_empty() {
@@ -129,6 +127,11 @@ impl Agent {
         }
         let begin = self.not_before.filter(|at| !self.now.waited(*at));
         self.begin_opening(begin);
+    }
+
+    /// Whether a command, a wait or a watch can only go on in a session.
+    pub(super) fn needs_session(&self) -> bool {
+        self.closing == Closing::No && (self.ops.count() > 0 || self.locks.counts().waiters > 0 || self.watches.has_users())
     }
 
     /// Begins a handshake, now or later: for a session, or to verify the present one.
@@ -155,7 +158,6 @@ impl Agent {
             told: false,
             warned: false,
         });
-        self.output_due = true;
         self.time(Timer::Handshake, begin, Question::Waited);
     }
 
@@ -253,7 +255,6 @@ impl Agent {
         if opening.challenges <= CHALLENGES_AT_ONCE {
             opening.attempts = 0;
             opening.due = true;
-            self.output_due = true;
         }
     }
 
@@ -283,7 +284,6 @@ impl Agent {
         let hopeless = opening.refusals >= addresses;
         opening.move_on(addresses);
         opening.due = retry_ms == 0 && !hopeless;
-        self.output_due = true;
         self.tell_no_session(error);
         if hopeless {
             self.stop_opening();
@@ -385,7 +385,6 @@ impl Agent {
             max_datagram: max_datagram.into(),
             rtt: opening.rtt,
         }));
-        self.output_due = true;
         self.ask_outcomes();
         self.arm_watches();
         info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);

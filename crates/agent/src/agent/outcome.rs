@@ -5,7 +5,8 @@
 
 use crate::agent::Agent;
 use crate::call::{Answer, Asker, TaskId};
-use crate::transport::{Lane, Requests, UNASKED};
+use crate::timer::Timer;
+use crate::transport::{Flights, Lane, UNASKED};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_wire::{Fate, Field, Outcome, OutcomeTold, Reader, Reply, SessionId};
@@ -34,8 +35,8 @@ impl<'a> Fates<'a> {
 
 impl Agent {
     /// A session is over, with requests on their way.
-    pub(super) fn close_requests(&mut self, session: SessionId, requests: Requests, fates: &Fates<'_>) {
-        for (nonce, flight) in requests.into_flights() {
+    pub(super) fn close_requests(&mut self, session: SessionId, flights: Flights, fates: &Fates<'_>) {
+        for (nonce, flight) in flights {
             if let Asker::Op(task, call) = flight.asker
                 && !self.questions.contains_key(&(session, nonce))
             {
@@ -45,8 +46,9 @@ impl Agent {
     }
 
     /// Remembers the mutations of a session that is over of which the server has said nothing, and for which somebody waits.
-    pub(super) fn remember_mutations(&mut self, session: SessionId, requests: &Requests, fates: &Fates<'_>) {
-        for (nonce, task, call) in requests.mutations() {
+    pub(super) fn remember_mutations(&mut self, session: SessionId, flights: &Flights, fates: &Fates<'_>) {
+        for (&nonce, flight) in flights.iter().filter(|(_, flight)| flight.mutation) {
+            let Asker::Op(task, call) = flight.asker else { continue };
             let told = !matches!(fates.of(nonce), Answer::SessionEnded(Fate::Unknown));
             if !told && self.ops.is_awaiting(task, call) {
                 self.questions.insert((session, nonce), (task, call));
@@ -67,7 +69,7 @@ impl Agent {
             //= wire-spec.md#11-2-delivery
             //# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not
             //# executed".
-            self.ask(Lane::Recovery, Asker::Outcome(session, nonce), &Outcome { ask: UNASKED, session, nonce }.into());
+            self.queue.push(Lane::Recovery, Asker::Outcome(session, nonce), &Outcome { ask: UNASKED, session, nonce }.into());
         }
     }
 
@@ -76,9 +78,9 @@ impl Agent {
         let answer = match reply {
             Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply }) => {
                 let told = Reply::get(&mut Reader::new(reply.0)).ok();
-                if let Some(told) = told.as_ref().filter(|_| self.reclaim.is_some()) {
+                if let Some(told) = &told {
                     let made = self.questions.get(&(session, nonce)).map(|asked| self.ops.ephemerals_made(asked.0)).unwrap_or_default();
-                    self.note_ephemerals(told, |at| made.contains(&at));
+                    self.sessions.note_ephemerals(session, told, |at| made.contains(&at));
                 }
                 Answer::Result(told.filter(|_| !reply.0.is_empty()))
             }
@@ -91,6 +93,7 @@ impl Agent {
 
     fn outcome_is(&mut self, session: SessionId, nonce: u64, answer: &Answer<'_>) {
         if let Some((task, call)) = self.questions.remove(&(session, nonce)) {
+            self.timers.cancel(Timer::Again(Asker::Outcome(session, nonce)));
             debug!("{}: request {nonce} of session {session}: {answer:?}", self.who);
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, answer));
             self.settle();

@@ -119,7 +119,6 @@ impl Agent {
         if let Some(Batch { from, items }) = batch {
             let message = cistern_wire::Reclaim { ask: UNASKED, from: *from, items: List::of(items) };
             self.queue.push(Lane::Recovery, Asker::Reclaim(number), &message.into());
-            self.output_due = true;
         }
     }
 
@@ -159,7 +158,6 @@ impl Agent {
         for (from, source) in self.sessions.sources_mut().filter(|(_, source)| source.completion == Completion::Open) {
             source.completion = Completion::Asked;
             self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
-            self.output_due = true;
         }
     }
 
@@ -180,7 +178,6 @@ impl Agent {
             if !self.questions.keys().any(|(session, _)| *session == from) {
                 source.completion = Completion::Asked;
                 self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
-                self.output_due = true;
             }
         }
     }

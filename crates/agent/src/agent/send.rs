@@ -2,10 +2,10 @@
 
 use crate::agent::Agent;
 use crate::call::{Answer, Asker};
-use crate::transport::{Cx, Gate, Lane};
+use crate::transport::{Cx, Gate};
 use alloc::vec::Vec;
 use cistern_link::Path;
-use cistern_wire::{Fate, Message};
+use cistern_wire::Fate;
 
 impl Agent {
     /// Makes the next datagram, if there is anything to send.
@@ -29,19 +29,13 @@ impl Agent {
     }
 
     /// Until all locks belong to the present session, only what that needs is asked in it.
-    const fn gate(&self) -> Gate {
+    pub(super) const fn gate(&self) -> Gate {
         if self.reclaim.is_some() { Gate::Recovery } else { Gate::Open }
     }
 
     /// Whether the next datagram of the session carries a request, whose answer will renew the lease.
     pub(super) fn is_asking(&self) -> bool {
         self.sessions.channel().is_some_and(|channel| channel.is_asking(self.now, &self.queue, self.gate()))
-    }
-
-    /// Asks the server for something that no operation needs.
-    pub(super) fn ask(&mut self, lane: Lane, asker: Asker, request: &Message<'_>) {
-        self.queue.push(lane, asker, request);
-        self.output_due = true;
     }
 
     /// Nobody wants the answer to a request any more.

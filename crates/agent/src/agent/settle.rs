@@ -8,7 +8,7 @@ use crate::api::{Event, LockEvent, OpId, Output, Wait};
 use crate::call::Asker;
 use crate::locks::Effect;
 use crate::timer::Timer;
-use crate::transport::{Lane, UNASKED};
+use crate::transport::{Channel, Lane, UNASKED};
 use cistern_link::{Instant, Question};
 use cistern_wire::{Lock, ObjectId};
 
@@ -28,11 +28,10 @@ impl Agent {
             Effect::Release(item) => {
                 if let Some(channel) = self.sessions.channel_mut() {
                     channel.release(item);
-                    self.output_due = true;
                 }
             }
             Effect::Ask { object, mode, wait } => {
-                self.ask(Lane::Lock, Asker::Lock(object), &Lock { ask: UNASKED, object, mode, wait }.into());
+                self.queue.push(Lane::Lock, Asker::Lock(object), &Lock { ask: UNASKED, object, mode, wait }.into());
             }
             Effect::Cancel { object } => self.take_back(object),
             Effect::Rest { object, span } => {
@@ -60,7 +59,6 @@ impl Agent {
             self.locks.unasked(self.permit(), object);
         } else if let (Some(nonce), Some(channel)) = (self.locks.nonce_of(object), self.sessions.channel_mut()) {
             channel.cancel(nonce, object);
-            self.output_due = true;
         }
     }
 
@@ -110,6 +108,30 @@ impl Agent {
         self.tend_watches();
         self.tend_commands();
         self.want_session();
+    }
+
+    /// What would never go on by itself, if anything: nothing may be left to be sent when nothing is due, and all that is waited for has a
+    /// deadline, or an answer that has one.
+    pub(super) fn stuck(&self) -> Option<&'static str> {
+        if self.dirty || self.output_due || self.closing == Closing::Done {
+            return None;
+        }
+        let is_timed = |timer| self.timers.get(timer).is_some();
+        let hello = self.opening.as_ref().is_some_and(|opening| opening.due || !is_timed(Timer::Handshake));
+        let channel = self.sessions.channel();
+        let renews = |channel: &Channel| is_timed(Timer::Phase) || channel.is_keeping() || channel.is_awaiting();
+        let sends = |channel: &Channel| channel.has_next(self.now, &self.queue, self.gate());
+        [
+            ("a handshake", hello),
+            ("the want of a session", channel.is_none() && self.opening.is_none() && self.needs_session() && !self.servers.is_empty()),
+            ("the lease", self.sessions.is_open() && self.has_user() && !channel.is_some_and(renews)),
+            ("a datagram", channel.is_some_and(sends) || self.sessions.has_end_due()),
+            ("an answer", channel.is_some_and(|channel| !channel.is_live(&self.timers))),
+            ("a command", self.ops.oldest().is_some() && !is_timed(Timer::GiveUp)),
+            ("closing", self.closing != Closing::No && !is_timed(Timer::Closing)),
+        ]
+        .into_iter()
+        .find_map(|(what, is_stuck)| is_stuck.then_some(what))
     }
 
     /// Sets or forgets a deadline; one that stays is left alone.

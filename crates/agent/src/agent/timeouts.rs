@@ -35,7 +35,6 @@ impl Agent {
     /// Datagrams leave from another address from now on. Until it has challenged the new address the server sends to the one proven last,
     /// so it is shown the new one at once, by a keep-alive, if the session is worth one.
     pub(super) fn moved(&mut self) {
-        self.output_due = true;
         if let Some(channel) = self.sessions.channel_mut() {
             channel.address_changed(self.now);
         }

@@ -104,12 +104,12 @@ impl Agent {
     /// Asks the server for what it does not do yet: to tell of an object that somebody watches, or not to any more. While it is asked
     /// something about the object, that is answered first: requests have no order.
     fn ask_watch(&mut self, object: ObjectId) {
-        let in_session = self.sessions.channel().is_some();
+        let in_session = self.sessions.is_open();
         let Some(entry) = self.watches.entries.get_mut(&object) else { return };
         match (entry.state, entry.users.is_empty()) {
             (WatchState::Unknown, false) if in_session => {
                 entry.state = WatchState::Asked;
-                self.ask(Lane::Lock, Asker::Watch(object), &Watch { ask: UNASKED, object }.into());
+                self.queue.push(Lane::Lock, Asker::Watch(object), &Watch { ask: UNASKED, object }.into());
             }
             (WatchState::Unknown | WatchState::Resting, true) => {
                 self.watches.entries.remove(&object);
@@ -118,7 +118,7 @@ impl Agent {
             (WatchState::Armed, true) => {
                 entry.state = WatchState::Ending;
                 entry.certain = false;
-                self.ask(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: UNASKED, object }.into());
+                self.queue.push(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: UNASKED, object }.into());
             }
             _ => {}
         }
@@ -165,7 +165,7 @@ impl Agent {
     /// WATCH_EVENT: the object has changed, or is gone; or an ephemeral file of this agent's, watched or not, was taken away.
     pub(super) fn watched_changed(&mut self, object: ObjectId, version: u64, gone: bool) {
         if gone {
-            self.own_ephemerals.remove(&object);
+            self.sessions.ephemeral_gone(object);
         }
         let Some(entry) = self.watches.entries.get_mut(&object) else { return };
         if gone {
@@ -190,7 +190,7 @@ impl Agent {
             self.watches.users.retain(|watch, _| !entry.users.contains(watch));
         }
         self.timers.cancel(Timer::Again(Asker::Watch(object)));
-        self.own_ephemerals.remove(&object);
+        self.sessions.ephemeral_gone(object);
     }
 
     /// The session is over, or is being left: the server tells nothing any more.
@@ -252,31 +252,5 @@ impl Agent {
     fn tell_watchers(&mut self, object: ObjectId, what: WatchEvent) {
         let Some(entry) = self.watches.entries.get(&object) else { return };
         self.events.extend(entry.users.iter().map(|watch| Event::Watch { watch: *watch, object, what }));
-    }
-}
-
-/// Ephemeral files of this agent.
-impl Agent {
-    /// A mutation of this agent was acknowledged: keeps account of the files that go with its session, for which it renews its lease. Of one
-    /// that somebody else takes away the server tells. `makes` says whether an item of the mutation, if it was a batch, makes an ephemeral
-    /// file: the answer of a batch tells no attributes.
-    pub(super) fn note_ephemerals(&mut self, reply: &Reply<'_>, makes: impl Fn(usize) -> bool) {
-        if let Reply::Batched(batched) = reply {
-            for (at, item) in batched.items.iter().enumerate() {
-                if item.version == 0 {
-                    self.own_ephemerals.remove(&item.object);
-                } else if makes(at) {
-                    self.own_ephemerals.insert(item.object);
-                }
-            }
-        }
-        let Reply::Changed(changed) = reply else { return };
-        for effect in changed.effects.iter().filter(|effect| effect.attr.is_ephemeral()) {
-            if effect.attr.nlink == 0 {
-                self.own_ephemerals.remove(&effect.attr.object);
-            } else if effect.before == 0 {
-                self.own_ephemerals.insert(effect.attr.object);
-            }
-        }
     }
 }

@@ -17,14 +17,14 @@ pub(crate) mod reclaim;
 
 use crate::api::HolderId;
 use crate::timer::{Timer, Timers};
-use crate::transport::{Channel, Cx, Requests, Sender};
+use crate::transport::{Channel, Cx, Flights, Sender};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path, Question};
 use cistern_wire::limits::{DATAGRAM_MIN, FORMER_MAX};
-use cistern_wire::{Claim, EndReason, EndSession, FormerClaim, Header, Message, Messages, NackReason, Packer, SessionId};
-use reclaim::Source;
+use cistern_wire::{Claim, EndReason, EndSession, FormerClaim, Header, Message, Messages, NackReason, ObjectId, Packer, Reply, SessionId};
+use reclaim::{Completion, Source};
 
 /// The end of a session is asked for so often; after that the server finds out by itself, at the latest when T has passed.
 const TRIES_MAX: u32 = 8;
@@ -70,6 +70,8 @@ pub(crate) struct Session {
     users: BTreeSet<HolderId>,
     /// The end of the lease as it was shown to them last.
     shown_until: Option<Instant>,
+    /// Files of this agent that go with it.
+    ephemerals: BTreeSet<ObjectId>,
 }
 
 /// All sessions of this agent, oldest first.
@@ -86,6 +88,10 @@ pub(crate) struct Users {
 }
 
 impl Session {
+    const fn new(id: SessionId, state: SessionState, link: Link) -> Self {
+        Self { id, state, link, users: BTreeSet::new(), shown_until: None, ephemerals: BTreeSet::new() }
+    }
+
     const fn is_present(&self) -> bool {
         matches!(self.link, Link::Channel(_))
     }
@@ -102,6 +108,7 @@ impl Session {
         let Users { holders, shown_until } = users;
         self.state = SessionState::Lost;
         (self.users, self.shown_until) = (holders, shown_until);
+        self.ephemerals.clear();
     }
 }
 
@@ -110,9 +117,7 @@ impl Sessions {
     /// A session is open.
     pub(crate) fn open(&mut self, channel: Channel) {
         debug_assert!(self.channel().is_none(), "one session at a time");
-        let (id, link) = (channel.session(), Link::Channel(Box::new(channel)));
-        let (users, shown_until) = (BTreeSet::new(), None);
-        self.table.push(Session { id, state: SessionState::Open, link, users, shown_until });
+        self.table.push(Session::new(channel.session(), SessionState::Open, Link::Channel(Box::new(channel))));
     }
 
     pub(crate) fn channel(&self) -> Option<&Channel> {
@@ -134,21 +139,30 @@ impl Sessions {
         self.channel().map(Channel::session)
     }
 
+    /// Whether there is one in which something can be asked.
+    pub(crate) fn is_open(&self) -> bool {
+        self.table.last().is_some_and(|session| matches!(session.state, SessionState::Open))
+    }
+
     /// The present session stays, for nothing but its end. Gives the requests that were on their way in it.
-    pub(crate) fn close(&mut self, timers: &mut Timers) -> Option<Requests> {
+    pub(crate) fn close(&mut self) -> Option<Flights> {
         let session = self.table.last_mut()?;
         let Link::Channel(channel) = &mut session.link else { return None };
         session.state = SessionState::Closing;
-        Some(channel.only_end(timers))
+        session.ephemerals.clear();
+        Some(channel.only_end())
     }
 
     /// There is no present session any more: it is a source, or lost. Gives the requests that were on their way in it.
-    pub(crate) fn shut(&mut self, timers: &mut Timers, state: SessionState) -> Option<Requests> {
-        let Session { id, link: Link::Channel(channel), .. } = self.table.pop_if(|session| session.is_present())? else { return None };
-        let (sender, requests) = channel.shut(timers);
-        let (users, shown_until) = (BTreeSet::new(), None);
-        self.table.push(Session { id, state, link: Link::Sender(sender), users, shown_until });
-        Some(requests)
+    pub(crate) fn shut(&mut self, state: SessionState) -> Option<Flights> {
+        let Session { id, link: Link::Channel(channel), ephemerals, .. } = self.table.pop_if(|session| session.is_present())? else {
+            return None;
+        };
+        let (sender, flights) = channel.shut();
+        let keeps = matches!(state, SessionState::Source(_));
+        let former = Session::new(id, state, Link::Sender(sender));
+        self.table.push(Session { ephemerals: if keeps { ephemerals } else { BTreeSet::new() }, ..former });
+        Some(flights)
     }
 }
 
@@ -192,11 +206,7 @@ impl Sessions {
     /// A session is forgotten, whatever it is.
     pub(crate) fn forget(&mut self, timers: &mut Timers, id: SessionId) {
         timers.cancel(Timer::Former(id));
-        for session in self.table.extract_if(.., |session| session.id == id) {
-            if let Link::Channel(channel) = session.link {
-                channel.shut(timers);
-            }
-        }
+        self.table.retain(|session| session.id != id);
     }
 
     /// A local user whose lock was lost has stopped.
@@ -240,6 +250,11 @@ impl Sessions {
         if let Some(Session { state: SessionState::Ending(ending), .. }) = session {
             ending.due = ending.tries < TRIES_MAX;
         }
+    }
+
+    /// Whether an END_SESSION is due.
+    pub(crate) fn has_end_due(&self) -> bool {
+        self.table.iter().any(|session| matches!(session.state, SessionState::Ending(Ending { due: true, .. })))
     }
 
     /// Makes the datagram of the first END_SESSION that is due.
@@ -323,12 +338,87 @@ impl Sessions {
         self.sources_mut().find(|source| source.0 == id).map(|source| source.1)
     }
 
+    /// The session is not the one any more in which their ends were said. Where one was, it may have taken effect.
+    pub(crate) fn reopen_sources(&mut self) {
+        let mut moved = BTreeSet::new();
+        for session in &mut self.table {
+            if let SessionState::Source(source) = &mut session.state
+                && core::mem::take(&mut source.completion) != Completion::Open
+            {
+                moved.append(&mut session.ephemerals);
+            }
+        }
+        self.move_ephemerals(moved);
+    }
+
     /// All of them, which have ended: their locks belong to the present session.
     pub(crate) fn take_sources(&mut self) -> Vec<(SessionId, Source)> {
-        let taken = self.table.extract_if(.., |session| session.source().is_some());
-        let sources =
-            taken.filter_map(|session| if let SessionState::Source(source) = session.state { Some((session.id, source)) } else { None });
-        sources.collect()
+        let mut sources = Vec::new();
+        let mut moved = BTreeSet::new();
+        for mut session in self.table.extract_if(.., |session| session.source().is_some()) {
+            moved.append(&mut session.ephemerals);
+            if let SessionState::Source(source) = session.state {
+                sources.push((session.id, source));
+            }
+        }
+        self.move_ephemerals(moved);
+        sources
+    }
+}
+
+/// Ephemeral files of this agent: each goes with the session to which the server has bound it.
+impl Sessions {
+    /// How many there are.
+    pub(crate) fn ephemerals(&self) -> usize {
+        self.table.iter().map(|session| session.ephemerals.len()).sum()
+    }
+
+    /// Whether it is one of them.
+    pub(crate) fn owns_ephemeral(&self, object: ObjectId) -> bool {
+        self.table.iter().any(|session| session.ephemerals.contains(&object))
+    }
+
+    /// A mutation that was asked in a session was acknowledged. `makes` says whether an item of it, if it was a batch, makes an ephemeral
+    /// file: the answer of a batch tells no attributes.
+    pub(crate) fn note_ephemerals(&mut self, id: SessionId, reply: &Reply<'_>, makes: impl Fn(usize) -> bool) {
+        if let Reply::Batched(batched) = reply {
+            for (at, item) in batched.items.iter().enumerate() {
+                if item.version == 0 {
+                    self.ephemeral_gone(item.object);
+                } else if makes(at) {
+                    self.ephemeral_made(id, item.object);
+                }
+            }
+        }
+        let Reply::Changed(changed) = reply else { return };
+        for effect in changed.effects.iter().filter(|effect| effect.attr.is_ephemeral()) {
+            if effect.attr.nlink == 0 {
+                self.ephemeral_gone(effect.attr.object);
+            } else if effect.before == 0 {
+                self.ephemeral_made(id, effect.attr.object);
+            }
+        }
+    }
+
+    fn ephemeral_made(&mut self, id: SessionId, object: ObjectId) {
+        let is_kept = |session: &&mut Session| session.id == id && matches!(session.state, SessionState::Open | SessionState::Source(_));
+        if let Some(session) = self.table.iter_mut().find(is_kept) {
+            session.ephemerals.insert(object);
+        }
+    }
+
+    /// Those of sources that have ended are bound to the newest session.
+    fn move_ephemerals(&mut self, mut moved: BTreeSet<ObjectId>) {
+        if let Some(session) = self.table.last_mut() {
+            session.ephemerals.append(&mut moved);
+        }
+    }
+
+    /// It is gone.
+    pub(crate) fn ephemeral_gone(&mut self, object: ObjectId) {
+        for session in &mut self.table {
+            session.ephemerals.remove(&object);
+        }
     }
 }
 

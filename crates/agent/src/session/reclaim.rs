@@ -70,9 +70,7 @@ impl Reclaim {
                 source.unnamed.extend(items.iter().map(|item| item.lock));
             }
         }
-        for (_, source) in sessions.sources_mut() {
-            source.completion = Completion::Open;
-        }
+        sessions.reopen_sources();
     }
 
     /// The next locks to be named; those that were given back meanwhile are not among them, and those that cannot be are given too.

@@ -6,8 +6,8 @@ use crate::config::Config;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{
-    Ack, Attr, Bytes8, Bytes16, CacheGrant, Changed, Claim, Effect, Fate, Field, Generation, Held, List, Message, Mkdir, Nack, NackReason,
-    ObjectId, ObjectKind, Outcome, OutcomeTold, Reply, SessionFate, SessionId, StoreId, Terms, Want, Welcome, Write,
+    Ack, Attr, Bytes8, Bytes16, CacheGrant, Changed, Claim, Effect, Failed, Fate, Field, Generation, Held, List, Message, Mkdir, Nack,
+    NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Reply, SessionFate, SessionId, Status, StoreId, Terms, Want, Welcome, Write,
 };
 use core::time::Duration;
 
@@ -146,6 +146,17 @@ fn a_user_who_gives_up_is_not_asked_for() {
 }
 
 #[test]
+fn a_user_who_gives_up_while_the_server_is_busy_is_not_asked_for_later() {
+    let mut script = Script::open(Config { surrender: false, ..Config::default() });
+    let (op, echo) = asked(&mut script);
+    script.say(&[Ack { nonce: 1, echo, reply: Reply::Failed(Failed { status: Status::BUSY, retry_ms: 5_000 }) }.into()]);
+    script.quiet();
+    script.agent.cancel(script.now(), op);
+    script.hears(&[Script::failed(op, OpError::OutcomeUnknown)]);
+    script.asleep();
+}
+
+#[test]
 fn another_store_is_not_asked_what_became_of_a_mutation() {
     let mut script = Script::new(Config { surrender: false, ..Config::default() });
     let volatile = cistern_wire::limits::FEATURE_VOLATILE;
@@ -199,7 +210,7 @@ fn over_a_restart_what_a_mutation_affects_is_not_answered_from_cache_before_its_
         let item = cistern_wire::ReclaimedItem {
             lock: cached(9),
             generation: Generation(80),
-            status: cistern_wire::Status::OK,
+            status: Status::OK,
             version: if current { 1 } else { 2 },
         };
         let items = [item];

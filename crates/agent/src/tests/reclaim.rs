@@ -498,3 +498,28 @@ fn who_waited_in_line_for_long_has_time_to_get_a_new_place() {
     script.run(5_100);
     assert!(failed(script.events()));
 }
+
+#[test]
+fn end_that_a_busy_server_put_off_is_said_once_after_another_restart() {
+    let mut script = Script::open(Config::default());
+    script.hold(7, 2, 40, 16);
+    restarted(&mut script);
+    let named = [advisory_item(7, 40)];
+    let echo = script.sends(&[reclaim(1, 0, SESSION, &named)]);
+    script.say(&[reclaimed(1, echo, &[kept(object(7), 40, 0)])]);
+    let echo = script.sends(&[complete(2, 0, SESSION)]);
+    script.say(&[Ack { nonce: 2, echo, reply: Reply::Failed(Failed { status: Status::BUSY, retry_ms: 500 }) }.into()]);
+    script.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
+    script.shake_amid(THIRD, &[(SESSION, SessionFate::Reclaimable), (SECOND, SessionFate::Reclaimable)]);
+    let echo = script.sends(&[reclaim(1, 0, SECOND, &named)]);
+    script.say(&[reclaimed(1, echo, &[kept(object(7), 40, 0)])]);
+    let echo = script.sends(&[complete(2, 0, SESSION), complete(3, 1, SECOND)]);
+    script.say(&[2, 3].map(|nonce| Message::from(cistern_wire::Pending { nonce, echo })));
+    let said: Vec<u64> = script.run(600).iter().flat_map(|(_, sent)| nonces_of_completes(sent)).collect();
+    assert!(said.iter().all(|nonce| [2, 3].contains(nonce)), "once for each of the two sessions: {said:?}");
+}
+
+fn nonces_of_completes(sent: &Sent) -> Vec<u64> {
+    let nonce = |message| if let Message::ReclaimComplete(complete) = message { Some(complete.ask.nonce) } else { None };
+    sent.messages().into_iter().filter_map(nonce).collect()
+}

@@ -6,6 +6,7 @@ use crate::config::{Config, IdlePolicy};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_link::Machine;
 use cistern_wire::limits::{DATAGRAM_MIN, ROOT};
 use cistern_wire::{
     Alive, CancelOutcome, Cancelled, Demand, Generation, Keep, Message, Mode, ObjectId, PathChallenge, PathResponse, Pending, Receipt,
@@ -266,4 +267,18 @@ fn late_copies_of_answers_and_answers_to_nothing_do_no_harm() {
     script.say(&[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
     script.drops = 1;
     script.asleep();
+}
+
+#[test]
+fn room_that_a_canceled_command_leaves_in_the_window_is_used_at_once() {
+    let mut script = Script::open(Config { window: 1, ..Config::default() });
+    let first = script.start(stat(9));
+    let echo = script.sends(&[get_attr(2, 0, 9)]);
+    script.say(&[Pending { nonce: 2, echo }.into()]);
+    script.start(stat(10));
+    script.quiet();
+    script.agent.cancel(script.now(), first);
+    assert_eq!(script.agent.wake_after(script.now()), Some(Duration::ZERO));
+    let [sent] = &script.transmit()[..] else { panic!("one datagram") };
+    assert_eq!(sent.messages(), [get_attr(3, 0, 10)]);
 }

@@ -238,6 +238,32 @@ fn agent_with_an_ephemeral_file_reclaims_after_a_restart_though_it_holds_no_lock
 }
 
 #[test]
+fn ephemeral_file_of_a_session_that_cannot_be_reclaimed_keeps_the_agent_awake_no_more() {
+    let mut script = with_ephemeral();
+    let held = script.hold(7, 3, 40, 16);
+    let _ = script.submit(Command::Unlock { holder: held.holder });
+    script.hint();
+    script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]);
+    let echo = script.turn().last().expect("RECLAIM").packet();
+    assert_eq!(script.agent.view(script.now()).ephemerals, 1);
+    script.say(&[cistern_wire::Hint { echo, detail: Bytes8(b"") }.into()]);
+    script.shake_amid(SessionId(0xEF), &[(SESSION, SessionFate::TimingOut), (SECOND, SessionFate::Reclaimable)]);
+    assert_eq!(script.agent.view(script.now()).ephemerals, 0);
+    assert!(!script.agent.owns_ephemeral(ObjectId(9)));
+}
+
+#[test]
+fn ephemeral_file_that_has_moved_to_the_next_session_goes_on_with_that() {
+    let mut script = with_ephemeral();
+    script.hint();
+    script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]);
+    let echo = script.turn().last().expect("RECLAIM_COMPLETE").packet();
+    script.say(&[cistern_wire::Hint { echo, detail: Bytes8(b"") }.into()]);
+    script.shake_amid(SessionId(0xEF), &[(SESSION, SessionFate::Ended), (SECOND, SessionFate::Reclaimable)]);
+    assert_eq!(script.agent.view(script.now()).ephemerals, 1);
+}
+
+#[test]
 fn agent_keeps_account_of_ephemeral_files_that_it_makes_in_batches() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
     let owner = Ownership { mode: 0o600, uid: 1, gid: 1 };

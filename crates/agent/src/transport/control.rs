@@ -105,14 +105,14 @@ impl Controls {
         self.due.insert(self.last_serial);
     }
 
-    /// The numbers of the messages that are not answered.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> + '_ {
-        self.unanswered.keys().copied()
-    }
-
     /// Whether something is to be sent now.
     pub(crate) fn has_due(&self) -> bool {
         !self.due.is_empty() || !self.giving.is_empty()
+    }
+
+    /// Whether one is out of which nobody would see that its answer does not come.
+    pub(crate) fn untimed(&self, is_timed: impl Fn(u64) -> bool) -> bool {
+        self.unanswered.keys().any(|serial| !self.due.contains(serial) && !is_timed(*serial))
     }
 
     /// Puts what is to be sent into a datagram, as far as it fits; gives the numbers of what went in.

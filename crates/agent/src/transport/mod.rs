@@ -10,7 +10,7 @@ mod requests;
 mod transmit;
 
 pub(crate) use queue::{Lane, SendQueue};
-pub(crate) use requests::{Flight, Requests, UNASKED};
+pub(crate) use requests::{Flight, Flights, UNASKED};
 pub(crate) use transmit::{Cx, Gate};
 
 use crate::call::{Asker, TaskId};
@@ -24,7 +24,7 @@ use cistern_wire::{CancelOutcome, Cancelled, List, ObjectId, Receipt, ReceiptAns
 use control::Controls;
 use core::net::SocketAddr;
 use core::time::Duration;
-use requests::{AROUND, Timeout};
+use requests::{AROUND, Requests, Timeout};
 
 /// However long the lease: somebody waits for the answer of a server that comes back.
 pub(crate) const RTO_LONGEST: Duration = Duration::from_secs(2);
@@ -144,29 +144,17 @@ impl Channel {
     }
 
     /// The session is over: nothing of it is waited for any more.
-    pub(crate) fn shut(self, timers: &mut Timers) -> (Sender, Requests) {
-        self.cancel_timers(timers);
-        let Self { counter, path, rtt, controls, requests, .. } = self;
-        (Sender { counter, path, rtt, serial: controls.next_serial() }, requests)
-    }
-
-    fn cancel_timers(&self, timers: &mut Timers) {
-        for nonce in self.requests.awaited() {
-            timers.cancel(Timer::Request(nonce));
-        }
-        for serial in self.controls.awaited() {
-            timers.cancel(Timer::Control(serial));
-        }
+    pub(crate) fn shut(self) -> (Sender, Flights) {
+        let Self { counter, path, rtt, controls, mut requests, .. } = self;
+        (Sender { counter, path, rtt, serial: controls.next_serial() }, requests.take())
     }
 
     /// The session is closed: only that is said in it from now on. Gives the requests that were on their way.
-    pub(crate) fn only_end(&mut self, timers: &mut Timers) -> Requests {
-        self.cancel_timers(timers);
+    pub(crate) fn only_end(&mut self) -> Flights {
         self.cancels.clear();
         self.controls.only_end();
         self.dormant = false;
-        let fresh = self.requests.another();
-        core::mem::replace(&mut self.requests, fresh)
+        self.requests.take()
     }
 }
 
@@ -455,6 +443,13 @@ impl Channel {
     /// Whether what is unanswered waits because nobody needs it.
     pub(crate) const fn is_dormant(&self) -> bool {
         self.dormant
+    }
+
+    /// Whether all that is not answered is asked for again, sooner or later.
+    pub(crate) fn is_live(&self, timers: &Timers) -> bool {
+        let requests = self.requests.untimed(|nonce| timers.get(Timer::Request(nonce)).is_some());
+        let controls = self.controls.untimed(|serial| timers.get(Timer::Control(serial)).is_some());
+        self.dormant || !requests && !controls
     }
 
     /// Nobody needs what is unanswered: it waits.

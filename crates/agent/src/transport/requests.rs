@@ -69,6 +69,9 @@ impl Flight {
     }
 }
 
+/// Requests that are awaited, by nonce.
+pub(crate) type Flights = BTreeMap<u64, Flight>;
+
 /// The requests of one session.
 #[derive(Debug)]
 pub(crate) struct Requests {
@@ -79,7 +82,7 @@ pub(crate) struct Requests {
     told: u64,
     window: u16,
     congestion: Window,
-    flights: BTreeMap<u64, Flight>,
+    flights: Flights,
     due: BTreeSet<u64>,
     /// Flights that are in the network, as far as is known.
     in_flight: usize,
@@ -127,11 +130,6 @@ impl Requests {
             small: None,
             shrunk: None,
         }
-    }
-
-    /// None are awaited any more.
-    pub(crate) fn another(&self) -> Self {
-        Self::new(self.window, self.max_datagram)
     }
 
     /// The lowest nonce awaited and the next one.
@@ -348,14 +346,6 @@ impl Requests {
         reads.map(|(nonce, _)| *nonce).collect()
     }
 
-    /// The mutations of operations that are awaited: nonce, operation, call.
-    pub(crate) fn mutations(&self) -> impl Iterator<Item = (u64, TaskId, u32)> + '_ {
-        self.flights.iter().filter(|(_, flight)| flight.mutation).filter_map(|(nonce, flight)| match flight.asker {
-            Asker::Op(task, call) => Some((*nonce, task, call)),
-            _ => None,
-        })
-    }
-
     /// The nonce under which somebody asks.
     pub(crate) fn nonce_of(&self, asker: Asker) -> Option<u64> {
         self.flights.iter().find(|(_, flight)| flight.asker == asker).map(|(nonce, _)| *nonce)
@@ -375,14 +365,20 @@ impl Requests {
         self.flights.get(&nonce)
     }
 
-    /// Every request that is awaited.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> + '_ {
-        self.flights.keys().copied()
+    /// Whether one is out of which nobody would see that its answer does not come.
+    pub(crate) fn untimed(&self, is_timed: impl Fn(u64) -> bool) -> bool {
+        let in_time = |nonce: u64, flight: &Flight| matches!(flight.state, Progress::Due | Progress::Withdrawn) || is_timed(nonce);
+        self.flights.iter().any(|(nonce, flight)| !in_time(*nonce, flight))
     }
 
-    /// Everything that is awaited, in order of nonce; the session is over.
-    pub(crate) fn into_flights(self) -> BTreeMap<u64, Flight> {
-        self.flights
+    /// Takes out everything that is awaited: the session is over, or of use for nothing but its end. No nonce is used again.
+    pub(crate) fn take(&mut self) -> Flights {
+        for nonce in self.flights.keys() {
+            self.nonces.retire(*nonce);
+        }
+        self.due.clear();
+        self.in_flight = 0;
+        core::mem::take(&mut self.flights)
     }
 }
 
@@ -518,6 +514,14 @@ mod tests {
         assert!(!requests.may_give_up(), "it would not believe 4");
         requests.heard(third);
         assert!(requests.may_give_up());
+    }
+
+    #[test]
+    fn no_nonce_is_used_again_when_all_that_was_awaited_is_taken_out() {
+        let mut requests = Requests::new(2, 1_232);
+        (0..2).for_each(|_| assert!(started(&mut requests, 40) > 0));
+        assert_eq!(requests.take().into_keys().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((requests.len(), started(&mut requests, 40)), (0, 3));
     }
 
     #[test]

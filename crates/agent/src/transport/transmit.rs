@@ -47,10 +47,19 @@ impl Channel {
         !self.dormant && (self.requests.has_due() || may_start())
     }
 
+    /// Whether there is a next datagram.
+    pub(crate) fn has_next(&self, now: Instant, queue: &SendQueue, gate: Gate) -> bool {
+        self.is_urgent() || self.is_asking(now, queue, gate)
+    }
+
+    fn is_urgent(&self) -> bool {
+        !self.receipts.is_empty() || self.controls.has_due() || self.challenged.is_some()
+    }
+
     /// Makes the next datagram, if there is anything to send.
     pub(crate) fn poll_transmit(&mut self, cx: Cx<'_>, queue: &mut SendQueue, gate: Gate, buf: &mut Vec<u8>) -> Option<Transmitted> {
         let now = cx.now;
-        let urgent = !self.receipts.is_empty() || self.controls.has_due() || self.challenged.is_some();
+        let urgent = self.is_urgent();
         // Its number is taken when it is known that it carries something.
         let header = Header { from_server: false, session: self.session, packet: self.counter.last() + 1 };
         let limit = if urgent { DATAGRAM_MIN } else { self.size_of_next(now) };
