@@ -74,26 +74,8 @@ pub(crate) fn hello(number: u8, handshake: u64, cookie: &'static [u8]) -> Messag
 
 /// A HELLO of a start of an agent, with what it says of former sessions.
 pub(crate) fn hello_of<'a>(number: u8, handshake: u64, incarnation: u64, cookie: &'a [u8], former: &'a [FormerClaim]) -> Message<'a> {
-    Hello {
-        handshake,
-        version_min: 1,
-        version_max: 1,
-        window: 64,
-        max_datagram: 1_232,
-        features: 0,
-        agent: AgentId([number + 1; 16]),
-        incarnation,
-        boot: [0; 16],
-        store: StoreId([0; 16]),
-        epoch: 0,
-        server_incarnation: 0,
-        lease_us: 0,
-        first_packet: 1,
-        label: Bytes8(b"bench"),
-        cookie: Bytes8(cookie),
-        former: List::of(former),
-    }
-    .into()
+    let agent = AgentId([number + 1; 16]);
+    Hello { incarnation, label: Bytes8(b"bench"), cookie: Bytes8(cookie), former: List::of(former), ..Hello::new(agent, handshake) }.into()
 }
 
 pub(crate) fn challenge(handshake: u64, echo: u64) -> Message<'static> {

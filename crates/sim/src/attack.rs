@@ -311,23 +311,13 @@ impl Intruder {
         self.tries += 1;
         let cookie = opening.cookie.as_deref().unwrap_or_default();
         let hello = Hello {
-            handshake: opening.handshake,
-            version_min: VERSION,
-            version_max: VERSION,
             window: 4,
-            max_datagram: 1_232,
-            features: 0,
-            agent: opening.agent,
             incarnation: opening.incarnation,
-            boot: [0; 16],
-            store: StoreId([0; 16]),
-            epoch: 0,
-            server_incarnation: 0,
-            lease_us: 0,
             first_packet: FIRST,
             label: Bytes8(b"nobody"),
             cookie: Bytes8(cookie),
             former: List::of(&opening.former),
+            ..Hello::new(opening.agent, opening.handshake)
         };
         let header = Header { from_server: false, session: SessionId(0), packet: self.handshakes };
         datagram(header, &[Message::Hello(hello)])

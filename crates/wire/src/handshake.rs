@@ -5,7 +5,7 @@
 
 use crate::field::{Bytes8, List};
 use crate::ids::{AgentId, Handle, SessionId, StoreId};
-use crate::limits::FEATURE_VOLATILE;
+use crate::limits::{DATAGRAM_DEFAULT, FEATURE_VOLATILE, VERSION};
 use crate::shape::Shown;
 
 /// The feature bits that have a meaning in this version.
@@ -112,6 +112,32 @@ body! {
         pub cookie: Bytes8<'a> as Shown::Bytes,
         /// The agent's session, then former ones that it does not know to have ended; at most 8.
         pub former: List<'a, FormerClaim>,
+    }
+}
+
+impl<'a> Hello<'a> {
+    /// The first HELLO of an agent's first handshake, which asks for nothing in particular.
+    #[must_use]
+    pub const fn new(agent: AgentId, handshake: u64) -> Self {
+        Self {
+            handshake,
+            version_min: VERSION,
+            version_max: VERSION,
+            window: 64,
+            max_datagram: DATAGRAM_DEFAULT as u16,
+            features: 0,
+            agent,
+            incarnation: 1,
+            boot: [0; 16],
+            store: StoreId([0; 16]),
+            epoch: 0,
+            server_incarnation: 0,
+            lease_us: 0,
+            first_packet: 1,
+            label: Bytes8(&[]),
+            cookie: Bytes8(&[]),
+            former: List::of(&[]),
+        }
     }
 }
 

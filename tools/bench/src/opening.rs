@@ -7,10 +7,9 @@
 use crate::agent::{Agent, LIMIT};
 use crate::slot;
 use crate::trouble::Trouble;
-use cistern_wire::limits::{DATAGRAM_MAX, ROOT, VERSION};
+use cistern_wire::limits::{DATAGRAM_MAX, ROOT};
 use cistern_wire::{
-    AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, List, Lock, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId,
-    StoreId, Terms, Writer,
+    AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, Lock, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, Terms, Writer,
 };
 use std::io;
 use std::net::UdpSocket;
@@ -131,23 +130,11 @@ fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Res
     let mut agent = [0xB5; 16];
     agent[..8].copy_from_slice(&handshake.id().to_be_bytes());
     let hello = Hello {
-        handshake: handshake.id(),
-        version_min: VERSION,
-        version_max: VERSION,
         window: handshake.window,
         max_datagram: LIMIT,
-        features: 0,
-        agent: AgentId(agent),
-        incarnation: 1,
-        boot: [0; 16],
-        store: StoreId([0; 16]),
-        epoch: 0,
-        server_incarnation: 0,
-        lease_us: 0,
-        first_packet: 1,
         label: Bytes8(b"bench"),
         cookie: Bytes8(&handshake.cookie),
-        former: List::of(&[]),
+        ..Hello::new(AgentId(agent), handshake.id())
     };
     let header = Header { from_server: false, session: SessionId(0), packet: *packet };
     let mut datagram = Writer::new();

@@ -3,8 +3,8 @@
 //! Decides how a session is opened by the real handshake. Leaves to others: carrying its datagrams (`rig`, a test's socket), what is
 //! asked (`kind`).
 
-use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
-use cistern_wire::{AgentId, Ask, Bytes8, Datagram, Header, Hello, List, Message, Packer, SessionId, StoreId};
+use cistern_wire::limits::DATAGRAM_DEFAULT;
+use cistern_wire::{AgentId, Ask, Bytes8, Datagram, Header, Hello, Message, Packer, SessionId};
 
 /// Largest datagram of the agent.
 #[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
@@ -89,25 +89,7 @@ impl Peer {
     }
 
     fn hello(&mut self, cookie: &[u8]) -> Vec<u8> {
-        let hello = Hello {
-            handshake: 1,
-            version_min: VERSION,
-            version_max: VERSION,
-            window: 64,
-            max_datagram: LIMIT,
-            features: 0,
-            agent: AgentId([0xA7; 16]),
-            incarnation: 1,
-            boot: [0; 16],
-            store: StoreId([0; 16]),
-            epoch: 0,
-            server_incarnation: 0,
-            lease_us: 0,
-            first_packet: 1,
-            label: Bytes8(b"counted"),
-            cookie: Bytes8(cookie),
-            former: List::of(&[]),
-        };
+        let hello = Hello { label: Bytes8(b"counted"), cookie: Bytes8(cookie), ..Hello::new(AgentId([0xA7; 16]), 1) };
         self.datagram(&hello.into())
     }
 }

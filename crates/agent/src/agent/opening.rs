@@ -210,13 +210,8 @@ impl Agent {
         opening.log.record(packet, now);
         let known = known.unwrap_or(ServerIdentity { store: StoreId::default(), epoch: 0, incarnation: 0, volatile: false });
         let hello = Hello {
-            handshake: opening.handshake,
-            version_min: VERSION,
-            version_max: VERSION,
             window: config.window,
             max_datagram: config.max_datagram,
-            features: 0,
-            agent: identity.agent,
             incarnation: identity.incarnation,
             boot: identity.boot,
             store: known.store,
@@ -227,6 +222,7 @@ impl Agent {
             label: Bytes8(&identity.label),
             cookie: Bytes8(&opening.cookie),
             former: List::of(&former),
+            ..Hello::new(identity.agent, opening.handshake)
         };
         let mut packer = Packer::new(buf, Header { from_server: false, session: SessionId(0), packet }, DATAGRAM_MIN);
         let fits = packer.push(&hello.into());

@@ -141,7 +141,7 @@ impl Spent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_wire::{Bytes8, List, StoreId};
+    use cistern_wire::Bytes8;
 
     const LIFE: Duration = Duration::from_secs(10);
     const AGENT: AgentId = AgentId([7; 16]);
@@ -159,25 +159,7 @@ mod tests {
     }
 
     fn hello(handshake: u64, cookie: &[u8]) -> Hello<'_> {
-        Hello {
-            handshake,
-            version_min: 1,
-            version_max: 1,
-            window: 64,
-            max_datagram: 1_232,
-            features: 0,
-            agent: AGENT,
-            incarnation: 3,
-            boot: [0; 16],
-            store: StoreId::default(),
-            epoch: 0,
-            server_incarnation: 0,
-            lease_us: 0,
-            first_packet: 1,
-            label: Bytes8(b"test"),
-            cookie: Bytes8(cookie),
-            former: List::of(&[]),
-        }
+        Hello { incarnation: 3, label: Bytes8(b"test"), cookie: Bytes8(cookie), ..Hello::new(AGENT, handshake) }
     }
 
     //= wire-spec.md#11-6-sessions-handshake-and-paths

@@ -210,23 +210,10 @@ impl Bench {
 /// The HELLO of a handshake whose number is that of its session.
 pub(super) fn hello(agent: usize, session: u64) -> Message<'static> {
     Message::from(Hello {
-        handshake: session,
-        version_min: VERSION,
-        version_max: VERSION,
-        window: 64,
-        max_datagram: 1_232,
-        features: 0,
-        agent: cistern_wire::AgentId([u8::try_from(agent).unwrap() + 1; 16]),
-        incarnation: 1,
-        boot: [0; 16],
-        store: StoreId([0; 16]),
-        epoch: 0,
-        server_incarnation: 0,
-        lease_us: 0,
         first_packet: 1 << 40,
         label: Bytes8(b"bench"),
         cookie: Bytes8(b"cookie"),
-        former: List::default(),
+        ..Hello::new(cistern_wire::AgentId([u8::try_from(agent).unwrap() + 1; 16]), session)
     })
 }
 

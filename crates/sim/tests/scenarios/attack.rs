@@ -3,35 +3,17 @@
 
 use cistern_agent::api::Output;
 use cistern_sim::script::{Agent, Setting, from, to};
-use cistern_wire::limits::VERSION;
 use cistern_wire::{
     Ack, AgentId, Alive, Ask, Bytes8, Claim, EndReason, EndSession, Fate, FormerClaim, Generation, GetAttr, Granted, Hello, Keep,
     KeepAlive, Kind, List, LockClass, LockId, Message, Mode, Nack, NackReason, ObjectId, Reclaim, ReclaimItem, Release, ReleaseItem, Reply,
-    SessionId, Status, StoreId, Want,
+    SessionId, Status, Want,
 };
 
 /// The first packet number of an attacker's own session.
 const FIRST: u64 = 1 << 30;
 
-const HELLO: Hello<'static> = Hello {
-    handshake: 0xA77AC4,
-    version_min: VERSION,
-    version_max: VERSION,
-    window: 4,
-    max_datagram: 1_232,
-    features: 0,
-    agent: AgentId([0xEE; 16]),
-    incarnation: 1,
-    boot: [0; 16],
-    store: StoreId([0; 16]),
-    epoch: 0,
-    server_incarnation: 0,
-    lease_us: 0,
-    first_packet: FIRST,
-    label: Bytes8(b"nobody"),
-    cookie: Bytes8(b""),
-    former: List::of(&[]),
-};
+const HELLO: Hello<'static> =
+    Hello { window: 4, first_packet: FIRST, label: Bytes8(b"nobody"), ..Hello::new(AgentId([0xEE; 16]), 0xA77AC4) };
 
 fn ask(nonce: u64) -> Ask {
     Ask { nonce, back: 0, limit: 1_232 }

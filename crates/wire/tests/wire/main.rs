@@ -1,10 +1,10 @@
 //! Tests of the wire format over the whole registry of messages, and of `wire-spec.md` against the code.
 //!
-//! `codec`, `drops`, `random` and `golden` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables` and `vectors`
+//! `codec`, `drops` and `random` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables` and `vectors`
 //! test that the specification says the same as the code, by a reader (`spec_reader`) that knows nothing but the formats of the specification
 //! (`spec_text`); `citations` that sections cited by number are there.
-//! What is generated (vectors, golden file) is written anew with `CISTERN_REGENERATE=1 cargo test -p cistern-wire`; a changed
-//! golden file is a change of the wire format, and is reviewed as one.
+//! What is generated (`tests/vectors`) is written anew with `CISTERN_REGENERATE=1 cargo test -p cistern-wire`; a vector that changes is a
+//! change of the wire format, and is reviewed as one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -12,7 +12,6 @@ mod citations;
 mod codec;
 mod drop_vectors;
 mod drops;
-mod golden;
 mod random;
 mod shapes;
 mod spec_reader;

@@ -11,10 +11,8 @@ use crate::trouble::Trouble;
 use cistern_link::{Instant, Machine as _, Path};
 use cistern_server::config::{CacheLimits, LockLimits};
 use cistern_server::{Config, Server};
-use cistern_wire::limits::{DATAGRAM_DEFAULT, ROOT, VERSION};
-use cistern_wire::{
-    AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, List, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms,
-};
+use cistern_wire::limits::{DATAGRAM_DEFAULT, ROOT};
+use cistern_wire::{AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms};
 use nix::time::{ClockId, clock_gettime};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -130,25 +128,7 @@ impl Tables {
         let handshake = number as u64 + 1;
         let mut agent = [0xA9; 16];
         agent[..8].copy_from_slice(&handshake.to_be_bytes());
-        let hello = Hello {
-            handshake,
-            version_min: VERSION,
-            version_max: VERSION,
-            window: 64,
-            max_datagram: LIMIT,
-            features: 0,
-            agent: AgentId(agent),
-            incarnation: 1,
-            boot: [0; 16],
-            store: StoreId([0; 16]),
-            epoch: 0,
-            server_incarnation: 0,
-            lease_us: 0,
-            first_packet: 1,
-            label: Bytes8(b"host-1234"),
-            cookie: Bytes8(cookie),
-            former: List::of(&[]),
-        };
+        let hello = Hello { label: Bytes8(b"host-1234"), cookie: Bytes8(cookie), ..Hello::new(AgentId(agent), handshake) };
         self.arrive(number, SessionId(0), 1, &[Message::from(hello)]);
     }
 

@@ -116,23 +116,13 @@ impl Peer {
 
     pub(super) fn hello<'a>(&self, cookie: &'a [u8], former: &'a [FormerClaim]) -> Hello<'a> {
         Hello {
-            handshake: self.handshake,
-            version_min: 1,
-            version_max: 1,
-            window: 64,
-            max_datagram: LIMIT,
-            features: 0,
-            agent: self.agent,
             incarnation: self.incarnation,
-            boot: [0; 16],
-            store: StoreId::default(),
-            epoch: 0,
-            server_incarnation: 0,
             lease_us: self.lease_us,
             first_packet: self.first_packet,
             label: Bytes8(LABELS[usize::from(self.agent.0[0]) % LABELS.len()]),
             cookie: Bytes8(cookie),
             former: List::of(former),
+            ..Hello::new(self.agent, self.handshake)
         }
     }
 }
