@@ -283,6 +283,15 @@ impl ReplyCache {
         self.check();
     }
 
+    /// Forgets the replies themselves; what became of each request stays known.
+    pub fn forget_replies(&mut self) {
+        for slot in &mut self.slots {
+            if let Slot::Done { stored, .. } = slot {
+                *stored = Stored::Recompute;
+            }
+        }
+    }
+
     /// The lowest nonce that the agent still waits for, as far as it has said.
     #[must_use]
     pub const fn floor(&self) -> u64 {

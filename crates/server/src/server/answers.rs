@@ -7,7 +7,7 @@
 //! Leaves to others: executing, sending.
 
 use crate::config::Config;
-use crate::locks::{LockAccess, Row};
+use crate::locks::Row;
 use crate::requests::{Answering, Call};
 use crate::server::Server;
 use crate::sessions::SessionKey;
@@ -18,7 +18,6 @@ use crate::transport::SMALL;
 use crate::transport::lanes::{Travel, Urgency};
 use alloc::vec::Vec;
 use cistern_link::Stored;
-use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Ack, Bytes8, CacheGrant, Changed, Effect, Fate, Field as _, Handle, Holder, Kind, List, LockId, Message, Mode, Nack, NackReason,
     Pending, Queued, Reader, Reply, RowState,
@@ -136,7 +135,7 @@ impl Server {
             Standing::Good if row.state == RowState::Holds => Some(self.config.failover_bound(session.lease())),
             standing => standing.bound(self.now),
         };
-        match self.sessions.get(row.session) {
+        match self.sessions.get(row.session).filter(|session| !session.has_ended()) {
             Some(session) => Holder {
                 label: Bytes8(&session.label),
                 handle: session.handle,
@@ -177,16 +176,13 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A NACK MUST mean that its session is timing out or has ended, and nothing else.
         assert!(!self.is_good(key), "a NACK in good standing would make the agent discard what it holds (section 11.3)");
-        // If its end has begun, there was no way back any more.
-        let refused = self.sessions.apply(key, Event::Refused);
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST NOT say that a session has ended before its end is durable.
-        // When it is, the session is not in the table any more, and `strangers` answers.
+        // When it is, `strangers` answers.
         self.push_urgent(key, &Message::Nack(Nack { nonce, echo, reason: NackReason::TimingOut, fate }));
-        if bugs::is(Bug::M13) && refused.is_ok() {
-            self.lease_timers.cancel(key);
-            self.sessions.pardon(key);
-            self.set_access(key, LockAccess::Active);
+        // If its end has begun, there was no way back any more.
+        if self.sessions.get(key).is_some_and(|session| session.standing().takes(Event::Refused)) {
+            self.change(key, Event::Refused);
         }
     }
 

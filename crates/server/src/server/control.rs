@@ -4,11 +4,12 @@
 //! session itself. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 6.3 and 6.4.
 //! Invariant: from a session that is timing out, receipts, releases, path messages and its surrender are accepted, and nothing
 //! renews (section 11.3); a lock leaves only by a release or refusal that names its generation (section 8.2).
-//! Leaves to others: the lock table, rescue and the end of a session (`timing_out`).
+//! Leaves to others: the lock table, rescue and the end of a session (`lifecycle`).
 
 use crate::locks::CancelResult;
 use crate::server::Server;
 use crate::server::dispatch::MessageCx;
+use crate::server::lifecycle::Pending;
 use crate::sessions::SessionKey;
 use crate::sessions::standing::{Cause, Standing};
 use crate::stats::Dropped;
@@ -154,7 +155,7 @@ impl Server {
             }
         }
         // ENDED follows when the end is durable (section 11.7); the newest transmission is the one answered (section 11.1).
-        self.farewells.insert(key, (message.serial, origin.packet));
+        self.pending.insert(key, Pending::Farewell { serial: message.serial, packet: origin.packet });
         Taken::Done
     }
 

@@ -6,7 +6,7 @@
 //! notices; its deadlines run when the socket is empty.
 //! Implements `wire-spec.md` section 6.4. Invariant: notices go only to sessions in good standing; those of a session that is timing
 //! out are kept for its rescue.
-//! Leaves to others: when a single notice has failed (`sessions::notices`), what D means (`timing_out`).
+//! Leaves to others: when a single notice has failed (`sessions::notices`), what D means (`lifecycle`).
 
 use crate::locks::LockDecision;
 use crate::server::Server;

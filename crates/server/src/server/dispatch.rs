@@ -65,8 +65,10 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if session.standing() == Standing::Opening {
-            return self.drop_datagram(path, Dropped::NotOpen);
+        match session.standing() {
+            Standing::Opening => return self.drop_datagram(path, Dropped::NotOpen),
+            Standing::Ended { cause } => return self.after_the_end(key, cause, path, header, bytes),
+            Standing::Good | Standing::TimingOut { .. } | Standing::Ending { .. } => {}
         }
         //= wire-spec.md#3-2-packet-numbers
         //# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.

@@ -4,13 +4,14 @@
 //! the driver takes work for the store after each turn and brings its answers before the next.
 //! Invariant: nothing held here reaches anybody before its batch is durable; nothing that reveals no transaction waits (keep-alives).
 //! After a failed write nothing is answered any more.
-//! Leaves to others: what is held (`answers`, `handshake`, `timing_out`), the engine (`cistern-store`).
+//! Leaves to others: what is held (`answers`, `handshake`, `lifecycle`), the engine (`cistern-store`).
 
 use crate::presence::Change;
 use crate::requests::{Call, TaskId};
 use crate::server::answers::Repeatable;
 use crate::server::{Phase, Server};
 use crate::sessions::SessionKey;
+use crate::sessions::standing::Event;
 use crate::store::{BatchId, Counter, Loaded, StoreEvent, StoreWork};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -125,8 +126,10 @@ impl Server {
                 match then {
                     OnDurable::Reply { call, reply, repeatable } => self.reply(call, &reply, repeatable),
                     OnDurable::Resume(id) => self.durable_for(id, batch),
-                    OnDurable::Opened(key) => self.opened(key),
-                    OnDurable::Ended(key) => self.ended(key),
+                    OnDurable::Opened(key) => self.recorded(key),
+                    OnDurable::Ended(key) => {
+                        self.change(key, Event::Durable);
+                    }
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
                     OnDurable::Accounted(id) => self.accounted(id, batch),

@@ -6,15 +6,16 @@
 //! incarnation or an older handshake is refused. Place in the walk: after `dispatch`, for session 0.
 //! Implements `wire-spec.md` section 6.1. Invariants: the session's record is durable before WELCOME leaves (section 11.7); WELCOME renews,
 //! so it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause.
-//! Leaves to others: cookies, the end of former sessions (`timing_out`).
+//! Leaves to others: cookies, the end of former sessions (`lifecycle`).
 
 use crate::server::Server;
 use crate::server::durability::OnDurable;
+use crate::server::lifecycle::Pending;
 use crate::server::warnings::Reason;
 use crate::sessions::SessionKey;
 use crate::sessions::networks::Network;
 use crate::sessions::session::{Opening, Session};
-use crate::sessions::standing::{Cause, Event, Standing};
+use crate::sessions::standing::{Cause, Standing};
 use crate::stats::Dropped;
 use crate::store;
 use crate::transport::SMALL;
@@ -22,29 +23,20 @@ use crate::transport::cookie::CookieTime;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Path, Question, first_packet, is_first_packet};
+use cistern_link::{Path, first_packet, is_first_packet};
 use cistern_wire::limits::{COOKIE_MAX, DATAGRAM_MIN, FEATURE_VOLATILE, FORMER_MAX, LABEL_MAX, OVERHEAD, VERSION};
 use cistern_wire::{
     Bytes8, Challenge, Claim, Field as _, FormerClaim, FormerFate, Handle, Hello, Known, List, Message, Raw, Refuse, RefuseReason,
     SessionFate, SessionId, Welcome,
 };
 use core::time::Duration;
-use log::{debug, info, warn};
+use log::{debug, warn};
 
 /// When an agent that met a full table should try again, in milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
 /// How far above the incarnation of a live session the next one of its agent may be: who has started so often since has not been here for
 /// that long, and his session is probed.
 const JUMP_MAX: u64 = 65_536;
-
-/// What a WELCOME waits with until the session's record is durable.
-#[derive(Debug)]
-pub(crate) struct Awaiting {
-    /// Newest HELLO of the handshake.
-    packet: u64,
-    /// The former sessions that it names: what is said of them is what is true when WELCOME is made.
-    former: Vec<FormerClaim>,
-}
 
 /// A HELLO and how it came.
 struct Greeting<'a> {
@@ -208,8 +200,8 @@ impl Server {
         }
         match session.standing() {
             Standing::Opening => {
-                if let Some(awaiting) = self.awaiting.get_mut(&key) {
-                    awaiting.packet = awaiting.packet.max(greeting.packet);
+                if let Some(Pending::Welcome { packet, .. }) = self.pending.get_mut(&key) {
+                    *packet = greeting.packet.max(*packet);
                 }
             }
             Standing::Good => {
@@ -289,12 +281,12 @@ impl Server {
         //# The server MUST have stored the largest T that it promises before it promises it.
         let record = self.session_record(key, hello.boot, false).map(|record| record.to_bytes().into());
         self.overlay.put(store::Key::Session(id), record);
-        self.awaiting.insert(key, Awaiting { packet: greeting.packet, former: hello.former.iter().collect() });
+        self.pending.insert(key, Pending::Welcome { packet: greeting.packet, former: hello.former.iter().collect() });
         let batch = self.overlay.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The session's record MUST be durable before WELCOME is sent.
         if bugs::is(Bug::M39) {
-            return self.opened(key);
+            return self.recorded(key);
         }
         self.after_commit(batch, OnDurable::Opened(key));
     }
@@ -362,7 +354,7 @@ impl Server {
     }
 
     /// What is said, in session `key`, of each session that its agent names; of another agent's sessions nothing is told.
-    fn fates(&self, key: SessionKey, claims: &[FormerClaim]) -> Vec<FormerFate> {
+    pub(crate) fn fates(&self, key: SessionKey, claims: &[FormerClaim]) -> Vec<FormerFate> {
         let Some((agent, incarnation)) = self.sessions.get(key).map(|session| (session.agent, session.incarnation)) else {
             return Vec::new();
         };
@@ -389,42 +381,13 @@ impl Server {
             //# A server MUST NOT take up a session of an earlier server incarnation under its old id.
             let id = SessionId(self.rng.nonzero_u64().get());
             let recorded = self.grace.as_ref().is_some_and(|grace| grace.knows(id));
-            if !recorded && self.sessions.find(id).is_none() && !self.tombstones.contains(id) {
+            if !recorded && self.sessions.find(id).is_none() {
                 return id;
             }
         }
     }
 
-    /// The session's record is durable: it is open.
-    pub(crate) fn opened(&mut self, key: SessionKey) {
-        let Some(awaiting) = self.awaiting.remove(&key) else {
-            return;
-        };
-        match self.sessions.apply(key, Event::Recorded) {
-            Ok(Some(Standing::Good)) => {
-                //= wire-spec.md#11-7-restart-and-recovery
-                //# A long session MUST NOT be given a cache lock.
-                let slot = self.locks.open(key, !self.long.contains(key.id()));
-                if bugs::is(Bug::M46) {
-                    self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
-                }
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.slot = slot;
-                    info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
-                }
-                self.stats.welcomes += 1;
-                let former = self.fates(key, &awaiting.former);
-                if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
-                    grace.progressed(self.now);
-                }
-                self.welcome(key, awaiting.packet, &former);
-            }
-            // Superseded before it was open.
-            Ok(_) | Err(_) => debug!("{}: session {} was over before it was open", self.who, key.id()),
-        }
-    }
-
-    fn welcome(&mut self, key: SessionKey, echo: u64, former: &[FormerFate]) {
+    pub(crate) fn welcome(&mut self, key: SessionKey, echo: u64, former: &[FormerFate]) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };

@@ -15,6 +15,7 @@ mod execute;
 mod foresee;
 mod grace;
 mod handshake;
+mod lifecycle;
 pub mod live;
 mod long;
 mod outcomes;
@@ -27,7 +28,6 @@ pub mod status;
 mod strangers;
 #[cfg(test)]
 mod tests;
-mod timing_out;
 mod transmit;
 mod warnings;
 mod watching;
@@ -40,13 +40,12 @@ use crate::presence::Watches;
 use crate::presence::ephemerals::Ephemerals;
 use crate::requests::Tasks;
 use crate::server::durability::OnDurable;
-use crate::server::handshake::Awaiting;
+use crate::server::lifecycle::Pending;
 use crate::server::live::challenges;
 use crate::server::long::LongSessions;
 use crate::server::warnings::Warnings;
 use crate::sessions::deadlines::DeliveryDeadlines;
 use crate::sessions::grace::Grace;
-use crate::sessions::tombstones::Tombstones;
 use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
@@ -138,13 +137,11 @@ pub struct Server {
     probes: Rate,
     hints: Rate,
     warnings: Warnings,
-    awaiting: BTreeMap<SessionKey, Awaiting>,
     // Sessions.
     sessions: Sessions,
     long: LongSessions,
-    tombstones: Tombstones,
-    /// Serial and packet of END_SESSION messages whose end is not durable yet.
-    farewells: BTreeMap<SessionKey, (u64, u64)>,
+    /// What their agents are told when the store has their records, or has them no more.
+    pending: BTreeMap<SessionKey, Pending>,
     // Time.
     /// The grace after a restart, as long as it lasts.
     grace: Option<Grace>,
@@ -200,11 +197,9 @@ impl Server {
             challenges: challenges(now, &config),
             hints: Rate::new(now, config.hint_interval, 1),
             warnings: Warnings::default(),
-            awaiting: BTreeMap::new(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(config.tombstones_max),
             long: LongSessions::default(),
-            tombstones: Tombstones::new(config.tombstones_max),
-            farewells: BTreeMap::new(),
+            pending: BTreeMap::new(),
             grace: None,
             lease_timers: TimerQueue::new(),
             listening: DeliveryDeadlines::default(),

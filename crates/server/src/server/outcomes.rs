@@ -4,7 +4,7 @@
 //! session), and what OUTCOME is told. Place in the walk: under `execute`; asked in the agent's present session about a former one.
 //! Implements `wire-spec.md` sections 11.2 and 11.7. Invariant: after "not executed" the mutation is never executed; "executed" is
 //! said only of what is durable.
-//! Leaves to others: the reply cache of a session that is still in the table (`cistern_link`), tombstones.
+//! Leaves to others: the reply cache of a session that is still in the table (`cistern_link`).
 
 use crate::requests::Call;
 use crate::server::Server;
@@ -40,18 +40,16 @@ impl Server {
         if let Some(key) = former.filter(|key| self.sessions.get(*key).is_some_and(|session| session.agent == agent)) {
             return self.outcome_of(call, key, message.nonce);
         }
-        if let Some(stone) = self.tombstones.get_mut(message.session).filter(|stone| stone.agent == agent) {
-            let fate = stone.fate(message.nonce);
-            return self.tell(call, fate, &[]);
-        }
         self.recorded_outcome(call, agent, message)
     }
 
     /// Of a session that is in the table.
     fn outcome_of(&mut self, call: Call, key: SessionKey, nonce: u64) -> Run {
-        // A session in good standing tells by itself what became of its requests.
-        if self.is_good(key) {
-            return self.tell(call, Fate::Unknown, &[]);
+        match self.sessions.get(key) {
+            // A session in good standing tells by itself what became of its requests.
+            Some(session) if session.standing().is_good() => return self.tell(call, Fate::Unknown, &[]),
+            Some(session) if session.has_ended() => return self.tell(call, session.fate_after_end(nonce), &[]),
+            _ => {}
         }
         // What has had no effect yet never will.
         self.discard_request(key, nonce);

@@ -123,7 +123,7 @@ impl Server {
             status: self.status(now),
             stats: self.stats.clone(),
             locks: self.locks.counts(),
-            opening_and_over: (counts.opening, counts.over),
+            opening_and_over: (counts.opening, counts.ending),
             memory: self.overlay.memory(),
             objects: self.overlay.count_of(Counter::Objects),
             content_bytes: self.overlay.count_of(Counter::Bytes),
@@ -178,7 +178,7 @@ impl Server {
             waited_for: self.locks.is_waited_for(session.slot),
             notices: session.outbox.as_ref().map_or(0, |outbox| outbox.len()),
         };
-        self.sessions.iter().map(|(_, session)| row(session)).collect()
+        self.sessions.iter().map(row).collect()
     }
 
     /// The counters.
@@ -197,7 +197,7 @@ impl Server {
     /// while `last-heard` is off (section 11.3). `None` if there is no such session.
     #[must_use]
     pub fn kept(&self, session: SessionId) -> Option<String> {
-        Some(self.sessions.get(self.sessions.find(session)?)?.kept())
+        Some(self.sessions.get(self.sessions.find(session)?).filter(|session| !session.has_ended())?.kept())
     }
 
     /// How many deadlines about silence there are: none while nobody waits for anybody.

@@ -1,4 +1,4 @@
-//! Datagrams that name a session which is not in the table.
+//! Datagrams that name a session which is not in the table, or has ended.
 //!
 //! Decides what its sender hears: of an ended session that is remembered, NACK with the fate of each request, at its proven address;
 //! otherwise a hint, smaller than what caused it and at most one per interval (section 11.6), which changes nothing and makes the agent
@@ -8,6 +8,8 @@
 
 use crate::server::Server;
 use crate::server::warnings::Reason;
+use crate::sessions::SessionKey;
+use crate::sessions::standing::Cause;
 use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::Path;
@@ -22,9 +24,6 @@ const HINT_LEN: usize = OVERHEAD + Hint::MIN_LEN;
 impl Server {
     /// A valid datagram for a session that is not in the table.
     pub(crate) fn stranger(&mut self, path: Path, header: Header, bytes: &[u8]) {
-        if self.tombstones.get_mut(header.session).is_some_and(|stone| stone.path.remote == path.remote) {
-            return self.after_the_end(path, header, bytes);
-        }
         self.drop_datagram(path, Dropped::UnknownSession);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
@@ -44,13 +43,15 @@ impl Server {
     }
 
     /// A datagram of a session that has ended.
-    fn after_the_end(&mut self, path: Path, header: Header, bytes: &[u8]) {
-        trace!("{}: packet {} of session {}, which has ended", self.who, header.packet, header.session);
-        let Some(stone) = self.tombstones.get_mut(header.session) else {
-            return;
+    pub(crate) fn after_the_end(&mut self, key: SessionKey, cause: Cause, path: Path, header: Header, bytes: &[u8]) {
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.path.remote == path.remote) else {
+            // Nobody else is answered in its name.
+            return self.stranger(path, header, bytes);
         };
+        trace!("{}: packet {} of session {}, which has ended", self.who, header.packet, header.session);
         let (echo, reason) = (header.packet, NackReason::Ended);
-        let superseded = core::mem::take(&mut stone.superseded).then_some(stone.agent);
+        let given_up = matches!(cause, Cause::Closed | Cause::Surrendered);
+        let clone_of = (cause == Cause::Superseded && !core::mem::replace(&mut session.reported, true)).then_some(session.agent);
         let mut control = false;
         let mut answers: Vec<Message<'static>> = Vec::new();
         for raw in Raw::all(bytes) {
@@ -60,10 +61,10 @@ impl Server {
             };
             match (message, message.ask()) {
                 (_, Some(ask)) => {
-                    answers.push(Message::Nack(Nack { nonce: ask.nonce, echo, reason, fate: stone.fate(ask.nonce) }));
+                    answers.push(Message::Nack(Nack { nonce: ask.nonce, echo, reason, fate: session.fate_after_end(ask.nonce) }));
                 }
                 // Asked once more, because ENDED was lost.
-                (Message::EndSession(end), None) if stone.given_up => answers.push(Message::Ended(Ended { serial: end.serial, echo })),
+                (Message::EndSession(end), None) if given_up => answers.push(Message::Ended(Ended { serial: end.serial, echo })),
                 (_, None) => {
                     let answered = [Kind::KeepAlive, Kind::Release, Kind::Cancel, Kind::EndSession];
                     control |= answered.contains(&raw.kind);
@@ -73,12 +74,11 @@ impl Server {
         if control {
             answers.push(Message::Nack(Nack { nonce: 0, echo, reason, fate: Fate::Unknown }));
         }
-        stone.packet += 1;
-        let packet = stone.packet;
-        if !answers.is_empty() {
+        let packet = session.packets.take();
+        if let Some(packet) = packet.filter(|_| !answers.is_empty()) {
             self.send_loose(path, header.session, packet, &answers, None);
         }
-        if let Some(agent) = superseded {
+        if let Some(agent) = clone_of {
             self.report_clone(agent, header.session, path);
         }
     }

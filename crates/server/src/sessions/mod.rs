@@ -3,6 +3,8 @@
 //! Decides how a session is found, in constant time whatever their number, and counts them by standing. Place in the walk: right
 //! after decoding. Implements `wire-spec.md` section 6. Invariants: an id is random, not 0, and unique among live and remembered
 //! sessions (section 11.6); the number of lease timers equals the number of sessions timing out (section 11.3, asserted by `server`).
+//! A session that has ended is found by its id alone, for a while, so that its agent can be told: the oldest is forgotten first, and
+//! forgetting one only means that its agent gets a hint and learns the same by a handshake.
 //! Leaves to others: what a change of standing entails.
 
 pub(crate) mod deadlines;
@@ -11,13 +13,13 @@ pub(crate) mod networks;
 pub(crate) mod notices;
 pub(crate) mod session;
 pub(crate) mod standing;
-pub(crate) mod tombstones;
 
 use crate::ids::LockSlot;
 pub(crate) use crate::ids::SessionKey;
 use crate::sessions::networks::{Listing, Network, Networks};
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Event, Illegal, Standing};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Index;
 use cistern_link::ReplyCache;
@@ -26,7 +28,7 @@ use cistern_wire::{AgentId, SessionId};
 use core::hash::BuildHasher as _;
 use hashbrown::DefaultHashBuilder;
 
-/// What is known of an agent as long as it has a session; kept with the newest of its sessions, for nearly every agent has but one.
+/// What is known of an agent as long as it has a session that has not ended; kept with the newest of its sessions, for nearly every agent has but one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agent {
     /// The highest incarnation seen (section 11.6).
@@ -53,8 +55,10 @@ pub(crate) struct Counts {
     pub(crate) opening: usize,
     pub(crate) good: usize,
     pub(crate) timing_out: usize,
-    /// Ending, or ended and not freed yet.
-    pub(crate) over: usize,
+    /// Their ends are not durable yet.
+    pub(crate) ending: usize,
+    /// Remembered.
+    pub(crate) ended: usize,
 }
 
 impl Counts {
@@ -63,13 +67,22 @@ impl Counts {
             Standing::Opening => &mut self.opening,
             Standing::Good => &mut self.good,
             Standing::TimingOut { .. } => &mut self.timing_out,
-            Standing::Ending { .. } | Standing::Ended { .. } => &mut self.over,
+            Standing::Ending { .. } => &mut self.ending,
+            Standing::Ended { .. } => &mut self.ended,
         }
     }
 }
 
+/// What an event has made of a session's standing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transition {
+    pub(crate) key: SessionKey,
+    pub(crate) from: Standing,
+    pub(crate) to: Standing,
+}
+
 /// All sessions that are not forgotten.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sessions {
     places: Slab<Place>,
     by_id: Index,
@@ -79,6 +92,9 @@ pub(crate) struct Sessions {
     /// Agents choose their ids: how they are hashed is nobody's to know.
     hasher: DefaultHashBuilder,
     counts: Counts,
+    /// Those that have ended, oldest first, and how many are remembered.
+    ended: VecDeque<SessionKey>,
+    ended_max: usize,
 }
 
 /// Ids of sessions are random.
@@ -87,9 +103,23 @@ const fn hash_of(id: SessionId) -> u32 {
 }
 
 impl Sessions {
-    /// How many there are.
+    /// None yet; at most `ended_max`, at least 1, are remembered when they have ended.
+    pub(crate) fn new(ended_max: u32) -> Self {
+        Self {
+            places: Slab::default(),
+            by_id: Index::default(),
+            by_agent: Index::default(),
+            networks: Networks::default(),
+            hasher: DefaultHashBuilder::default(),
+            counts: Counts::default(),
+            ended: VecDeque::new(),
+            ended_max: ended_max as usize,
+        }
+    }
+
+    /// How many have not ended.
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.places.len() - self.counts.ended
     }
 
     /// How many have which standing.
@@ -97,7 +127,7 @@ impl Sessions {
         self.counts
     }
 
-    /// The session of an id on the wire.
+    /// The session of an id on the wire, also one that has ended.
     pub(crate) fn find(&self, id: SessionId) -> Option<SessionKey> {
         self.by_id
             .find(hash_of(id), |place| self.place(place).is_some_and(|found| found.session.id == id))
@@ -126,7 +156,7 @@ impl Sessions {
         Some(Agent { incarnation: *incarnation, newest: SessionKey { place, id: session.id } })
     }
 
-    /// The sessions of an agent, oldest first.
+    /// The sessions of an agent that have not ended, oldest first.
     pub(crate) fn of_agent(&self, agent: AgentId) -> Vec<SessionKey> {
         let mut at = self.newest(agent).unwrap_or(NONE);
         let newest_first = core::iter::from_fn(|| {
@@ -150,12 +180,10 @@ impl Sessions {
         self.places.get(place)
     }
 
-    /// All sessions, in the order of their places.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
-        (0..self.places.places()).filter_map(|place| {
-            let session = &self.place(place)?.session;
-            Some((SessionKey { place, id: session.id }, session))
-        })
+    /// All sessions that have not ended, in the order of their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
+        let all = (0..self.places.places()).filter_map(|place| Some(&self.place(place)?.session));
+        all.filter(|session| !session.has_ended())
     }
 
     /// How many places there are, free ones included.
@@ -195,31 +223,23 @@ impl Sessions {
         key
     }
 
-    /// Changes a session's standing; gives the new one.
+    /// Changes a session's standing; `None` if the session is gone.
     ///
     /// # Errors
-    /// [`Illegal`] if the event cannot happen in its standing; `None` inside `Ok` if the session is gone.
-    pub(crate) fn apply(&mut self, key: SessionKey, event: Event) -> Result<Option<Standing>, Illegal> {
+    /// [`Illegal`] if the event cannot happen in its standing; nothing is changed.
+    pub(crate) fn apply(&mut self, key: SessionKey, event: Event) -> Result<Option<Transition>, Illegal> {
         let Some(session) = self.get_mut(key) else {
             return Ok(None);
         };
-        let before = session.standing();
-        let after = before.after(event)?;
-        session.set_standing(after);
-        *self.counts.of(before) -= 1;
-        *self.counts.of(after) += 1;
-        Ok(Some(after))
-    }
-
-    /// Takes a failed session back whatever has happened to it; a deliberate bug.
-    pub(crate) fn pardon(&mut self, key: SessionKey) {
-        let Some(session) = self.get_mut(key) else {
-            return;
-        };
-        let before = session.standing();
-        session.set_standing(Standing::Good);
-        *self.counts.of(before) -= 1;
-        *self.counts.of(Standing::Good) += 1;
+        let from = session.standing();
+        let to = from.after(event)?;
+        session.set_standing(to);
+        *self.counts.of(from) -= 1;
+        *self.counts.of(to) += 1;
+        if let Standing::Ended { .. } = to {
+            self.retire(key);
+        }
+        Ok(Some(Transition { key, from, to }))
     }
 
     /// Gives a session the kept replies of another one; a deliberate bug.
@@ -233,18 +253,22 @@ impl Sessions {
         }
     }
 
-    /// Forgets a session.
-    pub(crate) fn remove(&mut self, key: SessionKey) -> Option<Session> {
-        let agent = self.get(key)?.agent;
+    /// A session has ended: it counts neither for its agent nor for its network any more, and is remembered for as long as there is room.
+    fn retire(&mut self, key: SessionKey) {
+        let Some(agent) = self.get(key).map(|session| session.agent) else {
+            return;
+        };
         let newest = self.newest(agent);
-        let Place { session, incarnation, older, row } = self.places.remove(key.place);
+        let Some(place) = self.places.get_mut(key.place) else {
+            return;
+        };
+        place.session.retire();
+        let (incarnation, older, row) = (place.incarnation, core::mem::replace(&mut place.older, NONE), place.row.take());
         if let Some(moved) = row.and_then(|row| self.networks.remove(row))
             && let Some(place) = self.places.get_mut(moved)
         {
             place.row = row;
         }
-        self.by_id.remove(hash_of(key.id), key.place);
-        *self.counts.of(session.standing()) -= 1;
         if newest == Some(key.place) {
             let hash = self.hash_of_agent(agent);
             self.by_agent.remove(hash, key.place);
@@ -256,7 +280,14 @@ impl Sessions {
         } else {
             self.unlink(newest, key.place, older);
         }
-        Some(session)
+        self.ended.push_back(key);
+        if self.ended.len() > self.ended_max
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.by_id.remove(hash_of(oldest.id), oldest.place);
+            self.places.remove(oldest.place);
+            self.counts.ended -= 1;
+        }
     }
 
     /// Takes a place that is gone out of the list of an agent's sessions.
@@ -302,50 +333,71 @@ mod tests {
         })
     }
 
+    /// The session ends, durably.
+    fn end(table: &mut Sessions, key: SessionKey) {
+        table.apply(key, Event::Over { cause: Cause::Closed }).unwrap();
+        table.apply(key, Event::Durable).unwrap();
+    }
+
     #[test]
     fn key_of_a_session_that_is_gone_finds_nothing_even_in_its_old_place() {
-        let mut table = Sessions::default();
-        let old = table.insert(session(7, 1, 1));
+        let mut table = Sessions::new(1);
+        let (old, next) = (table.insert(session(7, 1, 1)), table.insert(session(9, 2, 1)));
         assert_eq!(table.find(SessionId(7)), Some(old));
-        assert!(table.remove(old).is_some());
+        end(&mut table, old);
+        end(&mut table, next);
         let new = table.insert(session(8, 1, 1));
         assert_eq!(new.place, old.place);
-        assert!(table.get(old).is_none() && table.get_mut(old).is_none() && table.remove(old).is_none());
+        assert!(table.get(old).is_none() && table.get_mut(old).is_none());
         assert_eq!(table.apply(old, Event::Recorded), Ok(None));
         assert_eq!((table.find(SessionId(7)), table.len()), (None, 1));
     }
 
     #[test]
+    fn ended_sessions_are_found_by_their_ids_alone_and_the_oldest_is_forgotten_first() {
+        let mut table = Sessions::new(2);
+        let keys: Vec<_> = (1..=3).map(|id| table.insert(session(id, 1, 1))).collect();
+        for key in &keys {
+            end(&mut table, *key);
+            assert_eq!(table.find(key.id()), Some(*key));
+            assert!(table.iter().all(|session| session.id != key.id()));
+        }
+        assert_eq!(table.find(SessionId(1)), None);
+        assert!(table.find(SessionId(2)).is_some() && table.agent(AgentId([1; 16])).is_none());
+        assert_eq!((table.len(), table.counts()), (0, Counts { ended: 2, ..Counts::default() }));
+    }
+
+    #[test]
     fn counts_follow_every_change_of_standing() {
-        let mut table = Sessions::default();
+        let mut table = Sessions::new(1);
         let key = table.insert(session(7, 1, 1));
         assert_eq!(table.counts().opening, 1);
-        table.apply(key, Event::Recorded).unwrap();
+        let change = table.apply(key, Event::Recorded).unwrap();
+        assert_eq!(change, Some(Transition { key, from: Standing::Opening, to: Standing::Good }));
         assert_eq!(table.counts(), Counts { good: 1, ..Counts::default() });
         assert!(table.apply(key, Event::Recorded).is_err());
         assert_eq!(table.counts(), Counts { good: 1, ..Counts::default() }, "an illegal event changes nothing");
-        table.apply(key, Event::Over { cause: Cause::Closed }).unwrap();
-        table.remove(key);
-        assert_eq!(table.counts(), Counts::default());
+        end(&mut table, key);
+        assert_eq!(table.counts(), Counts { ended: 1, ..Counts::default() });
     }
 
     #[test]
     fn agent_is_known_as_long_as_it_has_a_session() {
-        let mut table = Sessions::default();
+        let mut table = Sessions::new(9);
         let first = table.insert(session(7, 1, 3));
         let second = table.insert(session(8, 1, 4));
         let agent = table.agent(AgentId([1; 16])).unwrap();
         assert_eq!((agent.incarnation, agent.newest), (4, second));
         assert_eq!(table.of_agent(AgentId([1; 16])), [first, second]);
-        table.remove(second);
+        end(&mut table, second);
         assert_eq!(table.agent(AgentId([1; 16])).unwrap().incarnation, 4, "the highest stays");
-        table.remove(first);
+        end(&mut table, first);
         assert!(table.agent(AgentId([1; 16])).is_none());
     }
 
     #[test]
     fn sessions_of_a_network_are_listed_where_they_were_opened() {
-        let mut table = Sessions::default();
+        let mut table = Sessions::new(9);
         let from = |id: u64, address: [u8; 4]| {
             let mut session = session(id, 1, 1);
             session.path = Path::to(SocketAddr::from((address, 1)));
@@ -360,7 +412,7 @@ mod tests {
         }
         assert_eq!(table.of_network(network).len(), 4);
         for (gone, left) in [(0, 3), (1, 2), (3, 1), (2, 0)] {
-            table.remove(keys[gone]);
+            end(&mut table, keys[gone]);
             assert_eq!(table.of_network(network).len(), left);
             assert!(table.of_network(network).iter().all(|place| keys.contains(&table.at(*place as usize).unwrap())));
         }
@@ -369,10 +421,10 @@ mod tests {
     #[test]
     fn sessions_of_an_agent_stay_in_order_whichever_of_them_goes_first() {
         for gone in 0..3 {
-            let mut table = Sessions::default();
+            let mut table = Sessions::new(9);
             let mut keys: Vec<_> = [(7, 5), (8, 4), (9, 3)].map(|(id, start)| table.insert(session(id, 1, start))).into();
             table.insert(session(10, 2, 1));
-            table.remove(keys.remove(gone));
+            end(&mut table, keys.remove(gone));
             let agent = table.agent(AgentId([1; 16])).unwrap();
             assert_eq!((table.of_agent(AgentId([1; 16])), agent.newest, agent.incarnation), (keys.clone(), keys[1], 5));
             assert_eq!(table.of_agent(AgentId([2; 16])).len(), 1);

@@ -5,7 +5,7 @@
 //! `delivery`, read by `transmit`. Implements `wire-spec.md` section 6.4.
 //! Invariant: a notice leaves only by its receipt, by a release that names its generation or a newer one, or by a newer demand
 //! for the same lock; one demand per lock is on the way. Its text never changes under its number, so a receipt means one thing.
-//! Leaves to others: which notices there are (`locks`), what a failed delivery leads to (`timing_out`).
+//! Leaves to others: which notices there are (`locks`), what a failed delivery leads to (`lifecycle`).
 
 #[cfg(test)]
 mod tests;

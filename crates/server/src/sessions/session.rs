@@ -22,7 +22,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
-use cistern_wire::{AgentId, Handle, ObjectId, SessionId};
+use cistern_wire::{AgentId, Fate, Handle, ObjectId, SessionId};
 use core::fmt;
 use core::time::Duration;
 
@@ -231,6 +231,31 @@ impl Session {
         self.standing = standing;
     }
 
+    /// Whether it has ended, durably.
+    pub(crate) const fn has_ended(&self) -> bool {
+        matches!(self.standing, Standing::Ended { .. })
+    }
+
+    /// It has ended: keeps only what its agent may still be told.
+    pub(crate) fn retire(&mut self) {
+        self.cache.forget_replies();
+        (self.tasks, self.outbox, self.roaming) = (Vec::new(), None, None);
+        // Who still goes on is reported once more.
+        self.reported = false;
+    }
+
+    /// What became of a request, now that the session has ended: nothing of it can execute any more, so what had not begun, or waited, never
+    /// will.
+    pub(crate) fn fate_after_end(&self, nonce: u64) -> Fate {
+        if nonce < self.cache.floor() {
+            Fate::Unknown
+        } else if self.cache.fate(nonce) == cistern_link::Fate::Executed {
+            Fate::Executed
+        } else {
+            Fate::NotExecuted
+        }
+    }
+
     /// Who it is, for logs.
     pub(crate) const fn who(&self) -> Who<'_> {
         Who(self)
@@ -249,5 +274,47 @@ impl fmt::Display for Who<'_> {
         let Session { id, agent, incarnation, label, .. } = self.0;
         // The label is the agent's own word: what is not printable is escaped.
         write!(f, "session {id} of \"{}\" ({agent}/{incarnation})", label.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_link::{ReplyBuffers, Stored};
+    use core::net::SocketAddr;
+
+    #[test]
+    fn fate_of_each_request_of_an_ended_session_is_told() {
+        let mut session = Session::new(Opening {
+            id: SessionId(7),
+            handle: Handle(7),
+            agent: AgentId([1; 16]),
+            incarnation: 1,
+            handshake: 1,
+            label: Box::from(*b"test"),
+            lease_us: 2_000_000,
+            first_received: 1,
+            first_sent: 1,
+            now: Instant::new(1, 1),
+            path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
+            max_datagram: 1_232,
+            window: 8,
+            round_trip: Duration::ZERO,
+            last_heard: false,
+        });
+        let mut buffers = ReplyBuffers::default();
+        for nonce in 3..=5 {
+            session.cache.admit(nonce, 3, 0, &mut buffers);
+            session.cache.begin(nonce, 0, 1);
+        }
+        session.cache.finish(3, Stored::Bytes(buffers.keep(b"reply")));
+        session.cache.queue(5);
+        session.retire();
+        assert_eq!(session.cache.stored_bytes(), 0);
+        assert_eq!(session.fate_after_end(2), Fate::Unknown, "forgotten");
+        assert_eq!(session.fate_after_end(3), Fate::Executed);
+        assert_eq!(session.fate_after_end(4), Fate::NotExecuted, "was parked, and is dropped");
+        assert_eq!(session.fate_after_end(5), Fate::Executed);
+        assert_eq!(session.fate_after_end(6), Fate::NotExecuted, "never came");
     }
 }

@@ -5,7 +5,7 @@
 //! Implements `wire-spec.md` section 11.3. Invariant: only [`Standing::Good`] may be answered by a message that renews, and a
 //! session in good standing carries no lease state: D and the end of the wait exist only in [`Standing::TimingOut`]. The one way
 //! back, [`Event::Rescued`], is closed by the first NACK, by a cause that is final, and by the end of the wait.
-//! Leaves to others: what has to be done on the way (`handshake`, `timing_out`), timers, the store.
+//! Leaves to others: what has to be done on the way (`lifecycle`), timers, the store.
 
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -94,7 +94,7 @@ pub(crate) enum Standing {
         /// Why.
         cause: Cause,
     },
-    /// Over, durably; its locks are being freed.
+    /// Over, durably; its locks are being freed, and it is remembered for a while.
     Ended {
         /// Why.
         cause: Cause,
@@ -153,6 +153,8 @@ impl Standing {
     pub(crate) fn after(self, event: Event) -> Result<Self, Illegal> {
         match (self, event) {
             (Self::Opening, Event::Recorded) => Ok(Self::Good),
+            (Self::TimingOut { .. }, Event::Refused) if bugs::is(Bug::M13) => Ok(Self::Good),
+            (Self::TimingOut { .. }, Event::Waited { .. }) if bugs::is(Bug::M24) => Ok(Self::Good),
             (Self::Good, Event::Failed { now, until, cause }) => Ok(Self::TimingOut { decided: now, until, cause, nacked: false }),
             // The timer that runs is the right one: what was promised to the agent was promised before the first D.
             //= wire-spec.md#11-3-failure-and-ending
@@ -179,6 +181,11 @@ impl Standing {
     /// Whether the session may be answered by messages that renew, and its requests may execute.
     pub(crate) fn is_good(self) -> bool {
         matches!(self, Self::Good) || bugs::is(Bug::M4) && matches!(self, Self::TimingOut { .. })
+    }
+
+    /// Whether an event may happen in it.
+    pub(crate) fn takes(self, event: Event) -> bool {
+        self.after(event).is_ok()
     }
 
     /// Its name, for logs and listings.

@@ -188,7 +188,7 @@ fn end_does_not_wait_for_a_directory_that_is_held_by_a_session_timing_out() {
     evict(&mut world, &b);
     world.pass(Config::default().wait() - ms(10));
     assert_eq!(world.server.stats().steals, 1);
-    assert!(world.server.sessions.find(a.session).is_none(), "it has ended");
+    assert_eq!(world.server.kept(a.session), None, "it has ended");
     world.pass(ms(10));
     assert_eq!(["a", "b"].map(|name| exists(&mut world, &mut other, name)), [false, false]);
     assert_eq!((records(&world).len(), world.server.status(world.now).parked), (0, 0));

@@ -1,54 +1,121 @@
-//! Failure, rescue and end of a session: D, the one timer, and what is freed when.
+//! The life of a session: what follows from each change of its standing.
 //!
-//! Decides what happens at D: from that instant nothing of the session renews or executes, its valid requests get NACK, and one timer
-//! runs, T = τ(1+δ)+ε from D, or from what was heard last. What was missing may still come: then the session goes on as if nothing
-//! had been. When both clocks have passed the timer, or when the agent gave the session up, its end goes to the store, and
-//! only when that is durable are its locks freed, in slices. Place in the walk: beside it; D comes from `delivery`,
-//! from a newer session of the agent (`handshake`) or from an operator. Implements `wire-spec.md` section 11.3.
-//! Invariant: one lease timer per session timing out, none else; no lock of a failed session goes to anybody before it.
+//! Decides that at D nothing of the session renews or executes any more, its valid requests get NACK, and one timer runs, T = τ(1+δ)+ε from D,
+//! or from what was heard last. What was missing may still come: then the session goes on as if nothing had been. When both clocks have
+//! passed the timer, or when the agent gave the session up, its end goes to the store, and only when that is durable are its locks freed,
+//! in slices. Place in the walk: beside it; D comes from `delivery`, from a newer session of the agent (`handshake`) or from an operator.
+//! Implements `wire-spec.md` section 11.3. Invariants: [`Server::change`] is the only way to a new standing, and [`Server::on_transition`] the
+//! only place where one has consequences; one lease timer per session timing out, none else; no lock of a failed session goes to anybody
+//! before it.
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
+use crate::ids::LockSlot;
 use crate::locks::LockAccess;
 use crate::requests::Wait;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
-use crate::sessions::SessionKey;
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Event, Illegal, Standing};
-use crate::sessions::tombstones::Tombstone;
+use crate::sessions::{SessionKey, Transition};
 use crate::store;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Question};
-use cistern_wire::{AgentId, Ended, Message, SessionId};
-use log::{Level, error, info, log, warn};
+use cistern_wire::{AgentId, Ended, FormerClaim, Message, SessionFate, SessionId};
+use log::{Level, debug, error, info, log, warn};
+
+/// What waits for the store to have a session's record, or to have it no more.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// WELCOME.
+    Welcome {
+        /// Newest HELLO of the handshake.
+        packet: u64,
+        /// The former sessions that it names: what is said of them is what is true when WELCOME is made.
+        former: Vec<FormerClaim>,
+    },
+    /// ENDED.
+    Farewell {
+        /// Serial of the newest END_SESSION.
+        serial: u64,
+        /// And its packet.
+        packet: u64,
+    },
+}
 
 impl Server {
+    /// Something happens to a session: its standing changes, and what follows from that is done. False: nothing has changed.
+    pub(crate) fn change(&mut self, key: SessionKey, event: Event) -> bool {
+        match self.sessions.apply(key, event) {
+            Ok(Some(transition)) => self.on_transition(transition),
+            Ok(None) => return false,
+            Err(illegal) => {
+                self.illegal(key, illegal);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What follows from a change of standing.
+    fn on_transition(&mut self, Transition { key, from, to }: Transition) {
+        match (from, to) {
+            (Standing::Opening, Standing::Good) => self.opened(key),
+            (Standing::Good, Standing::TimingOut { until, cause, .. }) => self.failed(key, until, cause),
+            (Standing::TimingOut { cause: before, .. }, Standing::TimingOut { cause, .. }) => {
+                // The timer of the first D runs on.
+                if cause != before {
+                    info!("{}: session {}, which is timing out, cannot come back: {cause}", self.who, key.id());
+                    self.mark_unreclaimable(key, cause);
+                }
+            }
+            (Standing::TimingOut { decided, .. }, Standing::Good) => self.rescued(key, decided),
+            (_, Standing::Ending { .. }) => self.ending(key),
+            (_, Standing::Ended { cause }) => self.ended(key, cause),
+            (_, Standing::Opening | Standing::Good | Standing::TimingOut { .. }) => debug_assert!(false, "{from:?} to {to:?}"),
+        }
+    }
+
+    /// The session's record is durable: it is open, unless it was superseded meanwhile.
+    pub(crate) fn recorded(&mut self, key: SessionKey) {
+        if self.sessions.get(key).is_some_and(|session| session.standing() == Standing::Opening) {
+            self.change(key, Event::Recorded);
+        } else {
+            debug!("{}: session {} was over before it was open", self.who, key.id());
+        }
+    }
+
+    fn opened(&mut self, key: SessionKey) {
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# A long session MUST NOT be given a cache lock.
+        let slot = self.locks.open(key, !self.long.contains(key.id()));
+        if bugs::is(Bug::M46) {
+            self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.slot = slot;
+            info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
+        }
+        self.stats.welcomes += 1;
+        let Some(Pending::Welcome { packet, former }) = self.pending.remove(&key) else {
+            return;
+        };
+        let former = self.fates(key, &former);
+        if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
+            grace.progressed(self.now);
+        }
+        self.welcome(key, packet, &former);
+    }
+
     /// D: from now on nothing renews the session, and its locks go to others when T has passed.
     pub(crate) fn fail(&mut self, key: SessionKey, cause: Cause) {
-        let was_good = self.is_good(key);
         //= wire-spec.md#11-1-lease
         //# The server MUST NOT date D before the receipt of a datagram that it has acted on.
-        let event = Event::Failed { now: self.now, until: self.earliest_end(key, self.now), cause };
-        let until = match self.sessions.apply(key, event) {
-            Ok(Some(Standing::TimingOut { until, .. })) => until,
-            Ok(_) => return,
-            Err(illegal) => return self.illegal(key, illegal),
-        };
-        if cause.is_final() {
-            self.record_doom(key);
-        }
-        if matches!(cause, Cause::Evicted | Cause::ReclaimConflict)
-            && let Some(session) = self.sessions.get(key)
-        {
-            let (agent, incarnation) = (session.agent, session.incarnation);
-            self.doom_recorded(agent, incarnation);
-        }
-        if !was_good {
-            // The timer of the first D runs on.
-            info!("{}: session {}, which is timing out, cannot come back: {cause}", self.who, key.id());
-            return;
-        }
+        self.change(key, Event::Failed { now: self.now, until: self.earliest_end(key, self.now), cause });
+    }
+
+    fn failed(&mut self, key: SessionKey, until: Instant, cause: Cause) {
+        self.mark_unreclaimable(key, cause);
         self.lease_timers.set(key, until, Question::Waited);
         self.listening.forget(key);
         //= wire-spec.md#11-3-failure-and-ending
@@ -62,6 +129,24 @@ impl Server {
             session.out.drop_renewals(self.sending.pool());
             let wait = self.now.until_waited(until);
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
+        }
+    }
+
+    /// If nothing can undo the session's end any more, a server that starts anew is to know that, too.
+    fn mark_unreclaimable(&mut self, key: SessionKey, cause: Cause) {
+        if !cause.is_final() {
+            return;
+        }
+        //= wire-spec.md#11-3-failure-and-ending
+        //# An ending that no receipt can undo MUST be durable at D.
+        if let Some(record) = self.session_record(key, [0; 16], true) {
+            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
+        }
+        if matches!(cause, Cause::Evicted | Cause::ReclaimConflict)
+            && let Some(session) = self.sessions.get(key)
+        {
+            let (agent, incarnation) = (session.agent, session.incarnation);
+            self.doom_recorded(agent, incarnation);
         }
     }
 
@@ -88,20 +173,20 @@ impl Server {
     }
 
     /// Something came from a session that is timing out: takes the session back if nothing is missing any more and nothing was lost.
-    ///
+    pub(crate) fn try_rescue(&mut self, key: SessionKey) {
+        let event = Event::Rescued { now: self.now };
+        // Not if a NACK was produced, the cause is final, or the wait is over and the end only has to be recorded.
+        if !self.sessions.get(key).is_some_and(|session| session.standing().takes(event)) {
+            return;
+        }
+        if bugs::is(Bug::M14) || self.config.rescue && self.is_missing_nothing(key) {
+            self.change(key, event);
+        }
+    }
+
     /// Its timer is cancelled, a later D starts a full new one. What was parked at D, or whose turn came since, runs again. Renewing
     /// answers that were dropped at D stay dropped: the agent asks for them again.
-    pub(crate) fn try_rescue(&mut self, key: SessionKey) {
-        let Some(Standing::TimingOut { decided, .. }) = self.sessions.get(key).map(Session::standing) else {
-            return;
-        };
-        if !bugs::is(Bug::M14) && (!self.config.rescue || !self.is_missing_nothing(key)) {
-            return;
-        }
-        if !matches!(self.sessions.apply(key, Event::Rescued { now: self.now }), Ok(Some(Standing::Good))) {
-            // A NACK was produced, the cause is final, or the wait is over and the end only has to be recorded.
-            return;
-        }
+    fn rescued(&mut self, key: SessionKey, decided: Instant) {
         self.lease_timers.cancel(key);
         self.stats.rescues += 1;
         let Some(session) = self.sessions.get(key) else {
@@ -120,15 +205,6 @@ impl Server {
         self.line_up(key);
     }
 
-    /// Nothing can undo the session's end any more: a server that starts anew knows that, too.
-    fn record_doom(&mut self, key: SessionKey) {
-        //= wire-spec.md#11-3-failure-and-ending
-        //# An ending that no receipt can undo MUST be durable at D.
-        if let Some(record) = self.session_record(key, [0; 16], true) {
-            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
-        }
-    }
-
     /// The lease timers that have run out, now that the socket was found empty.
     pub(crate) fn run_lease_timers(&mut self) {
         while let Some(key) = self.lease_timers.due(self.now) {
@@ -145,39 +221,27 @@ impl Server {
                 while self.locks.sweep(self.now, usize::MAX >> 1) {}
                 let slot = self.locks.open(key, true);
                 self.sessions.get_mut(key).into_iter().for_each(|session| session.slot = slot);
-                self.sessions.pardon(key);
-                continue;
+            } else if self.locks.only_waits(self.sessions.slot(key)) && !self.ephemerals.any_of(key.id()) {
+                info!("{}: session {} has timed out; it only waited for locks", self.who, key.id());
+            } else {
+                self.stats.steals += 1;
+                warn!("{}: session {} has timed out, and is stolen from", self.who, key.id());
             }
-            match self.sessions.apply(key, Event::Waited { now: self.now }) {
-                Ok(_) => {
-                    if self.locks.only_waits(self.sessions.slot(key)) && !self.ephemerals.any_of(key.id()) {
-                        info!("{}: session {} has timed out; it only waited for locks", self.who, key.id());
-                    } else {
-                        self.stats.steals += 1;
-                        warn!("{}: session {} has timed out, and is stolen from", self.who, key.id());
-                    }
-                    self.record_end(key);
-                }
-                Err(illegal) => self.illegal(key, illegal),
-            }
+            self.change(key, Event::Waited { now: self.now });
         }
     }
 
     /// Nothing of the session can be used again: it ends without a wait.
     pub(crate) fn over(&mut self, key: SessionKey, cause: Cause) {
-        match self.sessions.apply(key, Event::Over { cause }) {
-            Ok(_) => {
-                self.lease_timers.cancel(key);
-                log!(end_level(cause), "{}: session {} ends: {cause}", self.who, key.id());
-                self.record_end(key);
-            }
-            Err(illegal) => self.illegal(key, illegal),
-        }
+        log!(end_level(cause), "{}: session {} ends: {cause}", self.who, key.id());
+        self.change(key, Event::Over { cause });
     }
 
     /// The session's end goes to the store. Nothing of it is done any more, nothing of it is freed yet.
-    fn record_end(&mut self, key: SessionKey) {
+    fn ending(&mut self, key: SessionKey) {
+        self.lease_timers.cancel(key);
         self.listening.forget(key);
+        self.pending.remove(&key);
         let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.tasks)).unwrap_or_default();
         //= wire-spec.md#11-3-failure-and-ending
         //# What was parked MUST be dropped when the session ends.
@@ -200,35 +264,32 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
         if bugs::is(Bug::M37) {
-            return self.ended(key);
+            self.change(key, Event::Durable);
+            return;
         }
         self.after_commit(batch, OnDurable::Ended(key));
     }
 
     /// The session's end is durable: its locks are nobody's, and it is remembered only to tell its agent.
-    pub(crate) fn ended(&mut self, key: SessionKey) {
-        let cause = match self.sessions.apply(key, Event::Durable) {
-            Ok(Some(Standing::Ended { cause })) => cause,
-            Ok(_) => return,
-            Err(illegal) => return self.illegal(key, illegal),
-        };
+    fn ended(&mut self, key: SessionKey, cause: Cause) {
         self.set_access(key, LockAccess::Freed);
-        let Some(mut session) = self.sessions.remove(key) else {
-            return;
-        };
         //= wire-spec.md#11-3-failure-and-ending
         //# A session MUST end whole: by T, by END_SESSION, or by its agent's next session (section 11.6).
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());
         self.session_left_files(key.id());
+        let farewell = self.pending.remove(&key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        // The lock table gives it to another one when it has freed what was held.
+        session.slot = LockSlot::NONE;
         session.out.clear(self.sending.pool());
-        let mut last_packet = session.packets.last();
-        if let Some((serial, echo)) = self.farewells.remove(&key) {
-            last_packet += 1;
-            self.send_loose(session.path, key.id(), last_packet, &[Message::Ended(Ended { serial, echo })], None);
-        }
-        self.tombstones.add(key.id(), Tombstone::of(session.path, session.agent, &session.cache, last_packet, cause));
         log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());
+        if let Some(Pending::Farewell { serial, packet: echo }) = farewell {
+            let path = session.path;
+            self.send_to_session_by(key, path, &Message::Ended(Ended { serial, echo }));
+        }
     }
 
     /// Tells the lock table of a session's standing.
