@@ -1,25 +1,22 @@
 //! What the core knows of the store: values loaded, overlaid by what batches in flight write; bounded.
 //!
-//! Decides: which questions go to the store, and what is in a batch. Place in the walk: operations reach it through a
-//! [`View`]; the machine asks, seals, and passes on what the store says (`loading`).
-//! Nothing of it is on the wire.
-//! Invariant: each value knows the newest batch that wrote it, and batches become durable in order, so one comparison tells
-//! whether a crash could still take it back.
-//! Leaves to others: forgetting (`trim`), meaning (`namespace`), holding replies back until a batch is durable (the machine).
+//! Decides which questions go to the store, and what is in a batch. Operations reach it through a [`View`]. Invariants: each value
+//! knows the newest batch that wrote it, 0 if it is as the store had it, and batches become durable in order, so one comparison tells whether
+//! a crash could still take it back; objects, of which there are millions, are kept in pieces, so that no turn copies them.
 
 use super::directory::Directory;
-use super::ephemerals::FoundEphemerals;
-use super::objects::Objects;
+use super::loading::Pages;
 use super::record::counter_to_bytes;
-use super::sessions::Found;
-use super::slot::{Known, Slot};
-use super::{Batch, BatchId, Counter, EntryRecord, Key, ObjectRecord, OutcomeRecord, Query, Seen, View};
+use super::{Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, Seen, SessionRecord, View};
 use crate::config::CacheLimits;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{ObjectId, SessionId};
+use cistern_link::index::{Index, hash};
+use cistern_link::slab::Slab;
+use cistern_wire::{Handle, ObjectId, SessionId};
+use core::cell::Cell;
 use hashbrown::HashMap;
 
 /// What is in memory of the store.
@@ -97,9 +94,9 @@ pub struct StoreCache {
     /// Units that could not be read.
     pub(super) broken: Vec<Unit>,
     /// The sessions recorded at the start, as far as they were read.
-    pub(super) sessions: Found,
+    pub(super) sessions: Pages<SessionId, SessionRecord>,
     /// The ephemeral files recorded at the start, as far as they were read.
-    pub(super) ephemerals: FoundEphemerals,
+    pub(super) ephemerals: Pages<(Handle, ObjectId), EphemeralRecord>,
     /// Outcomes of sessions of earlier starts, kept until the end of the turn in which the store told them.
     pub(super) outcomes: BTreeMap<(SessionId, u16), Known<OutcomeRecord>>,
     pub(super) bytes: usize,
@@ -125,8 +122,8 @@ impl StoreCache {
             deleted: VecDeque::new(),
             left_behind: 0,
             broken: Vec::new(),
-            sessions: Found::default(),
-            ephemerals: FoundEphemerals::default(),
+            sessions: Pages::default(),
+            ephemerals: Pages::default(),
             outcomes: BTreeMap::new(),
             bytes: 0,
             limits,
@@ -411,4 +408,99 @@ pub(super) fn name_len(slot: &Slot<ObjectRecord>) -> usize {
 
 pub(super) fn block_len(slot: &Slot<Bytes>) -> usize {
     if let Known::Present(bytes) = &slot.known { bytes.len() } else { 0 }
+}
+
+/// What is known of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Known<T> {
+    /// It is this.
+    Present(T),
+    /// There is none.
+    Absent,
+    /// The store has something that cannot be read.
+    Broken,
+}
+
+/// A value in memory.
+#[derive(Debug)]
+pub(super) struct Slot<T> {
+    pub(super) known: Known<T>,
+    pub(super) batch: BatchId,
+    /// Whether it was read since the clock's hand passed it; a read needs no exclusive access to say so.
+    pub(super) used: Cell<bool>,
+}
+
+impl<T> Slot<T> {
+    /// As the store has it.
+    pub(super) const fn loaded(known: Known<T>) -> Self {
+        Self { known, batch: 0, used: Cell::new(true) }
+    }
+
+    /// As `batch` writes it; `None`: deleted.
+    pub(super) fn written(value: Option<T>, batch: BatchId) -> Self {
+        let known = value.map_or(Known::Absent, Known::Present);
+        Self { known, batch, used: Cell::new(true) }
+    }
+
+    /// Whether the store has it, too, so that it may be forgotten.
+    pub(super) const fn clean(&self, durable: BatchId) -> bool {
+        self.batch <= durable
+    }
+
+    /// Whether it may be forgotten now; if it was used, that is noted as used up.
+    pub(super) fn idle(&self, durable: BatchId) -> bool {
+        !self.used.take() && self.clean(durable)
+    }
+}
+
+/// What is known of objects.
+#[derive(Debug)]
+pub(super) struct Objects {
+    values: Slab<(ObjectId, Slot<ObjectRecord>)>,
+    index: Index,
+}
+
+impl Objects {
+    pub(super) fn new() -> Self {
+        Self { values: Slab::new(), index: Index::default() }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(super) fn contains_key(&self, id: ObjectId) -> bool {
+        self.at(id).is_some()
+    }
+
+    pub(super) fn get(&self, id: ObjectId) -> Option<&Slot<ObjectRecord>> {
+        let mut found = None;
+        self.index.find(hash(id.0, 0), |at| {
+            let (known, slot) = &self.values[at];
+            found = Some(slot).filter(|_| *known == id);
+            found.is_some()
+        });
+        found
+    }
+
+    pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Slot<ObjectRecord>> {
+        self.at(id).map(|at| &mut self.values[at].1)
+    }
+
+    /// Takes in what is known of an object of which nothing was known.
+    pub(super) fn insert(&mut self, id: ObjectId, slot: Slot<ObjectRecord>) {
+        debug_assert!(!self.contains_key(id), "{id} is known already");
+        let at = self.values.insert((id, slot));
+        self.index.insert(hash(id.0, 0), at);
+    }
+
+    pub(super) fn remove(&mut self, id: ObjectId) -> Option<Slot<ObjectRecord>> {
+        let at = self.at(id)?;
+        self.index.remove(hash(id.0, 0), at);
+        Some(self.values.remove(at).1)
+    }
+
+    fn at(&self, id: ObjectId) -> Option<u32> {
+        self.index.find(hash(id.0, 0), |at| self.values[at].0 == id)
+    }
 }

@@ -6,7 +6,7 @@
 //! and a page of a directory is read from memory only if it lies in one known range.
 //! Leaves to others: asking the store, batches (`cache`).
 
-use super::slot::{Known, Slot};
+use super::cache::{Known, Slot};
 use super::{BatchId, EntryRecord};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -8,34 +8,25 @@
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
-mod after_commit;
 mod cache;
 mod directory;
-#[cfg(test)]
-pub(crate) mod disk;
-mod ephemerals;
 mod key;
 mod loading;
-mod objects;
 mod record;
-mod sessions;
-mod slot;
 #[cfg(test)]
-mod tests;
-mod trim;
+pub(crate) mod tests;
 mod view;
-mod xattr;
 
-pub(crate) use after_commit::AfterCommit;
 pub use cache::{Memory, StoreCache};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, RESTORED, WAIT_MAX_US};
 pub use record::{
-    EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, counter_from_bytes, counter_to_bytes,
+    EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,
+    counter_to_bytes,
 };
 pub use view::{ReadError, Seen, View};
-pub use xattr::XattrRecord;
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{Handle, ObjectId, SessionId};
@@ -145,4 +136,30 @@ pub enum StoreEvent {
     Room(bool),
     /// A write or sync failed: the server must stop (section 11.7). The text says what failed, where, and what to do.
     Broken(alloc::string::String),
+}
+
+/// Items by the batch for which they wait; those of one batch leave in order of arrival.
+#[derive(Debug)]
+pub(crate) struct AfterCommit<T>(BTreeMap<BatchId, Vec<T>>);
+
+impl<T> AfterCommit<T> {
+    /// Nothing waits.
+    pub(crate) const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Keeps an item until `batch` is durable.
+    pub(crate) fn push(&mut self, batch: BatchId, item: T) {
+        self.0.entry(batch).or_default().push(item);
+    }
+
+    /// Takes what waits for the oldest batch, if that is not above `durable`.
+    pub(crate) fn pop(&mut self, durable: BatchId) -> Option<Vec<T>> {
+        self.0.first_entry().filter(|first| *first.key() <= durable).map(|first| first.remove())
+    }
+
+    /// How many wait; a gauge.
+    pub(crate) fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
 }

@@ -5,9 +5,8 @@
 //! the machine knowing (`wire-spec.md` section 11.7).
 //! Leaves to others: the order of reads and writes (`namespace`): all reads first, so that nothing has happened when one is not cached.
 
-use super::cache::{StoreCache, XATTRS};
+use super::cache::{Known, StoreCache, XATTRS};
 use super::directory::{Directory, Page};
-use super::slot::Known;
 use super::{BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, XattrRecord};
 use alloc::boxed::Box;
 use alloc::vec;

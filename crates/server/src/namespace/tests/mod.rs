@@ -15,7 +15,7 @@ mod xattrs;
 
 use super::{Became, Mutation, MutationCx, Namespace, NamespaceLimits, PlanError, Reading, Removal, carried};
 use crate::config::CacheLimits;
-use crate::store::disk::Disk;
+use crate::store::tests::disk::Disk;
 use crate::store::{Query, ReadError, Seen, StoreCache};
 use alloc::vec;
 use alloc::vec::Vec;

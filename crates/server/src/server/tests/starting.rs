@@ -2,7 +2,7 @@
 
 use super::restart::held;
 use super::world::{Peer, STORE, World, create, ms};
-use crate::store::disk::Disk;
+use crate::store::tests::disk::Disk;
 use crate::store::{Counter, Key, SessionRecord, StoreEvent, StoreWork};
 use crate::{Config, Dropped, Server};
 use cistern_link::Instant;

@@ -7,7 +7,7 @@
 use crate::store::Counter;
 use crate::store::StoreEvent;
 use crate::store::StoreWork;
-use crate::store::disk::Disk;
+use crate::store::tests::disk::Disk;
 use crate::{Config, Server};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

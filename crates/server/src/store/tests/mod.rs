@@ -1,6 +1,7 @@
 //! The cache against a naive model, with a store that answers late, in any order, and from any state in between.
 
-use super::disk::Disk;
+pub(crate) mod disk;
+
 use super::{Answer, Counter, EntryRecord, Key, Loaded, ObjectRecord, Query, ReadError, Seen, StoreCache};
 use crate::config::CacheLimits;
 use alloc::boxed::Box;
@@ -9,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{Attr, ObjectId, ObjectKind, Status};
+use disk::Disk;
 use proptest::prelude::*;
 
 const DIR: ObjectId = ObjectId(7);

@@ -3,8 +3,8 @@
 //! Decides nothing. A question is answered from the state at a moment of the test's choice between asking and answering, so a
 //! test can make an answer as old as a real engine could.
 
-use super::record::{counter_from_bytes, counter_to_bytes};
-use super::{Answer, Batch, BatchId, Counter, Key, Loaded, Query, StoreCache};
+use super::super::record::{counter_from_bytes, counter_to_bytes};
+use super::super::{Answer, Batch, BatchId, Counter, Key, Loaded, Query, StoreCache};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
