@@ -1,15 +1,17 @@
 //! The draft of a mutation: all that it is about to change, before anything has changed.
 //!
 //! Decides: how versions, times and counts of an object change together. Made by planning.
+//! Also what an item of a mutation sees: the store, under what the items before it are about to change.
 //! Invariant: an object that a mutation touches in several roles, or by several items of a batch, has one record in the draft, and its
-//! version grows by one. What can fail or lack has failed or lacked before the draft is complete: committing cannot.
-//! Leaves to others: what to change (`names`, `rename`, `content`, `xattr`), what an item sees of those before it (`seen`).
+//! version grows by one. What can fail or lack has failed or lacked before the draft is complete: committing cannot. Of an object that the
+//! batch makes nothing is asked of the store.
+//! Leaves to others: what to change (`names`, `content`, `xattr`).
 
 use super::content::Content;
 use crate::store::{Counter, EntryRecord, ObjectRecord, ReadError, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId, Status};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,5 +281,63 @@ impl Draft {
                 }
             }
         }
+    }
+}
+
+impl Draft {
+    /// The object that a request names: by its number, or as what an item before was about. ESTALE if there is no such item.
+    pub(super) fn named(&self, object: ObjectId) -> Result<ObjectId, Status> {
+        match object.maker() {
+            Some(item) => self.subjects.get(item).copied().ok_or(Status::ESTALE),
+            None => Ok(object),
+        }
+    }
+
+    /// What is drafted of an object.
+    pub(super) fn own(&self, object: ObjectId) -> Option<&Touched> {
+        self.touched.iter().find(|touched| touched.record.attr.object == object)
+    }
+
+    /// An object's record; `None`: there is no such object.
+    pub(super) fn object<'d>(&'d self, view: &'d View<'_>, object: ObjectId) -> Result<Option<&'d ObjectRecord>, ReadError> {
+        match self.own(object) {
+            Some(touched) => Ok(touched.exists().then_some(&touched.record)),
+            None => view.object(object),
+        }
+    }
+
+    /// An object named by its id.
+    pub(super) fn known(&self, view: &View<'_>, object: ObjectId) -> Result<Attr, ReadError> {
+        self.object(view, object)?.map(|record| record.attr).ok_or(ReadError::Failed(Status::ESTALE))
+    }
+
+    /// A directory named by its id.
+    pub(super) fn directory(&self, view: &View<'_>, dir: ObjectId) -> Result<Attr, ReadError> {
+        let attr = self.known(view, dir)?;
+        if attr.kind == ObjectKind::Directory { Ok(attr) } else { Err(ReadError::Failed(Status::ENOTDIR)) }
+    }
+
+    /// An object that an entry names: it must be there.
+    pub(super) fn entered<'d>(&'d self, view: &'d View<'_>, object: ObjectId) -> Result<&'d ObjectRecord, ReadError> {
+        self.object(view, object)?.ok_or(ReadError::Failed(Status::EIO))
+    }
+
+    /// What a name in a directory names; `None`: it does not exist.
+    pub(super) fn entry(&self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<Option<EntryRecord>, ReadError> {
+        match self.entries.iter().find(|entry| entry.0 == dir && entry.1 == name) {
+            Some((_, _, entry)) => Ok(*entry),
+            None if self.own(dir).is_some_and(|dir| matches!(dir.fate, Fate::Made | Fate::Never)) => Ok(None),
+            None => view.entry(dir, name),
+        }
+    }
+
+    /// Takes an existing object in; gives its place in the draft.
+    pub(super) fn show(&mut self, view: &View<'_>, object: ObjectId) -> Result<usize, ReadError> {
+        if let Some(at) = self.touched.iter().position(|touched| touched.record.attr.object == object) {
+            return Ok(at);
+        }
+        let record = view.object(object)?.ok_or(ReadError::Failed(Status::ESTALE))?.clone();
+        self.touched.push(Touched { before: record.attr.version, record, fate: Fate::Shown });
+        Ok(self.touched.len() - 1)
     }
 }

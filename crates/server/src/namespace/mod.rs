@@ -8,38 +8,27 @@
 //!
 //! | file | decides |
 //! |---|---|
-//! | `draft` | what a mutation is about to change |
-//! | `mutation` | what a mutation is: a list of items |
-//! | `plan` | which objects a mutation affects; the table of `wire-spec.md` section 11.4 |
-//! | `names` | CREATE, MKDIR, SYMLINK, LINK, UNLINK, RMDIR |
-//! | `rename` | RENAME |
+//! | `plan` | what a mutation is, which objects it affects; the table of `wire-spec.md` section 11.4 |
+//! | `draft` | what a mutation is about to change, and what an item of a BATCH sees of those before it |
+//! | `names` | CREATE, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME |
 //! | `content` | SETATTR, WRITE, and what a file's blocks hold |
 //! | `xattr` | GETXATTR, LISTXATTR, SETXATTR, REMOVEXATTR |
-//! | `seen` | what an item of a BATCH sees of those before it |
-//! | `read` | LOOKUP, GETATTR, READ |
-//! | `list` | READDIR |
-//! | `place` | a path of an object, for people |
+//! | `read` | LOOKUP, GETATTR, READ, READDIR, a path of an object for people |
+//! | `staging` | contents and values of several datagrams |
 
 mod content;
 mod draft;
-mod list;
-mod mutation;
 mod names;
-mod place;
 mod plan;
 mod read;
-mod rename;
-mod seen;
 pub mod staging;
 #[cfg(test)]
 mod tests;
 mod xattr;
 
 pub use draft::Removal;
-pub use mutation::{Mutation, carried, staged};
-pub use place::Places;
-pub use plan::{Applied, Became, MutationCx, Plan, PlanError};
-pub use read::Reading;
+pub use plan::{Applied, Became, Mutation, MutationCx, Plan, PlanError, carried, staged};
+pub use read::{Places, Reading};
 
 use crate::config::NamespaceLimits;
 use crate::store::{Counter, ObjectRecord, ReadError, View};

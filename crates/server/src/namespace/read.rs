@@ -1,18 +1,21 @@
-//! LOOKUP, GETATTR and READ.
+//! LOOKUP, GETATTR, READ and READDIR, and paths of objects for people who read lists of locks.
 //!
-//! Decides: what a reader sees, and how much of it fits one answer. Place in the walk: run by execution, without waiting for any lock.
-//! Implements `wire-spec.md` sections 6.2 and 6.5.
-//! Invariant: an answer shows one instant. Cache locks are asked for when the answer is certain, one for each object in it, so a
-//! run that lacks something grants nothing.
-//! Leaves to others: READDIR (`list`), which locks are granted (`locks::cache`).
+//! Decides what a reader sees, and how much of it fits one answer. Implements `wire-spec.md` sections 6.2, 6.5 and 11.5.
+//! Invariants: an answer shows one instant. Cache locks are asked for when the answer is certain, one for each object in it, so a run that
+//! misses something grants nothing. Pages of a directory go by name, so a name that stays is seen once whatever changes meanwhile; a page with
+//! a version other than the one asked for is refused. A path that is shown leads to the object at that instant; one list costs at most
+//! [`STEPS_MAX`] look-ups of a parent.
 
 use super::content::{block_of, within};
-use super::{Namespace, check_name, entered, known};
-use crate::store::{BLOCK_LEN, ObjectRecord, ReadError, View};
+use super::{Namespace, check_name, directory, entered, known};
+use crate::store::{BLOCK_LEN, EntryRecord, ObjectRecord, ReadError, View};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use bytes::Bytes;
+use cistern_wire::limits::ROOT;
 use cistern_wire::{
-    Attr, Bytes16, CacheGrant, Data, Field as _, GetAttr, GetXattr, ListXattr, Lookup, Message, ObjectId, ObjectKind, Read, ReadDir, Reply,
-    Stated, Status, Walked, Want, Writer,
+    Attr, Bytes8, Bytes16, CacheGrant, Data, Entry, Field as _, GetAttr, GetXattr, List, ListXattr, Listing, Lookup, Message, ObjectId,
+    ObjectKind, Read, ReadDir, Reply, Stated, Status, Walked, Want, Writer,
 };
 
 /// A WALKED reply without steps and target.
@@ -72,7 +75,7 @@ impl Namespace {
             Reading::GetAttr(m) => known(view, m.object).map(|record| {
                 Stated { attr: record.attr, grant: grant(m.object, m.want) }.put_reply(out);
             }),
-            Reading::ReadDir(m) => super::list::read_dir(view, m, room, &mut grant, out),
+            Reading::ReadDir(m) => read_dir(view, m, room, &mut grant, out),
             Reading::Read(m) => self.read_contents(view, m, room, &mut grant, out),
             Reading::GetXattr(m) => super::xattr::get_xattr(view, m, room, out),
             Reading::ListXattr(m) => super::xattr::list_xattr(view, m, room, out),
@@ -121,7 +124,7 @@ impl Namespace {
         for step in &mut self.steps {
             step.grant = grant(step.attr.object, m.want);
         }
-        Reply::Walked(Walked { status, steps: cistern_wire::List::of(&self.steps), target: Bytes16(target) }).put(out);
+        Reply::Walked(Walked { status, steps: List::of(&self.steps), target: Bytes16(target) }).put(out);
         Ok(())
     }
 
@@ -189,4 +192,150 @@ fn gather(view: &View<'_>, object: ObjectId, offset: u64, end: u64, bytes: &mut 
         }
     }
     if missing.is_empty() { Ok(()) } else { Err(ReadError::NotCached(missing)) }
+}
+
+/// A LISTING reply without entries.
+const LISTING_AROUND: usize = Reply::KIND_LEN + Listing::MIN_LEN;
+
+/// Executes READDIR, as `Namespace::read` says.
+pub(super) fn read_dir(
+    view: &View<'_>,
+    m: &ReadDir<'_>,
+    room: usize,
+    grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+    out: &mut Writer,
+) -> Result<(), ReadError> {
+    let dir = directory(view, m.dir)?.attr;
+    check_version(&dir, m.version)?;
+    let mut left = room.checked_sub(LISTING_AROUND).ok_or(Status::EINVAL)?;
+    // An entry without its name.
+    let around = Entry::MIN_LEN + if m.detail { Stated::LEN } else { 0 };
+    // One more than can fit, to know whether there is more.
+    let most = left / (around + 1) + 1;
+    view.know_entries(m.dir, m.after.0, most)?;
+    let mut page: Vec<(&[u8], EntryRecord)> = Vec::with_capacity(most);
+    let mut end = true;
+    //= wire-spec.md#11-5-caching-and-metadata
+    //# A READDIR page MUST begin with the first name above the cookie, in byte order, whatever happened to the directory.
+    for (name, entry) in view.entries(m.dir, m.after.0).take(most) {
+        let Some(rest) = left.checked_sub(around + name.len()) else {
+            end = false;
+            break;
+        };
+        left = rest;
+        page.push((name, entry));
+    }
+    if page.is_empty() && !end {
+        return Err(Status::EINVAL.into());
+    }
+    if m.detail {
+        know_objects(view, &page)?;
+    }
+    let dir_grant = grant(m.dir, m.want);
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(page.len());
+    for (name, EntryRecord { object, kind }) in page {
+        let detail = match m.detail {
+            true => {
+                let attr = entered(view, object)?.attr;
+                // Two names of one file on one page: its one grant stands at both.
+                let same = entries.iter().filter(|_| attr.nlink > 1).find(|other| other.object == object);
+                let given = same.and_then(|other| other.detail).map(|detail| detail.grant);
+                Some(Stated { attr, grant: given.unwrap_or_else(|| grant(object, m.want)) })
+            }
+            false => None,
+        };
+        entries.push(Entry { name: Bytes8(name), object, kind, detail });
+    }
+    Reply::Listing(Listing { dir, grant: dir_grant, end, entries: List::of(&entries) }).put(out);
+    Ok(())
+}
+
+/// Makes sure that the objects of a page are in memory.
+fn know_objects(view: &View<'_>, page: &[(&[u8], EntryRecord)]) -> Result<(), ReadError> {
+    let mut missing = Vec::new();
+    for (_, entry) in page {
+        match entered(view, entry.object) {
+            Ok(_) => {}
+            Err(ReadError::NotCached(queries)) => missing.extend(queries),
+            Err(lack) => return Err(lack),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(ReadError::NotCached(missing)) }
+}
+
+/// What stands for the beginning of a path that does not fit, or that would take too many look-ups.
+const CUT: &[u8] = b"...";
+
+/// Most look-ups of a parent in one list: about two for each of the rows that fit a datagram.
+const STEPS_MAX: usize = 64;
+
+/// The paths of one list: what was found for one object serves the others.
+#[derive(Debug)]
+pub struct Places {
+    /// Paths of the objects that were looked up; `None`: no name leads to it.
+    paths: BTreeMap<ObjectId, Option<Vec<u8>>>,
+    /// Look-ups that are left.
+    steps: usize,
+}
+
+impl Places {
+    /// Those of a new list: nothing is known yet.
+    #[must_use]
+    pub(crate) const fn new() -> Self {
+        Self { paths: BTreeMap::new(), steps: STEPS_MAX }
+    }
+}
+
+impl Namespace {
+    /// A path of an object, at most `max` bytes (at least 4): its end, after "...", if it is longer or the list has cost enough.
+    /// Empty: none is known.
+    pub fn place(&self, view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, ReadError> {
+        place(view, places, object, max)
+    }
+}
+
+fn place(view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, ReadError> {
+    if object.0 == ROOT {
+        return Ok(b"/".to_vec());
+    }
+    // From the object up to the root, or to one whose path is known.
+    let (mut names, mut at) = (Vec::new(), object);
+    let mut path = loop {
+        if at.0 == ROOT {
+            break Some(Vec::new());
+        }
+        if let Some(known) = places.paths.get(&at) {
+            break known.clone();
+        }
+        let Some(left) = places.steps.checked_sub(1) else { break Some(CUT.to_vec()) };
+        places.steps = left;
+        let Some((parent, name)) = looked_up(view, at)? else {
+            places.paths.insert(at, None);
+            break None;
+        };
+        names.push((at, name));
+        at = parent;
+    };
+    // Each path is made once, so that a list costs its look-ups and its own length, however deep its objects lie.
+    for (object, name) in names.into_iter().rev() {
+        path = path.map(|above| joined(above, &name, max));
+        places.paths.insert(object, path.clone());
+    }
+    Ok(path.unwrap_or_default())
+}
+
+/// The path of what has a name in a directory; its end, if it is longer than `max`.
+fn joined(mut path: Vec<u8>, name: &[u8], max: usize) -> Vec<u8> {
+    path.push(b'/');
+    path.extend_from_slice(name);
+    if let Some(over) = path.len().checked_sub(max + 1) {
+        path.splice(..over + 1 + CUT.len(), CUT.iter().copied());
+    }
+    path
+}
+
+fn looked_up(view: &View<'_>, object: ObjectId) -> Result<Option<(ObjectId, Bytes)>, ReadError> {
+    let Some(record) = view.object(object)? else { return Ok(None) };
+    let named = view.entry(record.parent, &record.name)?.is_some_and(|entry| entry.object == object);
+    Ok(named.then(|| (record.parent, record.name.clone())))
 }
