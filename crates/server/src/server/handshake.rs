@@ -19,7 +19,7 @@ use crate::sessions::standing::{Cause, Standing};
 use crate::stats::Dropped;
 use crate::store;
 use crate::transport::SMALL;
-use crate::transport::cookie::CookieTime;
+use crate::transport::validation::CookieTime;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};

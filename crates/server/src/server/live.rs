@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::server::Server;
-use crate::transport::rate::Rate;
+use crate::transport::validation::Rate;
 use cistern_link::Instant;
 use core::time::Duration;
 

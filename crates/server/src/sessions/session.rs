@@ -15,7 +15,7 @@ use crate::sessions::standing::Standing;
 use crate::store::SessionRecord;
 use crate::transport::Sending;
 use crate::transport::lanes::{Out, Pool, Travel};
-use crate::transport::roaming::Roaming;
+use crate::transport::validation::Roaming;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;

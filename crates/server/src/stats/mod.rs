@@ -5,14 +5,12 @@
 //! Invariant: counters only grow, and counting is all that a dropped datagram does.
 //! Leaves to others: showing them.
 
-mod commits;
-mod histogram;
-mod served;
+mod measured;
 
-pub use commits::{Commits, SIZE_BOUNDS};
-pub use histogram::Histogram;
-pub(crate) use served::Fared;
-pub use served::{KindServed, Served, WAIT_BOUNDS_NS};
+pub(crate) use measured::Fared;
+pub use measured::Histogram;
+pub use measured::{Commits, SIZE_BOUNDS};
+pub use measured::{KindServed, Served, WAIT_BOUNDS_NS};
 
 use cistern_wire::{DropReason, Kind, RefuseReason};
 

@@ -3,10 +3,8 @@
 //! Invariant: a session stands in the line once. Leaves to others: what is packed into a session's datagram, and whether it may leave (the
 //! machine).
 
-pub(crate) mod cookie;
 pub(crate) mod lanes;
-pub(crate) mod rate;
-pub(crate) mod roaming;
+pub(crate) mod validation;
 
 use crate::ids::SessionKey;
 use alloc::collections::VecDeque;

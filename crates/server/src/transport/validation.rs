@@ -1,15 +1,16 @@
-//! Cookies: proof that a HELLO comes from the address that it claims, kept by the agent so that the server keeps nothing.
+//! Proof of address: what an agent must bring before the server keeps anything for it, how often it is answered without, and how a session
+//! moves.
 //!
-//! Decides what is in a cookie: the moment of its making, and a SipHash-2-4-128 under a key of this server's life over that moment,
-//! the agent with its incarnation, its address and port, and the number of the handshake; and which cookies are spent. Place
-//! in the walk: made for CHALLENGE, checked before a HELLO changes anything (`handshake`). Implements `wire-spec.md` section 11.6.
-//! Invariants: no state is kept for a cookie that opened no session; it is good for one agent, one address, one handshake, one session
-//! and [`crate::Config::cookie_life`]. Its moment also orders handshakes of one agent: what is older than the cookie used last opens and
-//! ends nothing.
+//! A cookie holds the moment of its making, and a SipHash-2-4-128 under a key of this server's life over that moment, the agent with its
+//! incarnation, its address and port, and the number of the handshake. Implements `wire-spec.md` sections 3.5 and 11.6.
+//! Invariants: no state is kept for a cookie that opened no session; it is good for one agent, one address, one handshake, one session and
+//! [`crate::Config::cookie_life`]; its moment orders handshakes of one agent: what is older than the cookie used last opens and ends nothing.
+//! Over any span no more answers without a session are allowed than it has intervals, plus the burst.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Instant, Rng};
+use cistern_link::{Instant, Path, Rng};
 use cistern_wire::{AgentId, Hello};
 use core::hash::Hasher as _;
 use core::net::{IpAddr, SocketAddr};
@@ -138,6 +139,95 @@ impl Spent {
     }
 }
 
+/// A token bucket in whole nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    interval: Duration,
+    /// How much of a credit for several intervals may be saved up.
+    burst: Duration,
+    /// When the bucket was last looked at, and the credit that was left then.
+    last: Instant,
+    credit: Duration,
+}
+
+impl Rate {
+    /// One per `interval`, `burst` at once.
+    pub(crate) fn new(now: Instant, interval: Duration, burst: u32) -> Self {
+        let burst = interval * burst.max(1);
+        Self { interval, burst, last: now, credit: burst }
+    }
+
+    /// Takes the right to send one answer, if there is one.
+    pub(crate) fn allow(&mut self, now: Instant) -> bool {
+        self.credit = (self.credit + now.since(self.last)).min(self.burst);
+        self.last = self.last.max(now);
+        match self.credit.checked_sub(self.interval) {
+            Some(left) => {
+                self.credit = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Most former addresses remembered: a host has wired, wireless and mobile networks and a tunnel; each costs a copy of every notice.
+const LEFT_MAX: usize = 4;
+
+/// One that it may have moved to, and those that it has left.
+#[derive(Debug, Default)]
+pub(crate) struct Roaming {
+    /// One that it may have moved to, and has not proven.
+    to: Option<Challenged>,
+    /// Those that it has left, the newest last, at most [`LEFT_MAX`]. When it left them is not noted: that would be a time of a
+    /// session in good standing.
+    from: Vec<Path>,
+}
+
+/// An address to which a session may have moved.
+#[derive(Debug)]
+struct Challenged {
+    /// The address.
+    path: Path,
+    /// What must come back from there.
+    token: u64,
+    /// When it was challenged first, and last.
+    first: Instant,
+    last: Instant,
+}
+
+impl Roaming {
+    /// The former addresses, the newest last.
+    pub(crate) fn left(&self) -> &[Path] {
+        &self.from
+    }
+
+    /// A datagram came from `path`, which is not proven: the token with which it is challenged; `None`: the last challenge is younger than
+    /// `again`.
+    pub(crate) fn challenge(&mut self, now: Instant, path: Path, again: Duration, token: impl FnOnce() -> u64) -> Option<u64> {
+        let (token, first) = match &self.to {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# A server MUST NOT send more than one PATH_CHALLENGE for a session in a round trip, to however many addresses.
+            Some(known) if !now.waited(known.last.plus(again)) => return None,
+            Some(known) if known.path == path => (known.token, known.first),
+            _ => (token(), now),
+        };
+        self.to = Some(Challenged { path, token, first, last: now });
+        Some(token)
+    }
+
+    /// A token came back from `path`, while `former` was the address proven last: when that path was challenged first, if this proves it.
+    pub(crate) fn prove(&mut self, path: Path, token: u64, former: Path) -> Option<Instant> {
+        let proven = self.to.take_if(|to| to.path.remote == path.remote && to.token == token)?;
+        self.from.retain(|left| left.remote != path.remote);
+        if self.from.len() == LEFT_MAX {
+            self.from.remove(0);
+        }
+        self.from.push(former);
+        Some(proven.first)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,5 +332,16 @@ mod tests {
         }
         assert_eq!((spent.order.len(), spent.newest.len()), (2, 2));
         assert!(spent.has(AgentId([1; 16]), time(&jar, 1)) && !spent.has(AgentId([1; 16]), time(&jar, 2)));
+    }
+
+    #[test]
+    fn burst_then_one_per_interval() {
+        let mut rate = Rate::new(at(0), Duration::from_millis(20), 2);
+        let allowed = |rate: &mut Rate, ms| rate.allow(at(ms));
+        assert!(allowed(&mut rate, 0) && allowed(&mut rate, 0));
+        assert!(!allowed(&mut rate, 19));
+        assert!(allowed(&mut rate, 20));
+        assert!(!allowed(&mut rate, 39));
+        assert!(allowed(&mut rate, 1_000) && allowed(&mut rate, 1_000) && !allowed(&mut rate, 1_000), "what is saved up is bounded");
     }
 }
