@@ -1,20 +1,19 @@
 //! What the lock table is made of: holds, entries, sessions, and the links between them.
 //!
-//! Decides: which holds are live. Place in the walk: under every decision of `locks`; a hold is in the list of its lock and in the
-//! list of its session, so either can be walked without searching.
-//! Invariant: an entry exists exactly while somebody holds its lock or waits for it. Demanded holds stand first in their
-//! session's list. A hold of a session that was freed conflicts with nobody, though its memory is given back later, in slices.
-//! Leaves to others: who is granted what (`cache`, `advisory`, `mutation`), what is demanded (`demand`).
+//! A hold is in the list of its lock and in the list of its session, so either can be walked without searching.
+//! Invariants: an entry exists exactly while somebody holds its lock or waits for it. Demanded holds stand first in their session's list. A
+//! hold of a session that was freed conflicts with nobody, though its memory is given back later, in slices. Objects with advisory locks are
+//! listed in the order of their ids, 64 in a word, for those made one after the other are locked one after the other.
 
-use super::listed::ObjectSet;
 use crate::ids::{LockSlot, SessionKey, TaskId};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::{Index, hash};
 use cistern_link::slab::{NONE, Slab};
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode};
+use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId};
+use core::ops::RangeInclusive;
 
 /// One lock held by one session.
 #[derive(Clone, Debug)]
@@ -414,9 +413,52 @@ impl Table {
     }
 }
 
+/// Objects of one node.
+const NODE: u64 = 64;
+
+/// A set of objects.
+#[derive(Debug, Default)]
+pub(super) struct ObjectSet {
+    /// Under `n`: which of the objects from 64 n on are in it; never none of them.
+    nodes: BTreeMap<u64, u64>,
+}
+
+impl ObjectSet {
+    pub(super) fn insert(&mut self, object: ObjectId) {
+        *self.nodes.entry(object.0 / NODE).or_default() |= 1 << (object.0 % NODE);
+    }
+
+    pub(super) fn remove(&mut self, object: ObjectId) {
+        let node = object.0 / NODE;
+        if let Some(bits) = self.nodes.get_mut(&node) {
+            *bits &= !(1 << (object.0 % NODE));
+            if *bits == 0 {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+
+    /// The objects of a range, in order.
+    pub(super) fn range(&self, range: RangeInclusive<ObjectId>) -> impl Iterator<Item = ObjectId> {
+        let nodes = self.nodes.range(range.start().0 / NODE..=range.end().0 / NODE);
+        let all =
+            nodes.flat_map(|(node, bits)| (0..NODE).filter(move |at| bits & (1 << at) != 0).map(move |at| ObjectId(node * NODE + at)));
+        all.filter(move |object| range.contains(object))
+    }
+
+    /// Bytes of memory for one object of those that were made one after the other: a node's, half full, among 64.
+    #[cfg(test)]
+    pub(super) const fn size_of_one() -> usize {
+        (2 * 2 * size_of::<u64>()).div_ceil(64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
 
     #[test]
     fn a_lock_of_one_holder_costs_at_most_128_bytes_and_one_of_many_for_each_too() {
@@ -425,5 +467,32 @@ mod tests {
         let shared = hold + Index::size_of_one();
         assert!(alone <= 128 && shared <= 128, "{alone} and {shared} bytes");
         assert!(Slab::<SessionLocks>::size_of_one() <= 48);
+    }
+
+    proptest! {
+        #[test]
+        fn listed_agrees_with_a_plain_set(
+            changes in proptest::collection::vec((0u64..400, any::<bool>()), 0..300),
+            first in 0u64..400,
+            len in 0u64..400,
+        ) {
+            let (mut listed, mut plain) = (ObjectSet::default(), BTreeSet::new());
+            for (at, add) in changes {
+                // Both ends of what an id may be.
+                let object = ObjectId(if at < 200 { at } else { u64::MAX - (at - 200) });
+                if add {
+                    listed.insert(object);
+                    plain.insert(object);
+                } else {
+                    listed.remove(object);
+                    plain.remove(&object);
+                }
+            }
+            for range in [ObjectId(first)..=ObjectId(first + len), ObjectId(0)..=ObjectId(u64::MAX)] {
+                let found: Vec<_> = listed.range(range.clone()).collect();
+                let wanted: Vec<_> = plain.range(range).copied().collect();
+                prop_assert_eq!(found, wanted);
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! complete; and what a handshake says of such sessions. A reclaimed lock keeps its generation and its run: it is the same grant.
 //! Place in the walk: under `handshake` and `execute`. Implements `wire-spec.md` section 11.7.
 //! Invariant: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions.
-//! Leaves to others: the length of grace (`grace`), the lock table's checks (`locks::restore`), outcomes (`outcomes`).
+//! Leaves to others: the length of grace (`grace`), the lock table's checks (`locks::holds`), outcomes (`outcomes`).
 
 use crate::locks::Restored;
 use crate::requests::{Blocked, Call};
