@@ -43,7 +43,14 @@ const SERVER: Picture = Picture {
 const AGENT: Picture = Picture {
     krate: "crates/agent",
     machine: ("Agent", "agent"),
-    parts: &[("session", &["transport"]), ("tasks", &["cache", "locks"]), ("cache", &[]), ("locks", &[]), ("transport", &[])],
+    parts: &[
+        ("session", &["transport"]),
+        ("tasks", &["cache", "locks"]),
+        ("cache", &[]),
+        ("locks", &[]),
+        ("transport", &[]),
+        ("users", &[]),
+    ],
     step: &["self.enter(", "self.act("],
     no_step: &["poll_event", "wake_after"],
 };

@@ -171,6 +171,11 @@ impl Lease {
         self.ends().map(|ends| ends.over)
     }
 
+    /// The next of these two to come.
+    pub(crate) fn next_end(&self, now: Instant) -> Option<Instant> {
+        [self.suspect_at()?, self.valid_until()?].into_iter().find(|end| !now.lease_over(*end))
+    }
+
     /// The lease period; zero without a session.
     pub(crate) fn tau(&self) -> Duration {
         self.open.map_or(Duration::ZERO, |open| open.tau)

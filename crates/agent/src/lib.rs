@@ -8,6 +8,7 @@
 //! | `transport` | delivery within one session: numbers, send times, requests, control messages, receipts |
 //! | `session` | the table of sessions, present and former, and the reclaim |
 //! | `locks`, `cache` | which locks are held, who holds them here, who waits; what is cached under them |
+//! | `users` | what holders of locks are told of the lease, and watchers of changes |
 //! | `tasks` | how commands are carried out, from cache or by the server |
 //! | [`api`], [`config`], `lease`, `timer`, `call`, `believed`, `stats` | vocabulary that every part may use |
 //!
@@ -35,6 +36,7 @@ mod stats;
 mod tasks;
 mod timer;
 mod transport;
+mod users;
 
 pub use agent::{Agent, HolderView, Identity};
 pub use config::CacheLimits;

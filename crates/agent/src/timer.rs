@@ -19,10 +19,8 @@ pub(crate) enum Timer {
     Handshake,
     /// *Valid* has ended, or a renewal is overdue.
     Phase,
-    /// Holders are to be told something.
-    Holders,
-    /// Watchers are to be told that nothing is certain.
-    Watches,
+    /// The lease that covers all locks comes to the next end of which somebody is to be told, or for which somebody waits.
+    Lease,
     /// The oldest command has run for long enough.
     GiveUp,
     /// The end of the session has been waited for long enough.
@@ -33,8 +31,6 @@ pub(crate) enum Timer {
     LockRetry(ObjectId),
     /// A call of an operation is made again after a busy answer.
     CallRetry(TaskId, u32),
-    /// The old session's lease is over, and with it every use of what was not reclaimed.
-    Reclaim,
     /// A request of recovery, or for a watch, is made again after a busy answer.
     Again(Asker),
     /// A former session can be surrendered, or END_SESSION was not answered.

@@ -117,7 +117,11 @@ impl Agent {
             self.lease.close();
             self.timers.cancel(Timer::Phase);
         }
-        self.watches_are_over();
+        let certain = self.lease.certain(self.now);
+        self.with_watches(|watches| {
+            watches.session_over();
+            watches.lease_changed(certain);
+        });
         self.wait_anew();
         self.remember_mutations(id, &flights, fates);
         //= wire-spec.md#11-7-restart-and-recovery
@@ -134,7 +138,7 @@ impl Agent {
         if keeps_locks {
             self.divide_locks(id);
         } else {
-            self.tend_holders();
+            self.tell_holders();
             self.ops.discard_all(&mut self.cache, &self.queue.tasks);
             self.ops.go_on(&mut self.cache, self.questions.values().copied());
         }
@@ -159,7 +163,6 @@ impl Agent {
         let sources: Vec<SessionId> = self.sessions.sources().map(|source| source.0).collect();
         let mut holders: BTreeSet<HolderId> = self.locks.holders().keys().copied().collect();
         if let Some(mut reclaim) = self.reclaim.take() {
-            self.timers.cancel(Timer::Reclaim);
             holders.append(&mut reclaim.stopping);
             // Its counts are the newer ones.
             self.lease = reclaim.lease.next();
@@ -181,7 +184,7 @@ impl Agent {
         // Watchers and waiters would ask anew in the next session, and there is none: this one is asked for its end alone.
         self.queue.session_over();
         self.queue.tasks.clear();
-        for timer in [Timer::Phase, Timer::GiveUp, Timer::Watches] {
+        for timer in [Timer::Phase, Timer::GiveUp, Timer::Lease] {
             self.timers.cancel(timer);
         }
         if left.is_none() || in_use && !self.config.surrender {

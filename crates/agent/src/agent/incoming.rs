@@ -5,7 +5,6 @@
 //! belongs to another session changes nothing but a counter (`wire-spec.md` 3.2, 3.5, 7).
 
 use crate::agent::Agent;
-use crate::agent::telling::Told;
 use crate::call::{Answer, Asker};
 use crate::lease::Renewal;
 use crate::stats::Dropped;
@@ -178,9 +177,9 @@ impl Agent {
         let until = self.session_lease().valid_until();
         assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission");
         if moved && self.reclaim.is_none() {
-            if self.told > Told::Certain {
+            if self.holders_told.is_warned() {
                 // Before anything is granted again: what comes to be held now was never uncertain.
-                self.tend_holders();
+                self.tell_holders();
             }
             self.locks.renewed(self.permit());
             self.settle();
@@ -225,8 +224,8 @@ impl Agent {
             Asker::Lock(object) => self.locks.answered(self.permit(), object, reply),
             Asker::Reclaim(batch) => self.reclaimed(batch, reply),
             Asker::Complete(from) => self.completed(from, reply),
-            Asker::Watch(object) => self.watch_answered(object, reply),
-            Asker::Unwatch(object) => self.unwatch_answered(object),
+            Asker::Watch(object) => self.with_watches(|watches| watches.answered(object, reply)),
+            Asker::Unwatch(object) => self.with_watches(|watches| watches.unwatched(object)),
             Asker::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
         }
     }

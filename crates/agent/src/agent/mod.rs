@@ -16,16 +16,12 @@ mod outcome;
 mod reclaim;
 mod send;
 mod settle;
-mod telling;
 mod timeouts;
-mod watches;
 
 pub use looks::HolderView;
 
 use crate::agent::opening::{Opening, ServerIdentity};
 use crate::agent::outcome::Questions;
-use crate::agent::telling::Told;
-use crate::agent::watches::Watches;
 use crate::api::{Command, Event, HolderId, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::config::Config;
@@ -37,6 +33,7 @@ use crate::stats::Stats;
 use crate::tasks::{Ctx, Ops};
 use crate::timer::{Timer, Timers};
 use crate::transport::SendQueue;
+use crate::users::{HoldersTold, Watches};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -124,8 +121,7 @@ pub struct Agent {
     timers: Timers,
     /// When a user last did something.
     used: Instant,
-    /// What the holders of locks were told last of the lease.
-    told: Told,
+    holders_told: HoldersTold,
     closing: Closing,
     stats: Stats,
 }
@@ -164,7 +160,7 @@ impl Agent {
             output_due: false,
             timers: Timers::new(),
             used: start,
-            told: Told::Nobody,
+            holders_told: HoldersTold::nothing(),
             closing: Closing::No,
             stats: Stats::default(),
         }
@@ -185,11 +181,11 @@ impl Agent {
         self.used = self.now;
         if let Command::Watch { object } = command {
             self.dirty = true;
-            return Submitted::Now(self.begin_watch(object));
+            return Submitted::Now(self.with_watches(|watches| watches.begin(object)).map(Output::Watching));
         }
         if let Command::Unwatch { watch } = command {
             self.dirty = true;
-            let ended = self.end_watch(watch);
+            let ended = self.with_watches(|watches| watches.end(watch));
             return Submitted::Now(if ended { Ok(Output::Done) } else { Err(OpError::Status(Status::NOT_HELD)) });
         }
         if self.ops.count() + self.waits.len() >= self.config.commands_max {
@@ -205,7 +201,7 @@ impl Agent {
             None => self.begin_task(command),
         };
         // The first user of a lock has to be told of the lease, which is from now on renewed for it.
-        self.dirty |= self.told == Told::Nobody && self.locks.counts().holders > 0;
+        self.dirty |= self.holders_told.is_nobody() && self.locks.counts().holders > 0;
         submitted
     }
 
@@ -301,8 +297,8 @@ impl Agent {
     /// The same without the upkeep: what a datagram changes is looked after when the socket was found empty, once for all of a turn.
     fn act<R>(&mut self, now: Instant, call: impl FnOnce(&mut Self) -> R) -> R {
         self.now = self.now.max(now);
-        if self.told != Told::Uncertain && !self.lease.certain(self.now) && self.locks.counts().holders > 0 {
-            self.tend_holders();
+        if !self.holders_told.is_uncertain() && !self.lease.certain(self.now) && self.locks.counts().holders > 0 {
+            self.tell_holders();
         }
         let result = call(self);
         self.dirty |= self.settle();

@@ -58,7 +58,11 @@ impl Agent {
 
     pub(super) fn watch_event(&mut self, event: &WatchEvent) {
         if self.can_receipt(event.seq) {
-            self.watched_changed(event.object, event.version, event.gone);
+            if event.gone {
+                // It may be an ephemeral file of this agent's that somebody else has taken away.
+                self.sessions.ephemeral_gone(event.object);
+            }
+            self.with_watches(|watches| watches.on_event(event.object, event.version, event.gone));
             if event.gone {
                 self.locks.object_gone(self.permit(), event.object);
             }

@@ -10,6 +10,7 @@ use crate::lease::Renewal;
 use crate::stats::Dropped;
 use crate::timer::Timer;
 use crate::transport::{Channel, Opened};
+use crate::users::Watches;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -351,7 +352,7 @@ impl Agent {
             // What another store says of mutations means nothing.
             self.stop_wondering(None);
             // Nor do its objects' numbers.
-            self.watched_is_of_another_store();
+            self.with_watches(Watches::lose_all);
         }
         let Some(opening) = self.opening.take() else { return };
         self.timers.cancel(Timer::Handshake);
@@ -382,7 +383,7 @@ impl Agent {
             rtt: opening.rtt,
         }));
         self.ask_outcomes();
-        self.arm_watches();
+        self.with_watches(Watches::session_opened);
         info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);
         self.events.push_back(Event::SessionOpened { session: welcome.session });
     }

@@ -170,8 +170,7 @@ impl Agent {
         //= wire-spec.md#11-7-restart-and-recovery
         //# What is not reclaimed MUST NOT be used from when the agent says that its reclaim is complete.
         if !reclaim.stopping.is_empty() && self.lease.certain(self.now) {
-            let until = self.lease.valid_until();
-            return self.time(Timer::Reclaim, until, Question::LeaseOver);
+            return;
         }
         for (from, source) in self.sessions.sources_mut().filter(|(_, source)| source.completion == Completion::Open) {
             // With the session the server forgets what became of its mutations.
@@ -200,7 +199,6 @@ impl Agent {
     /// All that is held belongs to the present session from now on, and is covered by its lease.
     fn hand_over(&mut self) {
         let (Some(reclaim), Some(to)) = (self.reclaim.take(), self.sessions.present()) else { return };
-        self.timers.cancel(Timer::Reclaim);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
         self.lease = reclaim.lease;
@@ -208,7 +206,7 @@ impl Agent {
             info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.who);
             self.events.push_back(Event::SessionReclaimed { from, to, kept, lost });
         }
-        self.tend_holders();
+        self.tell_holders();
         self.locks.renewed(self.permit());
         self.settle();
     }
@@ -233,7 +231,7 @@ impl Agent {
                     source.completion = Completion::Open;
                 }
             }
-            Asker::Watch(object) => self.watch_again(object),
+            Asker::Watch(object) => self.with_watches(|watches| watches.rested(object)),
             Asker::Op(..) | Asker::Lock(_) | Asker::Unwatch(_) => {}
         }
     }

@@ -9,8 +9,9 @@ use crate::call::Asker;
 use crate::locks::Effect;
 use crate::timer::Timer;
 use crate::transport::{Channel, Lane, UNASKED};
+use crate::users::{WatchEffect, Watches};
 use cistern_link::{Instant, Question};
-use cistern_wire::{Lock, ObjectId};
+use cistern_wire::{Lock, ObjectId, Unwatch, Watch};
 
 impl Agent {
     /// Carries out what changes of the locks lead to, until they lead to nothing more. Whether there was anything.
@@ -62,6 +63,30 @@ impl Agent {
         }
     }
 
+    /// Lets the watches change, and carries out what that leads to.
+    pub(super) fn with_watches<R>(&mut self, change: impl FnOnce(&mut Watches) -> R) -> R {
+        let result = change(&mut self.watches);
+        while let Some(effect) = self.watches.poll_effect() {
+            match effect {
+                WatchEffect::Watch(object) => {
+                    self.queue.push(Lane::Lock, Asker::Watch(object), &Watch { ask: UNASKED, object }.into());
+                }
+                WatchEffect::Unwatch(object) => {
+                    self.queue.push(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: UNASKED, object }.into());
+                }
+                WatchEffect::Rest(object, span) => {
+                    self.timers.set(Timer::Again(Asker::Watch(object)), self.now.plus(span), Question::Waited);
+                }
+                WatchEffect::RestNoMore(object) => {
+                    self.timers.cancel(Timer::Again(Asker::Watch(object)));
+                }
+                WatchEffect::Gone(object) => self.sessions.ephemeral_gone(object),
+                WatchEffect::Tell(event) => self.events.push_back(event),
+            }
+        }
+        result
+    }
+
     fn wait(&mut self, op: OpId, wait: Wait) {
         let limit = match wait {
             // It began with the command, which may have been on its way to the lock since.
@@ -80,7 +105,7 @@ impl Agent {
                 Timer::Control(serial) => self.control_is_overdue(serial),
                 Timer::Handshake => self.hello_is_due(),
                 // All are looked after once in each turn, which follows.
-                Timer::Phase | Timer::Holders | Timer::Watches | Timer::Reclaim => {}
+                Timer::Phase | Timer::Lease => {}
                 Timer::Former(session) => self.sessions.timed_out(session),
                 Timer::Again(asker) => self.ask_again(asker),
                 Timer::GiveUp => self.give_up_commands(),
@@ -104,10 +129,25 @@ impl Agent {
         self.tend_former();
         self.tend_lease();
         self.doubt_silence();
-        self.tend_holders();
-        self.tend_watches();
+        self.tell_lease();
         self.tend_commands();
         self.want_session();
+    }
+
+    /// Tells the holders of locks what the lease is that covers them.
+    pub(super) fn tell_holders(&mut self) {
+        self.holders_told.lease_changed(self.now, &self.lease, self.locks.holders(), &mut self.events);
+    }
+
+    /// Tells everybody what the lease is that covers all locks, and sets the timer for its next end.
+    fn tell_lease(&mut self) {
+        self.tell_holders();
+        let certain = self.lease.certain(self.now);
+        self.with_watches(|watches| watches.lease_changed(certain));
+        let stopping = self.reclaim.as_ref().is_some_and(|reclaim| !reclaim.stopping.is_empty());
+        let is_heeded = self.locks.counts().holders > 0 || self.watches.has_users() || stopping;
+        let next = if is_heeded { self.lease.next_end(self.now) } else { None };
+        self.time(Timer::Lease, next, Question::LeaseOver);
     }
 
     /// What would never go on by itself, if anything: nothing may be left to be sent when nothing is due, and all that is waited for has a

@@ -3,17 +3,12 @@
 //! WATCH and UNWATCH are asked one at a time for each object, and anew in each session. A watcher that was told a version is told of every
 //! later one, or that nothing is certain any more.
 
-use crate::agent::Agent;
-use crate::api::{Event, OpError, Output, WatchEvent, WatchId};
+use crate::api::{Event, OpError, WatchEvent, WatchId};
 use crate::believed;
-use crate::call::Asker;
-use crate::timer::Timer;
-use crate::transport::{Lane, UNASKED};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use cistern_link::Question;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{ObjectId, Reply, Status, Unwatch, Watch, Watched};
+use cistern_wire::{ObjectId, Reply, Status, Watched};
 use core::time::Duration;
 use log::debug;
 
@@ -47,9 +42,28 @@ struct WatchEntry {
     certain: bool,
 }
 
+/// What a change of the watches leads to.
+#[derive(Debug)]
+pub(crate) enum WatchEffect {
+    /// Ask the server to tell of this object.
+    Watch(ObjectId),
+    /// Ask it to tell no more.
+    Unwatch(ObjectId),
+    /// Call [`Watches::rested`] after this span.
+    Rest(ObjectId, Duration),
+    /// Do not.
+    RestNoMore(ObjectId),
+    /// The object is gone for good.
+    Gone(ObjectId),
+    /// Tell a user.
+    Tell(Event),
+}
+
 /// All watches of the agent.
 #[derive(Debug, Default)]
-pub(super) struct Watches {
+pub(crate) struct Watches {
+    /// There is a session in which something can be asked.
+    in_session: bool,
     entries: BTreeMap<ObjectId, WatchEntry>,
     users: BTreeMap<WatchId, ObjectId>,
     last: u64,
@@ -57,123 +71,123 @@ pub(super) struct Watches {
     lease_certain: bool,
     /// Whether an entry may be certain otherwise than its users think.
     changed: bool,
+    effects: VecDeque<WatchEffect>,
 }
 
 impl Watches {
+    /// What the last change leads to, in order.
+    pub(crate) fn poll_effect(&mut self) -> Option<WatchEffect> {
+        self.effects.pop_front()
+    }
+
     /// Whether anybody watches anything.
-    pub(super) fn has_users(&self) -> bool {
+    pub(crate) fn has_users(&self) -> bool {
         !self.users.is_empty()
     }
 
     /// How many objects are watched, those included of which the end is being said.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
-}
 
-impl Agent {
     /// A local user watches an object from now on.
-    pub(super) fn begin_watch(&mut self, object: ObjectId) -> Result<Output, OpError> {
-        if self.watches.entries.len() >= OBJECTS_MAX && !self.watches.entries.contains_key(&object) {
+    pub(crate) fn begin(&mut self, object: ObjectId) -> Result<WatchId, OpError> {
+        if self.entries.len() >= OBJECTS_MAX && !self.entries.contains_key(&object) {
             return Err(OpError::Overloaded);
         }
-        self.watches.last += 1;
-        let watch = WatchId(self.watches.last);
-        self.watches.users.insert(watch, object);
+        self.last += 1;
+        let watch = WatchId(self.last);
+        self.users.insert(watch, object);
         let fresh = WatchEntry { users: BTreeSet::new(), state: WatchState::Unknown, version: 0, certain: false };
-        let entry = self.watches.entries.entry(object).or_insert(fresh);
+        let entry = self.entries.entry(object).or_insert(fresh);
         entry.users.insert(watch);
         if entry.certain {
             let what = WatchEvent::Certain { version: entry.version };
-            self.events.push_back(Event::Watch { watch, object, what });
+            self.effects.push_back(WatchEffect::Tell(Event::Watch { watch, object, what }));
         }
-        self.ask_watch(object);
-        Ok(Output::Watching(watch))
+        self.ask(object);
+        Ok(watch)
     }
 
     /// A local user watches no more. Whether it did.
-    pub(super) fn end_watch(&mut self, watch: WatchId) -> bool {
-        let Some(object) = self.watches.users.remove(&watch) else { return false };
-        if let Some(entry) = self.watches.entries.get_mut(&object) {
+    pub(crate) fn end(&mut self, watch: WatchId) -> bool {
+        let Some(object) = self.users.remove(&watch) else { return false };
+        if let Some(entry) = self.entries.get_mut(&object) {
             entry.users.remove(&watch);
-            self.ask_watch(object);
+            self.ask(object);
         }
         true
     }
 
     /// Asks the server for what it does not do yet: to tell of an object that somebody watches, or not to any more. While it is asked
     /// something about the object, that is answered first: requests have no order.
-    fn ask_watch(&mut self, object: ObjectId) {
-        let in_session = self.sessions.is_open();
-        let Some(entry) = self.watches.entries.get_mut(&object) else { return };
+    fn ask(&mut self, object: ObjectId) {
+        let Some(entry) = self.entries.get_mut(&object) else { return };
         match (entry.state, entry.users.is_empty()) {
-            (WatchState::Unknown, false) if in_session => {
+            (WatchState::Unknown, false) if self.in_session => {
                 entry.state = WatchState::Asked;
-                self.queue.push(Lane::Lock, Asker::Watch(object), &Watch { ask: UNASKED, object }.into());
+                self.effects.push_back(WatchEffect::Watch(object));
             }
             (WatchState::Unknown | WatchState::Resting, true) => {
-                self.watches.entries.remove(&object);
-                self.timers.cancel(Timer::Again(Asker::Watch(object)));
+                self.entries.remove(&object);
+                self.effects.push_back(WatchEffect::RestNoMore(object));
             }
             (WatchState::Armed, true) => {
                 entry.state = WatchState::Ending;
                 entry.certain = false;
-                self.queue.push(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: UNASKED, object }.into());
+                self.effects.push_back(WatchEffect::Unwatch(object));
             }
             _ => {}
         }
     }
 
     /// WATCH was answered.
-    pub(super) fn watch_answered(&mut self, object: ObjectId, reply: &Reply<'_>) {
-        let Some(entry) = self.watches.entries.get_mut(&object).filter(|entry| entry.state == WatchState::Asked) else { return };
+    pub(crate) fn answered(&mut self, object: ObjectId, reply: &Reply<'_>) {
+        let Some(entry) = self.entries.get_mut(&object).filter(|entry| entry.state == WatchState::Asked) else { return };
         match reply {
             Reply::Watched(Watched { attr }) if attr.object == object => {
                 // A notice may have been faster than this answer.
                 entry.version = entry.version.max(attr.version);
                 entry.state = WatchState::Armed;
-                self.watches.changed = true;
-                self.ask_watch(object);
+                self.changed = true;
+                self.ask(object);
             }
-            Reply::Failed(failed) if failed.status == Status::ESTALE => self.watched_is_gone(object),
+            Reply::Failed(failed) if failed.status == Status::ESTALE => self.gone(object),
             other => {
-                debug!("{}: {object} cannot be watched now: {other:?}", self.who);
+                debug!("{object} cannot be watched now: {other:?}");
                 let span = if let Reply::Failed(failed) = other { believed::pause(failed.retry_ms) } else { REST };
                 entry.state = WatchState::Resting;
-                self.timers.set(Timer::Again(Asker::Watch(object)), self.now.plus(span.max(REST)), Question::Waited);
-                self.ask_watch(object);
+                self.effects.push_back(WatchEffect::Rest(object, span.max(REST)));
+                self.ask(object);
             }
         }
     }
 
     /// The rest after an answer that took no watch is over.
-    pub(super) fn watch_again(&mut self, object: ObjectId) {
-        if let Some(entry) = self.watches.entries.get_mut(&object).filter(|entry| entry.state == WatchState::Resting) {
+    pub(crate) fn rested(&mut self, object: ObjectId) {
+        if let Some(entry) = self.entries.get_mut(&object).filter(|entry| entry.state == WatchState::Resting) {
             entry.state = WatchState::Unknown;
-            self.ask_watch(object);
+            self.ask(object);
         }
     }
 
     /// UNWATCH was answered.
-    pub(super) fn unwatch_answered(&mut self, object: ObjectId) {
-        if let Some(entry) = self.watches.entries.get_mut(&object).filter(|entry| entry.state == WatchState::Ending) {
+    pub(crate) fn unwatched(&mut self, object: ObjectId) {
+        if let Some(entry) = self.entries.get_mut(&object).filter(|entry| entry.state == WatchState::Ending) {
             entry.state = WatchState::Unknown;
-            self.ask_watch(object);
+            self.ask(object);
         }
     }
 
-    /// WATCH_EVENT: the object has changed, or is gone; or an ephemeral file of this agent's, watched or not, was taken away.
-    pub(super) fn watched_changed(&mut self, object: ObjectId, version: u64, gone: bool) {
-        if gone {
-            self.sessions.ephemeral_gone(object);
-        }
-        let Some(entry) = self.watches.entries.get_mut(&object) else { return };
+    /// WATCH_EVENT: the object has changed, or is gone.
+    pub(crate) fn on_event(&mut self, object: ObjectId, version: u64, gone: bool) {
+        let Some(entry) = self.entries.get_mut(&object) else { return };
         if gone {
             if entry.state == WatchState::Ending {
                 // Nobody watches it here; the answer to UNWATCH is still to come.
                 return;
             }
-            return self.watched_is_gone(object);
+            return self.gone(object);
         }
         if version > entry.version {
             entry.version = version;
@@ -184,59 +198,57 @@ impl Agent {
     }
 
     /// An object is gone for good, for its number is never used again.
-    fn watched_is_gone(&mut self, object: ObjectId) {
+    fn gone(&mut self, object: ObjectId) {
         self.tell_watchers(object, WatchEvent::Gone);
-        if let Some(entry) = self.watches.entries.remove(&object) {
-            self.watches.users.retain(|watch, _| !entry.users.contains(watch));
+        if let Some(entry) = self.entries.remove(&object) {
+            self.users.retain(|watch, _| !entry.users.contains(watch));
         }
-        self.timers.cancel(Timer::Again(Asker::Watch(object)));
-        self.sessions.ephemeral_gone(object);
+        self.effects.extend([WatchEffect::RestNoMore(object), WatchEffect::Gone(object)]);
     }
 
     /// The session is over, or is being left: the server tells nothing any more.
-    pub(super) fn watches_are_over(&mut self) {
+    pub(crate) fn session_over(&mut self) {
+        self.in_session = false;
         if bugs::is(Bug::W2) {
             return;
         }
-        let objects: Vec<ObjectId> = self.watches.entries.keys().copied().collect();
+        let objects: Vec<ObjectId> = self.entries.keys().copied().collect();
         for object in objects {
-            if let Some(entry) = self.watches.entries.get_mut(&object) {
+            if let Some(entry) = self.entries.get_mut(&object) {
                 entry.state = WatchState::Unknown;
                 // The next session may be of a store that was restored from a copy, where versions begin anew.
                 entry.version = 0;
             }
-            self.timers.cancel(Timer::Again(Asker::Watch(object)));
-            self.ask_watch(object);
+            self.ask(object);
         }
-        self.watches.changed = true;
-        self.tend_watches();
+        self.changed = true;
     }
 
     /// The session that opens is with another store: what was watched is not in it, whatever has its number there.
-    pub(super) fn watched_is_of_another_store(&mut self) {
-        for object in self.watches.entries.keys().copied().collect::<Vec<_>>() {
-            self.watched_is_gone(object);
+    pub(crate) fn lose_all(&mut self) {
+        for object in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.gone(object);
         }
     }
 
     /// A session is open: everything that somebody watches is asked for in it.
-    pub(super) fn arm_watches(&mut self) {
+    pub(crate) fn session_opened(&mut self) {
+        self.in_session = true;
         //= wire-spec.md#11-5-caching-and-metadata
         //# In each new session the agent MUST ask for its watches anew, and tell their users the version found.
-        for object in self.watches.entries.keys().copied().collect::<Vec<_>>() {
-            self.ask_watch(object);
+        for object in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.ask(object);
         }
     }
 
-    /// Tells watchers what has become certain or uncertain, and sets the timer for the end of the lease.
-    pub(super) fn tend_watches(&mut self) {
-        let lease_certain = self.lease.certain(self.now);
-        let stale = self.watches.changed || self.watches.lease_certain != lease_certain;
-        self.watches.changed = false;
-        self.watches.lease_certain = lease_certain;
+    /// Tells watchers what has become certain or uncertain.
+    pub(crate) fn lease_changed(&mut self, lease_certain: bool) {
+        let stale = self.changed || self.lease_certain != lease_certain;
+        self.changed = false;
+        self.lease_certain = lease_certain;
         if stale {
             let mut told = Vec::new();
-            for (object, entry) in &mut self.watches.entries {
+            for (object, entry) in &mut self.entries {
                 let certain = lease_certain && entry.state == WatchState::Armed && !entry.users.is_empty();
                 if entry.certain != certain {
                     entry.certain = certain;
@@ -245,12 +257,10 @@ impl Agent {
             }
             told.into_iter().for_each(|(object, what)| self.tell_watchers(object, what));
         }
-        let until = self.lease.valid_until().filter(|_| lease_certain && self.watches.has_users());
-        self.time(Timer::Watches, until, Question::LeaseOver);
     }
 
     fn tell_watchers(&mut self, object: ObjectId, what: WatchEvent) {
-        let Some(entry) = self.watches.entries.get(&object) else { return };
-        self.events.extend(entry.users.iter().map(|watch| Event::Watch { watch: *watch, object, what }));
+        let Some(entry) = self.entries.get(&object) else { return };
+        self.effects.extend(entry.users.iter().map(|watch| WatchEffect::Tell(Event::Watch { watch: *watch, object, what })));
     }
 }

@@ -4,14 +4,15 @@
 //! every call of the agent (`Agent::act`), and when an answer renews the lease before anything is granted under it. So all of them know
 //! the same, *uncertain* is never skipped, and a lock granted now is certain like all others.
 
-use crate::agent::Agent;
-use crate::api::{Event, LockEvent, Phase};
-use crate::timer::Timer;
-use cistern_link::{Instant, Question};
+use crate::api::{Event, HolderId, LockEvent, Phase};
+use crate::lease::Lease;
+use alloc::collections::{BTreeMap, VecDeque};
+use cistern_link::Instant;
+use cistern_wire::ObjectId;
 
 /// What is to be known of the lease that covers all locks, the better the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Told {
+enum Told {
     /// There is nobody to tell.
     Nobody,
     /// The locks are certain.
@@ -22,39 +23,57 @@ pub(super) enum Told {
     Uncertain,
 }
 
-impl Agent {
-    /// Tells the holders of locks what has changed for them, and sets the timer for the next change.
-    pub(super) fn tend_holders(&mut self) {
-        if self.locks.counts().holders == 0 {
-            self.told = Told::Nobody;
-            self.timers.cancel(Timer::Holders);
-            return;
-        }
-        let (suspect_at, valid_until) = (self.lease.suspect_at(), self.lease.valid_until());
-        let told = if !self.lease.certain(self.now) {
+/// What the holders of locks were told last.
+#[derive(Debug)]
+pub(crate) struct HoldersTold(Told);
+
+impl HoldersTold {
+    pub(crate) const fn nothing() -> Self {
+        Self(Told::Nobody)
+    }
+
+    /// Whether there was nobody to tell anything.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.0 == Told::Nobody
+    }
+
+    /// Whether they were told that their locks must not be used.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        self.0 == Told::Uncertain
+    }
+
+    /// Whether they were told anything but that their locks are certain.
+    pub(crate) fn is_warned(&self) -> bool {
+        self.0 > Told::Certain
+    }
+
+    /// Tells the holders of locks what has changed for them.
+    pub(crate) fn lease_changed(
+        &mut self,
+        now: Instant,
+        lease: &Lease,
+        holders: &BTreeMap<HolderId, ObjectId>,
+        events: &mut VecDeque<Event>,
+    ) {
+        let told = if holders.is_empty() {
+            Told::Nobody
+        } else if !lease.certain(now) {
             Told::Uncertain
-        } else if self.lease.phase(self.now) >= Phase::Suspect {
+        } else if lease.phase(now) >= Phase::Suspect {
             Told::Suspect
         } else {
             Told::Certain
         };
         // Whoever came since there was nobody was granted its lock as certain.
-        let before = core::mem::replace(&mut self.told, told).max(Told::Certain);
-        if before != told {
+        let before = core::mem::replace(&mut self.0, told).max(Told::Certain);
+        if before != told && told != Told::Nobody {
             // Without an end of the lease nothing is certain, and none is told.
-            let news = news(before, told, valid_until.unwrap_or(self.now));
-            let Self { locks, events, .. } = self;
-            events.reserve(locks.holders().len());
-            for (&holder, &object) in locks.holders() {
+            let news = news(before, told, lease.valid_until().unwrap_or(now));
+            events.reserve(holders.len());
+            for (&holder, &object) in holders {
                 events.extend(news.into_iter().flatten().map(|what| Event::Lock { holder, object, what }));
             }
         }
-        let next = match told {
-            Told::Certain => suspect_at,
-            Told::Suspect => valid_until,
-            Told::Uncertain | Told::Nobody => None,
-        };
-        self.time(Timer::Holders, next, Question::LeaseOver);
     }
 }
 
