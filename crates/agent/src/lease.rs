@@ -55,7 +55,8 @@ struct Open {
     ends: Option<Ends>,
 }
 
-/// The agent's one lease.
+/// The agent's lease: of the present session, and while what was held in a former one is reclaimed into that, the former lease, which covers
+/// all that is held until then and which nothing renews any more.
 ///
 /// ```text
 ///              renew: every end := max(end, sent(echo) + its fraction of τ)
@@ -68,6 +69,7 @@ struct Open {
 pub(crate) struct Lease {
     phases: Phases,
     open: Option<Open>,
+    former: Option<Open>,
     opportunistic: u64,
     explicit: u64,
 }
@@ -75,12 +77,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// No session, so no lease.
     pub(crate) const fn new(phases: Phases) -> Self {
-        Self { phases, open: None, opportunistic: 0, explicit: 0 }
-    }
-
-    /// The lease of a session that follows: nothing of this one but the counts.
-    pub(crate) const fn next(&self) -> Self {
-        Self { phases: self.phases, open: None, opportunistic: self.opportunistic, explicit: self.explicit }
+        Self { phases, open: None, former: None, opportunistic: 0, explicit: 0 }
     }
 
     /// A session with lease period `tau` is open; nothing is usable before the first renewal. *Valid* ends after its part of τ, or after
@@ -93,10 +90,21 @@ impl Lease {
 
     /// The session is over: nothing renews from now on.
     pub(crate) const fn close(&mut self) {
-        self.open = None;
+        (self.open, self.former) = (None, None);
     }
 
-    /// Takes an answer that renews: the lease runs from the send time of the transmission answered, if that is later than what it
+    /// The session is left, and what is held in it is to be reclaimed into another.
+    pub(crate) fn hold_over(&mut self) {
+        let open = self.open.take();
+        self.former = self.former.or(open);
+    }
+
+    /// All that is held belongs to the present session from now on, and is covered by its lease.
+    pub(crate) const fn take_over(&mut self) {
+        self.former = None;
+    }
+
+    /// Takes an answer in the present session that renews: its lease runs from the send time of the transmission answered, if that is later than what it
     /// runs from already. Whether it moved.
     pub(crate) fn renew(&mut self, sent: Instant, by: Renewal) -> bool {
         let Some(open) = &mut self.open else { return false };
@@ -145,20 +153,24 @@ impl Lease {
         self.ends().is_some_and(|ends| !now.lease_over(ends.over))
     }
 
-    /// The phase.
+    /// The phase of what covers all that is held.
     pub(crate) fn phase(&self, now: Instant) -> Phase {
-        if self.open.is_none() {
-            return Phase::NoSession;
-        }
-        let Some(ends) = self.ends() else { return Phase::Expired };
-        let phases =
-            [(ends.valid, Phase::Valid), (ends.renewing, Phase::Renewing), (ends.suspect, Phase::Suspect), (ends.flush, Phase::Flush)];
-        phases.into_iter().find(|(end, _)| !now.lease_over(*end)).map_or(Phase::Expired, |(_, phase)| phase)
+        self.covering().map_or(Phase::NoSession, |open| open.phase(now))
     }
 
-    /// When *valid* ends: the moment to renew on purpose.
+    /// The phase of the present session's lease.
+    pub(crate) fn session_phase(&self, now: Instant) -> Phase {
+        self.open.map_or(Phase::NoSession, |open| open.phase(now))
+    }
+
+    /// When *valid* ends in the present session: the moment to renew on purpose.
     pub(crate) fn valid_ends(&self) -> Option<Instant> {
-        self.ends().map(|ends| ends.valid)
+        self.open?.ends.map(|ends| ends.valid)
+    }
+
+    /// When the present session's lease is over.
+    pub(crate) fn session_until(&self) -> Option<Instant> {
+        self.open?.ends.map(|ends| ends.over)
     }
 
     /// When *suspect* begins.
@@ -178,7 +190,7 @@ impl Lease {
 
     /// The lease period; zero without a session.
     pub(crate) fn tau(&self) -> Duration {
-        self.open.map_or(Duration::ZERO, |open| open.tau)
+        self.covering().map_or(Duration::ZERO, |open| open.tau)
     }
 
     /// Renewals so far: opportunistic, explicit.
@@ -186,8 +198,21 @@ impl Lease {
         (self.opportunistic, self.explicit)
     }
 
+    const fn covering(&self) -> Option<&Open> {
+        if let Some(former) = &self.former { Some(former) } else { self.open.as_ref() }
+    }
+
     fn ends(&self) -> Option<&Ends> {
-        self.open.as_ref()?.ends.as_ref()
+        self.covering()?.ends.as_ref()
+    }
+}
+
+impl Open {
+    fn phase(&self, now: Instant) -> Phase {
+        let Some(ends) = self.ends else { return Phase::Expired };
+        let phases =
+            [(ends.valid, Phase::Valid), (ends.renewing, Phase::Renewing), (ends.suspect, Phase::Suspect), (ends.flush, Phase::Flush)];
+        phases.into_iter().find(|(end, _)| !now.lease_over(*end)).map_or(Phase::Expired, |(_, phase)| phase)
     }
 }
 

@@ -99,14 +99,11 @@ impl Agent {
         // What was never sent never will be.
         let unsent: Vec<u32> = self.queue.tasks.iter().filter(|out| out.task == task).map(|out| out.call).collect();
         self.queue.tasks.retain(|out| out.task != task);
-        let wondered = self.questions.values().any(|asked| asked.0 == task);
         self.with_ops(|ops, ctx| {
             unsent.iter().for_each(|call| ops.withdraw(ctx, task, *call));
             ops.give_up(ctx, task, why);
         });
-        if wondered {
-            self.stop_wondering(Some(task));
-        }
+        self.abandon_outcomes(Some(task));
         let reads = self.sessions.channel().map(|channel| channel.reads_of(task)).unwrap_or_default();
         reads.into_iter().for_each(|nonce| self.give_up_request(nonce));
         self.note_horizon();

@@ -7,7 +7,7 @@
 use crate::agent::outcome::Fates;
 use crate::agent::{Agent, Closing};
 use crate::api::{Event, HolderId, LockEvent, OpError};
-use crate::session::reclaim::{Reclaim, Source};
+use crate::session::reclaim::Source;
 use crate::session::{SessionState, Users};
 use crate::timer::Timer;
 use crate::transport::Flights;
@@ -88,9 +88,8 @@ impl Agent {
         let flights = match exit {
             Exit::Source => {
                 let flights = self.sessions.shut(SessionState::Source(Source::default()))?;
-                let mut reclaim = self.reclaim.take().unwrap_or_else(|| Reclaim::new(self.lease.next()));
-                reclaim.restart(&mut self.sessions);
-                self.reclaim = Some(reclaim);
+                self.lease.hold_over();
+                self.reclaim.get_or_insert_default().restart(&mut self.sessions);
                 flights
             }
             Exit::Lost => {
@@ -140,7 +139,7 @@ impl Agent {
         } else {
             self.tell_holders();
             self.ops.discard_all(&mut self.cache, &self.queue.tasks);
-            self.ops.go_on(&mut self.cache, self.questions.values().copied());
+            self.ops.go_on(&mut self.cache, self.sessions.outcomes().map(|(_, call)| call));
         }
         self.close_requests(id, flights, fates);
         self.settle();
@@ -164,8 +163,6 @@ impl Agent {
         let mut holders: BTreeSet<HolderId> = self.locks.holders().keys().copied().collect();
         if let Some(mut reclaim) = self.reclaim.take() {
             holders.append(&mut reclaim.stopping);
-            // Its counts are the newer ones.
-            self.lease = reclaim.lease.next();
         }
         let users = Users { holders, shown_until };
         self.sessions.lose(&mut self.timers, &users, |id| Some(id) == present || sources.contains(&id));
@@ -177,7 +174,7 @@ impl Agent {
         let in_use = self.locks.counts().holders > 0 || self.reclaim.as_ref().is_some_and(|reclaim| !reclaim.stopping.is_empty());
         self.stop_opening();
         self.end_all_commands(OpError::Closed);
-        self.stop_wondering(None);
+        self.abandon_outcomes(None);
         self.queue.tasks.clear();
         self.closing = Closing::Asked(self.sessions.present());
         let left = self.discard(if in_use { Exit::Lost } else { Exit::Closing }, &Fates::default());

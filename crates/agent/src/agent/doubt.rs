@@ -60,7 +60,7 @@ impl Agent {
         let asking = channel.is_awaiting() || channel.is_keeping();
         let silent = asking && !channel.is_dormant() && channel.unheard() >= SILENCE_IN_DOUBT;
         // In a reclaim the lease of before runs out in any case; what is asked for then is asked in the session that was just opened.
-        let runs_out = self.session_lease().phase(self.now) != Phase::Valid;
+        let runs_out = self.lease.session_phase(self.now) != Phase::Valid;
         if silent && runs_out && self.opening.is_none() {
             self.verify();
         }
@@ -87,9 +87,9 @@ impl Agent {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# KNOWN MUST NOT renew a lease, move or prove an address, retire a request, stand for a receipt, or rescue or end a session.
         if bugs::is(Bug::H2) {
-            self.session_lease_mut().renew(sent, Renewal::Explicit);
+            self.lease.renew(sent, Renewal::Explicit);
         }
-        let one_sided = !self.session_lease().certain(self.now);
+        let one_sided = self.lease.session_phase(self.now) == Phase::Expired;
         self.server_is_at(path);
         let Some(channel) = self.sessions.channel_mut() else { return };
         if one_sided {

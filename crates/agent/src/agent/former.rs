@@ -23,9 +23,7 @@ impl Agent {
         if !self.config.surrender {
             return;
         }
-        let Self { sessions, questions, timers, now, .. } = self;
-        let is_asked_about = |id: SessionId| questions.keys().any(|(session, _)| *session == id);
-        for surrendered in sessions.surrender(*now, timers, is_asked_about) {
+        for surrendered in self.sessions.surrender(self.now, &mut self.timers) {
             info!("{}: surrenders session {surrendered}", self.who);
         }
     }

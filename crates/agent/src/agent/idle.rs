@@ -53,9 +53,8 @@ impl Agent {
         let counts = self.locks.counts();
         let holds = self.cache.len() + counts.held > 0;
         let (has_user, in_use) = (self.has_user(), self.is_in_use());
-        let lease = self.session_lease();
-        let valid_ends = lease.valid_ends().filter(|_| holds || in_use);
-        let is_valid = lease.phase(self.now) == Phase::Valid;
+        let valid_ends = self.lease.valid_ends().filter(|_| holds || in_use);
+        let is_valid = self.lease.session_phase(self.now) == Phase::Valid;
         let worth = self.worth(in_use);
         let Some(channel) = self.sessions.channel_mut() else {
             self.timers.cancel(Timer::Phase);

@@ -173,8 +173,8 @@ impl Agent {
             //# An agent MAY renew on answers to keep-alives alone.
             return true;
         }
-        let moved = self.session_lease_mut().renew(sent, by);
-        let until = self.session_lease().valid_until();
+        let moved = self.lease.renew(sent, by);
+        let until = self.lease.session_until();
         assert!(until.is_none_or(|until| self.now.plus(tau).waited(until)), "a lease ends at most τ after a transmission");
         if moved && self.reclaim.is_none() {
             if self.holders_told.is_warned() {

@@ -21,7 +21,6 @@ mod timeouts;
 pub use looks::HolderView;
 
 use crate::agent::opening::{Opening, ServerIdentity};
-use crate::agent::outcome::Questions;
 use crate::api::{Command, Event, HolderId, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::config::Config;
@@ -95,8 +94,6 @@ pub struct Agent {
     opening: Option<Opening>,
     /// Locks of former sessions are being taken over into the present one.
     reclaim: Option<Reclaim>,
-    /// Mutations of former sessions whose outcome is not known.
-    questions: Questions,
     /// The server as last seen.
     known: Option<ServerIdentity>,
     /// What the WELCOME of the newest session said of the server: it is known once it has answered something in that session.
@@ -148,7 +145,6 @@ impl Agent {
             sessions: Sessions::default(),
             opening: None,
             reclaim: None,
-            questions: Questions::new(),
             known: None,
             offered: None,
             not_before: None,

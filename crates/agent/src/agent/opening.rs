@@ -350,7 +350,7 @@ impl Agent {
         self.sessions.ended(&mut self.timers, |session| fates.get(&session) == Some(&SessionFate::Ended));
         if self.offered.is_some_and(|offered| offered.store != server.store) {
             // What another store says of mutations means nothing.
-            self.stop_wondering(None);
+            self.abandon_outcomes(None);
             // Nor do its objects' numbers.
             self.with_watches(Watches::lose_all);
         }
@@ -362,9 +362,8 @@ impl Agent {
         // Whoever asked for a long lease wants to have most of it left when the server goes away.
         let asked = !self.config.lease.is_zero();
         let renew_within = if asked { RENEW_WITHIN_LEAST.max(tau / RENEW_WITHIN_PART) } else { tau };
-        let lease = self.session_lease_mut();
-        lease.open(promised, renew_within);
-        lease.renew(sent, Renewal::Opening);
+        self.lease.open(promised, renew_within);
+        self.lease.renew(sent, Renewal::Opening);
         if self.reclaim.is_none() {
             self.cache.session_opened();
         }

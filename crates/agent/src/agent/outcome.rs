@@ -12,9 +12,6 @@ use alloc::vec::Vec;
 use cistern_wire::{Fate, Field, Outcome, OutcomeTold, Reader, Reply, SessionId};
 use log::debug;
 
-/// A mutation whose outcome is not known: the session and the nonce under which it was sent, and the call that it was.
-pub(super) type Questions = BTreeMap<(SessionId, u64), (TaskId, u32)>;
-
 /// What the server has said at the end of a session of the requests that were on their way.
 #[derive(Debug, Default)]
 pub(super) struct Fates<'a> {
@@ -38,7 +35,7 @@ impl Agent {
     pub(super) fn close_requests(&mut self, session: SessionId, flights: Flights, fates: &Fates<'_>) {
         for (nonce, flight) in flights {
             if let Asker::Op(task, call) = flight.asker
-                && !self.questions.contains_key(&(session, nonce))
+                && !self.sessions.is_outcome_open(session, nonce)
             {
                 self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &fates.of(nonce)));
             }
@@ -51,21 +48,21 @@ impl Agent {
             let Asker::Op(task, call) = flight.asker else { continue };
             let told = !matches!(fates.of(nonce), Answer::SessionEnded(Fate::Unknown));
             if !told && self.ops.is_awaiting(task, call) {
-                self.questions.insert((session, nonce), (task, call));
+                self.sessions.await_outcome(session, nonce, (task, call));
             }
         }
     }
 
     /// A session is open: what is not known is asked in it.
     pub(super) fn ask_outcomes(&mut self) {
-        for (session, nonce) in self.questions.keys().copied().collect::<Vec<_>>() {
+        for ((session, nonce), _) in self.sessions.outcomes().collect::<Vec<_>>() {
             self.ask_outcome(session, nonce);
         }
     }
 
     /// Asks, unless nobody wants to know any more.
     pub(super) fn ask_outcome(&mut self, session: SessionId, nonce: u64) {
-        if self.questions.contains_key(&(session, nonce)) {
+        if self.sessions.is_outcome_open(session, nonce) {
             //= wire-spec.md#11-2-delivery
             //# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not
             //# executed".
@@ -79,7 +76,8 @@ impl Agent {
             Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply }) => {
                 let told = Reply::get(&mut Reader::new(reply.0)).ok();
                 if let Some(told) = &told {
-                    let made = self.questions.get(&(session, nonce)).map(|asked| self.ops.ephemerals_made(asked.0)).unwrap_or_default();
+                    let call = self.sessions.outcomes().find(|(of, _)| *of == (session, nonce));
+                    let made = call.map(|(_, (task, _))| self.ops.ephemerals_made(task)).unwrap_or_default();
                     self.sessions.note_ephemerals(session, told, |at| made.contains(&at));
                 }
                 Answer::Result(told.filter(|_| !reply.0.is_empty()))
@@ -92,7 +90,7 @@ impl Agent {
     }
 
     fn outcome_is(&mut self, session: SessionId, nonce: u64, answer: &Answer<'_>) {
-        if let Some((task, call)) = self.questions.remove(&(session, nonce)) {
+        if let Some((task, call)) = self.sessions.close_outcome(session, nonce) {
             self.timers.cancel(Timer::Again(Asker::Outcome(session, nonce)));
             debug!("{}: request {nonce} of session {session}: {answer:?}", self.who);
             self.with_ops(|ops, ctx| ops.answer(ctx, task, call, answer));
@@ -101,9 +99,9 @@ impl Agent {
     }
 
     /// A command is over, so nobody wants to know what became of its mutations: `None`, of all commands.
-    pub(super) fn stop_wondering(&mut self, task: Option<TaskId>) {
-        let about = self.questions.iter().filter(|(_, asked)| task.is_none_or(|task| asked.0 == task));
-        for (session, nonce) in about.map(|(key, _)| *key).collect::<Vec<_>>() {
+    pub(super) fn abandon_outcomes(&mut self, task: Option<TaskId>) {
+        let about = self.sessions.outcomes().filter(|(_, call)| task.is_none_or(|task| call.0 == task));
+        for (session, nonce) in about.map(|(of, _)| of).collect::<Vec<_>>() {
             let asker = Asker::Outcome(session, nonce);
             self.queue.withdraw(Lane::Recovery, asker);
             if let Some(question) = self.sessions.channel().and_then(|channel| channel.nonce_of(asker)) {

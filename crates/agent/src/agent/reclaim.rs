@@ -10,7 +10,6 @@ use crate::agent::outcome::Fates;
 use crate::api::Event;
 use crate::believed;
 use crate::call::Asker;
-use crate::lease::Lease;
 use crate::session::Users;
 use crate::session::reclaim::{Batch, Completion, Source};
 use crate::timer::Timer;
@@ -23,16 +22,6 @@ use cistern_wire::{Failed, List, LockClass, LockId, ReclaimComplete, ReclaimedIt
 use log::{info, warn};
 
 impl Agent {
-    /// The lease that answers in the present session renew.
-    pub(super) fn session_lease(&self) -> &Lease {
-        self.reclaim.as_ref().map_or(&self.lease, |reclaim| &reclaim.lease)
-    }
-
-    /// The same, to be renewed.
-    pub(super) fn session_lease_mut(&mut self) -> &mut Lease {
-        self.reclaim.as_mut().map_or(&mut self.lease, |reclaim| &mut reclaim.lease)
-    }
-
     /// WELCOME has come, and takes the place of the present session, if there is one. What the server says of that decides: its locks
     /// are reclaimed, or it is over, and with it those that are being reclaimed.
     pub(super) fn leave_session(&mut self, fates: &BTreeMap<SessionId, SessionFate>) {
@@ -155,7 +144,14 @@ impl Agent {
 
     /// Says that the reclaim is complete before anything is named; a deliberate bug, so that the server's answer to what follows shows.
     fn complete_too_early(&mut self) {
-        for (from, source) in self.sessions.sources_mut().filter(|(_, source)| source.completion == Completion::Open) {
+        let open = |(_, source): &(SessionId, &Source)| source.completion == Completion::Open;
+        for from in self.sessions.sources().filter(open).map(|source| source.0).collect::<Vec<_>>() {
+            self.say_complete(from);
+        }
+    }
+
+    fn say_complete(&mut self, from: SessionId) {
+        if let Some(source) = self.sessions.source_mut(from) {
             source.completion = Completion::Asked;
             self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
         }
@@ -172,12 +168,10 @@ impl Agent {
         if !reclaim.stopping.is_empty() && self.lease.certain(self.now) {
             return;
         }
-        for (from, source) in self.sessions.sources_mut().filter(|(_, source)| source.completion == Completion::Open) {
-            // With the session the server forgets what became of its mutations.
-            if !self.questions.keys().any(|(session, _)| *session == from) {
-                source.completion = Completion::Asked;
-                self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
-            }
+        // With the session the server forgets what became of its mutations.
+        let ready = |(id, source): &(SessionId, &Source)| source.completion == Completion::Open && !self.sessions.is_asked_about(*id);
+        for from in self.sessions.sources().filter(ready).map(|source| source.0).collect::<Vec<_>>() {
+            self.say_complete(from);
         }
     }
 
@@ -198,10 +192,10 @@ impl Agent {
 
     /// All that is held belongs to the present session from now on, and is covered by its lease.
     fn hand_over(&mut self) {
-        let (Some(reclaim), Some(to)) = (self.reclaim.take(), self.sessions.present()) else { return };
+        let (Some(_), Some(to)) = (self.reclaim.take(), self.sessions.present()) else { return };
         //= wire-spec.md#11-7-restart-and-recovery
         //# A renewing answer MUST make usable only locks of its own session.
-        self.lease = reclaim.lease;
+        self.lease.take_over();
         for (from, Source { kept, lost, .. }) in self.sessions.take_sources() {
             info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.who);
             self.events.push_back(Event::SessionReclaimed { from, to, kept, lost });

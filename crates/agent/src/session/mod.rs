@@ -16,10 +16,11 @@
 pub(crate) mod reclaim;
 
 use crate::api::HolderId;
+use crate::call::TaskId;
 use crate::timer::{Timer, Timers};
 use crate::transport::{Channel, Cx, Flights, Sender};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path, Question};
 use cistern_wire::limits::{DATAGRAM_MIN, FORMER_MAX};
@@ -78,6 +79,9 @@ pub(crate) struct Session {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     table: Vec<Session>,
+    /// Mutations whose outcome is not known, by the session and the nonce under which they were sent. They stand for as long as their
+    /// commands run, whatever becomes of the session here.
+    outcomes: BTreeMap<(SessionId, u64), (TaskId, u32)>,
 }
 
 /// Who may still act under a session that is over.
@@ -216,10 +220,11 @@ impl Sessions {
         }
     }
 
-    /// Looks for lost sessions of which nothing can be used any more: they are surrendered now. `is_asked_about` says whether the outcome of a mutation of the session is awaited.
-    pub(crate) fn surrender(&mut self, now: Instant, timers: &mut Timers, is_asked_about: impl Fn(SessionId) -> bool) -> Vec<SessionId> {
+    /// Looks for lost sessions of which nothing can be used any more: they are surrendered now.
+    pub(crate) fn surrender(&mut self, now: Instant, timers: &mut Timers) -> Vec<SessionId> {
+        let Self { table, outcomes } = self;
         let mut surrendered = Vec::new();
-        for session in self.table.iter_mut().filter(|session| matches!(session.state, SessionState::Lost)) {
+        for session in table.iter_mut().filter(|session| matches!(session.state, SessionState::Lost)) {
             //= wire-spec.md#11-3-failure-and-ending
             //# Surrender: an agent MUST say so only when its caches are dropped, its holders have stopped or their instants passed, and all
             //# I/O under its locks has ended.
@@ -227,7 +232,7 @@ impl Sessions {
             match until {
                 Some(until) => timers.set(Timer::Former(session.id), until, Question::LeaseOver),
                 // The end of a session is the end of what the server knows of its mutations.
-                None if is_asked_about(session.id) => {}
+                None if outcomes.keys().any(|(of, _)| *of == session.id) => {}
                 None => {
                     session.state = SessionState::Ending(Ending { reason: EndReason::Surrender, due: true, tries: 0 });
                     surrendered.push(session.id);
@@ -315,6 +320,33 @@ impl Sessions {
         named.sort_by_key(|session| rank(session));
         named.truncate(FORMER_MAX);
         named.into_iter().map(|session| FormerClaim { session: session.id, claim: claim(session) }).collect()
+    }
+}
+
+/// Outcomes of mutations.
+impl Sessions {
+    /// It is to be asked what became of a mutation.
+    pub(crate) fn await_outcome(&mut self, id: SessionId, nonce: u64, call: (TaskId, u32)) {
+        self.outcomes.insert((id, nonce), call);
+    }
+
+    /// It is known, or nobody wants to know any more. Gives the call.
+    pub(crate) fn close_outcome(&mut self, id: SessionId, nonce: u64) -> Option<(TaskId, u32)> {
+        self.outcomes.remove(&(id, nonce))
+    }
+
+    pub(crate) fn is_outcome_open(&self, id: SessionId, nonce: u64) -> bool {
+        self.outcomes.contains_key(&(id, nonce))
+    }
+
+    /// All that are not known, with the calls that they were.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = ((SessionId, u64), (TaskId, u32))> {
+        self.outcomes.iter().map(|(of, call)| (*of, *call))
+    }
+
+    /// Whether the outcome of a mutation of this session is awaited.
+    pub(crate) fn is_asked_about(&self, id: SessionId) -> bool {
+        self.outcomes.keys().any(|(of, _)| *of == id)
     }
 }
 

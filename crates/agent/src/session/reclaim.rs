@@ -1,8 +1,7 @@
-//! A reclaim under way: what is left to be named of each source, what was named and not answered, and the lease of the present session.
+//! A reclaim under way: what is left to be named of each source, what was named and not answered.
 
 use super::Sessions;
 use crate::api::HolderId;
-use crate::lease::Lease;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
@@ -48,10 +47,8 @@ pub(crate) struct Batch {
 }
 
 /// A reclaim under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Reclaim {
-    /// The present session's lease; what covers the locks is still the old one.
-    pub(crate) lease: Lease,
     batches: BTreeMap<u32, Batch>,
     last_batch: u32,
     /// Local users who were told meanwhile that their locks are lost, and have not said that they stopped.
@@ -59,10 +56,6 @@ pub(crate) struct Reclaim {
 }
 
 impl Reclaim {
-    pub(crate) const fn new(lease: Lease) -> Self {
-        Self { lease, batches: BTreeMap::new(), last_batch: 0, stopping: BTreeSet::new() }
-    }
-
     /// The session is not the one any more in which this reclaim was made: what was named and not answered counts as not moved.
     pub(crate) fn restart(&mut self, sessions: &mut Sessions) {
         for (_, Batch { from, items }) in core::mem::take(&mut self.batches) {
