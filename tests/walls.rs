@@ -65,6 +65,27 @@ struct Source {
     code: String,
 }
 
+/// Crates without parts.
+const PLAIN: [&str; 10] = [
+    "crates/wire",
+    "crates/link",
+    "crates/store",
+    "crates/client",
+    "crates/cli",
+    "crates/run",
+    "crates/audit",
+    "crates/capture",
+    "crates/faults",
+    "crates/picture",
+];
+
+#[test]
+fn no_file_is_too_long_and_no_type_name_stands_twice() {
+    for krate in PLAIN {
+        Picture { krate, machine: ("", "."), parts: &[], step: &[], no_step: &[] }.check();
+    }
+}
+
 #[test]
 fn server_keeps_its_walls() {
     SERVER.check();

@@ -31,11 +31,11 @@ impl Auditor {
     pub fn take(&mut self, passage: Passage<'_>) -> u64 {
         self.story.take(passage);
         self.court.doubts(self.story.all_told_apart().err());
-        let bench = Bench { story: &self.story, terms: &self.terms };
+        let evidence = Evidence { story: &self.story, terms: &self.terms };
         for event in self.story.events() {
-            checks::judge(&bench, event, passage, &mut self.court);
+            checks::judge(&evidence, event, passage, &mut self.court);
         }
-        checks::datagram(&bench, passage, &mut self.court);
+        checks::datagram(&evidence, passage, &mut self.court);
         self.court.found()
     }
 
@@ -71,12 +71,12 @@ impl Auditor {
 }
 
 /// What checks look at.
-pub(crate) struct Bench<'a> {
+pub(crate) struct Evidence<'a> {
     pub(crate) story: &'a Story,
     pub(crate) terms: &'a Terms,
 }
 
-impl Bench<'_> {
+impl Evidence<'_> {
     /// Whether what is absent of a session was never there; else why that is not certain.
     pub(crate) fn whole(&self, session: SessionId) -> Result<(), Why> {
         self.story.whole(session)

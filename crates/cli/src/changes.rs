@@ -7,7 +7,7 @@
 use crate::args::Watch;
 use crate::backend::Backend;
 use crate::files::{attr, unexpected};
-use crate::local::{Attributes, Failure, News, Request, Response, Row, What, millis};
+use crate::local::{Attributes, EntryRow, Failure, News, Request, Response, What, millis};
 use crate::show;
 use crate::signals::End;
 use crate::text::Text;
@@ -22,7 +22,7 @@ const WAIT_MS: u64 = 200;
 
 /// One line.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ChangeLine<'a> {
     event: &'static str,
     path: &'a Text,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ struct Subject {
     version: u64,
     told_uncertain: bool,
     /// Of a directory, what was in it when it was listed last.
-    entries: BTreeMap<Text, Row>,
+    entries: BTreeMap<Text, EntryRow>,
 }
 
 struct Watching<'b> {
@@ -183,16 +183,17 @@ impl Watching<'_> {
                 return Ok(());
             }
         };
-        let now: BTreeMap<Text, Row> = rows.into_iter().map(|row| (row.name.clone(), row)).collect();
+        let now: BTreeMap<Text, EntryRow> = rows.into_iter().map(|row| (row.name.clone(), row)).collect();
         let before = std::mem::replace(&mut self.subjects[at].entries, now.clone());
-        let is_there = |entries: &BTreeMap<Text, Row>, row: &Row| entries.get(&row.name).is_some_and(|other| other.object == row.object);
+        let is_there =
+            |entries: &BTreeMap<Text, EntryRow>, row: &EntryRow| entries.get(&row.name).is_some_and(|other| other.object == row.object);
         for row in before.values().filter(|row| !is_there(&now, row)) {
             self.print_row("removed", &path, row)?;
         }
         for row in now.values().filter(|row| !is_there(&before, row)) {
             self.print_row(new, &path, row)?;
         }
-        let left: Vec<&Row> = before.values().filter(|row| !now.values().any(|other| other.object == row.object)).collect();
+        let left: Vec<&EntryRow> = before.values().filter(|row| !now.values().any(|other| other.object == row.object)).collect();
         left.into_iter().try_for_each(|row| self.forget(row))?;
         for row in now.values().filter(|row| is_ephemeral(row)) {
             if let Entry::Vacant(place) = self.members.entry(row.object) {
@@ -203,7 +204,7 @@ impl Watching<'_> {
         Ok(())
     }
 
-    fn forget(&mut self, row: &Row) -> Result<(), Failure> {
+    fn forget(&mut self, row: &EntryRow) -> Result<(), Failure> {
         if self.members.remove(&row.object).is_some() {
             self.backend.call(Request::Unwatch { object: row.object })?;
         }
@@ -217,7 +218,7 @@ impl Watching<'_> {
         }
     }
 
-    fn print_row(&self, event: &'static str, dir: &Text, row: &Row) -> Result<(), Failure> {
+    fn print_row(&self, event: &'static str, dir: &Text, row: &EntryRow) -> Result<(), Failure> {
         let version = row.attr.as_ref().map_or(0, |attr| attr.version);
         self.print(event, &dir.join(&row.name.0), Some((row.object, version)), is_ephemeral(row))
     }
@@ -226,13 +227,13 @@ impl Watching<'_> {
         if self.json {
             let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis);
             let (object, version) = of.unzip();
-            return show::json(&Line { event, path, object, version: version.filter(|version| *version > 0), ephemeral, unix_ms });
+            return show::json(&ChangeLine { event, path, object, version: version.filter(|version| *version > 0), ephemeral, unix_ms });
         }
         let note = if ephemeral { " (ephemeral)" } else { "" };
         show::line(format!("{event:<9} {path}{note}"))
     }
 }
 
-fn is_ephemeral(row: &Row) -> bool {
+fn is_ephemeral(row: &EntryRow) -> bool {
     row.attr.as_ref().is_some_and(|attr: &Attributes| attr.made_by.is_some())
 }

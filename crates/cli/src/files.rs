@@ -7,7 +7,7 @@ use crate::args::{Ln, Ls, Mkdir, Mv, Paths, Put, Rm, Status};
 use crate::backend::Backend;
 use crate::execute::EXIT_SOFTWARE;
 use crate::holder;
-use crate::local::{Attributes, Failure, Request, Response, Row, Rule};
+use crate::local::{Attributes, EntryRow, Failure, Request, Response, Rule};
 use crate::server_control;
 use crate::show;
 use crate::text::{Blob, Text};
@@ -44,7 +44,7 @@ pub(crate) fn attr(backend: &mut Backend, request: Request) -> Result<Attributes
     }
 }
 
-pub(crate) fn listing(backend: &mut Backend, path: &Text, detail: bool) -> Result<Vec<Row>, Failure> {
+pub(crate) fn listing(backend: &mut Backend, path: &Text, detail: bool) -> Result<Vec<EntryRow>, Failure> {
     match backend.call(Request::List { path: path.clone(), detail })? {
         Response::Listing(rows) => Ok(rows),
         other => unexpected(&other),
@@ -64,7 +64,7 @@ fn ls_one(backend: &mut Backend, args: &Ls, path: &Text, several: bool) -> Resul
     let rows = if attr.is(FileType::Directory) {
         listing(backend, path, args.long || args.common.json)?
     } else {
-        vec![Row { name: path.clone(), object: attr.object, kind: attr.kind.clone(), attr: Some(attr) }]
+        vec![EntryRow { name: path.clone(), object: attr.object, kind: attr.kind.clone(), attr: Some(attr) }]
     };
     if args.common.json {
         return rows.iter().try_for_each(show::json);
@@ -75,7 +75,7 @@ fn ls_one(backend: &mut Backend, args: &Ls, path: &Text, several: bool) -> Resul
     if !args.long {
         return rows.iter().try_for_each(|row| show::line(row.name.to_string()));
     }
-    let cells = |row: &Row| -> Vec<String> {
+    let cells = |row: &EntryRow| -> Vec<String> {
         let name = row.name.to_string();
         match &row.attr {
             Some(a) => vec![

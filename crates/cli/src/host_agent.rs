@@ -14,7 +14,7 @@ use crate::contact::{self, Contact, Wanted};
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Programs};
 use crate::local::{Answer, Failure};
 use crate::places::{Daemon, make_above};
-use crate::settings::{self, Row, tell_changes};
+use crate::settings::{self, SettingRow, tell_changes};
 use crate::signals::{End, wait_for};
 use crate::{logging, show};
 use cistern_client::{Client, IdlePolicy};
@@ -109,7 +109,7 @@ fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure>
 }
 
 /// Reads the settings file again. Of an agent only the log can change while its session is open.
-fn reload(common: &Common, in_force: &mut [Row]) {
+fn reload(common: &Common, in_force: &mut [SettingRow]) {
     let read = settings::load(common.config.as_deref()).and_then(|settings| Ok((settings.effective(common)?, settings)));
     match read {
         Ok((mut rows, settings)) => {

@@ -194,7 +194,7 @@ pub(crate) enum Rule {
 pub(crate) enum Response {
     Done,
     Attr(Attributes),
-    Listing(Vec<Row>),
+    Listing(Vec<EntryRow>),
     Data {
         attr: Attributes,
         data: Blob,
@@ -351,7 +351,7 @@ impl Attributes {
 
 /// A directory entry as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub(crate) struct EntryRow {
     pub(crate) name: Text,
     pub(crate) object: u64,
     pub(crate) kind: String,
@@ -359,7 +359,7 @@ pub(crate) struct Row {
     pub(crate) attr: Option<Attributes>,
 }
 
-impl From<DirEntry> for Row {
+impl From<DirEntry> for EntryRow {
     fn from(e: DirEntry) -> Self {
         Self { name: e.file_name.into(), object: e.id.0, kind: e.file_type.name().to_owned(), attr: e.metadata.map(Into::into) }
     }

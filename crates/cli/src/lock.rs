@@ -20,7 +20,7 @@ use crate::signals::{Caught, End, end_by};
 use crate::text::Text;
 use cistern_run::{Control, EXIT_FAILURE, EXIT_LOST, Event, Runner, Running};
 use held::{Held, Look};
-use obtain::{Agent, NoLock, Obtaining};
+use obtain::{LockAgent, NoLock, Obtaining};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(500);
 pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
     let signals = Caught::catch().map_err(own)?;
     let path = Text::from(args.path.as_os_str());
-    let agent = Agent::open(args).map_err(own)?;
+    let agent = LockAgent::open(args).map_err(own)?;
     let obtained = Obtaining::new(args, &path, &agent, signals.end()).run();
     let result = obtained.and_then(|held| run(args, &path, held, &signals));
     // A place in the queue that is left behind would hold up whoever is next.
@@ -48,8 +48,8 @@ pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
 }
 
 /// Ends the session of an agent of this process's own, and with it everything that it holds or waits for.
-fn close(agent: &Agent) {
-    if let Agent::Own(client) = agent
+fn close(agent: &LockAgent) {
+    if let LockAgent::Own(client) = agent
         && let Err(error) = contact::close(client, CLOSE_TIME)
     {
         log::debug!("the session was not closed: {error}");

@@ -53,7 +53,7 @@ pub(crate) enum Type {
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Number {
+pub(crate) enum Figure {
     /// A count, or a size in bytes.
     Whole(u64),
     /// A span, in nanoseconds; shown in seconds.
@@ -68,7 +68,7 @@ pub(crate) struct Sample {
     /// Names and values.
     pub(crate) labels: Vec<(&'static str, String)>,
     /// The value.
-    pub(crate) value: Number,
+    pub(crate) value: Figure,
 }
 
 /// Metrics of one name.

@@ -47,7 +47,7 @@ impl Through {
 
 /// What became of the round trips.
 #[derive(Default)]
-struct Tally {
+struct RoundTrips {
     times: Vec<u64>,
     lost: u32,
 }
@@ -62,7 +62,7 @@ pub(crate) fn ping(args: &Ping) -> Result<u8, Failure> {
             Through::Own(contact::start(&common, Wanted::default())?)
         }
     };
-    let (mut tally, mut told) = (Tally::default(), false);
+    let (mut tally, mut told) = (RoundTrips::default(), false);
     let mut result = Ok(());
     for turn in 1..=args.count {
         if turn > 1 && end.wait(args.interval) {
@@ -84,7 +84,7 @@ pub(crate) fn ping(args: &Ping) -> Result<u8, Failure> {
     Ok(if tally.times.is_empty() { EXIT_UNAVAILABLE } else { 0 })
 }
 
-impl Tally {
+impl RoundTrips {
     /// Shows one round trip. An error that no further try mends ends the command.
     fn note(&mut self, turn: u32, answered: Result<u64, Failure>, as_json: bool) -> Result<(), Failure> {
         match answered {

@@ -38,7 +38,7 @@ impl Daemon {
     /// # Errors
     /// None is named and the environment gives none.
     pub(crate) fn state(self, named: Option<&Path>) -> Result<PathBuf, Failure> {
-        let default = || User::this().state(self).ok_or_else(|| homeless("--state DIR"));
+        let default = || Environment::this().state(self).ok_or_else(|| homeless("--state DIR"));
         named.map_or_else(default, |dir| Ok(dir.to_owned()))
     }
 
@@ -47,7 +47,7 @@ impl Daemon {
     /// # Errors
     /// None is named and the environment gives none.
     pub(crate) fn socket(self, named: Option<&Path>) -> Result<PathBuf, Failure> {
-        let default = || User::this().socket(self).ok_or_else(|| homeless("--state DIR, --control SOCKET or --agent SOCKET"));
+        let default = || Environment::this().socket(self).ok_or_else(|| homeless("--state DIR, --control SOCKET or --agent SOCKET"));
         named.map_or_else(default, |dir| Ok(dir.join(SOCKET_NAME)))
     }
 }
@@ -69,12 +69,12 @@ pub(crate) fn make_above(socket: &Path) -> Result<(), Failure> {
 
 /// The settings file that is used when none is named: the user's, else the host's, if there is one.
 pub(crate) fn settings_file() -> Option<PathBuf> {
-    User::this().settings_files().into_iter().find(|path| path.exists())
+    Environment::this().settings_files().into_iter().find(|path| path.exists())
 }
 
 /// Who runs the program, and what the environment says of his directories.
 #[derive(Debug, Default)]
-struct User {
+struct Environment {
     root: bool,
     home: Option<PathBuf>,
     state_home: Option<PathBuf>,
@@ -82,7 +82,7 @@ struct User {
     runtime_dir: Option<PathBuf>,
 }
 
-impl User {
+impl Environment {
     fn this() -> Self {
         // Relative paths are to be ignored, by the specification.
         let path = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -127,13 +127,13 @@ impl User {
 mod tests {
     use super::*;
 
-    fn user(home: &str) -> User {
-        User { home: Some(home.into()), ..User::default() }
+    fn user(home: &str) -> Environment {
+        Environment { home: Some(home.into()), ..Environment::default() }
     }
 
     #[test]
     fn root_has_the_directories_of_the_system() {
-        let root = User { root: true, runtime_dir: Some("/run/user/0".into()), ..user("/root") };
+        let root = Environment { root: true, runtime_dir: Some("/run/user/0".into()), ..user("/root") };
         assert_eq!(root.state(Daemon::Server).unwrap(), Path::new("/var/lib/cistern/server"));
         assert_eq!(root.socket(Daemon::Agent).unwrap(), Path::new("/var/lib/cistern/agent/control.sock"));
     }
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(ann.state(Daemon::Server).unwrap(), Path::new("/state/cistern/server"));
         assert_eq!(ann.socket(Daemon::Server).unwrap(), Path::new("/run/user/7/cistern/server.sock"));
         assert_eq!(ann.settings_files()[0], Path::new("/config/cistern/cistern.toml"));
-        assert_eq!((User::default().state(Daemon::Server), User::default().settings_files().len()), (None, 1));
+        assert_eq!((Environment::default().state(Daemon::Server), Environment::default().settings_files().len()), (None, 1));
     }
 }

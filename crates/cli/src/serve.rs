@@ -156,7 +156,7 @@ fn open_ports(listen: &[Vec<SocketAddr>]) -> Result<Vec<UdpPort>, Failure> {
     Ok(ports)
 }
 
-type ServerLoop = EventLoop<Owned<Server>, Daemon>;
+type ServerLoop = EventLoop<Owned<Server>, ServerServices>;
 
 fn set_up(
     config: Config,
@@ -177,7 +177,7 @@ fn set_up(
     let server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     let backups = Backups::new(bell.clone());
-    let daemon = Daemon {
+    let daemon = ServerServices {
         store,
         bell,
         control,
@@ -230,7 +230,7 @@ impl Announcement {
 }
 
 /// The guests of the server's loop: its store and its control socket.
-struct Daemon {
+struct ServerServices {
     store: Kept,
     bell: Bell,
     control: ControlServer,
@@ -246,7 +246,7 @@ struct Daemon {
     failure: Option<Failure>,
 }
 
-impl Services<Server> for Daemon {
+impl Services<Server> for ServerServices {
     fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
         // Registered once, so it is empty.
         let _ = self.bell.set(handle.clone());

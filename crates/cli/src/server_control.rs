@@ -31,7 +31,7 @@ const NAMED_MAX: usize = 5;
 /// What an operator asks.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-enum Request {
+enum ControlRequest {
     /// Everything about the server.
     Status {},
     /// The sessions.
@@ -48,7 +48,7 @@ enum Request {
 
 /// A session, in lists.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ListedSession {
     agent: String,
     incarnation: u64,
     label: Text,
@@ -72,7 +72,7 @@ struct Row {
     notices: usize,
 }
 
-impl From<SessionRow> for Row {
+impl From<SessionRow> for ListedSession {
     fn from(row: SessionRow) -> Self {
         Self {
             agent: row.agent.to_string(),
@@ -101,27 +101,27 @@ pub(crate) fn who(identity: &Identity) -> String {
 /// The directory, if a line asks for a backup: that is answered later.
 pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
     match serde_json::from_str(line) {
-        Ok(Request::Backup { dir }) => Some(dir),
+        Ok(ControlRequest::Backup { dir }) => Some(dir),
         _ => None,
     }
 }
 
 /// Whether a line asks for the settings in force, which the server's process knows.
 pub(crate) fn settings_wanted(line: &str) -> bool {
-    matches!(serde_json::from_str(line), Ok(Request::Settings {}))
+    matches!(serde_json::from_str(line), Ok(ControlRequest::Settings {}))
 }
 
 /// Answers one line; called by the server's loop.
 pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: Option<CommitStats>, line: &str) -> String {
     let result = match serde_json::from_str(line) {
-        Ok(Request::Status {}) => Ok(status_of(server, now, driver)),
-        Ok(Request::Sessions {}) => Ok(sessions_of(server, now)),
-        Ok(Request::Stats {}) => {
+        Ok(ControlRequest::Status {}) => Ok(status_of(server, now, driver)),
+        Ok(ControlRequest::Sessions {}) => Ok(sessions_of(server, now)),
+        Ok(ControlRequest::Stats {}) => {
             let snapshot = Snapshot { figures: server.figures(now), driver: *driver, store };
             Ok(metrics::as_json(&metrics::all(&snapshot)))
         }
-        Ok(Request::Backup { .. } | Request::Settings {}) => Err(Failure::usage("this is not answered here")),
-        Ok(Request::Evict { agent }) => evict_from(server, now, &agent),
+        Ok(ControlRequest::Backup { .. } | ControlRequest::Settings {}) => Err(Failure::usage("this is not answered here")),
+        Ok(ControlRequest::Evict { agent }) => evict_from(server, now, &agent),
         Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, stats, settings, backup, evict"))),
     };
     match result {
@@ -189,7 +189,7 @@ fn sessions_of(server: &Server, now: Instant) -> Value {
     let mut rows = server.sessions(now);
     let more = rows.len().saturating_sub(ROWS_MAX);
     rows.truncate(ROWS_MAX);
-    json!({ "sessions": rows.into_iter().map(Row::from).collect::<Vec<_>>(), "more": more })
+    json!({ "sessions": rows.into_iter().map(ListedSession::from).collect::<Vec<_>>(), "more": more })
 }
 
 fn evict_from(server: &mut Server, now: Instant, whom: &str) -> Result<Value, Failure> {
@@ -295,17 +295,17 @@ mod tests {
         for line in
             ["", "{}", "{\"op\":\"reboot\"}", "[]", "{\"op\":\"evict\"}", "{\"op\":\"status\",\"x\":1}", "{\"op\":\"evict\",\"agent\":1}"]
         {
-            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+            assert!(serde_json::from_str::<ControlRequest>(line).is_err(), "{line}");
         }
-        assert!(matches!(serde_json::from_str("{\"op\":\"status\"}"), Ok(Request::Status {})));
-        assert!(matches!(serde_json::from_str("{\"op\":\"evict\",\"agent\":\"a\"}"), Ok(Request::Evict { agent }) if agent == "a"));
+        assert!(matches!(serde_json::from_str("{\"op\":\"status\"}"), Ok(ControlRequest::Status {})));
+        assert!(matches!(serde_json::from_str("{\"op\":\"evict\",\"agent\":\"a\"}"), Ok(ControlRequest::Evict { agent }) if agent == "a"));
     }
 
     #[test]
     fn a_session_as_json_survives_any_label() {
         let mut session = row(1, "");
         session.label = Box::from(&b"\xff\n"[..]);
-        let value = serde_json::to_value(Row::from(session)).unwrap();
+        let value = serde_json::to_value(ListedSession::from(session)).unwrap();
         assert_eq!(
             (value["label"]["b64"].as_str(), value["age_ms"].as_u64(), value["left_ms"].is_null()),
             (Some("/wo="), Some(1_500), true)

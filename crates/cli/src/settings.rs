@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 use table::{AGENT, CLIENT, Client, LOG, Log, SERVER, Setting};
 
-pub(crate) use effective::{Row, tell_changes};
+pub(crate) use effective::{SettingRow, tell_changes};
 
 /// What the settings file says, if there is one.
 #[derive(Debug, Default)]

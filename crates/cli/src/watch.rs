@@ -22,7 +22,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 /// One look.
 #[derive(Debug, Serialize)]
-struct Look {
+struct LeaseLook {
     /// Since the first look, in milliseconds.
     at_ms: u64,
     #[serde(flatten)]
@@ -71,7 +71,7 @@ fn watch(args: &WatchLease, end: &End, backend: &mut Backend, style: &mut Style)
             Response::Lease(lease) => lease,
             other => return unexpected(&other),
         };
-        let look = Look { at_ms: millis(start.elapsed()), lease };
+        let look = LeaseLook { at_ms: millis(start.elapsed()), lease };
         match style {
             Style::Json => show::json(&look)?,
             Style::Lines => show::line(line(&look))?,
@@ -97,7 +97,7 @@ fn tell(what: &str) {
 }
 
 /// A look as one line for people.
-fn line(look: &Look) -> String {
+fn line(look: &LeaseLook) -> String {
     let l = &look.lease;
     format!(
         "{:>8.3} s  {:<10} left {} ms ({} τ)  session {}  renewals {} + {} keep-alives  demands {}  NACKs {}  locks {} cache {} advisory \
@@ -173,13 +173,13 @@ pub(crate) mod tests {
 
     #[test]
     fn a_look_as_json_is_one_flat_object() {
-        let json = serde_json::to_value(Look { at_ms: 200, lease: sample() }).unwrap();
+        let json = serde_json::to_value(LeaseLook { at_ms: 200, lease: sample() }).unwrap();
         assert_eq!((json["at_ms"].as_u64(), json["left_ms"].as_u64(), json["phase"].as_str()), (Some(200), Some(1_880), Some("valid")));
     }
 
     #[test]
     fn a_look_as_text_is_one_line() {
-        let text = line(&Look { at_ms: 1_200, lease: sample() });
+        let text = line(&LeaseLook { at_ms: 1_200, lease: sample() });
         assert!(text.contains("1.200 s") && text.contains("left 1880 ms (0.94 τ)") && text.contains("round trip 0.317 ms"), "{text}");
         assert_eq!(text.lines().count(), 1);
     }
@@ -187,12 +187,12 @@ pub(crate) mod tests {
     #[test]
     fn a_look_in_a_reclaim_names_both_sessions() {
         let lease = Lease { reclaiming: Some("ab".to_owned()), ..sample() };
-        assert!(line(&Look { at_ms: 0, lease }).contains("session 00112233445566ff taking over the locks of ab  renewals"));
+        assert!(line(&LeaseLook { at_ms: 0, lease }).contains("session 00112233445566ff taking over the locks of ab  renewals"));
     }
 
     #[test]
     fn a_look_without_a_session_divides_by_no_lease_period() {
         let lease = Lease { phase: "no session".to_owned(), session: None, lease_ms: 0, left_ms: 0, round_trip_us: None, ..sample() };
-        assert!(line(&Look { at_ms: 0, lease }).contains("left 0 ms (0.00 τ)  session none"));
+        assert!(line(&LeaseLook { at_ms: 0, lease }).contains("left 0 ms (0.00 τ)  session none"));
     }
 }

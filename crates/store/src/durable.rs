@@ -12,7 +12,7 @@ mod threads;
 use crate::early::Gathering;
 use crate::engine::{Engine, MEMTABLE};
 use crate::error::OpenError;
-use crate::place::{Making, Place, Purpose};
+use crate::place::{Making, Purpose, StoreDirectory};
 use crate::space::{Gauge, Seen, SpaceLimits};
 use crate::spare::{Spare, make_way};
 use crate::stopped::{Entries, copy};
@@ -72,7 +72,7 @@ impl DurableStore {
     /// # Errors
     /// [`OpenError`]: there is none, it is something else, a copy, damaged, in use, or may not be used; nothing was changed then.
     pub fn open(dir: &Path, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
-        let place = Place::take(dir, options.making, Purpose::Serve, |data| Engine::make(data, options.memtable_bytes))?;
+        let place = StoreDirectory::take(dir, options.making, Purpose::Serve, |data| Engine::make(data, options.memtable_bytes))?;
         make_way(dir);
         let (engine, number) = Engine::open(&place, options.cache_bytes)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
@@ -219,7 +219,7 @@ impl Backup {
 struct Shared {
     // Before `place`: the files are closed before the lock is given up.
     engine: Engine,
-    place: Place,
+    place: StoreDirectory,
     say: Sender<StoreEvent>,
     wake: Box<dyn Fn() + Send + Sync>,
     questions: Mutex<Questions>,

@@ -6,7 +6,7 @@
 
 use crate::error::{OpenError, Problem};
 use crate::guard::{self, MARK_KEY, Mark};
-use crate::place::Place;
+use crate::place::StoreDirectory;
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable as _, Slice, Snapshot};
 use std::fs;
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Opens the store's data: the engine, and the number of the newest transaction.
-    pub(crate) fn open(place: &Place, cache: u64) -> Result<(Self, u64), OpenError> {
+    pub(crate) fn open(place: &StoreDirectory, cache: u64) -> Result<(Self, u64), OpenError> {
         let (dir, data) = (place.dir(), place.data());
         if !fs::exists(&data).map_err(|e| OpenError::io(dir, "looking for `data`", &e))? {
             return Err(OpenError::damaged(dir, "its directory `data` is missing"));

@@ -141,7 +141,7 @@ fn journals(data: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 
 /// What was read of all journals so far.
 #[derive(Default)]
-struct Seen {
+struct JournalsRead {
     /// The newest transaction.
     mark: Option<Mark>,
     seqno: u64,
@@ -149,7 +149,7 @@ struct Seen {
 
 fn check_journals(dir: &Path, data: &Path, promised: u64) -> io::Result<Result<Checked, String>> {
     let journals = journals(data)?;
-    let mut seen = Seen::default();
+    let mut seen = JournalsRead::default();
     let mut torn = None;
     for (at, (_, path)) in journals.iter().enumerate() {
         let newest = at + 1 == journals.len();
@@ -205,7 +205,7 @@ impl Rest {
     }
 
     /// Where in the file the first whole transaction begins that may come after what was seen, and its number.
-    fn whole_batch(&self, seen: &Seen) -> io::Result<Option<(u64, u64)>> {
+    fn whole_batch(&self, seen: &JournalsRead) -> io::Result<Option<(u64, u64)>> {
         // Contents may look like a journal: a number that cannot follow is none of this store's.
         let most = (self.bytes.len() / BATCH_MIN) as u64 + 1;
         for at in 0..self.bytes.len() {
@@ -289,7 +289,7 @@ impl Journal<BufReader<File>> {
     }
 
     /// Reads batches as long as they are whole; gives where they end. An error: whole batches that were never written so.
-    fn run(&mut self, seen: &mut Seen) -> io::Result<Result<u64, String>> {
+    fn run(&mut self, seen: &mut JournalsRead) -> io::Result<Result<u64, String>> {
         loop {
             let start = self.at;
             let (seqno, mark) = match self.batch() {
@@ -305,7 +305,7 @@ impl Journal<BufReader<File>> {
             if !mark.allows(seqno) || (seen.mark.is_some() && seqno <= seen.seqno) {
                 return Ok(Err(format!("has a wrong sequence number at byte {start}")));
             }
-            *seen = Seen { mark: Some(mark), seqno };
+            *seen = JournalsRead { mark: Some(mark), seqno };
         }
     }
 

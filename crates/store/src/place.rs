@@ -3,7 +3,7 @@
 //! Decides: when a directory is a store, when a new one is made in it, and that one process has it. Place in the walk: before the
 //! engine sees a file. Implements `wire-spec.md` section 11.7.
 //! Invariants: a store is made whole or not at all: until its record (`format`) is in place, a file `making` says that nothing in the
-//! directory was ever promised to anybody. While a [`Place`] lives no other process has one of the same directory; the lock goes with
+//! directory was ever promised to anybody. While a [`StoreDirectory`] lives no other process has one of the same directory; the lock goes with
 //! the process, however it ends. A directory that is not a store is not touched.
 //! Leaves to others: how one is made (`place::making`), the record's text (`format`), the engine's files (`guard`, `engine`).
 
@@ -52,14 +52,14 @@ pub(crate) enum Purpose {
 
 /// A store's directory, held by this process.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StoreDirectory {
     dir: PathBuf,
     id: StoreId,
     new: bool,
     lock: Flock<File>,
 }
 
-impl Place {
+impl StoreDirectory {
     /// Takes the directory. `fill` makes the engine's files in the directory that it is given, durably, if the store is new.
     pub(crate) fn take(
         dir: &Path,

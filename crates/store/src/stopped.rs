@@ -7,7 +7,7 @@
 
 use crate::engine::{Engine, Frozen, MEMTABLE, Writes};
 use crate::error::{OpenError, Problem};
-use crate::place::{Making, Place, Purpose};
+use crate::place::{Making, Purpose, StoreDirectory};
 use crate::space::Frugal;
 use crate::spare::{Spare, make_way};
 use crate::witness::Witness;
@@ -25,7 +25,7 @@ pub struct StoppedStore {
     engine: Engine,
     number: u64,
     witness: Witness,
-    place: Place,
+    place: StoreDirectory,
 }
 
 impl std::fmt::Debug for StoppedStore {
@@ -53,7 +53,7 @@ impl StoppedStore {
     }
 
     fn take(dir: &Path, making: Making) -> Result<Self, OpenError> {
-        let place = Place::take(dir, making, Purpose::Work, |data| Engine::make(data, MEMTABLE))?;
+        let place = StoreDirectory::take(dir, making, Purpose::Work, |data| Engine::make(data, MEMTABLE))?;
         make_way(dir);
         let (engine, number) = Engine::open(&place, CACHE)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));
@@ -168,7 +168,7 @@ pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path, reser
         Engine::make_with(data, MEMTABLE, frugally)
             .map_err(|what| OpenError::new(Problem::Io, to, format!("copying {} into it: {what}", from.display())))
     };
-    let place = Place::take(to, Making::New(id), Purpose::Copy, fill)?;
+    let place = StoreDirectory::take(to, Making::New(id), Purpose::Copy, fill)?;
     if !place.is_new() {
         return Err(there_is_one(to));
     }

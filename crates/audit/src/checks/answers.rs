@@ -1,6 +1,6 @@
 //! Answers and what they answer: causes, results, versions (`wire-spec.md` sections 6.2, 6.5, 7 and 11.2).
 
-use crate::auditor::Bench;
+use crate::auditor::Evidence;
 use crate::event::{Answer, Cause, Event, What};
 use crate::rule::Rule;
 use crate::story::Asked;
@@ -8,7 +8,7 @@ use crate::verdict::{Court, Why};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{Class, Fate, Kind, LockWait, Status};
 
-pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+pub(super) fn answer(evidence: &Evidence<'_>, event: &Event, answer: &Answer, court: &mut Court) {
     let name = answer.kind.name();
     match (answer.cause, answer.echo) {
         (Cause::Seen { frame, .. }, _) => {
@@ -28,10 +28,10 @@ pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &
         ),
         (Cause::Forgotten, _) => court.open(Rule::HasCause, Why::Forgotten),
         (Cause::Unseen, Some(echo)) => {
-            let certain = if event.session.0 == 0 { Err(Why::Late) } else { bench.whole(event.session) };
+            let certain = if event.session.0 == 0 { Err(Why::Late) } else { evidence.whole(event.session) };
             court.accuse(Rule::HasCause, certain, event, None, || format!("{name} echoes packet {echo}, which was never sent"));
         }
-        (_, None) => result_of_nothing(bench, event, answer, court),
+        (_, None) => result_of_nothing(evidence, event, answer, court),
     }
     if let (Some(echo), true) = (answer.echo, event.session.0 != 0) {
         court.judge(Rule::AnsweredOnce, answer.repeats.is_none(), event, answer.repeats, || {
@@ -39,26 +39,26 @@ pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &
         });
     }
     if matches!(answer.kind, Kind::Ack | Kind::Result) {
-        result(bench, event, answer, court);
+        result(evidence, event, answer, court);
     }
 }
 
 /// RESULT echoes nothing; its request must have been there.
-fn result_of_nothing(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
-    let Some(session) = bench.story.session(event.session) else { return };
+fn result_of_nothing(evidence: &Evidence<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+    let Some(session) = evidence.story.session(event.session) else { return };
     if session.requests.get(answer.number).is_some() {
         court.kept(Rule::HasCause);
     } else if session.requests.may_be_forgotten(answer.number) {
         court.open(Rule::HasCause, Why::Forgotten);
     } else {
         let what = || format!("RESULT of request {}, which was never sent", answer.number);
-        court.accuse(Rule::HasCause, bench.whole(event.session), event, None, what);
+        court.accuse(Rule::HasCause, evidence.whole(event.session), event, None, what);
     }
 }
 
 /// What a reply says, beside what was said to the same request.
-fn result(bench: &Bench<'_>, event: &Event, answer: &Answer, court: &mut Court) {
-    let request = bench.story.session(event.session).and_then(|session| session.requests.get(answer.number));
+fn result(evidence: &Evidence<'_>, event: &Event, answer: &Answer, court: &mut Court) {
+    let request = evidence.story.session(event.session).and_then(|session| session.requests.get(answer.number));
     let Some(request) = request else { return };
     if answer.status == Some(Status::NONCE_REUSED) {
         return;
@@ -94,28 +94,30 @@ const fn is_kept(kind: Kind) -> bool {
 }
 
 /// A receipt is of a notice that was sent.
-pub(super) fn receipt(bench: &Bench<'_>, event: &Event, seq: u64, of: Option<u64>, court: &mut Court) {
-    let Some(session) = bench.story.session(event.session) else { return };
+pub(super) fn receipt(evidence: &Evidence<'_>, event: &Event, seq: u64, of: Option<u64>, court: &mut Court) {
+    let Some(session) = evidence.story.session(event.session) else { return };
     if of.is_some() {
         court.kept(Rule::HasCause);
         court.kept(Rule::NoticeReceipted);
     } else if session.notices.may_be_forgotten(seq) {
         court.open(Rule::HasCause, Why::Forgotten);
     } else {
-        court.accuse(Rule::HasCause, bench.whole(event.session), event, None, || format!("RECEIPT of notice {seq}, which was never sent"));
+        court.accuse(Rule::HasCause, evidence.whole(event.session), event, None, || {
+            format!("RECEIPT of notice {seq}, which was never sent")
+        });
     }
 }
 
 /// GRANT and WAIT_OVER end the wait of a request that was queued.
-pub(super) fn notice(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+pub(super) fn notice(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
     let What::Notice { kind: kind @ (Kind::Grant | Kind::WaitOver), nonce, lock, transmissions: 1, .. } = event.what else { return };
-    let Some(session) = bench.story.session(event.session) else { return };
+    let Some(session) = evidence.story.session(event.session) else { return };
     let Some(request) = session.requests.get(nonce) else {
         if session.requests.may_be_forgotten(nonce) {
             return court.open(Rule::GrantHasWaiter, Why::Forgotten);
         }
         let what = || format!("{} for request {nonce}, which was never sent", kind.name());
-        return court.accuse(Rule::GrantHasWaiter, bench.whole(event.session), event, None, what);
+        return court.accuse(Rule::GrantHasWaiter, evidence.whole(event.session), event, None, what);
     };
     let first = Some(request.first.frame);
     let tell = |why: &str| format!("{} for {} {nonce}: {why}", kind.name(), request.kind.name());
@@ -136,10 +138,10 @@ pub(super) fn notice(bench: &Bench<'_>, event: &Event, court: &mut Court) {
 }
 
 /// Versions that a mutation makes, and that answers show.
-pub(super) fn versions(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+pub(super) fn versions(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
     match &event.what {
         What::Changed { object, version, nonce, by_other, .. } => {
-            let server = bench.story.session(event.session).and_then(|session| bench.story.servers.get(&session.server));
+            let server = evidence.story.session(event.session).and_then(|session| evidence.story.servers.get(&session.server));
             if by_other.is_none() && server.is_some_and(|server| server.short.objects) {
                 return court.open(Rule::OneEffect, Why::Forgotten);
             }
@@ -149,16 +151,16 @@ pub(super) fn versions(bench: &Bench<'_>, event: &Event, court: &mut Court) {
             });
         }
         What::Older { object, version, newer, shown, nonce } => {
-            let request = bench.story.session(event.session).and_then(|session| session.requests.get(*nonce));
+            let request = evidence.story.session(event.session).and_then(|session| session.requests.get(*nonce));
             let Some(request) = request else { return };
-            if let Err(why) = bench.story.steady(shown.1.min(request.first.frame)) {
+            if let Err(why) = evidence.story.steady(shown.1.min(request.first.frame)) {
                 return court.open(Rule::VersionsForward, why);
             }
             if request.first.at <= shown.0 || request.first.frame <= shown.1 {
                 // It was asked for before, and may have been executed before.
                 return court.kept(Rule::VersionsForward);
             }
-            court.accuse(Rule::VersionsForward, bench.whole(event.session), event, Some(shown.1), || {
+            court.accuse(Rule::VersionsForward, evidence.whole(event.session), event, Some(shown.1), || {
                 format!("request {nonce} is shown version {version} of {object}; version {newer} was shown before it was asked")
             });
         }

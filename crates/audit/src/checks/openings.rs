@@ -1,6 +1,6 @@
 //! Handshakes, addresses, and what is sent without a session (`wire-spec.md` sections 6.1 and 11.6).
 
-use crate::auditor::Bench;
+use crate::auditor::Evidence;
 use crate::event::{Answer, Cause, Event, Passage, What};
 use crate::rule::Rule;
 use crate::vantage::Side;
@@ -8,7 +8,7 @@ use crate::verdict::{Court, Why};
 use cistern_wire::{Kind, Message};
 
 /// An answer that is sent without a session is smaller than its cause; a WELCOME answers what its HELLO says.
-pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, passage: Passage<'_>, court: &mut Court) {
+pub(super) fn answer(evidence: &Evidence<'_>, event: &Event, answer: &Answer, passage: Passage<'_>, court: &mut Court) {
     match (answer.kind, answer.cause) {
         (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Known, Cause::Seen { frame, length, .. }) => {
             court.judge(Rule::StrangerSmaller, event.length < length, event, Some(frame), || {
@@ -16,14 +16,14 @@ pub(super) fn answer(bench: &Bench<'_>, event: &Event, answer: &Answer, passage:
             });
         }
         (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Known, _) => court.open(Rule::StrangerSmaller, Why::Incomplete),
-        (Kind::Welcome, Cause::Seen { frame, .. }) => fits(bench, event, answer, frame, passage, court),
+        (Kind::Welcome, Cause::Seen { frame, .. }) => fits(evidence, event, answer, frame, passage, court),
         (Kind::Welcome, _) => court.open(Rule::Cookie, Why::Incomplete),
         _ => {}
     }
 }
 
-fn fits(bench: &Bench<'_>, event: &Event, answer: &Answer, frame: u64, passage: Passage<'_>, court: &mut Court) {
-    let Some(handshake) = bench.story.handshakes.get(&answer.number) else { return };
+fn fits(evidence: &Evidence<'_>, event: &Event, answer: &Answer, frame: u64, passage: Passage<'_>, court: &mut Court) {
+    let Some(handshake) = evidence.story.handshakes.get(&answer.number) else { return };
     let Some(hello) = answer.echo.and_then(|echo| handshake.hello_at(echo, passage.to)) else { return };
     let other = Some(frame);
     if !hello.has_cookie {
@@ -58,23 +58,23 @@ fn fits(bench: &Bench<'_>, event: &Event, answer: &Answer, frame: u64, passage: 
 }
 
 /// One session per handshake, and one handshake per session.
-pub(super) fn welcome(bench: &Bench<'_>, event: &Event, court: &mut Court) {
+pub(super) fn welcome(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
     let What::Welcome { session, handshake, incarnation, .. } = &event.what else { return };
-    if let Some((of, before, frame)) = bench.story.handshakes.get(handshake).and_then(|handshake| handshake.welcomed) {
+    if let Some((of, before, frame)) = evidence.story.handshakes.get(handshake).and_then(|handshake| handshake.welcomed) {
         // Once the session is over, the handshake may be forgotten.
-        let over = bench.story.session(before).is_none_or(|known| {
-            let lapsed = known.possible_until().is_none_or(|until| until <= event.at || bench.story.steady(known.echo_frame).is_err());
+        let over = evidence.story.session(before).is_none_or(|known| {
+            let lapsed = known.possible_until().is_none_or(|until| until <= event.at || evidence.story.steady(known.echo_frame).is_err());
             lapsed || known.nack.is_some() || known.ended.is_some() || known.given_up.is_some() || known.superseded
         });
         let same = of != *incarnation || before == *session || over;
-        let doubt = bench.story.session(before).filter(|_| !same).and_then(|known| known.doubt);
+        let doubt = evidence.story.session(before).filter(|_| !same).and_then(|known| known.doubt);
         let what = || format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}");
         match doubt {
             Some(why) => court.open(Rule::WelcomeFits, why),
             None => court.judge(Rule::WelcomeFits, same, event, Some(frame), what),
         }
     }
-    let Some(known) = bench.story.session(*session) else { return };
+    let Some(known) = evidence.story.session(*session) else { return };
     let first = known.opened.map(|opened| opened.frame);
     court.judge(Rule::SessionIds, known.handshake == *handshake, event, first, || {
         format!("session {session} was opened by handshake {:016x}, and now by {handshake:016x}", known.handshake)
@@ -82,24 +82,24 @@ pub(super) fn welcome(bench: &Bench<'_>, event: &Event, court: &mut Court) {
 }
 
 /// What goes to an address that has not proven itself.
-pub(super) fn exchanged(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, court: &mut Court) {
+pub(super) fn exchanged(evidence: &Evidence<'_>, event: &Event, passage: Passage<'_>, court: &mut Court) {
     if event.up {
         return;
     }
-    let Some(server) = bench.story.servers.get(&event.from) else { return };
+    let Some(server) = evidence.story.servers.get(&event.from) else { return };
     let Some(exchange) = server.exchanges.get(&(passage.from, passage.to)) else { return };
-    if exchange.sent < exchange.received || bench.story.is_proven(passage.to) {
+    if exchange.sent < exchange.received || evidence.story.is_proven(passage.to) {
         return court.kept(Rule::Unproven);
     }
-    let began = event.session.0 == 0 || bench.story.session(event.session).is_some_and(|session| session.opened.is_some());
-    let certain = match (bench.story.vantage().complete, began) {
+    let began = event.session.0 == 0 || evidence.story.session(event.session).is_some_and(|session| session.opened.is_some());
+    let certain = match (evidence.story.vantage().complete, began) {
         // An agent's own capture does not tell what a NAT makes of its address.
-        _ if bench.story.vantage().side == Side::Agent => Err(Why::Vantage),
+        _ if evidence.story.vantage().side == Side::Agent => Err(Why::Vantage),
         (false, _) => Err(Why::Incomplete),
         (_, false) => Err(Why::Late),
-        _ if server.short.exchanges || bench.story.proven_forgotten => Err(Why::Forgotten),
+        _ if server.short.exchanges || evidence.story.proven_forgotten => Err(Why::Forgotten),
         // Elsewhere the network's copies of what was sent once pass as well.
-        _ => bench.in_order(),
+        _ => evidence.in_order(),
     };
     court.accuse(Rule::Unproven, certain, event, None, || {
         format!("{} bytes have gone to {}, which has not proven itself and has sent {}", exchange.sent, passage.to, exchange.received)

@@ -1,6 +1,6 @@
 //! What a datagram looks like: whether it decodes, how long it is, which number it has (`wire-spec.md` sections 3.2, 3.5, 3.7).
 
-use crate::auditor::Bench;
+use crate::auditor::Evidence;
 use crate::event::{Event, Passage, What};
 use crate::rule::Rule;
 use crate::vantage::Side;
@@ -9,8 +9,8 @@ use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_
 use cistern_wire::{DropReason, Kind, Lane, Raw};
 
 /// A datagram that its receiver drops: its sender's fault only where it cannot have been damaged since.
-pub(super) fn unreadable(bench: &Bench<'_>, event: &Event, reason: DropReason, _passage: Passage<'_>, court: &mut Court) {
-    let own = match bench.story.vantage().side {
+pub(super) fn unreadable(evidence: &Evidence<'_>, event: &Event, reason: DropReason, _passage: Passage<'_>, court: &mut Court) {
+    let own = match evidence.story.vantage().side {
         Side::Server => !event.up,
         Side::Agent => event.up,
         Side::Between => false,
@@ -27,12 +27,12 @@ pub(super) fn number_twice(event: &Event, of: u64, court: &mut Court) {
 }
 
 /// The length of a datagram, and of the messages that must always fit.
-pub(super) fn sizes(bench: &Bench<'_>, event: &Event, passage: Passage<'_>, court: &mut Court) {
+pub(super) fn sizes(evidence: &Evidence<'_>, event: &Event, passage: Passage<'_>, court: &mut Court) {
     court.kept(Rule::Decodes);
     if event.session.0 != 0 && !matches!(event.what, What::NumberTwice { .. }) {
         court.kept(Rule::NumberOnce);
     }
-    let agreed = bench.story.session(event.session).and_then(|session| session.promise).map(|promise| usize::from(promise.max_datagram));
+    let agreed = evidence.story.session(event.session).and_then(|session| session.promise).map(|promise| usize::from(promise.max_datagram));
     let limit = if event.session.0 == 0 { Some(DATAGRAM_DEFAULT) } else { agreed.filter(|agreed| *agreed > 0) };
     match limit {
         None if event.length > DATAGRAM_DEFAULT => court.open(Rule::DatagramSize, Why::Late),

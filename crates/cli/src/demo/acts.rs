@@ -5,7 +5,7 @@
 //! with the time between two looks as tolerance.
 
 use super::cast::{AgentPlayer, Cast};
-use super::report::Report;
+use super::report::DemoReport;
 use super::scenery::Tree;
 use crate::args::Common;
 use crate::backend::{Backend, Line, own_client};
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const TREE: &str = "/tree";
 const JOB: &str = "/nightly";
 
-pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut DemoReport) -> Result<(), Failure> {
     let common = Common {
         server: vec![cast.server.to_string()],
         agent: None,
@@ -86,7 +86,7 @@ fn read_all(agent: &mut AgentPlayer) -> Result<Reading, Failure> {
     Ok(reading)
 }
 
-pub(crate) fn read_cold_and_cached(cast: &mut Cast, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn read_cold_and_cached(cast: &mut Cast, report: &mut DemoReport) -> Result<(), Failure> {
     for (agent, name) in [(&mut cast.a, "A"), (&mut cast.b, "B")] {
         let start = agent.lease()?;
         let cold = read_all(agent)?;
@@ -118,7 +118,7 @@ fn lock(line: &mut Line, wait: Duration) -> Result<(u64, u64), Failure> {
     }
 }
 
-pub(crate) fn hand_over(cast: &mut Cast, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn hand_over(cast: &mut Cast, report: &mut DemoReport) -> Result<(), Failure> {
     let wait = Duration::from_secs(5);
     let (mut a, mut b) = (cast.a.connect()?, cast.b.connect()?);
     let (hold, first) = lock(&mut a, wait)?;
@@ -150,7 +150,7 @@ pub(crate) fn hand_over(cast: &mut Cast, report: &mut Report) -> Result<(), Fail
     Ok(())
 }
 
-pub(crate) fn renewals(cast: &mut Cast, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn renewals(cast: &mut Cast, report: &mut DemoReport) -> Result<(), Failure> {
     let start = cast.a.lease()?;
     let lease = Duration::from_millis(start.lease_ms);
     let busy_until = Instant::now() + lease;
@@ -211,7 +211,7 @@ struct Failover {
     b_token: u64,
 }
 
-pub(crate) fn failure_and_recovery(cast: &mut Cast, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn failure_and_recovery(cast: &mut Cast, report: &mut DemoReport) -> Result<(), Failure> {
     let view = cast.a.lease()?;
     let lease = Duration::from_millis(view.lease_ms);
     let status = cast.server_status()?;
@@ -241,7 +241,7 @@ fn fail(cast: &Cast, a: &mut Line, hold: u64, a_token: u64, most: Duration) -> R
     Ok(Failover { cut, decided, a_stopped, b_has_it, a_token, b_token })
 }
 
-fn tell_failover(f: &Failover, status: &Value, lease: Duration, report: &mut Report) -> Result<(), Failure> {
+fn tell_failover(f: &Failover, status: &Value, lease: Duration, report: &mut DemoReport) -> Result<(), Failure> {
     let timer = Duration::from_micros(number(status, "timer_us")?);
     let since_cut = |at: Instant| at.saturating_duration_since(f.cut);
     report.say_at(
@@ -278,7 +278,7 @@ fn recover(
     hold: u64,
     before: &crate::local::Lease,
     most: Duration,
-    report: &mut Report,
+    report: &mut DemoReport,
 ) -> Result<(), Failure> {
     let lost = cast.relay.heal()?;
     report.say(&format!("the cut heals; {lost} datagrams were lost in it"))?;

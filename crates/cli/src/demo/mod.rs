@@ -16,7 +16,7 @@ use crate::args::Demo;
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, millis};
 use cast::Cast;
-use report::Report;
+use report::DemoReport;
 use std::time::Duration;
 
 /// The shortest lease period at which the acts can be told apart by a person and by a busy machine.
@@ -29,7 +29,7 @@ pub(crate) fn demo(args: &Demo) -> Result<u8, Failure> {
         return Err(Failure::usage(format!("--lease of a demonstration is from {} to {} ms", millis(LEASE_MIN), millis(LEASE_MAX))));
     }
     let tree = scenery::find(args.dir.as_deref())?;
-    let mut report = Report::new(args.lease, args.json);
+    let mut report = DemoReport::new(args.lease, args.json);
     let mut cast = Cast::start(args.lease, args.pcap.as_deref())?;
     report.say(&format!("a server and two agents run as processes {} on {}", cast.pids(), cast.server))?;
     let played = play(&mut cast, &tree, &mut report);
@@ -39,7 +39,7 @@ pub(crate) fn demo(args: &Demo) -> Result<u8, Failure> {
     Ok(if held { 0 } else { EXIT_FAILED })
 }
 
-fn play(cast: &mut Cast, tree: &scenery::Tree, report: &mut Report) -> Result<(), Failure> {
+fn play(cast: &mut Cast, tree: &scenery::Tree, report: &mut DemoReport) -> Result<(), Failure> {
     acts::import(cast, tree, report)?;
     acts::read_cold_and_cached(cast, report)?;
     acts::hand_over(cast, report)?;

@@ -22,7 +22,7 @@ struct Verdict {
 }
 
 /// What happened, and what that shows.
-pub(crate) struct Report {
+pub(crate) struct DemoReport {
     start: Instant,
     lease: Duration,
     json: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Report {
     verdicts: Vec<Verdict>,
 }
 
-impl Report {
+impl DemoReport {
     pub(crate) fn new(lease: Duration, json: bool) -> Self {
         Self { start: Instant::now(), lease, json, timeline: Vec::new(), verdicts: Vec::new() }
     }

@@ -36,7 +36,7 @@ const NOT_MADE_YET: [&str; 3] = ["IN_GRACE", "UNREACHABLE", "OUTCOME_UNKNOWN"];
 const NAMED_MAX: usize = 3;
 
 /// The agent by which the lock is held.
-pub(super) enum Agent {
+pub(super) enum LockAgent {
     Own(Client),
     Host(PathBuf),
 }
@@ -64,7 +64,7 @@ fn outlasts_silence(args: &Lock) -> bool {
     bound(args).is_some() && args.common.give_up.is_none()
 }
 
-impl Agent {
+impl LockAgent {
     pub(super) fn open(args: &Lock) -> Result<Self, Failure> {
         Ok(match host_agent(&args.common)? {
             Some(socket) => Self::Host(socket.to_owned()),
@@ -112,7 +112,7 @@ impl Asked {
 pub(super) struct Obtaining<'a> {
     args: &'a Lock,
     path: &'a Text,
-    agent: &'a Agent,
+    agent: &'a LockAgent,
     end: &'a End,
     /// Until when there must be an answer, whoever is silent.
     deadline: Option<Instant>,
@@ -124,7 +124,7 @@ pub(super) struct Obtaining<'a> {
 
 impl<'a> Obtaining<'a> {
     /// Begins now.
-    pub(super) fn new(args: &'a Lock, path: &'a Text, agent: &'a Agent, end: &'a End) -> Self {
+    pub(super) fn new(args: &'a Lock, path: &'a Text, agent: &'a LockAgent, end: &'a End) -> Self {
         let now = Instant::now();
         let tells = args.verbose || (!args.quiet && std::io::stderr().is_terminal());
         let look_at = (tells && !args.try_once).then_some(now + FIRST_LOOK);
@@ -158,8 +158,8 @@ impl<'a> Obtaining<'a> {
         let wait_ms =
             if self.args.try_once { Some(0) } else { self.deadline.map(|at| millis(at.saturating_duration_since(Instant::now())).max(1)) };
         let mut asked = match self.agent {
-            Agent::Own(client) => Asked::Own(client.clone(), request_lock(client, self.path, self.args.shared, wait_ms).start()),
-            Agent::Host(socket) => {
+            LockAgent::Own(client) => Asked::Own(client.clone(), request_lock(client, self.path, self.args.shared, wait_ms).start()),
+            LockAgent::Host(socket) => {
                 let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
                 let request = Request::Lock { path: self.path.clone(), shared: self.args.shared, wait_ms, linger: true };
                 line.send(&request).map_err(|failure| self.failed(failure))?;
@@ -199,13 +199,13 @@ impl<'a> Obtaining<'a> {
     /// Makes the file.
     fn make(&self) -> Result<Result<(), Failure>, NoLock> {
         let made = match self.agent {
-            Agent::Own(client) => {
+            LockAgent::Own(client) => {
                 let mut call = client.create(self.path.as_os()).start();
                 let waited = wait_for_call(&mut call, self.end, self.deadline);
                 let waited = waited.map_err(|e| self.failed(Failure::failed(format!("cannot wait for the file: {e}"))))?;
                 waited.map(|result| result.map(drop).map_err(Failure::from))
             }
-            Agent::Host(socket) => {
+            LockAgent::Host(socket) => {
                 let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
                 let request = Request::Create { path: self.path.clone(), exclusive: false, mode: 0o644 };
                 line.ask(&request, self.end, self.deadline).map(|answer| answer.map(drop))
@@ -220,8 +220,8 @@ impl<'a> Obtaining<'a> {
     /// Time is up: says for what.
     fn too_late(&self) -> Failure {
         let silent = match self.agent {
-            Agent::Own(client) => client.lease().is_ok_and(|lease| lease.session.is_none()),
-            Agent::Host(_) => false,
+            LockAgent::Own(client) => client.lease().is_ok_and(|lease| lease.session.is_none()),
+            LockAgent::Host(_) => false,
         };
         let why = if silent { "no answer from the server" } else { "the lock was not granted" };
         Failure::new("TIMED_OUT", EXIT_FAILURE, format!("{}: {why} within the time allowed", self.path))
@@ -241,14 +241,14 @@ impl<'a> Obtaining<'a> {
     fn tell_who_holds(&mut self) {
         let until = Some(Instant::now() + LOOK_TIME);
         let rows = match self.agent {
-            Agent::Own(client) => {
+            LockAgent::Own(client) => {
                 let mut call = client.locks().on(self.path.as_os()).start();
                 match wait_for_call(&mut call, self.end, until) {
                     Ok(Some(Ok(rows))) => Some(rows.into_iter().map(LockRow::from).collect()),
                     _ => None,
                 }
             }
-            Agent::Host(socket) => {
+            LockAgent::Host(socket) => {
                 let answer =
                     Line::open(socket).map(|mut line| line.ask(&Request::Locks { path: Some(self.path.clone()) }, self.end, until));
                 match answer {

@@ -4,7 +4,7 @@
 //! list with what to do about each; a test compares them. Invariant: a family is always there, also while nothing was counted.
 //! Leaves to others: how they look (`text`), what the system says of the process (`process`).
 
-use super::{Family, Number, Sample, Snapshot, Type};
+use super::{Family, Figure, Sample, Snapshot, Type};
 use cistern_driver::stats::Counts;
 use cistern_server::stats::{Commits, Histogram, KindServed};
 use cistern_server::{Figures, Stats, Status};
@@ -13,7 +13,7 @@ use cistern_wire::{Kind, RefuseReason};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-use Number::{Nanoseconds, Whole};
+use Figure::{Nanoseconds, Whole};
 use Type::Gauge;
 
 /// Every family, of the server and its driver.
@@ -50,7 +50,7 @@ pub(crate) fn as_json(families: &[Family]) -> Value {
     Value::Object(families.iter().map(family).collect())
 }
 
-fn one(all: &mut Vec<Family>, kind: Type, name: &str, value: Number, help: &'static str) {
+fn one(all: &mut Vec<Family>, kind: Type, name: &str, value: Figure, help: &'static str) {
     labelled(all, kind, name, help, [(Vec::new(), value)]);
 }
 
@@ -64,13 +64,13 @@ fn total(all: &mut Vec<Family>, name: &str, value: u64, help: &'static str) {
 
 type Labels = Vec<(&'static str, String)>;
 
-fn labelled(all: &mut Vec<Family>, kind: Type, name: &str, help: &'static str, values: impl IntoIterator<Item = (Labels, Number)>) {
+fn labelled(all: &mut Vec<Family>, kind: Type, name: &str, help: &'static str, values: impl IntoIterator<Item = (Labels, Figure)>) {
     let samples = values.into_iter().map(|(labels, value)| Sample { suffix: "", labels, value }).collect();
     all.push(Family { name: format!("cistern_{name}"), kind, help, samples });
 }
 
 /// The samples of a histogram.
-fn parts<const N: usize>(of: &Histogram<N>, labels: &Labels, unit: fn(u64) -> Number, samples: &mut Vec<Sample>) {
+fn parts<const N: usize>(of: &Histogram<N>, labels: &Labels, unit: fn(u64) -> Figure, samples: &mut Vec<Sample>) {
     let mut push = |suffix, bound: Option<String>, value| {
         let labels = labels.iter().cloned().chain(bound.map(|bound| ("le", bound))).collect();
         samples.push(Sample { suffix, labels, value });
@@ -83,7 +83,7 @@ fn parts<const N: usize>(of: &Histogram<N>, labels: &Labels, unit: fn(u64) -> Nu
     push("_count", None, Whole(of.count()));
 }
 
-fn nanoseconds(span: Duration) -> Number {
+fn nanoseconds(span: Duration) -> Figure {
     Nanoseconds(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -208,7 +208,7 @@ fn engine(store: &CommitStats, all: &mut Vec<Family>) {
 }
 
 /// A histogram that was counted by powers of two: part n is below 2^(n+1), the last one is without a bound.
-fn powers(all: &mut Vec<Family>, name: &str, help: &'static str, counts: &[u64], unit: fn(u64) -> Number, sum: Number) {
+fn powers(all: &mut Vec<Family>, name: &str, help: &'static str, counts: &[u64], unit: fn(u64) -> Figure, sum: Figure) {
     let mut total = 0;
     let mut samples = Vec::with_capacity(counts.len() + 2);
     let mut push = |suffix, bound: Option<String>, value| {

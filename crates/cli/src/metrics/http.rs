@@ -204,10 +204,10 @@ fn serve(listener: &TcpListener, guests: &Arc<Guests>) {
 fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
     let head = match read_head(stream, Instant::now() + HEAD_TIME)? {
         Some(head) => answer_to(&head),
-        None => Answer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"),
+        None => HttpAnswer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"),
     };
     let (status, kind, body, bodiless) = match head {
-        Answer::Metrics { bodiless } => match asker.ask() {
+        HttpAnswer::Metrics { bodiless } => match asker.ask() {
             Some(snapshot) => {
                 let mut all = families::all(&snapshot);
                 all.extend(process::families());
@@ -217,7 +217,7 @@ fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
                 ("503 Service Unavailable", PLAIN, "the server's loop gives no figures: it stands still, or has ended\n".to_owned(), false)
             }
         },
-        Answer::Refused(status, why) => (status, PLAIN, why.to_owned(), false),
+        HttpAnswer::Refused(status, why) => (status, PLAIN, why.to_owned(), false),
     };
     let mut response = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
     if status.starts_with("405") {
@@ -235,23 +235,23 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// What a request gets.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum HttpAnswer {
     Metrics { bodiless: bool },
     Refused(&'static str, &'static str),
 }
 
-fn answer_to(head: &[u8]) -> Answer {
+fn answer_to(head: &[u8]) -> HttpAnswer {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     let (method, path) = match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => (request.method.unwrap_or_default(), request.path.unwrap_or_default()),
-        Ok(httparse::Status::Partial) | Err(_) => return Answer::Refused("400 Bad Request", "not a request of HTTP/1\n"),
+        Ok(httparse::Status::Partial) | Err(_) => return HttpAnswer::Refused("400 Bad Request", "not a request of HTTP/1\n"),
     };
     let path = path.split('?').next().unwrap_or_default();
     match (method, path) {
-        ("GET" | "HEAD", "/metrics") => Answer::Metrics { bodiless: method == "HEAD" },
-        ("GET" | "HEAD", _) => Answer::Refused("404 Not Found", "there is /metrics\n"),
-        _ => Answer::Refused("405 Method Not Allowed", "there are GET and HEAD\n"),
+        ("GET" | "HEAD", "/metrics") => HttpAnswer::Metrics { bodiless: method == "HEAD" },
+        ("GET" | "HEAD", _) => HttpAnswer::Refused("404 Not Found", "there is /metrics\n"),
+        _ => HttpAnswer::Refused("405 Method Not Allowed", "there are GET and HEAD\n"),
     }
 }
 
@@ -297,15 +297,15 @@ mod tests {
 
     fn refused(head: &str) -> &'static str {
         match answer_to(head.as_bytes()) {
-            Answer::Refused(status, _) => status,
-            Answer::Metrics { .. } => "metrics",
+            HttpAnswer::Refused(status, _) => status,
+            HttpAnswer::Metrics { .. } => "metrics",
         }
     }
 
     #[test]
     fn metrics_have_one_path_and_two_methods() {
-        assert_eq!(answer_to(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), Answer::Metrics { bodiless: false });
-        assert_eq!(answer_to(b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Answer::Metrics { bodiless: true });
+        assert_eq!(answer_to(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), HttpAnswer::Metrics { bodiless: false });
+        assert_eq!(answer_to(b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), HttpAnswer::Metrics { bodiless: true });
         assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), "404 Not Found");
         assert_eq!(refused("POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
     }

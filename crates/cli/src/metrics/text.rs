@@ -3,7 +3,7 @@
 //! Decides: how families are written (`prometheus.io/docs/instrumenting/exposition_formats`, read in November 2026).
 //! Invariant: every line parses, whatever bytes a label has. Leaves to others: what is shown (`families`).
 
-use super::{Family, Number, Sample, Type};
+use super::{Family, Figure, Sample, Type};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -42,10 +42,10 @@ fn labels(sample: &Sample) -> String {
 }
 
 /// A value as it is written; spans in seconds.
-pub(super) fn number(value: Number) -> String {
+pub(super) fn number(value: Figure) -> String {
     match value {
-        Number::Whole(n) => n.to_string(),
-        Number::Nanoseconds(ns) => Duration::from_nanos(ns).as_secs_f64().to_string(),
+        Figure::Whole(n) => n.to_string(),
+        Figure::Nanoseconds(ns) => Duration::from_nanos(ns).as_secs_f64().to_string(),
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
             name: "x_seconds".to_owned(),
             kind: Type::Histogram,
             help: "One\\two.",
-            samples: vec![sample(vec![("a", "q\"\\\n".to_owned()), ("b", "c".to_owned())], Number::Nanoseconds(1_500_000))],
+            samples: vec![sample(vec![("a", "q\"\\\n".to_owned()), ("b", "c".to_owned())], Figure::Nanoseconds(1_500_000))],
         };
         let expected = "# HELP x_seconds One\\\\two.\n# TYPE x_seconds histogram\nx_seconds_sum{a=\"q\\\"\\\\\\n\",b=\"c\"} 0.0015\n";
         assert_eq!(write(&[family]), expected);

@@ -34,7 +34,7 @@ const FLAGS: &[(&str, &str)] = &[
 
 /// A protocol's costs, and its messages as simulated, if enough of them were seen.
 #[derive(Serialize)]
-struct Row {
+struct Compared {
     #[serde(flatten)]
     cost: Cost,
     messages_simulated: Option<f64>,
@@ -44,7 +44,8 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
     let costs = cluster(args, args.tau).compare().map_err(refused_for(FLAGS))?;
     let simulated = costs.iter().map(|cost| messages_simulated(args, cost.name, args.tau, SIMULATED)).collect::<Result<Vec<_>, _>>();
     let simulated = simulated.map_err(refused_for(FLAGS))?;
-    let all: Vec<Row> = costs.iter().cloned().zip(simulated).map(|(cost, messages_simulated)| Row { cost, messages_simulated }).collect();
+    let all: Vec<Compared> =
+        costs.iter().cloned().zip(simulated).map(|(cost, messages_simulated)| Compared { cost, messages_simulated }).collect();
     let mut rows = vec![row([
         &"protocol",
         &"messages_per_s",
@@ -56,7 +57,7 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
         &"recovery_most_s",
         &"unavailable",
     ])];
-    for Row { cost, messages_simulated } in &all {
+    for Compared { cost, messages_simulated } in &all {
         let Cost { name, messages, records, bytes, timers, recovery_mean, recovery_most, unavailable, .. } = cost;
         let simulated = messages_simulated.map_or_else(String::new, |number| number.to_string());
         rows.push(row([name, &digits(messages), &simulated, records, bytes, timers, recovery_mean, recovery_most, &digits(unavailable)]));

@@ -12,7 +12,7 @@ use cistern_model::{Invalid, Magnitude};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Answer {
+struct TermCosts {
     term_s: f64,
     /// Messages for consistency at the server.
     load_per_s: f64,
@@ -31,7 +31,7 @@ struct Answer {
 pub(super) fn term(args: &Gc) -> Result<(), Failure> {
     let system = system(args);
     system.check().map_err(refused)?;
-    let answer = Answer {
+    let answer = TermCosts {
         term_s: args.term,
         load_per_s: load(args, &system, args.term),
         load_without_per_s: system.load(0.0),
@@ -83,7 +83,7 @@ fn load(args: &Gc, system: &System, term: f64) -> f64 {
     }
 }
 
-fn in_words(args: &Gc, answer: &Answer) -> Result<(), Failure> {
+fn in_words(args: &Gc, answer: &TermCosts) -> Result<(), Failure> {
     let number = |n: f64| Magnitude::new(n).to_string();
     line(format!(
         "{} caches, each with {} reads and {} writes a second, what is written is shared by {}; leases of {} s.\n",

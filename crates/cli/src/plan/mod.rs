@@ -21,7 +21,7 @@ use serde::Serialize;
 
 /// What is printed as JSON.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct PlanAnswer {
     /// The recommended period, s; `null`: no period fulfils all wishes.
     tau: Option<f64>,
     #[serde(flatten)]
@@ -63,7 +63,7 @@ pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
     let wishes = wishes(args);
     let refused = refused_for(FLAGS);
     let plan = setting.plan(&wishes).map_err(refused)?;
-    let answer = Answer {
+    let answer = PlanAnswer {
         tau: plan.best.map(|best| best.tau),
         others: others(&setting, &plan).map_err(refused)?,
         own_leases: own_leases(args, &setting, &plan)?,
@@ -182,7 +182,7 @@ fn alternatives(args: &Args, setting: &Setting, plan: &Plan) -> Result<Vec<Cost>
     .compare()
 }
 
-fn rows(answer: &Answer) -> Vec<Vec<String>> {
+fn rows(answer: &PlanAnswer) -> Vec<Vec<String>> {
     let head = row([
         &"what",
         &"tau_s",
@@ -211,12 +211,19 @@ pub(crate) fn drawn(args: &Args) -> Result<Figure, Failure> {
     let refused = refused_for(FLAGS);
     let plan = setting.plan(&wishes(args)).map_err(refused)?;
     let rate = setting.rate().map_err(refused)?;
-    let answer =
-        Answer { tau: plan.best.map(|best| best.tau), plan, others: vec![], own_leases: vec![], alternatives: vec![], rate, capture: None };
+    let answer = PlanAnswer {
+        tau: plan.best.map(|best| best.tau),
+        plan,
+        others: vec![],
+        own_leases: vec![],
+        alternatives: vec![],
+        rate,
+        capture: None,
+    };
     picture(&setting, &answer).map_err(refused)
 }
 
-fn picture(setting: &Setting, answer: &Answer) -> Result<Figure, Invalid> {
+fn picture(setting: &Setting, answer: &PlanAnswer) -> Result<Figure, Invalid> {
     let middle = answer.tau.unwrap_or_else(usual);
     let x = Axis::log("lease period τ, s", (middle / 20.0).max(ALLOWED.0), (middle * 20.0).min(ALLOWED.1));
     let xs = x.places(200);

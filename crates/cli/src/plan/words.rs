@@ -2,7 +2,7 @@
 //!
 //! Decides: words. Leaves to others: numbers.
 
-use super::{Answer, Seen};
+use super::{PlanAnswer, Seen};
 use crate::args::model::Plan as Args;
 use crate::local::Failure;
 use crate::model::costs_in_rows;
@@ -11,7 +11,7 @@ use crate::show::{line, table};
 use cistern_model::Magnitude;
 use cistern_model::plan::{Bound, Choice, Costs, OwnLease, Setting};
 
-pub(super) fn say(args: &Args, setting: &Setting, answer: &Answer) -> Result<(), Failure> {
+pub(super) fn say(args: &Args, setting: &Setting, answer: &PlanAnswer) -> Result<(), Failure> {
     if let Some(seen) = &answer.capture {
         captured(seen)?;
     }
@@ -93,7 +93,7 @@ fn captured(seen: &Seen) -> Result<(), Failure> {
     ))
 }
 
-fn recommended(args: &Args, setting: &Setting, answer: &Answer, best: &Costs) -> Result<(), Failure> {
+fn recommended(args: &Args, setting: &Setting, answer: &PlanAnswer, best: &Costs) -> Result<(), Failure> {
     line(format!("Lease period τ = {}.\n", time(best.tau)))?;
     if !setting.opportunistic {
         line("  Opportunistic renewal is off in the settings, so keep-alives are sent however many requests there are.")?;
@@ -131,7 +131,7 @@ fn recommended(args: &Args, setting: &Setting, answer: &Answer, best: &Costs) ->
 }
 
 /// Why this period of all those in the range.
-fn why(answer: &Answer, setting: &Setting) -> String {
+fn why(answer: &PlanAnswer, setting: &Setting) -> String {
     let longer = "Longer ones cost less, and make failovers longer: --recover-within bounds them";
     match answer.plan.chosen {
         Some(Choice::Usual) => format!("this one is the default. {longer}"),

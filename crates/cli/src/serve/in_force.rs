@@ -7,7 +7,7 @@
 
 use crate::args::Serve;
 use crate::logging;
-use crate::settings::{self, Row, Settings, tell_changes};
+use crate::settings::{self, SettingRow, Settings, tell_changes};
 use cistern_server::Config;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ pub(super) struct InForce(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     args: Option<Serve>,
-    rows: Vec<Row>,
+    rows: Vec<SettingRow>,
     /// Read from the file again, and not taken up yet.
     pending: Option<Config>,
 }
@@ -30,7 +30,7 @@ impl InForce {
     }
 
     /// Every setting with its source.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<SettingRow> {
         self.state().rows.clone()
     }
 

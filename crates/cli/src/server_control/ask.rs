@@ -7,7 +7,7 @@ use crate::args::Evict;
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE};
 use crate::local::Failure;
 use crate::places::Daemon;
-use crate::settings::Row;
+use crate::settings::SettingRow;
 use crate::show;
 use crate::text::Text;
 use cistern_driver::{ClientError, ControlClient};
@@ -71,11 +71,11 @@ pub(crate) fn server_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// Nobody answers there, or the answer is none.
-pub(crate) fn settings(socket: &Path) -> Result<Vec<Row>, Failure> {
+pub(crate) fn settings(socket: &Path) -> Result<Vec<SettingRow>, Failure> {
     let rows = ask(socket, &json!({ "op": "settings" }))?;
-    let rows: Result<Vec<Row>, _> = serde_json::from_value(rows);
+    let rows: Result<Vec<SettingRow>, _> = serde_json::from_value(rows);
     let rows = rows.map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{}: {e}", socket.display())))?;
-    Ok(rows.into_iter().map(Row::told).collect())
+    Ok(rows.into_iter().map(SettingRow::told).collect())
 }
 
 /// Evicts an agent.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// One setting in force.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct SettingRow {
     /// `server.lease`: the table and the name in it.
     pub(crate) setting: String,
     pub(crate) value: serde_json::Value,
@@ -26,7 +26,7 @@ pub(crate) struct Row {
     pub(crate) live: bool,
 }
 
-impl Row {
+impl SettingRow {
     /// A setting as a server has told it.
     pub(crate) fn told(self) -> Self {
         let toml = toml::Value::try_from(&self.value).map_or_else(|_| self.value.to_string(), |value| value.to_string());
@@ -39,7 +39,7 @@ impl Settings {
     ///
     /// # Errors
     /// A setting that cannot be used, and where it was set.
-    pub(crate) fn effective(&self, common: &args::Common) -> Result<Vec<Row>, Failure> {
+    pub(crate) fn effective(&self, common: &args::Common) -> Result<Vec<SettingRow>, Failure> {
         let mut rows = self.server_rows(&self.server_config_alone()?, &[]);
         let agent = self.agent_config_of(common)?;
         let given = [
@@ -60,13 +60,13 @@ impl Settings {
     }
 
     /// Every setting in force for a server, and the log's.
-    pub(crate) fn of_server(&self, config: &cistern_server::Config, args: &args::Serve) -> Vec<Row> {
+    pub(crate) fn of_server(&self, config: &cistern_server::Config, args: &args::Serve) -> Vec<SettingRow> {
         let mut rows = self.server_rows(config, &flags_of(args));
         rows.extend(self.log_rows());
         rows
     }
 
-    fn server_rows(&self, config: &cistern_server::Config, flags: &[Flag]) -> Vec<Row> {
+    fn server_rows(&self, config: &cistern_server::Config, flags: &[Flag]) -> Vec<SettingRow> {
         let mut rows = self.rows(SERVER, config, flags);
         for row in &mut rows {
             row.live = row.setting.strip_prefix("server.").is_some_and(|name| LIVE.contains(&name));
@@ -74,7 +74,7 @@ impl Settings {
         rows
     }
 
-    fn log_rows(&self) -> Vec<Row> {
+    fn log_rows(&self) -> Vec<SettingRow> {
         let fixed = logging::fixed();
         let flag = fixed.as_ref().map(|_| Flag { setting: "filter", flag: "CISTERN_LOG" });
         let log = super::table::Log { filter: fixed.unwrap_or_else(|| self.log_filter()) };
@@ -83,12 +83,12 @@ impl Settings {
         rows
     }
 
-    fn rows<C: Named>(&self, table: &[Setting<C>], config: &C, flags: &[Flag]) -> Vec<Row> {
+    fn rows<C: Named>(&self, table: &[Setting<C>], config: &C, flags: &[Flag]) -> Vec<SettingRow> {
         let row = |setting: &Setting<C>| {
             let toml = (setting.text)(config);
             let file = self.file.as_ref().and_then(|file| Some(format!("{} line {}", file.shown(), file.line_of(C::TABLE, setting.name)?)));
             let flag = flags.iter().find(|flag| flag.setting == setting.name).map(|flag| flag.flag.to_owned());
-            Row {
+            SettingRow {
                 setting: format!("{}.{}", C::TABLE, setting.name),
                 value: as_json(&toml),
                 source: flag.or(file).unwrap_or_else(|| "default".to_owned()),
@@ -120,13 +120,13 @@ fn as_json(toml: &str) -> serde_json::Value {
 }
 
 /// What is another setting than before: those that a running daemon takes up, and those that wait for its next start.
-pub(crate) fn changes<'r>(before: &[Row], now: &'r [Row]) -> (Vec<&'r Row>, Vec<&'r Row>) {
-    let other = |row: &&Row| before.iter().any(|old| old.setting == row.setting && old.toml != row.toml);
+pub(crate) fn changes<'r>(before: &[SettingRow], now: &'r [SettingRow]) -> (Vec<&'r SettingRow>, Vec<&'r SettingRow>) {
+    let other = |row: &&SettingRow| before.iter().any(|old| old.setting == row.setting && old.toml != row.toml);
     now.iter().filter(other).partition(|row| row.live)
 }
 
 /// Says in the log what became of settings that were read again.
-pub(crate) fn tell_changes(who: &str, before: &[Row], now: &[Row]) {
+pub(crate) fn tell_changes(who: &str, before: &[SettingRow], now: &[SettingRow]) {
     let (taken, waiting) = changes(before, now);
     if taken.is_empty() && waiting.is_empty() {
         log::info!("{who}: SIGHUP: the settings are as they were");
@@ -140,7 +140,7 @@ pub(crate) fn tell_changes(who: &str, before: &[Row], now: &[Row]) {
 }
 
 /// Shows settings in columns.
-pub(crate) fn table(rows: &[Row]) -> Result<(), Failure> {
+pub(crate) fn table(rows: &[SettingRow]) -> Result<(), Failure> {
     let cells = rows.iter().map(|row| vec![row.setting.clone(), row.toml.clone(), row.source.clone()]);
     let head = ["SETTING", "VALUE", "SOURCE"].map(str::to_owned).to_vec();
     crate::show::table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())

@@ -86,7 +86,7 @@ impl File {
 }
 
 /// An entry of a table, and where its name and its value stand in the text.
-struct Entry<'t> {
+struct TomlEntry<'t> {
     name: String,
     at: usize,
     value: DeValue<'t>,
@@ -99,7 +99,7 @@ fn parse(text: &str) -> Result<Vec<Given>, Mistake> {
         what: format!("this is not TOML: {}", e.message().replace('\n', ", ")),
     })?;
     let mut given = Vec::new();
-    for Entry { name, at, value, .. } in in_order(document.into_inner()) {
+    for TomlEntry { name, at, value, .. } in in_order(document.into_inner()) {
         let wrong =
             |what: &str| Mistake { at, what: format!("{name:?} {what}; settings belong below [server], [agent], [client] or [log]") };
         match value {
@@ -115,8 +115,8 @@ fn parse(text: &str) -> Result<Vec<Given>, Mistake> {
 }
 
 /// The entries of a table as they stand in the text.
-fn in_order(table: DeTable<'_>) -> Vec<Entry<'_>> {
-    let entry = |(key, value): (toml::Spanned<_>, toml::Spanned<_>)| Entry {
+fn in_order(table: DeTable<'_>) -> Vec<TomlEntry<'_>> {
+    let entry = |(key, value): (toml::Spanned<_>, toml::Spanned<_>)| TomlEntry {
         at: key.span().start,
         name: Cow::<str>::into_owned(key.into_inner()),
         span: value.span(),
@@ -128,7 +128,7 @@ fn in_order(table: DeTable<'_>) -> Vec<Entry<'_>> {
 }
 
 fn collect<C: Named>(table: &[Setting<C>], entries: DeTable<'_>, text: &str, given: &mut Vec<Given>) -> Result<(), Mistake> {
-    for Entry { name, at, value, span } in in_order(entries) {
+    for TomlEntry { name, at, value, span } in in_order(entries) {
         let Some(setting) = table.iter().find(|setting| setting.name == name) else {
             return Err(Mistake { at, what: unknown(table, &name) });
         };

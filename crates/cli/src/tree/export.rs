@@ -10,7 +10,7 @@ use crate::args::Export;
 use crate::backend::Backend;
 use crate::execute::EXIT_FAILED;
 use crate::files::{listing, unexpected};
-use crate::local::{Failure, Request, Response, Row};
+use crate::local::{EntryRow, Failure, Request, Response};
 use crate::show::Progress;
 use crate::text::Text;
 use cistern_client::FileType;
@@ -82,7 +82,7 @@ fn export_one(
     args: &Export,
     (dir, way): (&Directory, &Path),
     from: &Text,
-    row: &Row,
+    row: &EntryRow,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let io_failure = |e: io::Error| failed(&args.dir.join(way), &e);

@@ -34,7 +34,7 @@ pub(crate) fn import(args: &Import) -> Result<(), Failure> {
 pub(crate) fn import_tree(backend: &mut Backend, dir: &Path, path: &Text, progress: &mut Progress) -> Result<Tally, Failure> {
     let top = Directory::open(dir).map_err(|e| Failure::failed(format!("{}: {e}", shown(dir))))?;
     mkdir_parents(backend, path, 0o755)?;
-    let common = Common::new(dir);
+    let common = Shared::new(dir);
     common.add(|tally| tally.directories += 1);
     let (send, jobs) = sync_channel::<Job>(WORKERS * 2);
     let jobs = Mutex::new(jobs);
@@ -70,14 +70,14 @@ struct Job {
 }
 
 /// What the workers have done so far.
-struct Common<'a> {
+struct Shared<'a> {
     top: &'a Path,
     tally: Mutex<Tally>,
     /// Why everything stops.
     stop: Mutex<Option<Failure>>,
 }
 
-impl<'a> Common<'a> {
+impl<'a> Shared<'a> {
     fn new(top: &'a Path) -> Self {
         Self { top, tally: Mutex::default(), stop: Mutex::default() }
     }
@@ -109,7 +109,7 @@ fn walk(
     top: &Directory,
     path: &Text,
     jobs: &SyncSender<Job>,
-    common: &Common<'_>,
+    common: &Shared<'_>,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     // A list of directories still to do, not recursion: trees can be deeper than a stack. Closed ones, too: they can be many.
@@ -150,7 +150,7 @@ fn walk(
 }
 
 /// Copies one thing after the other until there is no more.
-fn work(mut backend: Backend, jobs: &Mutex<Receiver<Job>>, common: &Common<'_>) {
+fn work(mut backend: Backend, jobs: &Mutex<Receiver<Job>>, common: &Shared<'_>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
@@ -172,7 +172,7 @@ fn import_directory(backend: &mut Backend, mode: u16, to: &Text) -> Result<(), F
 }
 
 /// Copies one file or symbolic link.
-fn import_one(backend: &mut Backend, job: &Job, common: &Common<'_>) -> Result<(), Failure> {
+fn import_one(backend: &mut Backend, job: &Job, common: &Shared<'_>) -> Result<(), Failure> {
     let to = &job.to;
     match job.dir.read(&job.name)? {
         Entry::Directory => Err(Failure::failed("has become a directory; import it again")),

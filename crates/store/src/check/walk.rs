@@ -22,7 +22,7 @@ use std::hash::Hasher as _;
 
 /// The entries of a directory, as far as they were read.
 #[derive(Debug)]
-struct Group {
+struct Siblings {
     dir: ObjectId,
     entries: u64,
     subdirectories: u64,
@@ -36,7 +36,7 @@ pub(super) struct Walk {
     findings_max: usize,
     /// Id and window of each session; 0: its record cannot be read.
     sessions: Vec<(u64, u16)>,
-    group: Option<Group>,
+    group: Option<Siblings>,
     /// Ephemeral files whose records were not read yet: the handle under which each was made.
     ephemerals: BTreeMap<u64, Handle>,
     /// No record was unreadable that would have told of bytes.
@@ -236,7 +236,7 @@ impl Walk {
         self.report.entries += 1;
         if self.group.as_ref().is_none_or(|group| group.dir != dir) {
             self.end_directory();
-            self.group = Some(Group { dir, entries: 0, subdirectories: 0 });
+            self.group = Some(Siblings { dir, entries: 0, subdirectories: 0 });
         }
         match self.table.get_mut(dir.0) {
             None => return self.at(Fault::OrphanEntry, key, "there is no such directory"),

@@ -4,11 +4,11 @@ use super::*;
 
 const NEW: Making = Making::New(StoreId([7; 16]));
 
-fn take(dir: &Path, making: Making) -> Result<Place, OpenError> {
-    Place::take(dir, making, Purpose::Serve, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
+fn take(dir: &Path, making: Making) -> Result<StoreDirectory, OpenError> {
+    StoreDirectory::take(dir, making, Purpose::Serve, |data| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e)))
 }
 
-fn problem(result: Result<Place, OpenError>) -> Problem {
+fn problem(result: Result<StoreDirectory, OpenError>) -> Problem {
     result.expect_err("taken").problem
 }
 
@@ -61,14 +61,14 @@ fn what_is_something_else_is_refused_and_not_touched() {
 fn a_copy_is_served_only_after_its_mark_was_taken_away() {
     let dir = tempfile::tempdir().unwrap();
     let fill = |data: &Path| fs::create_dir(data).map_err(|e| OpenError::io(data, "", &e));
-    drop(Place::take(dir.path(), NEW, Purpose::Copy, fill).unwrap());
+    drop(StoreDirectory::take(dir.path(), NEW, Purpose::Copy, fill).unwrap());
     let lock = fs::read(dir.path().join("lock")).unwrap();
     for making in [NEW, Making::Never] {
         let refused = take(dir.path(), making).unwrap_err();
         assert!(refused.problem == Problem::Copy && refused.what.contains("cisternd restore"), "{refused}");
     }
     assert_eq!(fs::read(dir.path().join("lock")).unwrap(), lock);
-    let place = Place::take(dir.path(), Making::Never, Purpose::Work, fill).unwrap();
+    let place = StoreDirectory::take(dir.path(), Making::Never, Purpose::Work, fill).unwrap();
     assert!(!place.is_new());
     place.unmark().unwrap();
     drop(place);
@@ -116,7 +116,7 @@ fn what_is_beside_a_file_that_is_called_making_is_not_taken_for_ours() {
 #[test]
 fn making_that_was_broken_off_begins_again() {
     let dir = tempfile::tempdir().unwrap();
-    let broken = Place::take(dir.path(), NEW, Purpose::Serve, |data| {
+    let broken = StoreDirectory::take(dir.path(), NEW, Purpose::Serve, |data| {
         fs::create_dir(data).unwrap();
         fs::write(data.join("half"), "x").unwrap();
         Err(OpenError::new(Problem::Io, data, "broken off"))
