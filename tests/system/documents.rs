@@ -91,6 +91,18 @@ fn every_link_between_documents_leads_somewhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn the_readme_names_every_crate_and_tool() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    for dir in ["crates", "tools"] {
+        for entry in fs::read_dir(root.join(dir)).unwrap() {
+            let name = format!("{dir}/{}", entry.unwrap().file_name().display());
+            assert!(readme.contains(&format!("[`{name}`]({name})")), "README.md does not name {name}");
+        }
+    }
+}
+
 /// The names of a page's headings, as they stand in links.
 fn anchors(page: &Path) -> Vec<String> {
     let Ok(text) = fs::read_to_string(page) else { return Vec::new() };
