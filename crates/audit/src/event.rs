@@ -270,6 +270,8 @@ pub enum What {
         object: ObjectId,
         /// The request that it ends the wait of, if it does.
         nonce: u64,
+        /// Why that wait is over, if it ends without a grant.
+        status: Option<Status>,
         /// Whether it says something else than under the same number before.
         changed: bool,
         /// The time since its transmission before, if there was one.
@@ -371,10 +373,14 @@ pub enum What {
     },
     /// A wait was cancelled, or came to its end before.
     Cancelled {
+        /// The CANCEL that is answered.
+        serial: u64,
         /// The request.
         nonce: u64,
         /// How.
         outcome: CancelOutcome,
+        /// The grant that it names; 0: none.
+        generation: Generation,
     },
     /// An agent gives its session up.
     GivesUp {

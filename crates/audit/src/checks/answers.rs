@@ -6,7 +6,7 @@ use crate::rule::Rule;
 use crate::story::Asked;
 use crate::verdict::{Court, Why};
 use cistern_wire::limits::DATAGRAM_MIN;
-use cistern_wire::{Class, Fate, Kind, LockWait, Status};
+use cistern_wire::{CancelOutcome, Class, Fate, Kind, LockClass, LockId, LockWait, Status};
 
 pub(super) fn answer(evidence: &Evidence<'_>, event: &Event, answer: &Answer, court: &mut Court) {
     let name = answer.kind.name();
@@ -74,6 +74,9 @@ fn result(evidence: &Evidence<'_>, event: &Event, answer: &Answer, court: &mut C
     if let Some(mark) = request.not_executed.filter(|_| !refused) {
         let what = format!("{} of {} says what came of it; a NACK said that it was not executed", answer.kind.name(), answer.number);
         court.broken(Rule::OneResult, event, Some(mark.frame), what);
+    } else if let Some(mark) = request.cancelled.filter(|_| !refused) {
+        let what = format!("{} of {} says what came of it; CANCELLED said that it was cancelled", answer.kind.name(), answer.number);
+        court.broken(Rule::Cancelled, event, Some(mark.frame), what);
     } else if let Some(before) = answer.before {
         let kept = !answer.differs || !is_kept(request.kind);
         court.judge(Rule::OneResult, kept, event, Some(before), || {
@@ -108,32 +111,119 @@ pub(super) fn receipt(evidence: &Evidence<'_>, event: &Event, seq: u64, of: Opti
     }
 }
 
+/// The rule is kept; or it is broken, if all of the session was seen.
+fn accuse_unless(
+    kept: bool,
+    rule: Rule,
+    (evidence, event, other): (&Evidence<'_>, &Event, Option<u64>),
+    court: &mut Court,
+    what: impl FnOnce() -> String,
+) {
+    if kept {
+        court.kept(rule);
+    } else {
+        court.accuse(rule, evidence.whole(event.session), event, other, what);
+    }
+}
+
 /// GRANT and WAIT_OVER end the wait of a request that was queued.
 pub(super) fn notice(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
-    let What::Notice { kind: kind @ (Kind::Grant | Kind::WaitOver), nonce, lock, transmissions: 1, .. } = event.what else { return };
+    let What::Notice { kind, seq, nonce, lock, object, status, transmissions: 1, .. } = event.what else { return };
+    let rule = match kind {
+        Kind::Grant => Rule::GrantHasWaiter,
+        Kind::WaitOver => Rule::WaitOver,
+        _ => return,
+    };
     let Some(session) = evidence.story.session(event.session) else { return };
     let Some(request) = session.requests.get(nonce) else {
         if session.requests.may_be_forgotten(nonce) {
-            return court.open(Rule::GrantHasWaiter, Why::Forgotten);
+            return court.open(rule, Why::Forgotten);
         }
         let what = || format!("{} for request {nonce}, which was never sent", kind.name());
-        return court.accuse(Rule::GrantHasWaiter, evidence.whole(event.session), event, None, what);
+        return court.accuse(rule, evidence.whole(event.session), event, None, what);
     };
     let first = Some(request.first.frame);
     let tell = |why: &str| format!("{} for {} {nonce}: {why}", kind.name(), request.kind.name());
-    let waits = matches!(request.asked, Asked::Lock { wait: LockWait::Queue, .. });
-    let other = matches!((&request.asked, lock), (Asked::Lock { object, .. }, Some((lock, _))) if lock.object != *object);
-    let twice = request.granted.zip(lock).is_some_and(|(granted, (_, generation))| kind == Kind::Grant && granted != generation);
-    if !waits {
-        court.broken(Rule::GrantHasWaiter, event, first, tell("it asked for no place in a queue"));
-    } else if other {
-        court.broken(Rule::GrantHasWaiter, event, first, tell("it asked for another lock"));
-    } else if twice {
-        court.broken(Rule::GrantHasWaiter, event, first, tell("it was given another grant before"));
-    } else if let Some(cancelled) = request.cancelled.filter(|_| kind == Kind::Grant) {
-        court.broken(Rule::GrantHasWaiter, event, Some(cancelled.frame), tell("it was cancelled"));
-    } else {
-        court.kept(Rule::GrantHasWaiter);
+    let Asked::Lock { object: asked, wait: LockWait::Queue, .. } = request.asked else {
+        return court.broken(rule, event, first, tell("it asked for no place in a queue"));
+    };
+    if asked != object {
+        return court.broken(rule, event, first, tell("it asked for another lock"));
+    }
+    match (lock, status) {
+        (Some((_, generation)), _) if request.granted.is_some_and(|(granted, _)| granted != generation) => {
+            court.broken(rule, event, first, tell("it was given another grant before"));
+        }
+        (Some(_), _) if let Some(cancelled) = request.cancelled => {
+            court.broken(rule, event, Some(cancelled.frame), tell("it was cancelled"));
+        }
+        (Some(_), _) if request.wait_over.is_some_and(|over| over < seq) => {
+            court.broken(rule, event, first, tell("its wait was over"));
+        }
+        (None, Some(Status::ECANCELED)) => {
+            let own = session.own.get(&LockId { object, class: LockClass::Advisory });
+            let came_back = match request.granted {
+                Some((granted, by)) => by > seq || own.and_then(|own| own.disowned).is_some_and(|(up_to, _)| granted <= up_to),
+                None => request.cancelled.is_some() || request.wait_over < Some(seq) || own.is_some_and(|own| own.disowned.is_some()),
+            };
+            accuse_unless(came_back, rule, (evidence, event, first), court, || tell("no grant of it came back"));
+        }
+        (None, Some(Status::ESTALE | Status::BUSY)) => {
+            let granted = request.granted.is_some_and(|(_, by)| by < seq);
+            court.judge(rule, !granted, event, first, || tell("it was granted before"));
+        }
+        (None, status) => {
+            court.broken(
+                rule,
+                event,
+                first,
+                tell(&format!("{} ends no wait", status.map_or_else(String::new, |status| status.to_string()))),
+            );
+        }
+        _ => court.kept(rule),
+    }
+}
+
+/// What CANCELLED says of a request.
+pub(super) fn cancelled(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
+    let What::Cancelled { serial, nonce, outcome, generation } = event.what else { return };
+    let Some(session) = evidence.story.session(event.session) else { return };
+    let rule = Rule::Cancelled;
+    let tell = |why: &str| format!("CANCELLED of request {nonce} says {outcome}: {why}");
+    if let Some(control) = session.controls.get(serial).filter(|control| control.cancels != nonce) {
+        let what = format!("CANCEL {serial} named request {}", control.cancels);
+        return court.broken(rule, event, Some(control.first.frame), tell(&what));
+    }
+    if (outcome == CancelOutcome::Granted) != (generation.0 > 0) {
+        return court.broken(rule, event, None, tell("with \"granted\", and with nothing else, goes a generation"));
+    }
+    let Some(request) = session.requests.get(nonce) else {
+        // One that never came is cancelled as well, but never granted.
+        return match outcome {
+            CancelOutcome::Granted if session.requests.may_be_forgotten(nonce) => court.open(rule, Why::Forgotten),
+            CancelOutcome::Granted => court.accuse(rule, evidence.whole(event.session), event, None, || tell("it was never sent")),
+            CancelOutcome::Cancelled | CancelOutcome::Answered => court.kept(rule),
+        };
+    };
+    let first = Some(request.first.frame);
+    let answered = request.replied.filter(|replied| !replied.refused);
+    let lock = match request.asked {
+        Asked::Lock { object, .. } => Some(LockId { object, class: LockClass::Advisory }),
+        _ => None,
+    };
+    match outcome {
+        CancelOutcome::Granted if lock.is_none() => court.broken(rule, event, first, tell("it asked for no lock")),
+        CancelOutcome::Granted if request.granted.is_some_and(|(granted, _)| granted != generation) => {
+            court.broken(rule, event, first, tell("it was given another grant"));
+        }
+        CancelOutcome::Cancelled if let Some(replied) = answered => {
+            court.broken(rule, event, Some(replied.mark.frame), tell("it was answered"));
+        }
+        CancelOutcome::Cancelled if let (Some(lock), Some((granted, _))) = (lock, request.granted) => {
+            let stands = session.grant_stands(lock, granted);
+            accuse_unless(!stands, rule, (evidence, event, first), court, || tell("its grant stands"));
+        }
+        _ => court.kept(rule),
     }
 }
 

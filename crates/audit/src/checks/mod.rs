@@ -58,7 +58,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, event: &Event, passage: Passage<'_>
         What::Changed { .. } | What::Older { .. } => answers::versions(evidence, event, court),
         What::Nack { .. } => standing::nack(evidence, event, court),
         What::Gone { .. } => recovery::gone(evidence, event, court),
-        What::Cancelled { .. } => {}
+        What::Cancelled { .. } => answers::cancelled(evidence, event, court),
         What::Passed { .. } | What::PassedUnknown { .. } | What::RenewedAfterSteal { .. } => standing::passed(evidence, event, court),
         What::Restarted { .. } => {}
         What::Path { .. } => {}

@@ -3,6 +3,7 @@
 mod bounds;
 mod clock;
 mod every_rule;
+mod waits;
 mod words;
 
 use crate::bench::{Bench, LOCK, WAIT, agent, alive, ask, challenge, datagram, granted, hello, keep_alive, lock, server, welcome};

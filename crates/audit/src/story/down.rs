@@ -321,7 +321,7 @@ impl Story {
         let server = self.servers.get_mut(&session.server);
         if let Some(request) = session.requests.get_mut(nonce) {
             request.queued.get_or_insert(seen.mark());
-            let waits = request.granted.is_none() && !request.wait_over && request.cancelled.is_none();
+            let waits = request.granted.is_none() && request.wait_over.is_none() && request.cancelled.is_none();
             if let (Asked::Lock { object, mode: Mode::Exclusive, .. }, true, Some(server)) = (&request.asked, waits, server) {
                 server.waits(*object, (seen.session(), nonce, seen.mark()));
             }
@@ -354,7 +354,7 @@ impl Story {
     }
 
     fn cancelled(&mut self, seen: &Seen<'_>, m: &cistern_wire::Cancelled) {
-        let (nonce, outcome) = (m.nonce, m.outcome);
+        let cistern_wire::Cancelled { serial, nonce, outcome, generation, .. } = *m;
         if let Some(session) = self.sessions.get_mut(&seen.session()).filter(|_| m.generation.0 > 0)
             && let Some(Asked::Lock { object, .. }) = session.requests.get(nonce).map(|request| &request.asked)
         {
@@ -368,7 +368,7 @@ impl Story {
             request.cancelled.get_or_insert(seen.mark());
         }
         self.stops_waiting(seen.session(), nonce);
-        self.events.push(seen.event(What::Cancelled { nonce, outcome }));
+        self.events.push(seen.event(What::Cancelled { serial, nonce, outcome, generation }));
     }
 
     fn told_ended(&mut self, seen: &Seen<'_>, serial: u64, echo: u64) {
@@ -429,12 +429,12 @@ impl Story {
 
     fn notice(&mut self, seen: &Seen<'_>, message: &Message<'_>, words: &[u8]) {
         let (kind, mark) = (message.kind(), seen.mark());
-        let (seq, nonce, lock, object) = match message {
-            Message::Demand(m) => (m.seq, 0, Some((m.lock, m.generation)), m.lock.object),
-            Message::Grant(m) => (m.seq, m.nonce, Some((m.lock, m.generation)), m.lock.object),
-            Message::WaitOver(m) => (m.seq, m.nonce, None, m.lock.object),
-            Message::Probe(m) => (m.seq, 0, None, ObjectId(0)),
-            Message::WatchEvent(m) => (m.seq, 0, None, m.object),
+        let (seq, nonce, lock, object, status) = match message {
+            Message::Demand(m) => (m.seq, 0, Some((m.lock, m.generation)), m.lock.object, None),
+            Message::Grant(m) => (m.seq, m.nonce, Some((m.lock, m.generation)), m.lock.object, None),
+            Message::WaitOver(m) => (m.seq, m.nonce, None, m.lock.object, Some(m.status)),
+            Message::Probe(m) => (m.seq, 0, None, ObjectId(0), None),
+            Message::WatchEvent(m) => (m.seq, 0, None, m.object, None),
             _ => return,
         };
         let sum = raw::sum(words) ^ u64::from(kind.code());
@@ -469,13 +469,13 @@ impl Story {
         if let Some(known) = session.notices.get_mut(seq) {
             known.listened = listened;
         }
-        let what = What::Notice { kind, seq, first, transmissions, lock, object, nonce, changed, gap };
+        let what = What::Notice { kind, seq, first, transmissions, lock, object, nonce, status, changed, gap };
         self.events.push(seen.event(what));
         match message {
             Message::Grant(m) => self.granted(seen, m),
             Message::WaitOver(m) => {
                 if let Some(request) = self.sessions.get_mut(&seen.session()).and_then(|session| session.requests.get_mut(m.nonce)) {
-                    request.wait_over = true;
+                    request.wait_over.get_or_insert(m.seq);
                 }
                 self.stops_waiting(seen.session(), m.nonce);
             }
@@ -520,7 +520,7 @@ impl Story {
     fn granted(&mut self, seen: &Seen<'_>, m: &cistern_wire::Grant) {
         let id = seen.session();
         if let Some(request) = self.sessions.get_mut(&id).and_then(|session| session.requests.get_mut(m.nonce)) {
-            request.granted.get_or_insert(m.generation);
+            request.granted.get_or_insert((m.generation, m.seq));
         }
         self.stops_waiting(id, m.nonce);
         let (lock, mode, generation, run) = (m.lock, m.mode, m.generation, m.run);

@@ -159,10 +159,11 @@ pub(crate) struct Request {
     pub(crate) generation_then: u64,
     pub(crate) replied: Option<Replied>,
     pub(crate) queued: Option<Mark>,
-    /// The grant that ended its wait.
-    pub(crate) granted: Option<Generation>,
+    /// The grant that ended its wait, and the number of the notice that told of it first.
+    pub(crate) granted: Option<(Generation, u64)>,
     pub(crate) cancelled: Option<Mark>,
-    pub(crate) wait_over: bool,
+    /// The number of the first WAIT_OVER.
+    pub(crate) wait_over: Option<u64>,
     pub(crate) not_executed: Option<Mark>,
 }
 
@@ -171,6 +172,8 @@ pub(crate) struct Request {
 pub(crate) struct Control {
     pub(crate) first: Mark,
     pub(crate) sum: u64,
+    /// The request that a CANCEL names; 0 in others.
+    pub(crate) cancels: u64,
 }
 
 /// A notice.
@@ -541,6 +544,16 @@ impl Session {
         if own.disowned.is_none_or(|(up_to, _)| up_to < generation) {
             own.disowned = Some((generation, packet));
         }
+    }
+
+    /// Whether the session holds the grant of a lock still, as far as was seen: it has not given it back, nor been given a newer one.
+    pub(crate) fn grant_stands(&self, lock: LockId, generation: Generation) -> bool {
+        self.own.get(&lock).is_some_and(|own| own.given.last() == Some(&generation)) && !self.has_disowned(lock, generation)
+    }
+
+    /// Whether the session has given back, or disowned, a generation of a lock.
+    pub(crate) fn has_disowned(&self, lock: LockId, generation: Generation) -> bool {
+        self.own.get(&lock).and_then(|own| own.disowned).is_some_and(|(up_to, _)| generation <= up_to)
     }
 
     /// What is told of a lock's notices by a release or a refusal of a generation (section 11.3).

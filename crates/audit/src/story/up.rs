@@ -94,7 +94,7 @@ impl Story {
                 queued: None,
                 granted: None,
                 cancelled: None,
-                wait_over: false,
+                wait_over: None,
                 not_executed: None,
             };
             session.requests.put(nonce, request);
@@ -132,11 +132,11 @@ impl Story {
 
     fn control(&mut self, seen: &Seen<'_>, message: &Message<'_>, body: &[u8]) {
         let (kind, mark) = (message.kind(), seen.mark());
-        let serial = match message {
-            Message::KeepAlive(m) => m.serial,
-            Message::Release(m) => m.serial,
-            Message::Cancel(m) => m.serial,
-            Message::EndSession(m) => m.serial,
+        let (serial, cancels) = match message {
+            Message::KeepAlive(m) => (m.serial, 0),
+            Message::Release(m) => (m.serial, 0),
+            Message::Cancel(m) => (m.serial, m.nonce),
+            Message::EndSession(m) => (m.serial, 0),
             _ => return,
         };
         // A keep-alive says when it was sent, each time anew.
@@ -152,7 +152,7 @@ impl Story {
         let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
         let news = known.is_none() && !session.controls.may_be_forgotten(serial);
         if news {
-            session.controls.put(serial, Control { first: mark, sum });
+            session.controls.put(serial, Control { first: mark, sum, cancels });
         }
         self.events.push(seen.event(What::Control { kind, serial, first, changed, news }));
         match message {

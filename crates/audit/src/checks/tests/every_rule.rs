@@ -2,6 +2,7 @@
 //!
 //! A rule without an exchange here does not compile.
 
+use super::waits::{cancelled, wait_over};
 use super::{Audit, at_server, checksum, count, from, goes_on, held, nack, release};
 use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello, hello_of, keep_alive, lock, server, welcome, welcome_of};
 use crate::rule::Rule;
@@ -64,6 +65,8 @@ fn exchange(rule: Rule, wrong: bool) -> Audit {
         Rule::OneEffect => one_effect(wrong),
         Rule::VersionsForward => versions_forward(wrong),
         Rule::GrantHasWaiter => grant_has_waiter(wrong),
+        Rule::WaitOver => wait_over(if wrong { "too soon" } else { "" }),
+        Rule::Cancelled => cancelled(if wrong { "standing" } else { "" }),
         Rule::StrangerSmaller => stranger_smaller(wrong),
         Rule::Unproven => unproven(wrong),
         Rule::Cookie => cookie(wrong),
@@ -93,13 +96,13 @@ fn exchange(rule: Rule, wrong: bool) -> Audit {
 }
 
 /// The server's side, with the first session open.
-fn one() -> Audit {
+pub(super) fn one() -> Audit {
     let mut audit = at_server();
     audit.open(0, 5);
     audit
 }
 
-fn get(nonce: u64) -> Message<'static> {
+pub(super) fn get(nonce: u64) -> Message<'static> {
     GetAttr { ask: ask(nonce), object: ObjectId(7), want: Want::Shared }.into()
 }
 
@@ -112,7 +115,7 @@ fn set<'a>(nonce: u64, held: &'a [Held]) -> Message<'a> {
     SetAttr { ask, object: ObjectId(7), mask, mode: 0, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, terms }.into()
 }
 
-fn asks(nonce: u64, object: u64, mode: Mode, wait: LockWait) -> Message<'static> {
+pub(super) fn asks(nonce: u64, object: u64, mode: Mode, wait: LockWait) -> Message<'static> {
     Lock { ask: ask(nonce), object: ObjectId(object), mode, wait }.into()
 }
 
@@ -256,7 +259,13 @@ fn grant_has_waiter(wrong: bool) -> Audit {
     audit
 }
 
-fn grant(seq: u64, nonce: u64, generation: u64) -> Message<'static> {
+pub(super) fn queued(nonce: u64, echo: u64) -> Message<'static> {
+    let (label, mode, standing) = (Bytes8(b"bench"), Mode::Exclusive, Standing::Good);
+    let holder = Holder { label, handle: Handle(1), mode, since_ms: 0, standing, bound_ms: 0 };
+    Queued { nonce, echo, lock: LOCK, ahead: 0, holder }.into()
+}
+
+pub(super) fn grant(seq: u64, nonce: u64, generation: u64) -> Message<'static> {
     Grant { seq, nonce, lock: LOCK, mode: Mode::Exclusive, generation: Generation(generation), run: 1 }.into()
 }
 
@@ -418,9 +427,7 @@ fn queue_order(wrong: bool) -> Audit {
     let mut audit = held(at_server());
     audit.open(2, 8);
     audit.up(1, 6, 1, &[asks(1, 7, Mode::Exclusive, LockWait::Queue)]);
-    let (label, mode, standing) = (Bytes8(b"bench"), Mode::Exclusive, Standing::Good);
-    let holder = Holder { label, handle: Handle(1), mode, since_ms: 0, standing, bound_ms: 0 };
-    audit.down(1, 6, 1, &[Queued { nonce: 1, echo: 1, lock: LOCK, ahead: 0, holder }.into()]);
+    audit.down(1, 6, 1, &[queued(1, 1)]);
     if !wrong {
         audit.up(1, 6, 2, &[Cancel { serial: 1, nonce: 1 }.into()]);
     }
