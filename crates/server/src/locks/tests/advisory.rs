@@ -248,6 +248,33 @@ fn lock_of_what_is_held_gives_another_run_until_somebody_waits() {
 }
 
 #[test]
+fn request_for_another_run_goes_on_with_what_is_held_and_with_nothing_that_was_given_back() {
+    let mut s = Script::new();
+    let first = s.locked(A, 1, X, Exclusive);
+    assert!(matches!(s.lock(B, 1, X, Exclusive, LockWait::Try), LockOutcome::Refused { .. }));
+    assert_eq!(s.decisions(), [demand(A, advisory(X), first, Keep::Nothing)]);
+    // Demanded, but nobody waits. What was said of the older generation says nothing of the newer one.
+    let second = s.locked(A, 2, X, Exclusive);
+    assert!(s.table.guard_is_current(A, X, first), "the same hold");
+    s.release(A, advisory(X), first, Keep::Nothing);
+    s.table.on_not_held(s.now, A, advisory(X), first);
+    assert_eq!(s.table.held(A, advisory(X)), Some(second));
+    s.queued(B, 2, X, Exclusive);
+    assert_eq!(s.decisions(), [demand(A, advisory(X), second, Keep::Nothing)]);
+    s.give(A, advisory(X), second);
+    assert_eq!(granted(&s.decisions()), [(B, 2)]);
+    // It was sent before the lock was given back, and comes after.
+    assert!(matches!(s.lock(A, 3, X, Exclusive, LockWait::Try), LockOutcome::Refused { holder } if holder.session == key(B)));
+    let others = s.table.held(B, advisory(X)).unwrap();
+    s.give(B, advisory(X), others);
+    let third = s.locked(A, 4, X, Exclusive);
+    for token in [first, second, Generation(second.0 + 1_023), others] {
+        assert!(!s.table.guard_is_current(A, X, token), "{token} is of another hold");
+    }
+    assert!(s.table.guard_is_current(A, X, third));
+}
+
+#[test]
 fn guard_is_current_from_the_first_token_held_without_a_break_to_the_end_of_the_run() {
     let mut s = Script::new();
     let first = s.locked(A, 1, X, Exclusive);

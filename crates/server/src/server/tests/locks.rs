@@ -292,6 +292,25 @@ fn run_is_extended_under_a_larger_token_until_somebody_waits() {
     assert!(matches!(got.reply(), Reply::LockRefused(refused) if refused.holder.handle == waiter.handle), "{got:?}");
 }
 
+//= wire-spec.md#11-4-locks
+//= type=test
+//# The kept answer to a lock request MUST repeat its grant, and never make a new one.
+#[test]
+fn copy_of_a_request_for_another_run_takes_nothing_that_was_given_back() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "job").object;
+    world.lock(&mut peer, file);
+    let ask = peer.ask();
+    world.send(&mut peer, &[lock(ask, file, LockWait::Try).into()]);
+    let first = world.got_one(&peer);
+    let Reply::Granted(granted) = first.reply() else { panic!("{first:?}") };
+    give_back(&mut world, &mut peer, file, granted.generation);
+    world.send(&mut peer, &[lock(ask, file, LockWait::Try).into()]);
+    assert_eq!(world.got_one(&peer).reply(), first.reply());
+    assert_eq!(world.server.status(world.now).locks, 0);
+}
+
 #[test]
 fn list_shows_holders_before_waiters_with_their_place() {
     let mut world = World::new();
