@@ -27,8 +27,8 @@ pub mod store;
 
 pub use config::{Config, ConfigError};
 pub use locks::LockCounts;
+pub use server::status;
 pub use server::{Identity, Server};
-pub use server::{live, status};
 pub use sessions::standing::Cause;
 pub use stats::{Dropped, Stats};
 pub use status::{Figures, GraceStatus, SessionRow, Status};

@@ -8,7 +8,7 @@ use super::{Flag, Settings};
 use crate::args;
 use crate::local::Failure;
 use crate::logging;
-use cistern_server::live::LIVE;
+use cistern_server::status::LIVE;
 use serde::{Deserialize, Serialize};
 
 /// One setting in force.

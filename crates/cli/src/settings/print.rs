@@ -82,7 +82,7 @@ fn markdown_table<C: Named>(text: &mut String, table: &[Setting<C>], who: &str) 
         let default = default_text(table, name).replace('"', "");
         let default = follows.map_or_else(|| default.clone(), |what| format!("{default}; follows τ: {what}"));
         let flag = flag.map_or_else(String::new, |flag| format!(" (`{flag}`)"));
-        let live = if C::TABLE == "log" || (C::TABLE == "server" && cistern_server::live::LIVE.contains(name)) { " ↻" } else { "" };
+        let live = if C::TABLE == "log" || (C::TABLE == "server" && cistern_server::status::LIVE.contains(name)) { " ↻" } else { "" };
         text.push_str(&format!("| `{name}`{flag}{live} | {default} | {rule} | {help} |\n"));
     }
 }

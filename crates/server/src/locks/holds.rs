@@ -14,6 +14,20 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::index::hash;
 use cistern_wire::{CacheGrant, Generation, Keep, LockClass, LockId, Mode, ObjectId, ReclaimItem, ReleaseItem, ReleasedItem, Status, Want};
 
+/// Longest run of tokens that was ever granted: the largest that can be set.
+const RUN_MAX: u32 = 1 << 20;
+
+/// What became of a lock to be restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Restored {
+    /// The session holds it, as it did.
+    Held,
+    /// It cannot have held it, or there is no room for it.
+    Refused(Status),
+    /// These sessions hold it in a mode that conflicts.
+    Conflict(Vec<SessionKey>),
+}
+
 impl LockTable {
     /// The cache lock that comes with an object's data to a session that would like `want`; less than that, or none, if others are in
     /// the way. Every grant has a new generation, also when the session holds the lock already.
@@ -73,9 +87,7 @@ impl LockTable {
         let mode = if mode == Mode::Exclusive { Want::Exclusive } else { Want::Shared };
         CacheGrant { mode, generation }
     }
-}
 
-impl LockTable {
     /// A session gives a lock back, or keeps a shared one of it.
     pub(crate) fn release(&mut self, now: Instant, slot: LockSlot, item: ReleaseItem) -> ReleasedItem {
         let ReleaseItem { lock, generation, keep } = item;
@@ -161,23 +173,7 @@ impl LockTable {
             self.granted.remove(hash(hold.session.into(), nonce), at);
         }
     }
-}
 
-/// Longest run of tokens that was ever granted: the largest that can be set.
-const RUN_MAX: u32 = 1 << 20;
-
-/// What became of a lock to be restored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Restored {
-    /// The session holds it, as it did.
-    Held,
-    /// It cannot have held it, or there is no room for it.
-    Refused(Status),
-    /// These sessions hold it in a mode that conflicts.
-    Conflict(Vec<SessionKey>),
-}
-
-impl LockTable {
     /// Gives a session a lock under the generation and with the run that an earlier start of the server granted. Repeated, it is
     /// answered alike.
     pub(crate) fn restore(&mut self, now: Instant, slot: LockSlot, item: &ReclaimItem) -> Restored {

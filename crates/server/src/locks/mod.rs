@@ -271,7 +271,7 @@ impl LockTable {
     }
 
     /// Brings near what is known of a session and of an object's advisory lock; gives nothing that means anything.
-    pub(crate) fn foresee(&self, slot: LockSlot, object: ObjectId) -> u64 {
+    pub(crate) fn prefetch(&self, slot: LockSlot, object: ObjectId) -> u64 {
         let known = self.table.session(slot).map_or(0, |at| u64::from(self.table.sessions[at].held));
         let entry = self.table.entry(advisory(object));
         known + entry.and_then(|entry| self.table.hold_of(entry, NONE)).map_or(0, u64::from)
@@ -313,11 +313,9 @@ impl LockTable {
 
     /// Whether anybody who counts waits for a lock.
     fn has_waiters(&self, entry: u32) -> bool {
-        self.table.pressing(entry, |task| self.task_is_good(task))
+        self.table.has_waiters(entry, |task| self.task_is_good(task))
     }
-}
 
-impl LockTable {
     /// The generation under which a session holds a lock now; `None`: it does not hold it.
     pub(crate) fn held(&self, slot: LockSlot, lock: LockId) -> Option<Generation> {
         self.find(slot, lock).map(|at| self.table.holds[at].generation)

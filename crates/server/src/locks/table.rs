@@ -406,7 +406,7 @@ impl Table {
     }
 
     /// Whether anybody in good standing waits for the lock.
-    pub(super) fn pressing(&self, entry: u32, task_is_good: impl Fn(TaskId) -> bool) -> bool {
+    pub(super) fn has_waiters(&self, entry: u32, task_is_good: impl Fn(TaskId) -> bool) -> bool {
         self.entries[entry].queue.as_ref().is_some_and(|queue| {
             queue.waiters.iter().any(|waiter| self.is_good(waiter.session)) || queue.tasks.iter().any(|task| task_is_good(*task))
         })

@@ -2,14 +2,15 @@
 //!
 //! Decides when the next WATCH_EVENT of a watch goes out: one at a time. Writes nothing, sends nothing.
 //! Invariant: a row that is behind its object has a notice on the way, or is told with the next receipt; a row costs nothing while nothing
-//! changes.
-
-pub(crate) mod ephemerals;
+//! changes. Every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, a task, or put
+//! off. At most [`REMOVALS_MAX`] removals are under way: each waits in the line of its directory, and whoever frees that lets all that wait there
+//! run in one turn, at a cost that grows with the square of their number.
 
 use crate::config::PresenceLimits;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use cistern_wire::{ObjectId, SessionId, Status};
+use cistern_link::Instant;
+use cistern_wire::{Handle, ObjectId, SessionId, Status};
 
 /// What became of a watched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,5 +150,162 @@ impl Watches {
         for object in self.by_session.remove(&session).into_iter().flatten() {
             self.rows.remove(&(object, session));
         }
+    }
+}
+
+/// Most removals that are under way together.
+const REMOVALS_MAX: usize = 128;
+
+/// One ephemeral file.
+#[derive(Clone, Copy, Debug)]
+struct EphemeralFile {
+    /// The handle of the session that made it; its record in the store stands under that.
+    made_by: Handle,
+    /// The session whose end is its own.
+    bound: SessionId,
+}
+
+/// All ephemeral files.
+#[derive(Debug, Default)]
+pub(crate) struct Ephemerals {
+    rows: BTreeMap<ObjectId, EphemeralFile>,
+    by_session: BTreeMap<SessionId, BTreeSet<ObjectId>>,
+    /// Files whose sessions have ended and whose removal was not begun.
+    orphans: VecDeque<ObjectId>,
+    /// How many removals were begun and have not ended.
+    removing: usize,
+    /// Files whose removal has failed, and when it is tried again; in order of time.
+    put_off: VecDeque<(Instant, ObjectId)>,
+}
+
+impl Ephemerals {
+    /// A file is there that goes with `bound`.
+    pub(crate) fn add(&mut self, object: ObjectId, made_by: Handle, bound: SessionId) {
+        self.rows.insert(object, EphemeralFile { made_by, bound });
+        self.by_session.entry(bound).or_default().insert(object);
+    }
+
+    /// A file is gone, whoever took it away; any file, ephemeral or not.
+    pub(crate) fn gone(&mut self, object: ObjectId) {
+        if let Some(row) = self.rows.remove(&object)
+            && let Some(own) = self.by_session.get_mut(&row.bound)
+        {
+            own.remove(&object);
+            if own.is_empty() {
+                self.by_session.remove(&row.bound);
+            }
+        }
+    }
+
+    /// The files that go with a session.
+    pub(crate) fn of(&self, session: SessionId) -> impl Iterator<Item = ObjectId> + '_ {
+        self.by_session.get(&session).into_iter().flatten().copied()
+    }
+
+    /// Whether any go with a session.
+    pub(crate) fn any_of(&self, session: SessionId) -> bool {
+        self.by_session.contains_key(&session)
+    }
+
+    /// The session with which an object goes, if it is ephemeral.
+    pub(crate) fn bound(&self, object: ObjectId) -> Option<SessionId> {
+        self.rows.get(&object).map(|row| row.bound)
+    }
+
+    /// The session with which an object goes, if it is ephemeral and that is not `session`.
+    ///
+    /// Whoever reads such an object gets no cache lock with it: a cached answer would show a member long after its death, and each look
+    /// that reaches the server makes it probe the owner.
+    pub(crate) fn owner_besides(&self, session: SessionId, object: ObjectId) -> Option<SessionId> {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST NOT grant a cache lock on an ephemeral file to any session but its owner's.
+        self.bound(object).filter(|owner| *owner != session)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether a session may have so many more.
+    pub(crate) fn has_room(&self, session: SessionId, more: usize, limits: PresenceLimits) -> bool {
+        let own = self.by_session.get(&session).map_or(0, BTreeSet::len);
+        self.rows.len() + more <= limits.ephemerals_max && own + more <= limits.ephemerals_per_session
+    }
+
+    /// Whether removals are left that may begin now.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty() && self.removing < REMOVALS_MAX
+    }
+
+    /// Takes one of them, to begin its removal, which ends with [`Self::removal_ended`].
+    pub(crate) fn next_orphan(&mut self) -> Option<ObjectId> {
+        let object = if self.removing < REMOVALS_MAX { self.orphans.pop_front() } else { None };
+        self.removing += usize::from(object.is_some());
+        object
+    }
+
+    /// A removal has ended, well or not.
+    pub(crate) fn removal_ended(&mut self) {
+        self.removing -= 1;
+    }
+
+    /// The removal of a file has failed, and is begun again at `at`, which is no earlier than that of any before.
+    pub(crate) fn put_off(&mut self, at: Instant, object: ObjectId) {
+        self.put_off.push_back((at, object));
+    }
+
+    /// When the first removal that has failed is tried again.
+    pub(crate) fn next_try(&self) -> Option<Instant> {
+        self.put_off.front().map(|put_off| put_off.0)
+    }
+
+    /// Removals that have failed long enough ago are begun again.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        while let Some((_, object)) = self.put_off.pop_front_if(|put_off| now.waited(put_off.0)) {
+            self.orphans.push_back(object);
+        }
+    }
+
+    /// A session has ended, durably: its files are to be removed. How many they are.
+    pub(crate) fn orphan(&mut self, session: SessionId) -> usize {
+        let before = self.orphans.len();
+        self.orphans.extend(self.by_session.get(&session).into_iter().flatten());
+        self.orphans.len() - before
+    }
+
+    /// The files of a session go with another one from now on: object and maker of each.
+    pub(crate) fn rebind(&mut self, from: SessionId, to: SessionId) -> Vec<(ObjectId, Handle)> {
+        let moved: Vec<ObjectId> = self.by_session.remove(&from).into_iter().flatten().collect();
+        // No set stands empty (`any_of`), and the one that `to` has is kept: it may have been given another session's files before.
+        if !moved.is_empty() {
+            self.by_session.entry(to).or_default().extend(&moved);
+        }
+        let rebound = moved.into_iter().filter_map(|object| {
+            let row = self.rows.get_mut(&object)?;
+            row.bound = to;
+            Some((object, row.made_by))
+        });
+        rebound.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_removals_begin_than_may_be_under_way() {
+        let mut files = Ephemerals::default();
+        let count = 2 * REMOVALS_MAX;
+        (0..count as u64).for_each(|n| files.add(ObjectId(n + 1), Handle(1), SessionId(7)));
+        assert_eq!(files.orphan(SessionId(7)), count);
+        let begun: Vec<_> = core::iter::from_fn(|| files.next_orphan()).collect();
+        assert_eq!(begun.len(), REMOVALS_MAX);
+        assert!(!files.has_orphans(), "the loop does not spin for what may not begin");
+        files.removal_ended();
+        assert!(files.has_orphans());
+        assert!(files.next_orphan().is_some());
+        assert_eq!(files.next_orphan(), None);
     }
 }

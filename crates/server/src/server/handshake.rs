@@ -3,7 +3,7 @@
 //! Decides who gets a session. A HELLO that continues a session in good standing is answered KNOWN, and does nothing else. A HELLO without
 //! a good cookie changes nothing and is answered by one (section 11.6); with it, a repeated HELLO of one handshake gets the same session,
 //! another handshake ends the sessions that its agent has discarded or never heard of, a higher incarnation ends all former ones, a lower
-//! incarnation or an older handshake is refused. Place in the walk: after `dispatch`, for session 0.
+//! incarnation or an older handshake is refused. Place in the walk: after `receive`, for session 0.
 //! Implements `wire-spec.md` section 6.1. Invariants: the session's record is durable before WELCOME leaves (section 11.7); WELCOME renews,
 //! so it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause.
 //! Leaves to others: cookies, the end of former sessions (`lifecycle`).

@@ -7,19 +7,15 @@
 //! server has no timer and no work that grows with its tables.
 
 mod answers;
-mod control;
 mod delivery;
-mod dispatch;
 mod durability;
 mod execute;
-mod foresee;
 mod grace;
 mod handshake;
 mod lifecycle;
-pub mod live;
 mod long;
 mod outcomes;
-mod path;
+mod receive;
 mod reclaim;
 mod removals;
 mod requests;
@@ -36,13 +32,12 @@ use crate::config::{Config, ConfigError};
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
 use crate::namespace::staging::Stages;
-use crate::presence::Watches;
-use crate::presence::ephemerals::Ephemerals;
+use crate::presence::{Ephemerals, Watches};
 use crate::requests::Tasks;
 use crate::server::durability::OnDurable;
 use crate::server::lifecycle::Pending;
-use crate::server::live::challenges;
 use crate::server::long::LongSessions;
+use crate::server::status::challenges;
 use crate::server::warnings::Warnings;
 use crate::sessions::deadlines::DeliveryDeadlines;
 use crate::sessions::grace::Grace;

@@ -1,7 +1,7 @@
 //! Requests: whether one may execute, exactly once, and what a duplicate is told.
 //!
 //! Decides by the session's standing and its reply cache: new, executing, answered before, cancelled, or not to be executed at all
-//! (section 11.2). Place in the walk: after `dispatch`, before `execute`. Implements `wire-spec.md` section 6.2.
+//! (section 11.2). Place in the walk: after `receive`, before `execute`. Implements `wire-spec.md` section 6.2.
 //! Invariant: a nonce executes once, for ever; a duplicate is judged anew by the standing of now, whatever is kept for it (section 11.3).
 //! Also here: tasks that run again, with the standing of their sessions checked at that instant.
 //! Leaves to others: what a request does (`execute`), how it is answered (`answers`).
@@ -9,9 +9,9 @@
 use crate::requests::{Answering, Blocked, Call, Origin, Progress, Task, TaskId, Wait};
 use crate::server::Server;
 use crate::server::answers::Repeatable;
-use crate::server::dispatch::MessageCx;
 use crate::server::durability::OnDurable;
 use crate::server::execute::{Done, Run, Stop, bounded};
+use crate::server::receive::MessageCx;
 use crate::sessions::SessionKey;
 use crate::stats::Dropped;
 use crate::store::{BatchId, Seen};

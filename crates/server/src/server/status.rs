@@ -1,16 +1,20 @@
-//! What can be seen of the server: for SERVER_STATUS, for the operator's control socket, for tests.
+//! What can be seen and set of a running server: for SERVER_STATUS, for the operator's control socket, for tests.
 //!
-//! Decides which figures there are and what they are called. Place in the walk: beside it. Implements `wire-spec.md` section 6.2
-//! (SERVER_STATUS). Invariant: looking changes nothing; lists come in an order that depends on nothing but what happened.
-//! Leaves to others: showing them (`cistern-cli`).
+//! Decides which figures there are and what they are called, and which settings may change while sessions are open. Implements `wire-spec.md`
+//! section 6.2 (SERVER_STATUS). Invariants: looking changes nothing; lists come in an order that depends on nothing but what happened; no law of
+//! leases, no size of a table and nothing that an agent was told depends on a setting that may change.
+//! Leaves to others: showing and reading them (`cistern-cli`).
 
+pub use crate::sessions::grace::GraceStatus;
+
+use crate::config::Config;
 use crate::locks::LockCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
-pub use crate::sessions::grace::GraceStatus;
 use crate::stats::Stats;
 use crate::store::{Counter, Memory};
+use crate::transport::validation::Rate;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -228,4 +232,43 @@ impl Server {
             drops: self.stats.drops_total(),
         }
     }
+}
+
+/// The settings that [`Server::adopt_limits`] takes up, by the names of [`Config::check`].
+pub const LIVE: [&str; 8] = [
+    "sessions-max",
+    "network-sessions-max",
+    "opening-max",
+    "challenges-per-second",
+    "hint-interval",
+    "notices-in-flight",
+    "answer-bytes-max",
+    "freed-per-turn",
+];
+
+impl Server {
+    /// Takes up the bounds on load of `config`, which has passed [`Config::check`]; everything else stays as it was.
+    pub fn adopt_limits(&mut self, now: Instant, config: &Config) {
+        self.step(now, |server| {
+            server.config.sessions_max = config.sessions_max;
+            server.config.network_sessions_max = config.network_sessions_max;
+            server.config.opening_max = config.opening_max;
+            server.config.notices_in_flight = config.notices_in_flight;
+            server.config.answer_bytes_max = config.answer_bytes_max;
+            server.config.freed_per_turn = config.freed_per_turn;
+            if server.config.challenges_per_second != config.challenges_per_second {
+                server.config.challenges_per_second = config.challenges_per_second;
+                server.challenges = challenges(now, config);
+            }
+            if server.config.hint_interval != config.hint_interval {
+                server.config.hint_interval = config.hint_interval;
+                server.hints = Rate::new(now, config.hint_interval, 1);
+            }
+        });
+    }
+}
+
+/// How often the server answers addresses that have not proven themselves.
+pub(crate) fn challenges(now: Instant, config: &Config) -> Rate {
+    Rate::new(now, Duration::from_secs(1) / config.challenges_per_second, config.challenges_per_second.div_ceil(100))
 }

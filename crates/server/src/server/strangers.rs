@@ -2,7 +2,7 @@
 //!
 //! Decides what its sender hears: of an ended session that is remembered, NACK with the fate of each request, at its proven address;
 //! otherwise a hint, smaller than what caused it and at most one per interval (section 11.6), which changes nothing and makes the agent
-//! ask by a handshake. Place in the walk: after `dispatch`. Implements `wire-spec.md` sections 3.5 and 7.
+//! ask by a handshake. Place in the walk: after `receive`. Implements `wire-spec.md` sections 3.5 and 7.
 //! Invariant: nothing here changes any state but counters and the packet number of an ended session; nothing here renews.
 //! Leaves to others: sending.
 
