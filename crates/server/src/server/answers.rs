@@ -84,7 +84,7 @@ impl Server {
             //= wire-spec.md#11-3-failure-and-ending
             //# The outcome of a request executed before D MUST be sent after D as RESULT, if at all.
             Standing::TimingOut { .. } => self.result(call.key, call.nonce, reply),
-            Standing::Opening | Standing::Ending { .. } | Standing::Ended { .. } => {}
+            Standing::Recorded { .. } | Standing::Opening | Standing::Ending { .. } | Standing::Ended { .. } => {}
         }
     }
 
@@ -135,7 +135,7 @@ impl Server {
             Standing::Good if row.state == RowState::Holds => Some(self.config.failover_bound(session.lease())),
             standing => standing.bound(self.now),
         };
-        match self.sessions.get(row.session).filter(|session| !session.has_ended()) {
+        match self.sessions.get(row.session).filter(|session| session.is_live()) {
             Some(session) => Holder {
                 label: Bytes8(&session.label),
                 handle: session.handle,

@@ -44,8 +44,6 @@ pub(crate) enum OnDurable {
     Tokens(u64),
     /// The start of the server (section 11.7).
     Started,
-    /// The end of a session of before the start, or of its reclaim.
-    Accounted(SessionId),
     /// The end of grace: all sessions that did not come back have ended before.
     GraceOver,
     /// Changes of objects that are watched.
@@ -132,7 +130,6 @@ impl Server {
                     }
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
-                    OnDurable::Accounted(id) => self.accounted(id, batch),
                     OnDurable::GraceOver => self.grace_over(),
                     OnDurable::Changed(by, changes) => self.tell_watchers(by, changes),
                 }

@@ -8,19 +8,27 @@
 use crate::config::micros_up;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
-use crate::sessions::grace::{Grace, State};
-use crate::store::{self, BatchId, Counter};
+use crate::sessions::SessionKey;
+use crate::sessions::grace::Grace;
+use crate::sessions::standing::{Cause, Event, ReclaimState, Standing};
+use crate::store::Counter;
 use alloc::vec::Vec;
-use cistern_link::bugs::{self, Bug};
-use cistern_wire::{AgentId, SessionId};
+use cistern_wire::AgentId;
 use log::{info, warn};
 
 impl Server {
     /// The time of grace is over.
     pub(crate) fn close_grace(&mut self) {
-        let now = self.now;
+        let Some(grace) = &self.grace else {
+            return;
+        };
+        let recorded = self.sessions.recorded().map(|(key, _)| key);
+        let lost: Vec<SessionKey> = recorded.filter(|key| grace.is_over(self.now, key.id())).collect();
+        for key in &lost {
+            self.change(*key, Event::Missed);
+        }
         if let Some(grace) = &mut self.grace {
-            grace.close(now);
+            grace.close(lost);
         }
     }
 
@@ -33,34 +41,30 @@ impl Server {
     pub(crate) fn end_lost(&mut self) {
         let mut steps = if self.is_closing_grace() { self.config.freed_per_turn as usize } else { 0 };
         while steps > 0 {
-            let Some(id) = self.grace.as_mut().and_then(Grace::next_lost) else {
+            let Some(key) = self.grace.as_mut().and_then(Grace::next_lost) else {
                 return self.write_end_of_grace();
             };
-            let window = self.end_with_grace(id);
-            steps = steps.saturating_sub(1 + usize::from(window));
+            steps = steps.saturating_sub(1 + usize::from(self.end_lost_session(key)));
         }
     }
 
-    /// Ends one session that did not come back; gives its window.
-    pub(crate) fn end_with_grace(&mut self, id: SessionId) -> u16 {
-        let recorded = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id));
+    /// Ends one session that did not come back; gives how many outcomes go with it.
+    pub(crate) fn end_lost_session(&mut self, key: SessionKey) -> u16 {
+        let missed = Standing::Recorded { reclaim: ReclaimState::Missed };
         // Its agent may have said that its reclaim is complete since grace was closed.
-        let Some(session) = recorded.filter(|session| session.state == State::Lost) else {
+        let Some(session) = self.sessions.get(key).filter(|session| session.standing() == missed) else {
             return 0;
         };
-        let window = session.window;
+        let outcomes = session.outcomes;
         warn!(
-            "{}: session {id} of \"{}\" ({}) did not come back; its locks are lost; look at its host",
+            "{}: session {} of \"{}\" ({}) did not come back; its locks are lost; look at its host",
             self.who,
+            session.id,
             session.label.escape_ascii(),
             session.agent
         );
-        if bugs::is(Bug::M38) {
-            self.accounted_by_open_batch(id);
-        } else {
-            self.account_for(id);
-        }
-        window
+        self.over(key, Cause::NotReclaimed);
+        outcomes
     }
 
     fn write_end_of_grace(&mut self) {
@@ -93,55 +97,19 @@ impl Server {
         }
     }
 
-    /// Deletes what the store has of a session of before.
-    pub(crate) fn forget_recorded(&mut self, id: SessionId, window: u16) {
-        self.overlay.put(store::Key::Session(id), None);
-        for slot in 0..window {
-            self.overlay.put(store::Key::Outcome(id, slot), None);
-        }
-    }
-
-    /// A session of before has ended, or nothing more is reclaimed from it: deletes it, and gives the batch that does.
-    pub(crate) fn account_for(&mut self, id: SessionId) -> BatchId {
-        let window = self.grace.as_ref().and_then(|grace| grace.recorded.get(&id)).map_or(0, |session| session.window);
-        self.forget_recorded(id, window);
-        self.accounted_by_open_batch(id)
-    }
-
-    /// The open batch is the last of a session of before.
-    pub(crate) fn accounted_by_open_batch(&mut self, id: SessionId) -> BatchId {
-        let batch = self.overlay.open_batch();
-        if let Some(grace) = &mut self.grace {
-            grace.set_state(id, State::Accounting(batch));
-        }
-        self.after_commit(batch, OnDurable::Accounted(id));
-        batch
-    }
-
-    /// The end of a session of before, or of its reclaim, is durable by `batch`.
-    pub(crate) fn accounted(&mut self, id: SessionId, batch: BatchId) {
-        if let Some(grace) = self.grace.as_mut().filter(|grace| grace.accounting(id).is_none_or(|last| last <= batch)) {
-            grace.set_state(id, State::Accounted);
-        }
-        self.session_left_files(id);
-    }
-
     /// An agent lost its session for good: what it had before the start goes the same way, so that no later session reclaims it.
-    pub(crate) fn doom_recorded(&mut self, agent: AgentId, incarnation: u64) {
-        let sessions = self.grace.as_ref().map(|grace| Vec::from(grace.of_agent(agent))).unwrap_or_default();
-        for id in sessions {
-            if self.grace.as_ref().and_then(|grace| grace.awaited_of(id, agent)) == Some(incarnation) {
-                self.doom(id);
+    pub(crate) fn forfeit_recorded(&mut self, agent: AgentId, incarnation: u64) {
+        for key in self.sessions.of_agent(agent) {
+            if self.sessions.get(key).is_some_and(|session| session.incarnation == incarnation) {
+                self.forfeit(key);
             }
         }
     }
 
     /// The end of a session of before was decided: nothing can be reclaimed from it any more, though its lease has to be waited for.
-    pub(crate) fn doom(&mut self, id: SessionId) {
-        if let Some(record) = self.grace.as_mut().and_then(|grace| grace.mark_unreclaimable(id)) {
-            //= wire-spec.md#11-3-failure-and-ending
-            //# An ending that no receipt can undo MUST be durable at D.
-            self.overlay.put(store::Key::Session(id), Some(record.to_bytes().into()));
+    pub(crate) fn forfeit(&mut self, key: SessionKey) {
+        if self.sessions.get(key).is_some_and(|session| session.standing().takes(Event::Forfeited)) {
+            self.change(key, Event::Forfeited);
         }
     }
 }

@@ -94,8 +94,7 @@ impl Server {
         if self.spent.has(hello.agent, cookie) && !bugs::is(Bug::H4) {
             return self.drop_datagram(path, Dropped::OldHandshake);
         }
-        let recorded = self.grace.as_ref().and_then(|grace| grace.incarnation(hello.agent));
-        let known = live.map(|agent| agent.incarnation).max(recorded);
+        let known = live.map(|agent| agent.incarnation);
         let incarnation = known.unwrap_or(0);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The server MUST keep the highest incarnation of each agent durably, and refuse a HELLO with a lower one.
@@ -209,7 +208,7 @@ impl Server {
                 let former = self.fates(key, &claims);
                 self.welcome(key, greeting.packet, &former);
             }
-            Standing::TimingOut { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {}
+            Standing::Recorded { .. } | Standing::TimingOut { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {}
         }
     }
 
@@ -250,7 +249,6 @@ impl Server {
         self.supersede(hello, greeting.path);
         self.spent.add(self.now, hello.agent, greeting.cookie);
         let id = self.fresh_session_id();
-        self.meet_recorded(hello, id);
         let session = Session::new(Opening {
             id,
             //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -296,7 +294,7 @@ impl Server {
     /// the reclaim is complete, and then the server has only the new session to wait by.
     fn lease_of(&self, hello: &Hello<'_>) -> u32 {
         let asked = self.config.lease_for(Duration::from_micros(hello.lease_us));
-        let former = self.grace.as_ref().and_then(|grace| grace.longest_former(hello)).unwrap_or_default();
+        let former = self.longest_former(hello).unwrap_or_default();
         //= wire-spec.md#11-1-lease
         //# WELCOME MUST give the lease period that HELLO asks for, within the server's bounds, but none shorter than that of a long session
         //# from which the agent may reclaim.
@@ -317,7 +315,7 @@ impl Server {
 
     /// Ends the agent's other sessions, without a way back: those that were never used and those that it surrenders at once, the
     /// others by D (section 11.6). One in good standing is here only if its agent has discarded it, has never heard of it, or is another
-    /// incarnation: one that it continues is answered KNOWN.
+    /// incarnation: one that it continues is answered KNOWN. One of before the start may be claimed.
     fn supersede(&mut self, hello: &Hello<'_>, path: Path) {
         for key in self.sessions.of_agent(hello.agent) {
             let Some(session) = self.sessions.get(key) else {
@@ -325,11 +323,25 @@ impl Server {
             };
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A surrender MUST count only from the address that was proven for the session last.
+            let named = hello.former.iter().find(|former| former.session == key.id()).map(|former| former.claim);
             let surrendered = session.incarnation == hello.incarnation
                 && (session.path.remote == path.remote || bugs::is(Bug::A4))
-                && hello.former.iter().any(|claim| claim.session == key.id() && claim.claim == Claim::Surrendered);
+                && named == Some(Claim::Surrendered);
             let unused = session.replay.is_unused();
             match session.standing() {
+                //= wire-spec.md#11-6-sessions-handshake-and-paths
+                //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+                Standing::Recorded { .. } if session.incarnation < hello.incarnation => self.forfeit(key),
+                Standing::Recorded { .. } => match named {
+                    Some(Claim::Reclaiming | Claim::Continuing) if session.is_reclaimable_by(hello.agent, hello.incarnation) => {
+                        if let Some(grace) = &mut self.grace {
+                            grace.claim(self.now, key.id());
+                        }
+                    }
+                    Some(Claim::Surrendered) if self.config.surrender => self.over(key, Cause::Surrendered),
+                    // It times out with the grace, unless a later handshake still claims it.
+                    Some(Claim::Reclaiming | Claim::Continuing | Claim::Surrendered | Claim::Lost) | None => {}
+                },
                 // Never welcomed, or never answered: nothing was granted in it, and nothing can be used under it.
                 //= wire-spec.md#11-6-sessions-handshake-and-paths
                 //# A session in which its agent was never heard MUST end at once when its agent opens another.
@@ -360,13 +372,16 @@ impl Server {
         };
         let fate = |claim: &FormerClaim| {
             let session = self.sessions.find(claim.session).and_then(|key| self.sessions.get(key)).filter(|s| s.agent == agent);
-            let fate = match session.map(Session::standing) {
-                Some(Standing::Ended { .. }) | None => SessionFate::Ended,
+            let wanted = matches!(claim.claim, Claim::Reclaiming | Claim::Continuing);
+            let fate = match session {
+                None => SessionFate::Ended,
+                Some(session) if session.has_ended() => SessionFate::Ended,
+                Some(session) if wanted && session.is_reclaimable_by(agent, incarnation) => SessionFate::Reclaimable,
                 //= wire-spec.md#11-3-failure-and-ending
                 //# The server MUST NOT say that a session has ended before its end is durable.
                 Some(_) => SessionFate::TimingOut,
             };
-            FormerFate { session: claim.session, fate: self.recorded_fate(agent, incarnation, claim).unwrap_or(fate) }
+            FormerFate { session: claim.session, fate }
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
@@ -380,8 +395,7 @@ impl Server {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A server MUST NOT take up a session of an earlier server incarnation under its old id.
             let id = SessionId(self.rng.nonzero_u64().get());
-            let recorded = self.grace.as_ref().is_some_and(|grace| grace.knows(id));
-            if !recorded && self.sessions.find(id).is_none() {
+            if self.sessions.find(id).is_none() {
                 return id;
             }
         }

@@ -15,9 +15,9 @@ use crate::requests::Wait;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
 use crate::sessions::session::Session;
-use crate::sessions::standing::{Cause, Event, Illegal, Standing};
+use crate::sessions::standing::{Cause, Event, Illegal, ReclaimState, Standing};
 use crate::sessions::{SessionKey, Transition};
-use crate::store;
+use crate::store::{self, BatchId};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Question};
@@ -34,12 +34,12 @@ pub(crate) enum Pending {
         /// The former sessions that it names: what is said of them is what is true when WELCOME is made.
         former: Vec<FormerClaim>,
     },
-    /// ENDED.
-    Farewell {
-        /// Serial of the newest END_SESSION.
-        serial: u64,
-        /// And its packet.
-        packet: u64,
+    /// The end itself, and ENDED if the agent has asked for it.
+    End {
+        /// By which the store has it no more.
+        batch: BatchId,
+        /// Serial and packet of the newest END_SESSION.
+        asked: Option<(u64, u64)>,
     },
 }
 
@@ -60,6 +60,11 @@ impl Server {
     /// What follows from a change of standing.
     fn on_transition(&mut self, Transition { key, from, to }: Transition) {
         match (from, to) {
+            (_, Standing::Recorded { reclaim }) => {
+                if reclaim == ReclaimState::Forfeited {
+                    self.write_unreclaimable(key);
+                }
+            }
             (Standing::Opening, Standing::Good) => self.opened(key),
             (Standing::Good, Standing::TimingOut { until, cause, .. }) => self.failed(key, until, cause),
             (Standing::TimingOut { cause: before, .. }, Standing::TimingOut { cause, .. }) => {
@@ -70,7 +75,7 @@ impl Server {
                 }
             }
             (Standing::TimingOut { decided, .. }, Standing::Good) => self.rescued(key, decided),
-            (_, Standing::Ending { .. }) => self.ending(key),
+            (_, Standing::Ending { cause }) => self.ending(key, cause),
             (_, Standing::Ended { cause }) => self.ended(key, cause),
             (_, Standing::Opening | Standing::Good | Standing::TimingOut { .. }) => debug_assert!(false, "{from:?} to {to:?}"),
         }
@@ -137,16 +142,20 @@ impl Server {
         if !cause.is_final() {
             return;
         }
-        //= wire-spec.md#11-3-failure-and-ending
-        //# An ending that no receipt can undo MUST be durable at D.
-        if let Some(record) = self.session_record(key, [0; 16], true) {
-            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
-        }
+        self.write_unreclaimable(key);
         if matches!(cause, Cause::Evicted | Cause::ReclaimConflict)
             && let Some(session) = self.sessions.get(key)
         {
             let (agent, incarnation) = (session.agent, session.incarnation);
-            self.doom_recorded(agent, incarnation);
+            self.forfeit_recorded(agent, incarnation);
+        }
+    }
+
+    fn write_unreclaimable(&mut self, key: SessionKey) {
+        //= wire-spec.md#11-3-failure-and-ending
+        //# An ending that no receipt can undo MUST be durable at D.
+        if let Some(record) = self.session_record(key, [0; 16], true) {
+            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
         }
     }
 
@@ -238,10 +247,9 @@ impl Server {
     }
 
     /// The session's end goes to the store. Nothing of it is done any more, nothing of it is freed yet.
-    fn ending(&mut self, key: SessionKey) {
+    fn ending(&mut self, key: SessionKey, cause: Cause) {
         self.lease_timers.cancel(key);
         self.listening.forget(key);
-        self.pending.remove(&key);
         let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.tasks)).unwrap_or_default();
         //= wire-spec.md#11-3-failure-and-ending
         //# What was parked MUST be dropped when the session ends.
@@ -251,8 +259,10 @@ impl Server {
             session.out.drop_renewals(self.sending.pool());
         }
         self.long.forget(key.id());
-        self.overlay.put(store::Key::Session(key.id()), None);
-        self.drop_outcomes(key);
+        if cause != Cause::NotReclaimed || !bugs::is(Bug::M38) {
+            let outcomes = self.sessions.get(key).map_or(0, |session| session.outcomes);
+            self.delete_session(key.id(), outcomes);
+        }
         //= wire-spec.md#11-5-caching-and-metadata
         //# The end of a session MUST NOT wait for cache locks that protect its ephemeral files.
         //= wire-spec.md#11-5-caching-and-metadata
@@ -267,7 +277,24 @@ impl Server {
             self.change(key, Event::Durable);
             return;
         }
+        self.pending.insert(key, Pending::End { batch, asked: None });
         self.after_commit(batch, OnDurable::Ended(key));
+    }
+
+    /// Deletes what the store has of a session: its record, and the outcomes in so many places.
+    pub(crate) fn delete_session(&mut self, id: SessionId, outcomes: u16) {
+        self.overlay.put(store::Key::Session(id), None);
+        for slot in 0..outcomes {
+            self.overlay.put(store::Key::Outcome(id, slot), None);
+        }
+    }
+
+    /// The batch by which a session ends, as long as that is not durable.
+    pub(crate) fn end_batch(&self, key: SessionKey) -> Option<BatchId> {
+        match self.pending.get(&key)? {
+            Pending::End { batch, .. } => Some(*batch),
+            Pending::Welcome { .. } => None,
+        }
     }
 
     /// The session's end is durable: its locks are nobody's, and it is remembered only to tell its agent.
@@ -278,7 +305,7 @@ impl Server {
         self.stages.end_session(key.id());
         self.watches.end_session(key.id());
         self.session_left_files(key.id());
-        let farewell = self.pending.remove(&key);
+        let pending = self.pending.remove(&key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -286,7 +313,12 @@ impl Server {
         session.slot = LockSlot::NONE;
         session.out.clear(self.sending.pool());
         log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());
-        if let Some(Pending::Farewell { serial, packet: echo }) = farewell {
+        if session.is_of_before() {
+            self.sessions.forget(key);
+            if let Some(grace) = &mut self.grace {
+                grace.accounted(key.id());
+            }
+        } else if let Some(Pending::End { asked: Some((serial, echo)), .. }) = pending {
             let path = session.path;
             self.send_to_session_by(key, path, &Message::Ended(Ended { serial, echo }));
         }
@@ -329,7 +361,8 @@ impl Server {
     }
 }
 
-/// An agent that closes its session is an ordinary end: of a command, it is the second thing that is said of it.
+/// An agent that closes its session is an ordinary end: of a command, it is the second thing that is said of it. So it is of what was
+/// reclaimed or not.
 fn end_level(cause: Cause) -> Level {
-    if cause == Cause::Closed { Level::Debug } else { Level::Info }
+    if matches!(cause, Cause::Closed | Cause::Reclaimed | Cause::NotReclaimed) { Level::Debug } else { Level::Info }
 }

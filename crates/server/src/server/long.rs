@@ -94,10 +94,12 @@ impl Server {
     }
 
     /// What the store is to keep of a session.
-    pub(crate) fn session_record(&self, key: SessionKey, boot: [u8; 16], doomed: bool) -> Option<SessionRecord> {
+    pub(crate) fn session_record(&self, key: SessionKey, boot: [u8; 16], unreclaimable: bool) -> Option<SessionRecord> {
         let long = self.long.sessions.get(&key.id());
         let boot = long.map_or(boot, |long| long.boot);
-        self.sessions.get(key).map(|session| session.record(boot, doomed, self.long.objects(key.id())))
+        let of_before = || self.grace.as_ref().and_then(|grace| grace.objects(key.id())).map(Vec::from);
+        let objects = self.long.objects(key.id()).or_else(of_before);
+        self.sessions.get(key).map(|session| session.record(boot, unreclaimable, objects))
     }
 
     /// To be called before a lock of `object` is asked for in a session or given back to it: it may be granted only if this says
@@ -143,9 +145,9 @@ impl Server {
     }
 
     fn write_long(&mut self, key: SessionKey) {
-        let doomed = |session: &Session| matches!(session.standing(), Standing::TimingOut { cause, .. } if cause.is_final());
-        let doomed = self.sessions.get(key).is_some_and(doomed);
-        if let Some(record) = self.session_record(key, [0; 16], doomed) {
+        let unreclaimable = |session: &Session| matches!(session.standing(), Standing::TimingOut { cause, .. } if cause.is_final());
+        let unreclaimable = self.sessions.get(key).is_some_and(unreclaimable);
+        if let Some(record) = self.session_record(key, [0; 16], unreclaimable) {
             self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
         }
     }

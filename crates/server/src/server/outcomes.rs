@@ -10,47 +10,46 @@ use crate::requests::Call;
 use crate::server::Server;
 use crate::server::answers::{Repeatable, fate, stripped};
 use crate::server::execute::{Done, Run};
+use crate::sessions::standing::Standing;
 use crate::sessions::{SessionKey, Sessions};
 use crate::store::{self, OutcomeRecord, Seen, StoreCache};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Ack, AgentId, Bytes16, Fate, Field as _, Outcome, OutcomeTold, Reply, Status};
+use cistern_wire::{Ack, Bytes16, Fate, Field as _, Outcome, OutcomeTold, Reply, Status};
 
 /// What an OUTCOME_TOLD has besides the reply.
 const TOLD_AROUND: usize = Reply::KIND_LEN + OutcomeTold::MIN_LEN;
 
 impl Server {
-    /// A session ends: its outcomes go with it.
-    pub(crate) fn drop_outcomes(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        for slot in 0..session.outcomes {
-            self.overlay.put(store::Key::Outcome(key.id(), slot), None);
-        }
-    }
-
     /// OUTCOME.
     pub(crate) fn outcome(&mut self, call: Call, message: &Outcome) -> Run {
         let Some(agent) = self.sessions.get(call.key).map(|session| session.agent) else {
             return Ok(Done::Silent);
         };
-        let former = self.sessions.find(message.session);
-        if let Some(key) = former.filter(|key| self.sessions.get(*key).is_some_and(|session| session.agent == agent)) {
-            return self.outcome_of(call, key, message.nonce);
+        let former = self.sessions.find(message.session).and_then(|key| Some((key, self.sessions.get(key)?)));
+        let Some((key, session)) = former.filter(|(_, session)| session.agent == agent) else {
+            return self.tell(call, Fate::Unknown, &[]);
+        };
+        match session.standing() {
+            Standing::Recorded { .. } => {
+                let window = session.cache.window();
+                self.recorded_outcome(call, message, window)
+            }
+            Standing::Ended { .. } => {
+                let fate = session.fate_after_end(message.nonce);
+                self.tell(call, fate, &[])
+            }
+            // What the store had of it is being deleted.
+            Standing::Ending { .. } if session.is_of_before() => self.tell(call, Fate::Unknown, &[]),
+            Standing::TimingOut { .. } | Standing::Ending { .. } => self.outcome_of(call, key, message.nonce),
+            // A session in good standing tells by itself what became of its requests.
+            Standing::Opening | Standing::Good => self.tell(call, Fate::Unknown, &[]),
         }
-        self.recorded_outcome(call, agent, message)
     }
 
-    /// Of a session that is in the table.
+    /// Of a session that has failed, or ends.
     fn outcome_of(&mut self, call: Call, key: SessionKey, nonce: u64) -> Run {
-        match self.sessions.get(key) {
-            // A session in good standing tells by itself what became of its requests.
-            Some(session) if session.standing().is_good() => return self.tell(call, Fate::Unknown, &[]),
-            Some(session) if session.has_ended() => return self.tell(call, session.fate_after_end(nonce), &[]),
-            _ => {}
-        }
         // What has had no effect yet never will.
         self.discard_request(key, nonce);
         // What was executed stands in a batch before that of the session in which this is asked: it is durable, and its reply is kept.
@@ -66,10 +65,7 @@ impl Server {
     }
 
     /// Of a session of before the start: by what the store has kept. Nothing of it can execute any more.
-    fn recorded_outcome(&mut self, call: Call, agent: AgentId, message: &Outcome) -> Run {
-        let Some(window) = self.grace.as_ref().and_then(|grace| grace.window(message.session, agent)) else {
-            return self.tell(call, Fate::Unknown, &[]);
-        };
+    fn recorded_outcome(&mut self, call: Call, message: &Outcome, window: u16) -> Run {
         //= wire-spec.md#11-2-delivery
         //# A server MUST answer what became of a mutation under an earlier incarnation, and MUST NOT execute it after it said "not
         //# executed".

@@ -101,6 +101,8 @@ impl Server {
         match session.standing() {
             Standing::Opening => return self.drop_datagram(path, Dropped::NotOpen),
             Standing::Ended { cause } => return self.after_the_end(key, cause, path, header, bytes),
+            Standing::Ending { .. } if session.is_of_before() => return self.stranger(path, header, bytes),
+            Standing::Recorded { .. } => return self.stranger(path, header, bytes),
             Standing::Good | Standing::TimingOut { .. } | Standing::Ending { .. } => {}
         }
         //= wire-spec.md#3-2-packet-numbers
@@ -410,12 +412,14 @@ impl Server {
             Standing::Good => self.over(key, cause),
             Standing::TimingOut { .. } if self.config.surrender => self.over(key, cause),
             Standing::Ending { .. } => {}
-            Standing::TimingOut { .. } | Standing::Opening | Standing::Ended { .. } => {
+            Standing::TimingOut { .. } | Standing::Recorded { .. } | Standing::Opening | Standing::Ended { .. } => {
                 return Taken::Refused;
             }
         }
         // ENDED follows when the end is durable (section 11.7); the newest transmission is the one answered (section 11.1).
-        self.pending.insert(key, Pending::Farewell { serial: message.serial, packet: origin.packet });
+        if let Some(Pending::End { asked, .. }) = self.pending.get_mut(&key) {
+            *asked = Some((message.serial, origin.packet));
+        }
         Taken::Done
     }
 

@@ -14,13 +14,13 @@ use crate::server::execute::Run;
 use crate::server::long::Recording;
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
+use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Standing};
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    AgentId, Claim, Done, FormerClaim, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
-    SessionFate, SessionId, Status,
+    Claim, Done, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -50,58 +50,21 @@ impl Server {
         u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
     }
 
-    /// A handshake was accepted that opens session `by`: what becomes of the agent's sessions of before the start.
-    pub(crate) fn meet_recorded(&mut self, hello: &Hello<'_>, by: SessionId) {
-        let Some(grace) = &self.grace else {
-            return;
-        };
-        let sessions = Vec::from(grace.of_agent(hello.agent));
-        for id in sessions {
-            let Some(grace) = &mut self.grace else {
-                return;
-            };
-            let Some(incarnation) = grace.awaited_of(id, hello.agent) else {
-                continue;
-            };
-            if incarnation < hello.incarnation {
-                //= wire-spec.md#11-6-sessions-handshake-and-paths
-                //# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
-                self.doom(id);
-                continue;
-            }
-            match hello.former.iter().find(|former| former.session == id).map(|former| former.claim) {
-                Some(Claim::Reclaiming | Claim::Continuing) if grace.eligible(id, hello.agent, hello.incarnation) => {
-                    grace.claim(self.now, id, by);
-                }
-                Some(Claim::Surrendered) if self.config.surrender => {
-                    info!("{}: session {id} of before the restart was surrendered", self.who);
-                    self.account_for(id);
-                }
-                // It times out with the grace, unless a later handshake still claims it.
-                Some(Claim::Reclaiming | Claim::Continuing | Claim::Surrendered | Claim::Lost) | None => {}
-            }
-        }
-    }
-
-    /// What is said of a session of before the start that an agent names; `None`: it is not known here.
-    pub(crate) fn recorded_fate(&self, agent: AgentId, incarnation: u64, claim: &FormerClaim) -> Option<SessionFate> {
-        let grace = self.grace.as_ref().filter(|grace| grace.of_agent(agent).contains(&claim.session))?;
-        //= wire-spec.md#11-3-failure-and-ending
-        //# The server MUST NOT say that a session has ended before its end is durable.
-        Some(if grace.is_accounted_for(claim.session) {
-            SessionFate::Ended
-        } else if matches!(claim.claim, Claim::Reclaiming | Claim::Continuing) && grace.eligible(claim.session, agent, incarnation) {
-            SessionFate::Reclaimable
-        } else {
-            SessionFate::TimingOut
-        })
+    /// The longest lease of the long sessions that a HELLO says it wants to reclaim from, and may.
+    pub(crate) fn longest_former(&self, hello: &Hello<'_>) -> Option<Duration> {
+        let grace = self.grace.as_ref()?;
+        let claims = hello.former.iter().filter(|former| matches!(former.claim, Claim::Reclaiming | Claim::Continuing));
+        let long = claims.map(|former| former.session).filter(|id| grace.objects(*id).is_some());
+        let sessions = long.filter_map(|id| self.sessions.get(self.sessions.find(id)?));
+        sessions.filter(|session| session.is_reclaimable_by(hello.agent, hello.incarnation)).map(Session::lease).max()
     }
 
     fn may_reclaim(&self, key: SessionKey, from: SessionId) -> bool {
-        let Some((session, grace)) = self.sessions.get(key).zip(self.grace.as_ref()) else {
+        let from = self.sessions.find(from).and_then(|from| self.sessions.get(from));
+        let Some((session, from)) = self.sessions.get(key).zip(from) else {
             return false;
         };
-        grace.eligible(from, session.agent, session.incarnation)
+        from.is_reclaimable_by(session.agent, session.incarnation)
     }
 
     /// RECLAIM.
@@ -185,7 +148,9 @@ impl Server {
     /// Two agents reclaim what only one of them can have held: neither is believed (section 11.7).
     fn conflict(&mut self, key: SessionKey, from: SessionId, against: &[SessionKey]) {
         self.stats.reclaim_conflicts += 1;
-        self.doom(from);
+        if let Some(from) = self.sessions.find(from) {
+            self.forfeit(from);
+        }
         //= wire-spec.md#11-7-restart-and-recovery
         //# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
         for key in against.iter().copied().chain([key]) {
@@ -198,19 +163,18 @@ impl Server {
     /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. One that did not come back in time, and that no slice
     /// has reached yet, ends here: its agent is told no sooner. Of any other the same is true already.
     pub(crate) fn reclaim_complete(&mut self, call: Call, message: &ReclaimComplete, seen: &Seen) -> Run {
-        let from = message.from;
-        let ends_by = if self.may_reclaim(call.key, from) {
-            info!("{}: session {} has reclaimed what it wants of session {from}", self.who, call.key.id());
-            self.rebind_ephemerals(from, call.key.id());
-            Some(self.account_for(from))
-        } else {
-            let agent = self.sessions.get(call.key).map(|session| session.agent);
-            if agent.is_some_and(|agent| self.grace.as_ref().is_some_and(|grace| grace.is_lost(from, agent))) {
-                self.end_with_grace(from);
+        let agent = self.sessions.get(call.key).map(|session| session.agent);
+        let own = |session: &&Session| session.is_of_before() && Some(session.agent) == agent;
+        if let Some(from) = self.sessions.find(message.from).filter(|from| self.sessions.get(*from).filter(own).is_some()) {
+            if self.may_reclaim(call.key, from.id()) {
+                info!("{}: session {} has reclaimed what it wants of session {}", self.who, call.key.id(), from.id());
+                self.rebind_ephemerals(from.id(), call.key.id());
+                self.over(from, Cause::Reclaimed);
+            } else {
+                self.end_lost_session(from);
             }
-            self.grace.as_ref().and_then(|grace| grace.accounting(from))
-        };
-        seen.note(ends_by.unwrap_or(0));
+            seen.note(self.end_batch(from).unwrap_or(0));
+        }
         self.answer_with(&Reply::Done(Done {}), Repeatable::Changes)
     }
 }

@@ -13,6 +13,8 @@ use crate::requests::{Blocked, Origin};
 use crate::server::durability::OnDurable;
 use crate::server::{Phase, Server};
 use crate::sessions::grace::Grace;
+use crate::sessions::session::Session;
+use crate::sessions::standing::ReclaimState;
 use crate::store::{Counter, FIRST_EPOCH, ID_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
 use alloc::format;
 use alloc::string::String;
@@ -125,7 +127,10 @@ impl Server {
         self.overlay.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         if owed || !sessions.is_empty() {
-            self.grace = Some(Grace::new(self.started, &self.config, stored, sessions, owed));
+            self.grace = Some(Grace::new(self.started, &self.config, stored, &sessions, owed));
+        }
+        for (id, record) in sessions {
+            self.sessions.insert(Session::of_before(id, record, self.started));
         }
         self.phase = Phase::Recording;
         let batch = self.overlay.open_batch();
@@ -145,7 +150,7 @@ impl Server {
         //= wire-spec.md#11-7-restart-and-recovery
         //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
         for (id, record) in sessions.drain(..) {
-            self.forget_recorded(id, record.window);
+            self.delete_session(id, record.window);
         }
         let first = u64::from(self.identity.epoch) << ID_BITS;
         self.overlay.set_counter(Counter::NextObject, next_object.max(first));
@@ -159,7 +164,8 @@ impl Server {
         }
         info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
         if let Some(grace) = &self.grace {
-            info!("{}: in grace {grace}", self.who);
+            let reclaimable = self.sessions.recorded().filter(|(_, reclaim)| *reclaim == ReclaimState::Open).count();
+            info!("{}: in grace {grace}; {reclaimable} sessions of before may reclaim their locks", self.who);
             if self.identity.incarnation == 1 {
                 info!("{}: the store is empty; where no server of this cluster was before, --new-cluster spares this wait", self.who);
             }

@@ -201,7 +201,7 @@ impl Server {
     /// while `last-heard` is off (section 11.3). `None` if there is no such session.
     #[must_use]
     pub fn kept(&self, session: SessionId) -> Option<String> {
-        Some(self.sessions.get(self.sessions.find(session)?).filter(|session| !session.has_ended())?.kept())
+        Some(self.sessions.get(self.sessions.find(session)?).filter(|session| session.is_live())?.kept())
     }
 
     /// How many deadlines about silence there are: none while nobody waits for anybody.

@@ -18,7 +18,7 @@ use crate::ids::LockSlot;
 pub(crate) use crate::ids::SessionKey;
 use crate::sessions::networks::{Listing, Network, Networks};
 use crate::sessions::session::Session;
-use crate::sessions::standing::{Event, Illegal, Standing};
+use crate::sessions::standing::{Event, Illegal, ReclaimState, Standing};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Index;
@@ -59,11 +59,15 @@ pub(crate) struct Counts {
     pub(crate) ending: usize,
     /// Remembered.
     pub(crate) ended: usize,
+    /// Of an earlier start of the server, and not ended.
+    pub(crate) of_before: usize,
 }
 
 impl Counts {
-    const fn of(&mut self, standing: Standing) -> &mut usize {
-        match standing {
+    fn of(&mut self, session: &Session) -> &mut usize {
+        match session.standing() {
+            Standing::Recorded { .. } => &mut self.of_before,
+            Standing::Ending { .. } if session.is_of_before() => &mut self.of_before,
             Standing::Opening => &mut self.opening,
             Standing::Good => &mut self.good,
             Standing::TimingOut { .. } => &mut self.timing_out,
@@ -117,9 +121,9 @@ impl Sessions {
         }
     }
 
-    /// How many have not ended.
+    /// How many were opened since the start, and have not ended.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.counts.ended
+        self.places.len() - self.counts.ended - self.counts.of_before
     }
 
     /// How many have which standing.
@@ -127,7 +131,7 @@ impl Sessions {
         self.counts
     }
 
-    /// The session of an id on the wire, also one that has ended.
+    /// The session of an id on the wire, also one that has ended, or is of an earlier start.
     pub(crate) fn find(&self, id: SessionId) -> Option<SessionKey> {
         self.by_id
             .find(hash_of(id), |place| self.place(place).is_some_and(|found| found.session.id == id))
@@ -180,10 +184,19 @@ impl Sessions {
         self.places.get(place)
     }
 
-    /// All sessions that have not ended, in the order of their places.
+    /// All sessions that were opened since the start and have not ended, in the order of their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
         let all = (0..self.places.places()).filter_map(|place| Some(&self.place(place)?.session));
-        all.filter(|session| !session.has_ended())
+        all.filter(|session| session.is_live())
+    }
+
+    /// The sessions of an earlier start from which somebody may yet reclaim, or whose leases are waited for.
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = (SessionKey, ReclaimState)> {
+        (0..self.places.places()).filter_map(|place| {
+            let session = &self.place(place)?.session;
+            let Standing::Recorded { reclaim } = session.standing() else { return None };
+            Some((SessionKey { place, id: session.id }, reclaim))
+        })
     }
 
     /// How many places there are, free ones included.
@@ -206,7 +219,7 @@ impl Sessions {
     pub(crate) fn insert(&mut self, session: Session) -> SessionKey {
         let key = SessionKey { place: self.places.next_name(), id: session.id };
         assert!(self.find(session.id).is_none(), "session ids are unique (section 11.6)");
-        *self.counts.of(session.standing()) += 1;
+        *self.counts.of(&session) += 1;
         let hash = self.hash_of_agent(session.agent);
         let known = self.agent(session.agent);
         let mut incarnation = session.incarnation;
@@ -217,7 +230,8 @@ impl Sessions {
         let older = known.map_or(NONE, |known| known.newest.place);
         self.by_id.insert(hash_of(session.id), key.place);
         self.by_agent.insert(hash, key.place);
-        let row = Network::of(session.path.remote).map(|network| self.networks.insert(network, key.place));
+        let network = Network::of(session.path.remote).filter(|_| !session.is_of_before());
+        let row = network.map(|network| self.networks.insert(network, key.place));
         let place = self.places.insert(Place { session, incarnation, older, row });
         debug_assert_eq!(place, key.place, "the name was foretold");
         key
@@ -228,14 +242,14 @@ impl Sessions {
     /// # Errors
     /// [`Illegal`] if the event cannot happen in its standing; nothing is changed.
     pub(crate) fn apply(&mut self, key: SessionKey, event: Event) -> Result<Option<Transition>, Illegal> {
-        let Some(session) = self.get_mut(key) else {
+        let Some(session) = self.places.get_mut(key.place).map(|place| &mut place.session).filter(|session| session.id == key.id) else {
             return Ok(None);
         };
         let from = session.standing();
         let to = from.after(event)?;
+        *self.counts.of(session) -= 1;
         session.set_standing(to);
-        *self.counts.of(from) -= 1;
-        *self.counts.of(to) += 1;
+        *self.counts.of(session) += 1;
         if let Standing::Ended { .. } = to {
             self.retire(key);
         }
@@ -280,12 +294,22 @@ impl Sessions {
         } else {
             self.unlink(newest, key.place, older);
         }
+        if self.get(key).is_some_and(Session::is_of_before) {
+            return;
+        }
         self.ended.push_back(key);
         if self.ended.len() > self.ended_max
             && let Some(oldest) = self.ended.pop_front()
         {
-            self.by_id.remove(hash_of(oldest.id), oldest.place);
-            self.places.remove(oldest.place);
+            self.forget(oldest);
+        }
+    }
+
+    /// Forgets a session that has ended: one that is remembered no more, or of which there is nothing to remember.
+    pub(crate) fn forget(&mut self, key: SessionKey) {
+        if self.get(key).is_some_and(Session::has_ended) {
+            self.by_id.remove(hash_of(key.id), key.place);
+            self.places.remove(key.place);
             self.counts.ended -= 1;
         }
     }

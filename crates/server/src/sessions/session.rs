@@ -8,10 +8,11 @@
 //! [`Session::produce`], in good standing.
 //! Leaves to others: everything that is done with it.
 
+use crate::config::LEASE_MAX;
 use crate::ids::{LockSlot, SessionKey};
 use crate::requests::TaskId;
 use crate::sessions::notices::Outbox;
-use crate::sessions::standing::Standing;
+use crate::sessions::standing::{ReclaimState, Standing};
 use crate::store::SessionRecord;
 use crate::transport::Sending;
 use crate::transport::lanes::{Out, Pool, Travel};
@@ -24,6 +25,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
 use cistern_wire::{AgentId, Fate, Handle, ObjectId, SessionId};
 use core::fmt;
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
 
 /// A session in the table.
@@ -78,6 +80,9 @@ pub(crate) struct Session {
     /// would be a time of a session in good standing.
     heard: Option<Instant>,
 }
+
+/// The address of a session that has none.
+const NOWHERE: Path = Path::to(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
 
 /// What a new session is made from.
 pub(crate) struct Opening {
@@ -135,6 +140,32 @@ impl Session {
         }
     }
 
+    /// A session of an earlier start of the server, as the store has it: it has no address, and nothing is sent in it.
+    pub(crate) fn of_before(id: SessionId, record: SessionRecord, now: Instant) -> Self {
+        let lease = Duration::from_micros(record.lease_us).min(LEASE_MAX);
+        let mut session = Self::new(Opening {
+            id,
+            handle: Handle(0),
+            agent: record.agent,
+            incarnation: record.incarnation,
+            handshake: 0,
+            label: record.label,
+            lease_us: micros(lease),
+            first_received: 1,
+            first_sent: 1,
+            now,
+            path: NOWHERE,
+            max_datagram: 0,
+            window: record.window.max(1),
+            round_trip: Duration::ZERO,
+            last_heard: false,
+        });
+        // Nobody has counted them.
+        session.outcomes = record.window;
+        session.standing = Standing::Recorded { reclaim: if record.unreclaimable { ReclaimState::Forfeited } else { ReclaimState::Open } };
+        session
+    }
+
     /// Its lease period τ.
     pub(crate) const fn lease(&self) -> Duration {
         Duration::from_micros(self.lease_us as u64)
@@ -142,14 +173,14 @@ impl Session {
 
     /// What the store keeps of it as long as it has not ended. `boot`: of its agent's machine, all zero if it is not known; `locks`: the
     /// objects of which it may hold locks, if it is long.
-    pub(crate) fn record(&self, boot: [u8; 16], doomed: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
+    pub(crate) fn record(&self, boot: [u8; 16], unreclaimable: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
         SessionRecord {
             agent: self.agent,
             incarnation: self.incarnation,
             boot,
             lease_us: self.lease_us.into(),
             window: self.cache.window(),
-            doomed,
+            unreclaimable,
             locks,
             label: self.label.clone(),
         }
@@ -236,6 +267,23 @@ impl Session {
         matches!(self.standing, Standing::Ended { .. })
     }
 
+    /// Whether it is of an earlier start of the server.
+    pub(crate) fn is_of_before(&self) -> bool {
+        self.path.remote.port() == 0
+    }
+
+    /// Whether it was opened since the start, and has not ended.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.has_ended() && !self.is_of_before()
+    }
+
+    /// Whether an agent may reclaim from it: it is its own, of the same incarnation, and nothing has become of it (section 11.7).
+    pub(crate) fn is_reclaimable_by(&self, agent: AgentId, incarnation: u64) -> bool {
+        let late = bugs::is(Bug::M38b) && self.is_of_before();
+        self.agent == agent
+            && (late || self.incarnation == incarnation && self.standing == Standing::Recorded { reclaim: ReclaimState::Open })
+    }
+
     /// It has ended: keeps only what its agent may still be told.
     pub(crate) fn retire(&mut self) {
         self.cache.forget_replies();
@@ -281,7 +329,6 @@ impl fmt::Display for Who<'_> {
 mod tests {
     use super::*;
     use cistern_link::{ReplyBuffers, Stored};
-    use core::net::SocketAddr;
 
     #[test]
     fn fate_of_each_request_of_an_ended_session_is_told() {

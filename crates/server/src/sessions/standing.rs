@@ -28,6 +28,10 @@ pub enum Cause {
     Surrendered,
     /// It reclaimed after a restart what another agent reclaimed, too (section 11.7).
     ReclaimConflict,
+    /// Its agent has reclaimed after a restart what it wants of it (section 11.7).
+    Reclaimed,
+    /// Its agent did not come back in time after a restart (section 11.7).
+    NotReclaimed,
 }
 
 impl Cause {
@@ -42,6 +46,8 @@ impl Cause {
             Self::Closed => "closed",
             Self::Surrendered => "surrendered",
             Self::ReclaimConflict => "reclaimed what another agent reclaimed, too",
+            Self::Reclaimed => "reclaimed",
+            Self::NotReclaimed => "not reclaimed in time",
         }
     }
 
@@ -58,9 +64,25 @@ impl fmt::Display for Cause {
     }
 }
 
+/// Whether anything can be given back of a session of an earlier start of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReclaimState {
+    /// Its agent may reclaim.
+    Open,
+    /// Its end was decided, durably: only its lease has to be waited for.
+    Forfeited,
+    /// The time for it is over, and it is about to be ended.
+    Missed,
+}
+
 /// A session's standing.
 ///
 /// ```text
+///            Over (reclaimed; surrendered; not reclaimed)
+///  Recorded ──────────────────────────────────────────────────────────────────▶  Ending
+///   │    ▲
+///   └────┘ Forfeited, Missed
+///
 ///                          Rescued (no NACK, no final cause)
 ///                         ┌────────────────────┐
 ///            Recorded     ▼      Failed (D)    │          Waited (the wait is over)
@@ -74,6 +96,11 @@ impl fmt::Display for Cause {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
+    /// Of an earlier start of the server, by the store's record of it; its agent may come back for what it held (section 11.7).
+    Recorded {
+        /// Whether anything is given back.
+        reclaim: ReclaimState,
+    },
     /// Its record is on the way to the store; the agent was not welcomed yet.
     Opening,
     /// The agent may be answered. Nothing about its lease is kept.
@@ -104,6 +131,10 @@ pub(crate) enum Standing {
 /// What happens to a session's standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// What it held before the start is not given back to anybody.
+    Forfeited,
+    /// Nobody came back for it in time.
+    Missed,
     /// Its record is durable.
     Recorded,
     /// D: decided now, over at the earliest at `until`.
@@ -152,6 +183,10 @@ impl Standing {
     /// [`Illegal`] for every pair that has no arrow in the diagram above.
     pub(crate) fn after(self, event: Event) -> Result<Self, Illegal> {
         match (self, event) {
+            (Self::Recorded { reclaim: ReclaimState::Open }, Event::Forfeited) => Ok(Self::Recorded { reclaim: ReclaimState::Forfeited }),
+            (Self::Recorded { reclaim: ReclaimState::Open | ReclaimState::Forfeited }, Event::Missed) => {
+                Ok(Self::Recorded { reclaim: ReclaimState::Missed })
+            }
             (Self::Opening, Event::Recorded) => Ok(Self::Good),
             (Self::TimingOut { .. }, Event::Refused) if bugs::is(Bug::M13) => Ok(Self::Good),
             (Self::TimingOut { .. }, Event::Waited { .. }) if bugs::is(Bug::M24) => Ok(Self::Good),
@@ -172,7 +207,9 @@ impl Standing {
                 Ok(Self::Good)
             }
             (Self::TimingOut { until, cause, .. }, Event::Waited { now }) if now.waited(until) => Ok(Self::Ending { cause }),
-            (Self::Opening | Self::Good | Self::TimingOut { .. }, Event::Over { cause }) => Ok(Self::Ending { cause }),
+            (Self::Recorded { .. } | Self::Opening | Self::Good | Self::TimingOut { .. }, Event::Over { cause }) => {
+                Ok(Self::Ending { cause })
+            }
             (Self::Ending { cause }, Event::Durable) => Ok(Self::Ended { cause }),
             (standing, event) => Err(Illegal { standing, event }),
         }
@@ -191,6 +228,7 @@ impl Standing {
     /// Its name, for logs and listings.
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Recorded { .. } => "recorded",
             Self::Opening => "opening",
             Self::Good => "good",
             Self::TimingOut { cause, .. } if cause.is_final() => "evicted",
@@ -203,7 +241,7 @@ impl Standing {
     /// What other agents are told of it in lists and as the holder of a lock.
     pub(crate) const fn told(self) -> cistern_wire::Standing {
         match self {
-            Self::Opening | Self::Good => cistern_wire::Standing::Good,
+            Self::Recorded { .. } | Self::Opening | Self::Good => cistern_wire::Standing::Good,
             Self::TimingOut { cause, .. } | Self::Ending { cause } | Self::Ended { cause } => {
                 if cause.is_final() {
                     cistern_wire::Standing::Evicted
@@ -217,7 +255,7 @@ impl Standing {
     /// How long from now the locks of a session that has failed stay taken; `None`: it has not.
     pub(crate) fn bound(self, now: Instant) -> Option<core::time::Duration> {
         match self {
-            Self::Opening | Self::Good => None,
+            Self::Recorded { .. } | Self::Opening | Self::Good => None,
             Self::TimingOut { until, .. } => Some(now.until_waited(until)),
             Self::Ending { .. } | Self::Ended { .. } => Some(core::time::Duration::ZERO),
         }
@@ -239,9 +277,12 @@ mod tests {
     const NACKED: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed, nacked: true };
     const EVICTED: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::Evicted, nacked: false };
 
-    fn standings() -> [(&'static str, Standing); 7] {
+    fn standings() -> [(&'static str, Standing); 10] {
         let cause = Cause::DeliveryFailed;
         [
+            ("of before", Standing::Recorded { reclaim: ReclaimState::Open }),
+            ("forfeited", Standing::Recorded { reclaim: ReclaimState::Forfeited }),
+            ("missed", Standing::Recorded { reclaim: ReclaimState::Missed }),
             ("opening", Standing::Opening),
             ("good", Standing::Good),
             ("timing out", TIMING),
@@ -256,9 +297,11 @@ mod tests {
         standings().into_iter().find(|known| known.1 == standing).map_or_else(|| standing.name(), |known| known.0)
     }
 
-    fn events() -> [(&'static str, Event); 10] {
+    fn events() -> [(&'static str, Event); 12] {
         let failed = |cause| Event::Failed { now: LATER, until: LATER, cause };
         [
+            ("forfeited", Event::Forfeited),
+            ("missed", Event::Missed),
             ("recorded", Event::Recorded),
             ("failed", failed(Cause::DeliveryFailed)),
             ("evicted", failed(Cause::Evicted)),
@@ -283,14 +326,17 @@ mod tests {
             let cells: Vec<&str> = events().iter().map(|(_, event)| standing.after(*event).map_or("-", name)).collect();
             writeln!(table, "{of:>10} | {}", cells.join(" | ")).unwrap();
         }
-        // Columns: recorded, failed, evicted, refused, rescued, too late, too early, waited, over, durable.
-        let expected = "   opening | good | - | - | - | - | - | - | - | ending | -
-      good | - | timing out | evicted | - | - | - | - | - | ending | -
-timing out | - | - | evicted | nacked | good | - | - | ending | ending | -
-    nacked | - | - | evicted | nacked | - | - | - | ending | ending | -
-   evicted | - | - | evicted | evicted | - | - | - | ending | ending | -
-    ending | - | - | - | - | - | - | - | - | - | ended
-     ended | - | - | - | - | - | - | - | - | - | -
+        // Columns: forfeited, missed, recorded, failed, evicted, refused, rescued, too late, too early, waited, over, durable.
+        let expected = " of before | forfeited | missed | - | - | - | - | - | - | - | - | ending | -
+ forfeited | - | missed | - | - | - | - | - | - | - | - | ending | -
+    missed | - | - | - | - | - | - | - | - | - | - | ending | -
+   opening | - | - | good | - | - | - | - | - | - | - | ending | -
+      good | - | - | - | timing out | evicted | - | - | - | - | - | ending | -
+timing out | - | - | - | - | evicted | nacked | good | - | - | ending | ending | -
+    nacked | - | - | - | - | evicted | nacked | - | - | - | ending | ending | -
+   evicted | - | - | - | - | evicted | evicted | - | - | - | ending | ending | -
+    ending | - | - | - | - | - | - | - | - | - | - | - | ended
+     ended | - | - | - | - | - | - | - | - | - | - | - | -
 ";
         assert_eq!(table, expected);
     }

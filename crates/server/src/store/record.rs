@@ -11,7 +11,7 @@ use core::fmt;
 
 /// Version of the records that this version writes, but those below.
 const VERSION: u8 = 1;
-/// Version of the records of sessions: since 2 with the window, and whether the session is doomed; since 3 with the objects of a long one.
+/// Version of the records of sessions: since 2 with the window, and whether the session is unreclaimable; since 3 with the objects of a long one.
 const SESSION_VERSION: u8 = 3;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file.
 const OBJECT_VERSION: u8 = 2;
@@ -85,7 +85,7 @@ pub struct SessionRecord {
     /// How many requests it may have outstanding; tells where its outcomes are kept.
     pub window: u16,
     /// Whether its end was decided for good: nothing can be reclaimed from it, and its lease has still to be waited for (section 11.3).
-    pub doomed: bool,
+    pub unreclaimable: bool,
     /// The objects whose advisory locks it may hold, in order, if it is long: if its lease period is above the server's own. `None`: it
     /// is not, and may hold any lock.
     pub locks: Option<Vec<ObjectId>>,
@@ -191,7 +191,7 @@ impl SessionRecord {
         self.boot.put(&mut w);
         self.lease_us.put(&mut w);
         self.window.put(&mut w);
-        self.doomed.put(&mut w);
+        self.unreclaimable.put(&mut w);
         // How many more than none: 0 says that it is not long.
         let count = self.locks.as_ref().map_or(0, |locks| locks.len() + 1);
         u16::try_from(count).unwrap_or(u16::MAX).put(&mut w);
@@ -212,12 +212,12 @@ impl SessionRecord {
             let boot = r.get().map_err(within("boot"))?;
             let lease_us = r.get().map_err(within("lease_us"))?;
             let window = r.get().map_err(within("window"))?;
-            let doomed = r.get().map_err(within("doomed"))?;
+            let unreclaimable = r.get().map_err(within("unreclaimable"))?;
             let count: u16 = r.get().map_err(within("locks"))?;
             let objects = (1..count).map(|_| r.get()).collect::<Result<Vec<_>, Malformed>>().map_err(within("locks"))?;
             let locks = (count > 0).then_some(objects);
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
-            Ok(Self { agent, incarnation, boot, lease_us, window, doomed, locks, label: label.0.into() })
+            Ok(Self { agent, incarnation, boot, lease_us, window, unreclaimable, locks, label: label.0.into() })
         })
     }
 }
@@ -452,7 +452,7 @@ mod tests {
             boot: [1; 16],
             lease_us: 2_000_000,
             window: 64,
-            doomed: true,
+            unreclaimable: true,
             locks: Some(vec![ObjectId(3), ObjectId(9)]),
             label: (*b"host:1").into(),
         }

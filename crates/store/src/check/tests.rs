@@ -126,7 +126,7 @@ impl Store {
             boot: [1; 16],
             lease_us: 2_000_000,
             window: 4,
-            doomed: false,
+            unreclaimable: false,
             locks: None,
             label,
         };

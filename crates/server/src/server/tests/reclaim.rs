@@ -261,8 +261,8 @@ fn higher_incarnation_dooms_the_recorded_session_durably() {
     world.crash();
     peer.incarnation = 2;
     world.open_again(&mut peer, &[]);
-    let doomed = |world: &World, id| SessionRecord::from_bytes(&world.disk.values[&Key::Session(id)]).unwrap().doomed;
-    assert!(doomed(&world, former) && !doomed(&world, peer.session));
+    let unreclaimable = |world: &World, id| SessionRecord::from_bytes(&world.disk.values[&Key::Session(id)]).unwrap().unreclaimable;
+    assert!(unreclaimable(&world, former) && !unreclaimable(&world, peer.session));
     world.crash();
     let now = peer.session;
     let told = world.open_again(&mut peer, &[(former, Claim::Reclaiming), (now, Claim::Reclaiming)]);

@@ -227,7 +227,7 @@ fn more_sessions_than_fit_one_page_are_all_known() {
             boot: [0; 16],
             lease_us: 1,
             window: 1,
-            doomed: false,
+            unreclaimable: false,
             locks: None,
             label: (*b"x").into(),
         }
